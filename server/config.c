@@ -224,6 +224,10 @@ static int read_process(const struct sources *from, struct config *out, struct e
     if (status == EMBD_OK)
         status = read_key_files(from, self, &out->credential_files, e);
     if (status == EMBD_OK)
+        status =
+            config_text(SETTING_PEER_CA, config_pick(from, self, true, SETTING_PEER_CA),
+                        out->credential_files.tls_client_ca, out->peer_ca, sizeof out->peer_ca, e);
+    if (status == EMBD_OK)
         status = read_cpus(config_pick(from, NULL, true, SETTING_CPUS), out, e);
     if (status == EMBD_OK)
         status =
@@ -231,6 +235,7 @@ static int read_process(const struct sources *from, struct config *out, struct e
     if (status == EMBD_OK)
         status = config_count(SETTING_READY_FD, fd, 1, 1u << 20, 0, &ready_fd, e);
     out->accepts_journal_damage = from->flags.of[SETTING_ACCEPT_JOURNAL_DAMAGE].text != NULL;
+    out->accepts_empty = from->flags.of[SETTING_ACCEPT_EMPTY].text != NULL;
     out->is_check = from->flags.of[SETTING_CHECK].text != NULL;
     out->ready_fd = fd->text != NULL ? (int)ready_fd : -1;
     return status;

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 
 #include "proto/assert.h"
+#include "server/directory.h"
 #include "server/process.h"
 
 /* ---- opening ---- */
@@ -110,6 +111,7 @@ static int start_http(struct process *p, struct embd__error *e)
         .certificate_expires = credentials_expire(&p->credentials),
         .max_connections = p->config.limits.connections,
         .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
+        .identity = p->identity,
         .etcd_silent = p->config.has_etcd ? &p->etcd_silent : NULL,
     };
     return http_start(p->http, &p->http_process, p->loops,
@@ -219,6 +221,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .chosen = p->chosen,
             .written = p->written,
             .coordinator = p->coordinator,
+            .identity = p->identity,
             .accepts_journal_damage = p->config.accepts_journal_damage,
             .journal_limit = p->config.journal_limit,
             .is_first = i == 0,
@@ -239,6 +242,8 @@ static int start_shards(struct process *p, struct embd__error *e)
 static void on_map(void *arg, const struct member_map *map)
 {
     struct process *p = arg;
+    if (p->identity != NULL)
+        identity_set_addresses(p->identity, (const char *const *)map->addresses);
     for (uint32_t i = 0; i < p->n_started; i++) {
         struct shard_map *copy = shard_map_new(
             map->version, map->n_shards, (const char *const *)map->addresses,
@@ -256,6 +261,8 @@ static void on_etcd(void *arg, bool answers)
 {
     struct process *p = arg;
     atomic_store(&p->etcd_silent, !answers);
+    if (!answers && p->identity != NULL)
+        identity_go_on(p->identity);
 }
 
 static int join_cluster(struct process *p, struct embd__error *e)
@@ -373,11 +380,13 @@ static const struct opening_step opening_steps[] = {
     {open_listeners, EXIT_CANNOT_BIND},
     {open_http, EXIT_CANNOT_BIND},
     {open_places, EXIT_USAGE},
+    {directory_open, EXIT_FAILED},
     {list_snapshots, EXIT_FAILED},
     {open_coordinator, EXIT_FAILED},
     {start_shards, EXIT_FAILED},
     {start_choosing, EXIT_FAILED},
     {start_http, EXIT_FAILED},
+    {directory_ask, EXIT_FAILED},
     {join_cluster, EXIT_FAILED},
 };
 
@@ -413,10 +422,14 @@ static enum exit_status open_process(struct process *p, struct embd__error *e)
 static void close_process(struct process *p)
 {
     member_close(p->member);
+    if (p->identity != NULL)
+        identity_stop(p->identity);
     end_choosing(p);
     coordinator_close(p->coordinator);
     for (uint32_t i = 0; p->loops != NULL && i < p->n; i++)
         loop_close(p->loops[i]);
+    identity_close(p->identity);
+    free(p->identity_servers);
     snapshot_select_free(p->chosen);
     written_free(p->written);
     places_fini(&p->places);

@@ -9,6 +9,7 @@
 #include "server/config.h"
 #include "server/coordinator/coordinator.h"
 #include "server/engine/row_memory.h"
+#include "server/identity/identity.h"
 #include "server/log/ending.h"
 #include "server/net/http/http.h"
 #include "server/net/loop.h"
@@ -25,6 +26,8 @@ struct process {
     uint32_t n, n_started;
     struct places places;
     struct credentials credentials;
+    struct identity *identity; /* of the data directory; NULL: none */
+    struct identity_server *identity_servers;
     uint64_t credentials_stamp;      /* of their files, when they were last read or could not be */
     struct peer_share *peers;        /* the other servers that have data, where they do not move */
     struct snapshot_select *chosen;  /* the snapshot to begin with; NULL: no data directory */

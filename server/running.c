@@ -7,6 +7,7 @@
  *
  * The main thread runs a small loop of its own for this and for the HTTP port. Threads of shards
  * set atomics and wake it. */
+#include "server/directory.h"
 #include "server/process.h"
 
 #include <errno.h>
@@ -173,6 +174,7 @@ static void read_credentials_again(struct process *p)
     }
     credentials_drop(&p->credentials);
     p->credentials = next;
+    directory_take_credentials(p);
     p->http_process.certificate_expires = credentials_expire(&p->credentials);
     log_event(LOG_INFO, "keys_reloaded", "tls=%s tokens=%u", next.tls != NULL ? "yes" : "no",
               next.access != NULL ? access_count(next.access) : 0);

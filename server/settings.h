@@ -69,6 +69,10 @@ enum {
       "Private key of --tls-cert (PEM, mode 0600 or 0640)")                                        \
     X(TLS_CLIENT_CA, "tls_client_ca", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                       \
       "Require client certificates signed by one of these authorities (PEM)")                      \
+    X(PEER_CA, "peer_ca", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                                   \
+      "Authorities that sign the certificates of the other servers, or 'system': this server "     \
+      "asks "                                                                                      \
+      "them at its start (tls_client_ca)")                                                         \
     X(TOKENS, "tokens", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                                     \
       "Require a token of this list: lines of NAME ROLE TABLES sha256:HASH, as embctl token "      \
       "prints them. Tokens and certificates are reloaded when their files change")                 \
@@ -112,6 +116,10 @@ enum {
       "Start although a journal is damaged: the changes behind the damage are dropped and "        \
       "recorded "                                                                                  \
       "in journal.SHARD.damage. Use it for one start only")                                        \
+    X(ACCEPT_EMPTY, "accept_empty", IN_FLAGS, NULL,                                                \
+      "Start with this data directory although it is empty, older, of another server or of "       \
+      "another cluster, as the other servers know; identity.json records it. Use it for one "      \
+      "start only")                                                                                \
     X(CHECK, "check", IN_FLAGS, NULL, "Check the configuration and exit")                          \
     X(READY_FD, "ready_fd", IN_FLAGS, "FD",                                                        \
       "Write the line 'ready' to this file descriptor and close it when all shards accept "        \

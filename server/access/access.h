@@ -51,6 +51,11 @@ int access_read(const char *text, size_t n, const char *path, struct access **ou
 struct access *access_share(struct access *access);
 void access_drop(struct access *access); /* NULL is allowed */
 
+/* The token that servers with this list show each other, terminated: it is made of the list, so
+ * that they need no secret more. Its grant reads the map and figures, and no table. */
+#define ACCESS_PEER_BYTES 80u
+void access_peer_token(const struct access *access, char out[ACCESS_PEER_BYTES]);
+
 uint32_t access_count(const struct access *access);
 /* The grant of a token, as long as `access` exists; NULL: none. Takes the same time for every token
  * of one length. */

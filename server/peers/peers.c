@@ -89,9 +89,28 @@ static int refuse_way(const struct peers *peers, uint32_t shard, struct embd__er
                            peers_name(peers, shard));
 }
 
+/* A token that is for servers alone, and lets nobody read a row, may go over plain TCP. */
+static int open_data_link(struct peers *peers, struct peer *peer, struct embd__error *e)
+{
+    const struct peers_config *config = &peers->config;
+    const struct link_config link = {
+        .loop = &peers->loop,
+        .address = config->addresses[peer->shard],
+        .credentials = &peers->credentials,
+        .shard = peer->shard,
+        .n_shards = config->n_shards,
+        .reconnect_min_ms = RECONNECT_MIN_MS,
+        .reconnect_max_ms = RECONNECT_MAX_MS,
+    };
+    peers->credentials.plain_token = true;
+    return embd__link_open(&link, &peer->link, e);
+}
+
 static int open_link(struct peers *peers, struct peer *peer, struct embd__error *e)
 {
     const struct peers_config *config = &peers->config;
+    if (config->asks_data)
+        return open_data_link(peers, peer, e);
     const char *host = host_of(config, peer->shard);
     bool here = is_here(config, peer->shard);
     bool prefers_host = !is_own(config, peer->shard) && config->proof->token != NULL;
@@ -133,7 +152,7 @@ static int open_credentials(struct peers *peers, struct embd__error *e)
     const struct peers_proof *proof = config->proof;
     const struct tls_files files = {.cert = config->cert,
                                     .key = config->key,
-                                    .ca = proof->believes_system ? "system" : NULL,
+                                    .ca = proof->believes_system ? "system" : config->ca_file,
                                     .ca_pem = proof->ca,
                                     .ca_pem_bytes = proof->ca_bytes};
     if (proof->token != NULL && (peers->credentials.token = strdup(proof->token)) == NULL)
@@ -201,6 +220,7 @@ struct msg *peers_add(struct peers *peers, uint32_t shard, enum method method, u
     struct msg msg = x->msg;
     *x = (struct exchange){.msg = msg, .msgid = ++peers->last_msgid, .deadline_ms = deadline_ms};
     x->fail_fast = true;
+    x->while_loading = method == METHOD_IDENTITY;
     x->deadline_ns = uv_hrtime() + (uint64_t)deadline_ms * 1000000u;
     peer->is_added = true;
     peer->n_bins = 0;
@@ -266,7 +286,7 @@ static const char *advice(const struct peers *peers, const struct peer *peer, in
 {
     const struct peers_proof *proof = peers->config.proof;
     bool has_tls = peers->credentials.tls != NULL;
-    if (is_own(&peers->config, peer->shard))
+    if (peers->config.asks_data || is_own(&peers->config, peer->shard))
         return NULL;
     if (status == EMBD_DENIED && proof->token == NULL)
         return "give embctl an admin's token (EMBD_TOKEN_FILE), which the coordinating server "
@@ -298,6 +318,11 @@ static void close_links(struct peers *peers)
             embd__link_close(peers->list[i].link);
         peers->list[i].link = NULL;
     }
+}
+
+const struct embd__error *peers_error(const struct peers *peers, uint32_t shard)
+{
+    return &peers->list[shard].x.error;
 }
 
 int peers_run(struct peers *peers, void (*take)(void *arg, uint32_t shard, struct reader *reader),

@@ -26,6 +26,8 @@ struct peers_config {
     const char *const *admin_addresses;  /* [n_shards] paths, "": none */
     const char *const *admin_hosts;      /* [n_shards] "host:port", "": none; NULL: none at all */
     const struct peers_proof *proof;
+    bool asks_data;      /* data listeners, as a client does: the lists of admins' are not used */
+    const char *ca_file; /* whom to believe then; NULL: the proof's, or no TLS */
     const char *cert, *key; /* of this server, for peers that ask for a certificate; NULL: none */
 };
 
@@ -48,6 +50,9 @@ int peers_run(struct peers *peers, void (*take)(void *arg, uint32_t shard, struc
 
 /* Running requests end soon with EMBD_CLOSED, and so do later ones. Any thread. */
 void peers_stop(struct peers *peers);
+
+/* How the last request to a shard went; EMBD_OK also where there was none. */
+const struct embd__error *peers_error(const struct peers *peers, uint32_t shard);
 
 const char *peers_name(const struct peers *peers, uint32_t shard);
 

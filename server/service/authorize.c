@@ -8,6 +8,7 @@ static const enum role least[METHOD_COUNT] = {
     [METHOD_TABLE_CREATE] = ROLE_TRAINER, [METHOD_PUSH] = ROLE_TRAINER,
     [METHOD_ERASE] = ROLE_TRAINER,        [METHOD_TICK] = ROLE_TRAINER,
     [METHOD_WRITER] = ROLE_TRAINER,       [METHOD_STREAM_OPEN] = ROLE_TRAINER,
+    [METHOD_IDENTITY] = ROLE_READER,
 };
 
 static enum role least_role(int method)

@@ -47,6 +47,7 @@ static const struct method_entry {
     [METHOD_WRITER] = {handle_writer, TOUCH_READS, false, false},
     [METHOD_WRITERS] = {handle_writers, TOUCH_STRUCTURE, false, false},
     [METHOD_STREAM_OPEN] = {handle_stream_open, TOUCH_CHANGES, false, false},
+    [METHOD_IDENTITY] = {handle_identity, TOUCH_NOTHING, true, true},
 };
 
 /* ---- handling ---- */
@@ -349,6 +350,8 @@ static bool collect_journal(struct shard *shard)
 bool shard_collect(struct shard *shard)
 {
     struct engine *engine = &shard->engine;
+    if (shard->config.identity != NULL)
+        recovery_heed_identity(shard);
     bool loads = shard->is_loading && recovery_go_on(shard);
     for (uint32_t i = 0; i < engine->tables.n && engine->n_in_flight > 0; i++)
         engine->tables.ops->collect(engine->tables.by_name[i]->store);

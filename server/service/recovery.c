@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/identity/identity.h"
 #include "server/service/compacting.h"
 #include "server/snapshot/snapshot_select.h"
 #include "server/journal/journal.h"
@@ -181,18 +182,26 @@ static void join_memory(struct shard *shard)
         tables->memory = row_memory_join(shard->config.row_memory, tables->ops);
 }
 
-int recovery_begin(struct shard *shard, struct embd__error *e)
+static int open_reading(struct shard *shard, struct embd__error *e)
 {
     struct journal_config config = config_of(shard);
+    shard->replay_began_ns = clock_ns();
+    if (journal_reading_open(&config, &shard->reading, e) != EMBD_OK)
+        return e->status;
+    return cut_history_open(shard, e);
+}
+
+int recovery_begin(struct shard *shard, struct embd__error *e)
+{
     bool waits, is_over;
+    const struct identity *identity = shard->config.identity;
     shard->is_loading = shard->config.loaded != NULL;
+    shard->waits_for_identity = identity != NULL && identity_state(identity) != IDENTITY_OPEN;
     if (!shard->is_loading)
         join_memory(shard);
-    if (shard->data_dir < 0)
+    if (shard->data_dir < 0 || shard->waits_for_identity)
         return EMBD_OK;
-    shard->replay_began_ns = clock_ns();
-    if (journal_reading_open(&config, &shard->reading, e) != EMBD_OK ||
-        cut_history_open(shard, e) != EMBD_OK)
+    if (open_reading(shard, e) != EMBD_OK)
         return e->status;
     return shard->is_loading ? EMBD_OK : load_until(shard, UINT64_MAX, &waits, &is_over, e);
 }
@@ -201,7 +210,7 @@ bool recovery_go_on(struct shard *shard)
 {
     struct embd__error e = {.status = EMBD_OK};
     bool is_over = true, waits = false;
-    if (!shard->is_loading || shard->draining || shard->has_failed)
+    if (!shard->is_loading || shard->draining || shard->has_failed || shard->waits_for_identity)
         return false;
     join_memory(shard);
     if (shard->reading != NULL || shard->restore != NULL)
@@ -210,8 +219,24 @@ bool recovery_go_on(struct shard *shard)
     if (!shard->has_failed && !is_over)
         return !waits; /* else it is woken */
     shard->is_loading = shard->has_failed;
+    if (shard->config.identity != NULL && shard->config.is_first && !shard->has_failed)
+        identity_set_cut(shard->config.identity, shard->restored_cut, shard->restored_rows);
     shard->config.loaded(shard->config.loaded_arg, &e);
     return false;
+}
+
+void recovery_heed_identity(struct shard *shard)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    enum identity_state state = identity_state(shard->config.identity);
+    if (shard->waits_for_identity && state == IDENTITY_OPEN && !shard->has_failed) {
+        shard->waits_for_identity = false;
+        shard->has_failed = open_reading(shard, &e) != EMBD_OK;
+        if (shard->has_failed)
+            shard->config.loaded(shard->config.loaded_arg, &e);
+    } else if (!shard->waits_for_identity && state == IDENTITY_REFUSED && !shard->is_loading) {
+        shard->waits_for_identity = shard->is_loading = true;
+    }
 }
 
 void recovery_give_up(struct shard *shard)
@@ -245,8 +270,19 @@ static void name_source(const struct shard *shard, char out[RECOVERY_SOURCE_BYTE
                  snapshot_select_name(shard->config.chosen));
 }
 
+static void tell_identity(const struct shard *shard, char text[RECOVERY_TEXT_BYTES])
+{
+    char why[IDENTITY_WHY_BYTES];
+    identity_why(shard->config.identity, why);
+    snprintf(text, RECOVERY_TEXT_BYTES, "shard %u is not ready: %s", shard->config.index, why);
+}
+
 void recovery_tell(const struct call *call, char text[RECOVERY_TEXT_BYTES])
 {
+    if (call->shard->waits_for_identity) {
+        tell_identity(call->shard, text);
+        return;
+    }
     uint64_t done, total;
     char source[RECOVERY_SOURCE_BYTES];
     const struct shard *shard = call->shard;

@@ -13,12 +13,16 @@ int recovery_begin(struct shard *shard, struct embd__error *e);
 /* Replays for some milliseconds. True: there is more to do. */
 bool recovery_go_on(struct shard *shard);
 
+/* Whose the data directory is may have been found out: the loading begins, or a shard that had
+ * loaded serves no more. */
+void recovery_heed_identity(struct shard *shard);
+
 /* It will not be ended. */
 void recovery_give_up(struct shard *shard);
 
 /* The progress as a sentence for the caller: the table of the last record, if the caller may know
  * it, bytes done and of all. */
-#define RECOVERY_TEXT_BYTES 288u
+#define RECOVERY_TEXT_BYTES 384u
 void recovery_tell(const struct call *call, char text[RECOVERY_TEXT_BYTES]);
 void recovery_progress(const struct shard *shard, uint64_t *done_bytes_out,
                        uint64_t *total_bytes_out);

@@ -21,6 +21,7 @@ struct shard;
 struct snapshot_select;
 struct written;
 struct coordinator;
+struct identity;
 struct row_memory;
 
 struct shard_net_stats {
@@ -47,6 +48,8 @@ struct shard_config {
     struct written *written;
     struct coordinator
         *coordinator;            /* of the process; NULL: it makes no snapshots of the cluster */
+    struct identity *identity;   /* of the process's data directory: nothing is read or served until
+                                  it is open. With `loaded` only; NULL: nobody asks */
     bool accepts_journal_damage; /* drops what follows it, instead of failing */
     uint64_t journal_limit; /* bytes after its base at which the journal is compacted; 0: never */
     bool is_first;          /* of its process: the one that commits snapshots */

@@ -62,6 +62,7 @@ struct shard {
     bool lacked_journal;                  /* all its tables are of that snapshot */
     struct restore *restore; /* behind the journal: of the chosen snapshot; see restore.h */
     bool is_loading;         /* requests that touch tables are refused */
+    bool waits_for_identity; /* nothing is read yet */
     bool has_failed;         /* and will be, since the loading did */
     uint32_t changed_table;  /* id, of the last record that was replayed */
     uint64_t memory_due_ns;  /* when its tables' memory is counted again */
@@ -100,6 +101,7 @@ int handle_tick(struct call *call);
 int handle_writer(struct call *call);
 int handle_writers(struct call *call);
 int handle_stream_open(struct call *call);
+int handle_identity(struct call *call);
 
 /* Reads the parts of a pull, push or erase into call->work->op, checks them against their tables
  * and makes room for the statuses they ask for. */

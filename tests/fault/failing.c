@@ -185,6 +185,8 @@ static const char *file_kind(const char *path, bool is_directory)
         return "directory";
     if (strncmp(name, "journal", 7) == 0)
         return "journal";
+    if (strncmp(name, "identity", 8) == 0)
+        return "identity";
     if (strncmp(name, "manifest", 8) == 0)
         return "manifest";
     if (n > 5 && strcmp(name + n - 5, ".part") == 0)

@@ -31,8 +31,9 @@ class TokenCase(unittest.TestCase):
         ca = Authority(cls.folder, "ca")
         cls.ca, cert = ca, ca.issue("server")
         cls.server = embd_process.Embd("--http", "off", "--tokens", cls.tokens.path, "--data-dir", cls.folder)
+        os.mkdir(os.path.join(cls.folder, "sealed"))
         cls.sealed = embd_process.Embd("--http", "off", "--tokens", cls.tokens.path, "--tls-cert", cert[0], "--tls-key",
-                                       cert[1], "--admin-listen", "127.0.0.1:0", "--data-dir", cls.folder)
+                                       cert[1], "--admin-listen", "127.0.0.1:0", "--data-dir", os.path.join(cls.folder, "sealed"))
         with wire.Wire(cls.server.admin_path()) as admin:
             cls.table = {name: wire.create(admin, name) for name in ("ads_click", "user_age", "items")}
             cls.table["ads_grow"] = wire.create(admin, "ads_grow", create_on="pull")
@@ -188,7 +189,7 @@ LEAST = {"hello": None, "ping": "reader", "cluster": "reader", "tables": "reader
          "pull": "reader", "stats": "reader", "table_create": "trainer", "push": "trainer", "erase": "trainer",
          "tick": "trainer", "writer": "trainer", "stream_open": "trainer", "table_drop": "admin", "hold": "admin", "release": "admin",
          "snapshot": "admin", "scan": "admin", "load": "admin", "drain": "admin", "hot": "admin", "trace": "admin",
-         "writers": "admin"}
+         "writers": "admin", "identity": "reader"}
 ROLES = {None: None, "reader": "looker", "trainer": "nightly", "admin": "operator"}
 
 

@@ -115,9 +115,9 @@ class Clusters(unittest.TestCase):
                         "  servers:\n    - {name: a, shards: 2}\n    - {name: b}\n")
         self.file.flush()
 
-    def server(self, name, *flags):
+    def server(self, name, *flags, **more):
         server = clusters.Embd("--config", self.file.name, "--server", name, "--listen", "127.0.0.1:0", *flags, listen=None,
-                               shards=2 if name == "a" else 1)
+                               shards=2 if name == "a" else 1, **more)
         self.addCleanup(server.kill)
         return server
 
@@ -179,6 +179,28 @@ class InEtcd(Clusters):
         self.assertEqual(entry["address"], started[0].addresses[0])
         self.assertEqual(started[0].stop(), 0)
         self.assertIsNone(self.etcd.get(self.prefix + "/servers/b"))  # given back at once
+
+    def identity(self, directory):
+        with open(os.path.join(directory, "identity.json"), encoding="ascii") as file:
+            return json.load(file)
+
+    def test_a_server_that_moves_to_another_directory_is_refused(self):
+        folder = tempfile.mkdtemp(prefix="embd-moved-")
+        self.addCleanup(shutil.rmtree, folder)
+        data = {name: os.path.join(folder, name) for name in ("a", "b", "empty")}
+        for path in data.values():
+            os.mkdir(path)
+        a, b = (self.server(name, "--data-dir", data[name]) for name in "ab")
+        self.connect(a).create_table("kept", 2, durability="durable")
+        self.until(lambda: [s["first_shard"] for s in self.identity(data["a"])["servers"]] == [2])
+        b.stop()
+        moved = self.server("b", "--data-dir", data["empty"], waits=False)
+        moved.wait_log("directory_refused")
+        self.assertIn("its data directory is empty, and server 'a' knows one of epoch 1", moved.log())
+        moved.stop()
+        self.server("b", "--data-dir", data["b"]).stop()
+        self.assertEqual(self.identity(data["b"])["epoch"], 2)
+        self.assertIn("directory_accepted", self.server("b", "--data-dir", data["empty"], "--accept-empty").log())
 
     def test_clients_follow_a_server_that_moves_while_they_work(self):
         a, b = self.server("a"), self.server("b")

@@ -4,6 +4,7 @@
 #include "tests/unit/golden_messages.h"
 #include "tests/unit/golden_erase.h"
 #include "tests/unit/golden_hold.h"
+#include "tests/unit/golden_identity.h"
 #include "tests/unit/golden_job.h"
 #include "tests/unit/golden_tick.h"
 #include "tests/unit/golden_watch.h"
@@ -737,6 +738,8 @@ const struct golden goldens[] = {
     GOLDEN(writer_result, read_writer_result, read_writer_result),
     GOLDEN(stream_open_request, read_stream_open_request, read_stream_open_request),
     GOLDEN(stream_open_result, read_stream_open_result, read_stream_open_result),
+    GOLDEN(identity_request, read_identity_request, read_identity_request),
+    GOLDEN(identity_result, read_identity_result, read_identity_result),
     GOLDEN(hot_request, read_hot_request, read_hot_request),
     GOLDEN(hot_result, read_hot_result, read_hot_result),
     GOLDEN(trace_request, read_trace_request, read_trace_request),

@@ -2,10 +2,14 @@
  * with ?verbose a line for each check.
  *
  *   /livez            the process runs its loop
- *   /readyz, /healthz every shard answers and none is loading or draining */
+ *   /readyz, /healthz every shard answers and none is loading or draining
+ *
+ * What begins with [!] asks for attention and keeps nobody from being ready. */
 #include "server/net/http/http_pages.h"
 
 #include <string.h>
+
+#include "server/identity/identity.h"
 
 static int write_livez(struct text *out, const struct http_view *view)
 {
@@ -23,9 +27,22 @@ static const char *why_not_ready(const struct shard_view *shard)
     return shard->report->is_draining ? "is draining" : NULL;
 }
 
+/* The process's part: whose the data directory is, and what the other servers began with. */
+static void write_identity(struct text *out, struct identity *identity)
+{
+    char why[IDENTITY_WHY_BYTES];
+    identity_why(identity, why);
+    if (why[0] != '\0')
+        text_print(out, "[-]%s\n", why);
+    if (identity_other_cuts(identity, why, sizeof why) > 0)
+        text_print(out, "[!]began with another snapshot than %s\n", why);
+}
+
 static int write_readyz(struct text *out, const struct http_view *view)
 {
     uint32_t n_bad = 0;
+    if (view->process->identity != NULL)
+        write_identity(out, view->process->identity);
     for (uint32_t i = 0; i < view->n_shards; i++) {
         const char *why = why_not_ready(&view->shards[i]);
         n_bad += why != NULL;

@@ -7,6 +7,8 @@
 #include "server/net/http/gather.h"
 #include "server/net/http/text.h"
 
+struct identity;
+
 /* The process the pages are about. */
 struct http_process {
     const char *cluster_name;
@@ -17,6 +19,7 @@ struct http_process {
     int64_t certificate_expires;    /* seconds since 1970; 0: no TLS */
     uint32_t max_connections;       /* of a shard */
     const char *data_dir;           /* NULL: none */
+    struct identity *identity;      /* of the data directory; NULL: none */
     const atomic_bool *etcd_silent; /* NULL: the cluster is in the file */
 };
 

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "server/identity/identity.h"
 #include "server/service/compacting.h"
 #include "server/service/metrics/figures.h"
 #include "server/service/recovery.h"
@@ -36,6 +37,9 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         shard->config.net_stats(shard->config.net_arg, &net);
     const struct engine_counters *k = &shard->engine.counters;
     struct compacting_figures journal = compacting_figures(shard);
+    struct identity_figures identity = {0};
+    if (shard->config.identity != NULL)
+        identity_figures(shard->config.identity, &identity);
     uint64_t loaded, to_load;
     recovery_progress(shard, &loaded, &to_load);
     const struct figure figures[] = {
@@ -47,6 +51,9 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"restored_cut", shard->restored_cut},
         {"restored_rows", shard->restored_rows},
         {"restored_without_journal", shard->lacked_journal},
+        {"directory_refused", identity.is_refused},
+        {"directories_accepted", identity.n_accepted},
+        {"servers_at_other_cuts", identity.n_other_cuts},
         {"journal_damages", shard->n_damages},
         {"journal_bytes", journal.bytes},
         {"journal_base_bytes", journal.base_bytes},

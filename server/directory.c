@@ -1,0 +1,69 @@
+/* directory.c - see directory.h. */
+#include "server/directory.h"
+
+#include <stdlib.h>
+
+#define MAP_S 3 /* beyond a lease: another process may have had the name until now */
+
+/* Any thread, between the start of the shards and their end. */
+static void on_changed(void *arg)
+{
+    struct process *p = arg;
+    for (uint32_t i = 0; i < p->n_started; i++)
+        loop_wake(p->loops[i]);
+}
+
+int directory_open(struct process *p, struct embd__error *e)
+{
+    const struct config *config = &p->config;
+    if (config->data_dir[0] == '\0')
+        return EMBD_OK;
+    p->identity_servers = calloc(config->n_servers, sizeof *p->identity_servers);
+    if (p->identity_servers == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the list of servers");
+    for (uint32_t i = 0; i < config->n_servers; i++)
+        p->identity_servers[i] = (struct identity_server){
+            config->servers[i].name, config->servers[i].first_shard, config->servers[i].shards};
+    const struct identity_config identity = {
+        .data_dir = config->data_dir,
+        .servers = p->identity_servers,
+        .n_servers = config->n_servers,
+        .self = config->self,
+        .n_shards = config->n_shards,
+        .accepts = config->accepts_empty,
+        .changed = on_changed,
+        .arg = p,
+    };
+    return identity_open(&identity, &p->identity, e);
+}
+
+void directory_take_credentials(struct process *p)
+{
+    char token[ACCESS_PEER_BYTES] = "";
+    if (p->credentials.access != NULL)
+        access_peer_token(p->credentials.access, token);
+    if (p->identity != NULL)
+        identity_set_token(p->identity, token);
+}
+
+int directory_ask(struct process *p, struct embd__error *e)
+{
+    const struct credential_files *files = &p->config.credential_files;
+    bool has_tls = credential_files_have_tls(files), has_ca = p->config.peer_ca[0] != '\0';
+    const struct identity_asking asking = {
+        .ca_file = has_tls && has_ca ? p->config.peer_ca : NULL,
+        .cert = has_tls ? files->tls_cert : NULL,
+        .key = has_tls ? files->tls_key : NULL,
+        .wait_ms = p->config.has_etcd ? (p->config.etcd_lease_s + MAP_S) * 1000 : 0,
+    };
+    if (p->identity == NULL || identity_state(p->identity) != IDENTITY_ASKING)
+        return EMBD_OK;
+    directory_take_credentials(p);
+    if (!has_tls || has_ca)
+        return identity_ask(p->identity, &asking, (const char *const *)p->places.addresses, e);
+    log_event(LOG_WARN, "servers_not_asked",
+              "why=\"peer_ca is not set: a data directory of another server or cluster, an older "
+              "or an empty one is not found out\"");
+    identity_believe(p->identity);
+    return EMBD_OK;
+}

@@ -1,0 +1,17 @@
+/* directory.h - the data directory of the process: whose it is, and who is asked about it. */
+#ifndef EMBD_DIRECTORY_H
+#define EMBD_DIRECTORY_H
+
+#include "server/process.h"
+
+/* Locks it, and reads whose it is; nothing without a data directory. EMBD_IO, EMBD_CORRUPT,
+ * EMBD_NO_MEMORY. */
+int directory_open(struct process *p, struct embd__error *e);
+
+/* The shards have started: the other servers are asked. EMBD_NO_MEMORY. */
+int directory_ask(struct process *p, struct embd__error *e);
+
+/* Other tokens count from now on. */
+void directory_take_credentials(struct process *p);
+
+#endif

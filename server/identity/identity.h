@@ -1,0 +1,94 @@
+/* identity.h - whose a data directory is: `identity.json` in it, and what the other servers of the
+ * cluster know of this one.
+ *
+ * A directory belongs to one server of one cluster. Its epoch rises at each start; the others
+ * remember it. So a directory of another cluster or server, an older copy of the own one and an
+ * empty one are told from the right one, and keep the shards of the process from serving until an
+ * operator says otherwise (--accept-empty), which the file records.
+ *
+ * Reading order: identity_file (the file), judge (what answers of the others mean), identity (this:
+ * the state of a process), asking (the thread that asks the others). A mutex guards the state; any
+ * thread. */
+#ifndef EMBD_IDENTITY_H
+#define EMBD_IDENTITY_H
+
+#include "proto/errors.h"
+#include "server/identity/judge.h"
+
+struct identity_server {
+    const char *name; /* "" where it has none */
+    uint32_t first_shard, n_shards;
+};
+
+/* Lifetimes: to identity_close. */
+struct identity_config {
+    const char *data_dir;
+    const struct identity_server *servers; /* [n_servers] */
+    uint32_t n_servers, self;
+    uint32_t n_shards;          /* of the cluster */
+    bool accepts;               /* --accept-empty */
+    void (*changed)(void *arg); /* the state is another one; any thread */
+    void *arg;
+};
+
+struct identity;
+
+/* Locks the directory. EMBD_IO: it cannot be opened, or another server uses it; EMBD_CORRUPT: the
+ * file cannot be read; EMBD_NO_MEMORY. */
+int identity_open(const struct identity_config *config, struct identity **out,
+                  struct embd__error *e);
+/* Nobody is asked any more. Before what `changed` needs goes, and before identity_close. */
+void identity_stop(struct identity *identity);
+void identity_close(struct identity *identity); /* NULL is allowed */
+
+enum identity_state {
+    IDENTITY_ASKING,  /* the other servers are asked: nothing is read or served yet */
+    IDENTITY_OPEN,    /* it is this server's, as far as anybody knows */
+    IDENTITY_REFUSED, /* it is not; also found after it was open, where nobody could be asked */
+};
+enum identity_state identity_state(const struct identity *identity);
+
+#define IDENTITY_WHY_BYTES 320u
+/* Why it is not open, and what to do; "" while it is. */
+void identity_why(struct identity *identity, char out[IDENTITY_WHY_BYTES]);
+
+struct identity_figures {
+    bool is_refused;
+    uint32_t n_accepted;   /* directories, ever */
+    uint32_t n_other_cuts; /* servers that began with another snapshot, by the last round */
+};
+void identity_figures(struct identity *identity, struct identity_figures *out);
+
+/* ---- what others are told ---- */
+
+/* The snapshot that the process began with, and how many rows came from it. */
+void identity_set_cut(struct identity *identity, uint64_t cut, uint64_t rows);
+/* What this process would answer, but for its tables. `first_shard`: of the server that asks; its
+ * epoch there may be news. */
+void identity_tell(struct identity *identity, uint64_t first_shard, uint64_t epoch,
+                   struct identity_answer *out);
+
+/* ---- the other servers ---- */
+
+struct identity_asking {
+    const char *ca_file;    /* NULL: no TLS */
+    const char *cert, *key; /* NULL: none */
+    uint32_t wait_ms;       /* for identity_set_addresses or identity_go_on; 0: not at all */
+};
+/* There is no way to ask them: the state is what the directory itself says. */
+void identity_believe(struct identity *identity);
+/* Asks from now on, in a thread of its own; until the first round is over nothing is open.
+ * EMBD_NO_MEMORY. */
+int identity_ask(struct identity *identity, const struct identity_asking *asking,
+                 const char *const *addresses, struct embd__error *e);
+/* Shown from now on; "": none. */
+void identity_set_token(struct identity *identity, const char *token);
+/* No addresses will come soon. */
+void identity_go_on(struct identity *identity);
+/* Where the shards are now; "": not known. [n_shards], copied. */
+void identity_set_addresses(struct identity *identity, const char *const *addresses);
+
+/* Servers that began with another snapshot than this one, and rows came from either; names them. */
+uint32_t identity_other_cuts(struct identity *identity, char *names, uint64_t names_bytes);
+
+#endif

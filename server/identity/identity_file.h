@@ -1,0 +1,43 @@
+/* identity_file.h - `identity.json`, which says whose a data directory is, and `identity.lock`,
+ * which one server has at a time. */
+#ifndef EMBD_IDENTITY_FILE_H
+#define EMBD_IDENTITY_FILE_H
+
+#include "proto/errors.h"
+#include "server/identity/judge.h"
+
+#define IDENTITY_ACCEPTED_MAX 16u
+
+struct identity_known {
+    uint64_t epoch, start; /* 0: not met */
+};
+
+struct identity_acceptance {
+    char when[32]; /* UTC */
+    char why[256];
+};
+
+struct identity_file {
+    bool is_there;
+    struct identity_own own; /* has_journal is the directory's */
+    char server[64];
+    uint32_t first_shard, n_shards, cluster_shards;
+    struct identity_known *known; /* [cluster_shards], by a server's first shard; malloc'd */
+    uint32_t n_accepted;          /* ever; the last of them are kept: */
+    struct identity_acceptance accepted[IDENTITY_ACCEPTED_MAX];
+};
+
+/* *lock_out: closed, it is given up. EMBD_IO: another server has it, or it cannot be made. */
+int identity_lock(int dir, const char *path, int *lock_out, struct embd__error *e);
+
+/* is_there false where there is none; then `known` is NULL. EMBD_CORRUPT, EMBD_IO, EMBD_NO_MEMORY.
+ */
+int identity_file_read(int dir, const char *path, struct identity_file *out, struct embd__error *e);
+/* On disk when this returns EMBD_OK; as it was otherwise. EMBD_IO, EMBD_NO_MEMORY. */
+int identity_file_write(int dir, const struct identity_file *file, struct embd__error *e);
+
+/* Whether there are journals of a shard in the range, or of any other: then *other_out is one. */
+int identity_find_journals(int dir, uint32_t first_shard, uint32_t n_shards, bool *own_out,
+                           int64_t *other_out, struct embd__error *e);
+
+#endif

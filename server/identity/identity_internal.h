@@ -1,0 +1,51 @@
+/* identity_internal.h - the state of a process, for the files that share it: identity.c, which
+ * decides, and asking.c, whose thread asks. */
+#ifndef EMBD_IDENTITY_INTERNAL_H
+#define EMBD_IDENTITY_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "server/identity/identity.h"
+#include "server/identity/identity_file.h"
+
+#define IDENTITY_TOKEN_BYTES 260u
+
+struct peers;
+
+struct identity {
+    struct identity_config config;
+    int dir, lock;
+    atomic_int state; /* enum identity_state; changed with the mutex held */
+    pthread_mutex_t mutex;
+    pthread_cond_t news;
+    /* Guarded. */
+    struct identity_file file;
+    char refusal[IDENTITY_WHY_BYTES]; /* of the directory itself; "": none */
+    char why[IDENTITY_WHY_BYTES];
+    struct identity_answer *answers; /* [n_servers], of the last round; that of self is zero */
+    bool *is_met;                    /* [n_servers] have answered, ever */
+    bool is_raised;                  /* the epoch is that of this start, and on disk */
+    bool was_open;
+    bool is_settled; /* others have answered, and it is open: nothing can be found any more */
+    bool is_loaded, is_hinted, stops;
+    uint64_t cut, cut_rows;
+    uint32_t n_other_cuts; /* as the log has it */
+    char token[IDENTITY_TOKEN_BYTES];
+    char **addresses;    /* [n_shards]; NULL: not told yet */
+    struct peers *peers; /* while a round runs */
+    /* The thread's. */
+    struct identity_asking asking;
+    pthread_t thread;
+    bool has_thread;
+};
+
+static inline const struct identity_server *identity_self(const struct identity *identity)
+{
+    return &identity->config.servers[identity->config.self];
+}
+
+/* After a round, with the mutex held. True: the state has changed. */
+bool identity_decide(struct identity *identity);
+
+#endif

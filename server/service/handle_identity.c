@@ -1,0 +1,36 @@
+/* handle_identity.c - whose the data directory is, for another server that compares it with its
+ * own: identity. */
+#include "server/identity/identity.h"
+#include "server/service/state.h"
+
+static void write_answer(struct call *call, const struct identity_answer *answer)
+{
+    struct msg *m = call->answer;
+    embd__msg_result(m, call->reader.msgid);
+    embd__msg_map(m, 9);
+    embd__msg_field_str(m, "cluster", answer->cluster);
+    embd__msg_field_uint(m, "epoch", answer->epoch);
+    embd__msg_field_uint(m, "start", answer->start);
+    embd__msg_field_uint(m, "tables", call->shard->engine.tables.n);
+    embd__msg_field_bool(m, "loaded", answer->is_loaded);
+    embd__msg_field_uint(m, "cut", answer->cut);
+    embd__msg_field_uint(m, "cut_rows", answer->cut_rows);
+    embd__msg_field_uint(m, "known_epoch", answer->known_epoch);
+    embd__msg_field_uint(m, "known_start", answer->known_start);
+}
+
+int handle_identity(struct call *call)
+{
+    struct fields f;
+    struct identity_answer answer = {.is_there = true};
+    const struct shard_config *config = &call->shard->config;
+    embd__read_fields(&f, &call->reader, "identity");
+    uint64_t shard = embd__field_uint(&f, "shard", 0, config->n_shards - 1, FIELD_REQUIRED);
+    uint64_t epoch = embd__field_uint(&f, "epoch", 0, INT64_MAX, 0);
+    if (call_end(call, &f) != EMBD_OK)
+        return call->error.status;
+    if (config->identity != NULL)
+        identity_tell(config->identity, shard, epoch, &answer);
+    write_answer(call, &answer);
+    return EMBD_OK;
+}
