@@ -4,8 +4,8 @@
 #   --check   install nothing; exit 1 and name what is missing
 #   --tools   what checks use where it is there, and skip without: man pages (scdoc), lintian, promtool (prometheus),
 #             Chromium, a name server (dnsmasq-base, iproute2), etcd, mypy, buildah, mmdebstrap, clang-format, clang-tidy
-#             and abidiff (abigail-tools); and from PyPI, into ~/.cache/embd/tools: kubernetes-validate, pyarrow and
-#             safetensors
+#             and abidiff (abigail-tools); and from PyPI, into ~/.cache/embd/tools: kubernetes-validate, pyarrow,
+#             safetensors and prometheus_client
 #   --slurm   Slurm's daemons, for the test of deploy/slurm that uses them where they are there
 #   --torch   PyTorch too, which the modules of embd.torch need and nothing else does
 set -eu
@@ -62,7 +62,7 @@ for package in $packages; do
 done
 
 # What Debian does not have, in a virtual environment of its own; tests look for it there. pyarrow from 20 on wants numpy 2.
-wheels="kubernetes-validate==1.37.0 safetensors<1 pyarrow<20"
+wheels="kubernetes-validate==1.37.0 safetensors<1 pyarrow<20 prometheus_client<1"
 place=${XDG_CACHE_HOME:-$HOME/.cache}/embd/tools
 has_wheels() {
     [ $tools = no ] || [ "$(cat "$place/installed" 2>/dev/null)" = "$wheels" ]

@@ -199,6 +199,29 @@ static bool sends_keys_first(const struct embd_call *call)
     return bytes >= HOLD_BYTES && !call->client->io.has_thread;
 }
 
+/* The pieces of the first part up to the header of its gradients. */
+static uint32_t pieces_before_grads(const struct embd_call *call, const struct message *message)
+{
+    const struct work *work = &call->works[message->slices[0].work];
+    const struct share *share = &work->shares[message->shard];
+    uint32_t bins =
+        1u + (share->offsets != NULL) + (share->slots != NULL) + (share->weights != NULL);
+    return 2 * bins + 1;
+}
+
+/* Holds back the gradients of a push, and what comes behind them. */
+static void hold_gradients(struct embd_call *call)
+{
+    for (uint32_t i = call->n_openings; i < call->n_messages; i++)
+        call->messages[i]->x.held = pieces_before_grads(call, call->messages[i]);
+}
+
+static void release_gradients(struct embd_call *call)
+{
+    for (uint32_t i = call->n_openings; i < call->n_messages; i++)
+        embd__link_release(&call->messages[i]->x);
+}
+
 static void submit(struct embd_call *call)
 {
     bool holds = sends_keys_first(call);
@@ -207,14 +230,14 @@ static void submit(struct embd_call *call)
     if (call->own != NULL)
         embd__numbering_sent(call);
     if (holds)
-        embd__messages_hold(call);
+        hold_gradients(call);
     else
         fill(call);
     embd__io_submit(&call->client->io, &call->job);
     if (!holds)
         return;
     fill(call);
-    embd__messages_release(call);
+    release_gradients(call);
 }
 
 static int start(embd_client *client, const embd_part *parts, size_t n_parts,

@@ -178,9 +178,6 @@ void embd__push_fill(struct embd_call *call, struct work *work);
 int embd__messages_build(struct embd_call *call);
 /* The next message of a call, empty, to this shard; NULL: no memory. */
 struct message *embd__message_begin(struct embd_call *call, uint32_t shard);
-/* Holds back the gradients of a push, and what comes behind them, until embd__messages_release. */
-void embd__messages_hold(struct embd_call *call);
-void embd__messages_release(struct embd_call *call);
 void embd__messages_fini(struct embd_call *call);
 
 /* ---- numbered.c ---- */

@@ -149,11 +149,12 @@ static void on_push_answer(struct exchange *x, struct reader *reader)
 
 static const struct {
     enum method method;
+    enum exchange_kind exchange;
     void (*on_answer)(struct exchange *x, struct reader *reader);
 } kinds[] = {
-    [PARTS_PULL] = {METHOD_PULL, on_pull_answer},
-    [PARTS_PUSH] = {METHOD_PUSH, on_push_answer},
-    [PARTS_ERASE] = {METHOD_ERASE, on_erase_answer},
+    [PARTS_PULL] = {METHOD_PULL, EXCHANGE_PULL, on_pull_answer},
+    [PARTS_PUSH] = {METHOD_PUSH, EXCHANGE_PUSH, on_push_answer},
+    [PARTS_ERASE] = {METHOD_ERASE, EXCHANGE_OTHER, on_erase_answer},
 };
 
 static void on_answer(struct exchange *x, struct reader *reader)
@@ -208,6 +209,7 @@ struct message *embd__message_begin(struct embd_call *call, uint32_t shard)
     }
     embd__client_begin(call->client, &message->x, call->deadline_ms);
     message->x.link = call->client->shards[shard].link;
+    message->x.kind = kinds[call->kind].exchange;
     message->x.on_answer = on_answer;
     message->x.has_effect = call->kind == PARTS_PUSH && call->extra.number.sequence > 0;
     message->x.may_repeat = call->kind == PARTS_PULL || message->x.has_effect;
@@ -221,7 +223,7 @@ static int begin_message(struct builder *b)
 {
     struct embd_call *call = b->call;
     if (call->own != NULL)
-        embd__numbering_take(call, b->shard);
+        call->extra.number = embd__numbering_next(&call->client->numbering, &call->own[b->shard]);
     b->message = embd__message_begin(call, b->shard);
     if (b->message == NULL)
         return call->client->error.status;
@@ -459,28 +461,6 @@ int embd__messages_build(struct embd_call *call)
     for (b.shard = 0; b.shard < call->client->n_shards && status == EMBD_OK; b.shard++)
         status = build_shard(&b);
     return status;
-}
-
-/* The pieces of the first part up to the header of its gradients. */
-static uint32_t pieces_before_grads(const struct embd_call *call, const struct message *message)
-{
-    const struct work *work = &call->works[message->slices[0].work];
-    const struct share *share = &work->shares[message->shard];
-    uint32_t bins =
-        1u + (share->offsets != NULL) + (share->slots != NULL) + (share->weights != NULL);
-    return 2 * bins + 1;
-}
-
-void embd__messages_hold(struct embd_call *call)
-{
-    for (uint32_t i = call->n_openings; i < call->n_messages; i++)
-        call->messages[i]->x.held = pieces_before_grads(call, call->messages[i]);
-}
-
-void embd__messages_release(struct embd_call *call)
-{
-    for (uint32_t i = call->n_openings; i < call->n_messages; i++)
-        embd__link_release(&call->messages[i]->x);
 }
 
 void embd__messages_fini(struct embd_call *call)

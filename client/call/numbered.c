@@ -129,6 +129,7 @@ struct message *embd__numbered_opening(struct embd_call *call, uint32_t shard)
     if (call->n_messages > 0)
         message->x.msgid = call->messages[0]->x.msgid;
     message->x.on_answer = on_answer;
+    message->x.kind = EXCHANGE_OTHER;
     call->n_messages++;
     return write_opening(message) == EMBD_OK ? message : NULL;
 }

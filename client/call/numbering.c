@@ -109,14 +109,6 @@ int embd__numbering_begin(struct embd_call *call)
 
 /* ---- numbers ---- */
 
-void embd__numbering_take(struct embd_call *call, uint32_t shard)
-{
-    const struct own_stream *own = &call->own[shard];
-    const embd_pusher *pusher = &call->client->numbering.pusher;
-    call->extra.number = (struct push_number){
-        .high = pusher->high, .low = pusher->low, .sequence = own->next, .stream = own->stream};
-}
-
 void embd__numbering_sent(struct embd_call *call)
 {
     call->number = ++call->client->numbering.n_pushes;

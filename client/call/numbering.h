@@ -14,7 +14,7 @@
 #ifndef EMBD_CALL_NUMBERING_H
 #define EMBD_CALL_NUMBERING_H
 
-#include "embd/embd.h"
+#include "proto/batch.h"
 
 struct embd_call;
 struct embd_client;
@@ -38,11 +38,19 @@ struct numbering {
 
 void embd__numbering_fini(struct numbering *numbering);
 
+/* The number of the next push on one shard; sequence 0: it has none. */
+static inline struct push_number embd__numbering_next(const struct numbering *numbering,
+                                                      const struct own_stream *own)
+{
+    return (struct push_number){.high = numbering->pusher.high,
+                                .low = numbering->pusher.low,
+                                .sequence = own->next,
+                                .stream = own->stream};
+}
+
 /* A push whose parts are checked gets numbers: opens the streams of its tables where they are not.
  * Blocks then. Errors of embd_push that say that nothing was sent. */
 int embd__numbering_begin(struct embd_call *call);
-/* The call's next message is for this shard: sets its number. */
-void embd__numbering_take(struct embd_call *call, uint32_t shard);
 /* Its messages are about to be sent: the numbers are used. */
 void embd__numbering_sent(struct embd_call *call);
 /* It has failed: what that means for its streams, and for its error. */

@@ -162,6 +162,8 @@ int embd__connection_on_hello(struct link *link, struct embd__error *e)
     bool was_loading = link->state == LINK_READY;
     if (!was_loading && !link->has_moved)
         uv_timer_stop(&link->retry);
+    embd__count(&link->figures.connections, !was_loading);
+    link->figures.is_connected = true;
     link->state = LINK_READY;
     link->attempt_ms = LINK_ATTEMPT_MS;
     if (!was_loading)
@@ -349,6 +351,7 @@ void embd__connection_lose(struct link *link, int status, const char *why)
     link->socket = NULL;
     link->is_blocked = link->is_loading = link->has_moved = false;
     link->state = LINK_IDLE;
+    link->figures.is_connected = false;
     link->last = last;
     embd__connection_forget_hello(link);
     double_pause(link);

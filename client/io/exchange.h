@@ -12,6 +12,9 @@
 
 struct link;
 
+/* What its time counts as. */
+enum exchange_kind { EXCHANGE_OTHER, EXCHANGE_PULL, EXCHANGE_PUSH };
+
 enum exchange_state { EXCHANGE_IDLE, EXCHANGE_QUEUED, EXCHANGE_SENDING, EXCHANGE_SENT };
 
 /* Its owner fills it in up to `error` and gives it to embd__link_send. */
@@ -24,7 +27,8 @@ struct exchange {
     bool fail_fast;       /* fails when an attempt to connect fails, instead of at its deadline */
     bool may_repeat;      /* sent again on the next connection, until its deadline */
     bool has_effect;      /* a numbered push: once sent it ends as EMBD_UNANSWERED, not as lost */
-    bool while_loading;   /* the server takes it before it has loaded its tables */
+    enum exchange_kind kind;
+    bool while_loading; /* the server takes it before it has loaded its tables */
     /* The memory for bin `index` of the answer, of at least `bytes`; NULL with `error` set when the
      * answer cannot have such a bin. Not called for bins of 0 bytes unless expected so. */
     void *(*on_bin)(struct exchange *x, uint32_t index, uint32_t bytes);
@@ -62,6 +66,7 @@ static inline void embd__exchange_begin(struct exchange *x, uint32_t msgid, uint
     x->fail_fast = false;
     x->may_repeat = x->has_effect = x->was_begun = x->while_loading = false;
     x->is_refused = x->is_out = false;
+    x->kind = EXCHANGE_OTHER;
     x->held = 0;
     x->error.status = EMBD_OK;
 }

@@ -129,6 +129,7 @@ void embd__fail_sent(struct link *link, int status, const char *why)
 static void repeat(struct link *link, struct exchange *x)
 {
     x->was_begun = true;
+    embd__count(&link->figures.repeats, 1);
     embd__queue_push_front(&link->queue, x);
 }
 

@@ -136,6 +136,7 @@ static int write_exchange(struct link *link, struct exchange *x)
         ssize_t sent = embd__channel_send(&link->channel, iov, n);
         if (sent < 0)
             return sent == -EAGAIN ? WRITTEN_FULL : (int)sent;
+        embd__count(&link->figures.bytes_sent, (uint64_t)sent);
         if (note_sent(x, (uint64_t)sent))
             return WRITTEN_ALL;
     }
@@ -282,8 +283,21 @@ static int count_notice(struct link *link, struct embd__error *e)
     return embd__error_set(e, EMBD_PROTOCOL, "the server sends notifications without end");
 }
 
+/* Since the call was started. */
+static void count_answer(struct link *link, const struct exchange *x)
+{
+    uint64_t begun_ns = x->deadline_ns - (uint64_t)x->deadline_ms * 1000000;
+    if (x->kind != EXCHANGE_OTHER)
+        embd__latency_add(x->kind == EXCHANGE_PULL ? &link->figures.pulls : &link->figures.pushes,
+                          uv_hrtime() - begun_ns);
+    if (x->kind == EXCHANGE_PUSH && !x->has_effect)
+        embd__count(&link->figures.unnumbered, 1);
+}
+
 void embd__exchange_end(struct exchange *x)
 {
+    if (x->error.status != EMBD_OK)
+        embd__count(&x->link->figures.failures, 1);
     x->state = EXCHANGE_IDLE;
     x->next = NULL;
     x->on_end(x);
@@ -313,6 +327,7 @@ static int on_frame(void *owner, struct embd__error *e)
         return EMBD_OK;
     if (x == &link->hello)
         return embd__connection_on_hello(link, e);
+    count_answer(link, x);
     if (x->error.status == EMBD_OK)
         embd__exchange_end(x);
     else
@@ -392,6 +407,7 @@ int embd__link_open(const struct link_config *config, struct link **out, struct 
     link->frame_bytes = LIMIT_FRAME_BYTES;
     link->keys = LIMIT_KEYS;
     link->receiver.owner = link;
+    link->receiver.bytes = &link->figures.bytes_received;
     link->receiver.on_bin = on_bin;
     link->receiver.on_window = on_window;
     link->receiver.on_frame = on_frame;
@@ -430,6 +446,11 @@ uint64_t embd__link_frame_bytes(const struct link *link)
 uint64_t embd__link_keys(const struct link *link)
 {
     return link->keys;
+}
+
+const struct link_figures *embd__link_figures(const struct link *link)
+{
+    return &link->figures;
 }
 
 bool embd__link_takes_order(const struct link *link)

@@ -43,6 +43,8 @@ const char *embd__link_address(const struct link *link);
 /* LIMIT_FRAME_BYTES and LIMIT_KEYS, or less where the server said so. */
 uint64_t embd__link_frame_bytes(const struct link *link);
 uint64_t embd__link_keys(const struct link *link);
+/* Valid as long as the link. */
+const struct link_figures *embd__link_figures(const struct link *link);
 /* The server knows the field `order` of pushes. */
 bool embd__link_takes_order(const struct link *link);
 

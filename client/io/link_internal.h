@@ -10,6 +10,7 @@
 
 #include "client/io/channel.h"
 #include "client/io/link.h"
+#include "client/io/link_figures.h"
 #include "client/io/receive.h"
 #include "client/io/resolve.h"
 #include "client/io/socket.h"
@@ -71,6 +72,7 @@ struct link {
     msgpack_zone zone;
     atomic_uint_fast64_t frame_bytes, keys; /* limits of the server; read on any thread */
     atomic_bool takes_order;                /* a push may have an order; read on any thread */
+    struct link_figures figures;
 };
 
 /* ---- link.c ---- */

@@ -182,6 +182,7 @@ static int read_all(struct receiver *r, struct channel *ch, struct embd__error *
         if (got <= 0)
             return ended(r, ch, (int)-got, e);
         r->has_heard = true;
+        embd__count(r->bytes, (uint64_t)got);
         size_t placed = account_direct(r, (size_t)got);
         int status = eat(r, r->in, (size_t)got - placed, e);
         if (status != EMBD_OK || (size_t)got < asked)

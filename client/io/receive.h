@@ -5,6 +5,7 @@
 #define EMBD_IO_RECEIVE_H
 
 #include "client/io/channel.h"
+#include "client/io/link_figures.h"
 #include "proto/frame.h"
 
 #define RECEIVE_BUFFER_BYTES (16u << 10)
@@ -24,6 +25,7 @@ struct receiver {
     uint32_t window, filled;
     bool bin_ended;    /* call the scanner again, also without more bytes */
     bool has_heard;    /* a byte, on this connection */
+    counter *bytes;    /* all that were received; the link's */
     uint32_t patience; /* bytes for which the kernel wakes us; 1: for every segment */
     /* A bin of frame.bin_bytes begins: sets *to_out, and *window_out, which is 0. Negative: the
      * connection is of no use any more. */

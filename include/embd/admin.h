@@ -18,6 +18,35 @@ EMBD_API int embd_stats(embd_client *client, uint32_t shard,
                                      uint64_t value),
                         void *arg);
 
+#define EMBD_LATENCY_BUCKETS 28
+
+/* How long requests to a shard took, from their start until their answers were there: waiting for a
+ * connection, sending again, and the server's time are in it. */
+typedef struct embd_latency {
+    uint64_t count, sum_ns;
+    uint64_t buckets[EMBD_LATENCY_BUCKETS]; /* [i]: of 2^i us at most, and more than [i - 1]; the
+                                               last: longer */
+} embd_latency;
+
+/* What a client has seen of a shard since embd_connect. A call is one request to each shard, or
+ * several where it is large. */
+typedef struct embd_shard_figures {
+    uint32_t struct_bytes; /* sizeof(embd_shard_figures) */
+    bool is_connected;
+    uint64_t connections;                /* that were made: one, and each reconnect */
+    uint64_t bytes_sent, bytes_received; /* before TLS encrypts them, and after it decrypts */
+    uint64_t repeats;    /* requests that were to be sent again after a lost connection */
+    uint64_t failures;   /* requests that ended with an error */
+    uint64_t unnumbered; /* pushes without a number: of rounds, as embd_options asks, or because the
+                            shard has no room for a stream */
+    embd_latency pulls, pushes; /* that were answered, also with an error */
+} embd_shard_figures;
+
+/* Reads the figures of one shard. The caller sets out->struct_bytes. Any thread may ask, also while
+ * another one is in a call, until embd_close. Does not block.
+ *   EMBD_INVALID   no such shard */
+EMBD_API int embd_figures(const embd_client *client, uint32_t shard, embd_shard_figures *out);
+
 typedef struct embd_hot_report {
     uint32_t n_keys;  /* set in the arrays */
     uint32_t stride;  /* one key in about this many is sampled */

@@ -269,6 +269,38 @@ class RestartsTest(unittest.TestCase):
         bag(keys).sum().backward()
         bag.flush()
 
+    # ---- a snapshot of several servers ----
+
+    def is_running(self, client, name):
+        with contextlib.suppress(embd.InvalidError):  # not yet
+            return client.snapshot_status(name).is_running
+        return False
+
+    def test_a_snapshot_that_waits_for_a_server_is_cancelled_by_another_client(self):
+        table, other, failed = self.table(self.client), self.connect(), []
+        self.step(table, 0)
+        self.servers.list[2].process.send_signal(signal.SIGSTOP)
+        asker = threading.Thread(target=lambda: failed.append(self.failure(lambda: self.client.snapshot("sunday"))))
+        asker.start()
+        while not self.is_running(other, "sunday"):
+            threading.Event().wait(0.01)
+        cancel = threading.Thread(target=lambda: other.snapshot_cancel("sunday"))
+        cancel.start()
+        threading.Event().wait(0.2)
+        self.servers.list[2].process.send_signal(signal.SIGCONT)
+        cancel.join()
+        asker.join()
+        self.assertEqual(failed[0].status, embd.Status.CLOSED)
+        said = other.snapshot_status("sunday")
+        self.assertEqual((said.name, said.is_running, said.status), ("sunday", False, embd.Status.CLOSED))
+        self.assertIn("cancel", said.error)
+        self.assertFalse([name for data in self.servers.data for name in os.listdir(data) if name.startswith("sunday")])
+
+    def failure(self, call):
+        with self.assertRaises(embd.Error) as caught:
+            call()
+        return caught.exception
+
     # ---- streams ----
 
     def streams(self):

@@ -19,7 +19,7 @@ from . import stored
 from ._native import ffi as _ffi
 from ._native import lib as _lib
 from .arrays import jagged
-from .client import Client, ShardStats, connect
+from .client import Client, Latency, ShardFigures, ShardStats, SnapshotStatus, connect
 from .clock import Clock, ClockReport, WorkerWarning
 from .csr import Csr
 from .errors import (ClosedError, CorruptError, DeadlineError, Error, ExistsError, FullError, InvalidError,
@@ -38,8 +38,8 @@ KeyStatus.__doc__ = "What became of a key: the values of `statuses`."
 
 __all__ = [
     "Call", "Client", "Clock", "ClockReport", "ClosedError", "CorruptError", "Csr", "DeadlineError", "DumpReport", "Error",
-    "ExistsError", "FullError", "Initializer", "InvalidError", "KeyStatus", "LateError", "NoMemoryError", "Optimizer", "Part", "Pusher",
+    "ExistsError", "FullError", "Initializer", "InvalidError", "KeyStatus", "Latency", "LateError", "NoMemoryError", "Optimizer", "Part", "Pusher",
     "Schema",
-    "ShardStats", "Status", "StorageError", "StoredTable", "Table", "UnknownTableError", "UnreachableError",
+    "ShardFigures", "ShardStats", "SnapshotStatus", "Status", "StorageError", "StoredTable", "Table", "UnknownTableError", "UnreachableError",
     "UnsupportedError", "WorkerWarning", "connect", "jagged", "stored", "verify",
 ]

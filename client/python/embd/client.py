@@ -1,6 +1,8 @@
 """A connection to a cluster: tables, calls over several tables, operating the cluster."""
 from __future__ import annotations
 
+import itertools
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple, Optional, Union
@@ -27,6 +29,35 @@ class ShardStats(NamedTuple):
     tables: dict[str, dict[str, int]]
 
 
+class Latency(NamedTuple):
+    """How long requests took. `buckets` maps a bound in seconds to the requests that took so long at most; each has
+    those of the smaller bounds too, and math.inf all."""
+
+    n: int  # requests
+    sum: float  # seconds
+    buckets: dict[float, int]
+
+    def quantile(self, share: float) -> float:
+        """A bound in seconds that a `share` of the requests did not pass; nan where there was none."""
+        wanted = share * self.n
+        return next((bound for bound, n in self.buckets.items() if n >= wanted), math.inf) if self.n else math.nan
+
+
+class ShardFigures(NamedTuple):
+    """What this client has seen of a shard since it connected: embd_shard_figures of embd/admin.h."""
+
+    address: str
+    is_connected: bool
+    connections: int
+    bytes_sent: int
+    bytes_received: int
+    repeats: int
+    failures: int
+    unnumbered: int
+    pulls: Latency
+    pushes: Latency
+
+
 class HotKeys(NamedTuple):
     keys: NDArray[np.uint64]  # most frequent first
     counts: NDArray[np.uint32]  # how often each is among the samples
@@ -40,6 +71,21 @@ class Trace(NamedTuple):
     age: float  # seconds since the answer's last byte was sent
     bytes: int
     stages: tuple[float, ...]  # seconds in queue, decode, store, encode, send
+
+
+class SnapshotStatus(NamedTuple):
+    """A snapshot or dump that shard 0's server makes, or has made: embd_snapshot_report of embd/admin.h."""
+
+    name: str
+    is_running: bool
+    status: errors.Status  # of one that has ended
+    error: str  # what went wrong; "": nothing did
+    phase: str  # that it is in, or was in last
+    shards_done: int
+    rows: int
+    bytes: int
+    pause: float  # seconds that pushes waited
+    elapsed: float  # seconds
 
 
 def connect(servers: Optional[Servers] = None, *, own_thread: bool = True, **options: Any) -> "Client":
@@ -182,6 +228,12 @@ class Client:
         """Figures of every shard and of its tables."""
         return [self._shard_stats(shard) for shard in range(len(self.shards))]
 
+    def figures(self) -> list[ShardFigures]:
+        """What this client has seen of each shard: times of pulls and pushes, bytes, reconnects, repeats, failures. Any
+        thread may ask; it does not wait for another one's call. embd.prometheus exports them."""
+        with self.handle.reading() as c:
+            return [_shard_figures(c, shard) for shard in range(lib.embd_shard_count(c))]
+
     def _shard_stats(self, shard: int) -> ShardStats:
         out = ShardStats({}, {})
         me = ffi.new_handle(out)
@@ -225,6 +277,21 @@ class Client:
         with self.handle as c:
             self.handle.check(lib.embd_snapshot(c, name.encode(), options, report))
         return DumpReport(**structs.read(report))
+
+    def snapshot_status(self, name: Optional[str] = None) -> SnapshotStatus:
+        """How far a snapshot is, or the newest one, of the last eight that shard 0's server was asked for. Raises
+        InvalidError where there is none."""
+        report = structs.new("embd_snapshot_report")
+        with self.handle as c:
+            self.handle.check(lib.embd_snapshot_status(c, ffi.NULL if name is None else name.encode(), report))
+        members = structs.read(report)
+        members["status"] = errors.Status(members["status"])
+        return SnapshotStatus(pause=members.pop("pause_us") / 1e6, elapsed=members.pop("elapsed_us") / 1e6, **members)
+
+    def snapshot_cancel(self, name: str) -> None:
+        """Ends a snapshot, whoever asked for it, and removes what all servers have of it. A complete one stays."""
+        with self.handle as c:
+            self.handle.check(lib.embd_snapshot_cancel(c, name.encode()))
 
     def drain(self, shard: Optional[int] = None) -> None:
         """Asks every server process, or the one that `shard` belongs to, to finish what it has begun and exit."""
@@ -271,6 +338,19 @@ class Client:
         with progress_callback(progress) as (callback, arg), self.handle as c:
             self.handle.check(function(c, what, os.fsencode(folder), c_options, callback, arg, report))
         return DumpReport(**structs.read(report))
+
+
+def _latency(c_latency: Any) -> Latency:
+    bounds = [2.0**i / 1e6 for i in range(len(c_latency.buckets) - 1)] + [math.inf]
+    return Latency(c_latency.count, c_latency.sum_ns / 1e9, dict(zip(bounds, itertools.accumulate(c_latency.buckets))))
+
+
+def _shard_figures(c: Any, shard: int) -> ShardFigures:
+    out = structs.new("embd_shard_figures")
+    errors.check(lib.embd_figures(c, shard, out))
+    numbers = {name: getattr(out, name) for name in ShardFigures._fields[1:-2]}
+    return ShardFigures(ffi.string(lib.embd_shard_address(c, shard)).decode(), **numbers, pulls=_latency(out.pulls),
+                        pushes=_latency(out.pushes))
 
 
 @ffi.def_extern()  # type: ignore[untyped-decorator]

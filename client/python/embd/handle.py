@@ -6,10 +6,12 @@ whether or not anybody still holds the Call. A child that was forked has the par
 on them: its handles fail."""
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import warnings
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from . import errors
@@ -32,6 +34,7 @@ class Handle:
     def __init__(self, c_client: Any):
         self.c = c_client
         self._lock = threading.Lock()
+        self._open_lock = threading.Lock()  # behind the other one; nothing is closed while it is held
         self._owner = 0
         self._flights: set[Flight] = set()
         self._left: list[Flight] = []  # their Call is gone; appended to by destructors
@@ -51,6 +54,14 @@ class Handle:
     def __exit__(self, *what: Any) -> None:
         self._owner = 0
         self._lock.release()
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Any]:
+        """For functions that any thread may call while another one is in a call."""
+        with self._open_lock:
+            if self.c is None:
+                raise errors.make(lib.EMBD_CLOSED, "the client is closed, or the process was forked since it connected")
+            yield self.c
 
     def check(self, status: int) -> None:
         """To be called with the lock held."""
@@ -121,7 +132,8 @@ class Handle:
         with self._lock:
             if self.c is None:
                 return
-            c, self.c = self.c, None
+            with self._open_lock:
+                c, self.c = self.c, None
             lib.embd_close(c)
             for flight in self._flights:
                 flight.status, flight.sentence = lib.EMBD_CLOSED, "the client was closed before the call ended"
@@ -132,6 +144,7 @@ class Handle:
     def abandon(self) -> None:
         """In a forked child: the connections and the thread are the parent's."""
         self._lock = threading.Lock()
+        self._open_lock = threading.Lock()
         self._owner = 0
         self.c = None
 
