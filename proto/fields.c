@@ -25,7 +25,8 @@ static bool is_failed(const struct fields *f)
 
 static bool has_name(const msgpack_object *key, const char *name, size_t bytes)
 {
-    return key->via.str.size == bytes && memcmp(key->via.str.ptr, name, bytes) == 0;
+    return key->via.str.size == bytes && (bytes == 0 || key->via.str.ptr[0] == name[0]) &&
+           memcmp(key->via.str.ptr, name, bytes) == 0;
 }
 
 /* ---- opening maps ---- */

@@ -319,6 +319,33 @@ static void scan_body(struct frame_scanner *s, const uint8_t *p, size_t n, size_
         end_item(s);
 }
 
+/* Bytes of a small number or a short text with its body, which make up most of a header; 0: it is
+ * neither. */
+static size_t short_size(uint8_t byte)
+{
+    if (byte <= 0x7f)
+        return 1;
+    if ((byte & 0xe0) == 0xa0)
+        return 1u + (byte & 0x1fu);
+    return byte >= 0xcc && byte <= 0xcf ? token_size(byte) : 0;
+}
+
+/* Takes such an item in one go where it is whole, below the outermost array, and has room. False:
+ * it is for scan_token, which says what is wrong. */
+static bool scan_short(struct frame_scanner *s, const uint8_t *p, size_t n, size_t *used_out)
+{
+    size_t bytes = short_size(p[0]);
+    if (bytes == 0 || bytes > n || s->depth < 2 || s->token_want > 0 ||
+        bytes > s->head_capacity - s->head_bytes)
+        return false;
+    memcpy(s->head + s->head_bytes, p, bytes);
+    s->head_bytes += (uint32_t)bytes;
+    s->frame_bytes += bytes;
+    *used_out += bytes;
+    end_item(s);
+    return true;
+}
+
 int embd__frame_scan(struct frame_scanner *s, const uint8_t *p, size_t n, size_t *used_out,
                      struct embd__error *e)
 {
@@ -331,6 +358,8 @@ int embd__frame_scan(struct frame_scanner *s, const uint8_t *p, size_t n, size_t
             scan_body(s, p + used, n - used, used_out);
             continue;
         }
+        if (scan_short(s, p + used, n - used, used_out))
+            continue;
         int event = scan_token(s, p + used, n - used, used_out, e);
         if (event != FRAME_MORE)
             return event;
