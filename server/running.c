@@ -9,6 +9,7 @@
  * set atomics and wake it. */
 #include "server/directory.h"
 #include "server/process.h"
+#include "server/access/access.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,6 +1,7 @@
 /* channel.c - TLS over a socket: ciphertext moves between the socket and the session. Received
  * bytes are decrypted where they belong, bytes to send a few records at a time. */
 #include "client/io/channel.h"
+#include "proto/tls/tls.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,7 +4,9 @@
 #define EMBD_IO_CHANNEL_H
 
 #include "client/io/socket.h"
-#include "proto/tls/tls.h"
+
+struct tls_context;
+struct tls_session;
 
 struct channel {
     int fd;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/io/link_internal.h"
+#include "proto/tls/tls.h"
 
 /* ---- hello ---- */
 

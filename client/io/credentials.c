@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #include "proto/tls/secret.h"
+#include "proto/tls/tls.h"
 
 #define TOKEN_MAX 256u /* as a server takes it */
 

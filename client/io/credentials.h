@@ -9,7 +9,8 @@
 #include <stdint.h>
 
 #include "proto/errors.h"
-#include "proto/tls/tls.h"
+
+struct tls_context;
 
 struct credentials {
     char *token;                        /* NULL: none */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "server/log/log.h"
+#include "server/access/access.h"
 #include "server/net/connection_internal.h"
 
 /* Addresses that one user can choose from count as one. */

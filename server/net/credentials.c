@@ -1,5 +1,7 @@
 /* credentials.c - see credentials.h. */
 #include "server/net/credentials.h"
+#include "proto/tls/tls.h"
+#include "server/access/access.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -3,8 +3,10 @@
 #ifndef EMBD_CREDENTIALS_H
 #define EMBD_CREDENTIALS_H
 
-#include "server/access/access.h"
-#include "proto/tls/tls.h"
+#include "proto/errors.h"
+
+struct access;
+struct tls_context;
 
 /* Paths; "": not configured. */
 struct credential_files {

@@ -5,6 +5,7 @@
 #define EMBD_TLS_CONNECTION_H
 
 #include "server/net/shard_io.h"
+#include "proto/tls/tls.h"
 
 struct tls_connection {
     struct tls_session *session;

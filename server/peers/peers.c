@@ -8,6 +8,7 @@
  * What can fail: a shard that cannot be reached, or does not let this server in. Without a token a
  * Unix socket is tried even where there is a port. */
 #include "server/peers/peers.h"
+#include "proto/tls/tls.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

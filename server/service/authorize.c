@@ -1,5 +1,6 @@
 /* authorize.c - see authorize.h. A method that is not listed here is an admin's. */
 #include "server/service/authorize.h"
+#include "server/access/access.h"
 
 static const enum role least[METHOD_COUNT] = {
     [METHOD_PING] = ROLE_READER,          [METHOD_CLUSTER] = ROLE_READER,

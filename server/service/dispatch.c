@@ -18,6 +18,7 @@
 #include "server/service/recovery.h"
 #include "server/service/handle_round.h"
 #include "server/service/state.h"
+#include "server/access/access.h"
 
 static const struct method_entry {
     int (*handle)(struct call *call);

@@ -3,6 +3,7 @@
 #include "server/service/authorize.h"
 #include "server/service/recovery.h"
 #include "server/service/state.h"
+#include "server/access/access.h"
 
 /* Additions to version 1 of the protocol that a peer may rely on. */
 static const char *const features[] = {

@@ -12,6 +12,7 @@
 
 #include "server/service/authorize.h"
 #include "server/service/state.h"
+#include "server/access/access.h"
 
 /* Sets the principal, and what goes. */
 static int decide(struct call *call, struct op *op)

@@ -20,6 +20,7 @@
 #include "server/snapshot/disk_phase.h"
 #include "server/snapshot/snapshot_watch.h"
 #include "server/service/state.h"
+#include "server/access/access.h"
 
 #define MATERIALIZE_LEAST_BYTES ((uint64_t)4 * LIMIT_FRAME_BYTES)
 

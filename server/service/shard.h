@@ -12,11 +12,12 @@
 #ifndef EMBD_SERVICE_SHARD_H
 #define EMBD_SERVICE_SHARD_H
 
-#include "server/access/access.h"
 #include "proto/message.h"
 #include "server/service/metrics/stages.h"
 #include "server/store/store.h"
 
+struct access;
+struct grant;
 struct shard;
 struct snapshot_select;
 struct written;

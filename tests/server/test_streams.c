@@ -15,6 +15,7 @@
 #include "proto/schema.h"
 #include "server/service/state.h"
 #include "server/engine/pushers.h"
+#include "server/access/access.h"
 
 #define SECOND UINT64_C(1000000000)
 #define IDLE   (STREAM_IDLE_S * SECOND)
