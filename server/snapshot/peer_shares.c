@@ -5,6 +5,7 @@
  * servers' addresses differ, a directory without any trace of the snapshot may be another
  * machine's, and says nothing. */
 #include "server/snapshot/peer_shares.h"
+#include "server/snapshot/snapshot_verify.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,7 +3,9 @@
 #ifndef EMBD_SNAPSHOT_PEER_SHARES_H
 #define EMBD_SNAPSHOT_PEER_SHARES_H
 
-#include "server/snapshot/snapshot_verify.h"
+#include "proto/errors.h"
+
+struct snapshot_verify_watch;
 
 /* Lifetimes: the caller's. */
 struct peer_share {

@@ -17,6 +17,7 @@
 
 #include "server/engine/check.h"
 #include "server/snapshot/snapshot_select.h"
+#include "proto/stored/chain.h"
 #include "server/snapshot/cut.h"
 #include "proto/dtype.h"
 #include "server/log/log.h"

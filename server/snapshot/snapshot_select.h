@@ -9,6 +9,8 @@
 #include "server/snapshot/peer_shares.h"
 #include "server/snapshot/snapshot.h"
 
+struct dump_chain;
+
 struct snapshot_select_config {
     const char *data_dir;
     const char *name;                       /* this one or none; NULL: the newest that verifies */
