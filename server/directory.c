@@ -1,5 +1,6 @@
 /* directory.c - see directory.h. */
 #include "server/directory.h"
+#include "server/access/access.h"
 
 #include <stdlib.h>
 
