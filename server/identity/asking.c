@@ -26,6 +26,7 @@ struct round {
     struct identity *identity;
     struct identity_answer *answers; /* [n_servers] */
     bool *is_told;                   /* [n_servers]: why it does not answer */
+    bool is_none_told;               /* why nobody can be asked */
 };
 
 static uint32_t server_of(const struct identity *identity, uint32_t shard)
@@ -126,7 +127,9 @@ static void ask_all(struct round *round, char *const *addresses)
                                         .ca_file = asking->ca_file,
                                         .asks_data = true};
     if (peers_open(&config, &peers, &e) != EMBD_OK) {
-        log_event(LOG_WARN, "servers_not_asked", "why=\"%s\"", e.text);
+        if (!round->is_none_told)
+            log_event(LOG_WARN, "servers_not_asked", "why=\"%s\"", e.text);
+        round->is_none_told = true;
         return;
     }
     enter_round(identity, peers);
@@ -226,7 +229,8 @@ static void *run(void *arg)
 {
     struct identity *identity = arg;
     uint32_t n = identity->config.n_servers;
-    struct round round = {identity, calloc(n, sizeof *round.answers), calloc(n, sizeof(bool))};
+    struct round round = {identity, calloc(n, sizeof *round.answers), calloc(n, sizeof(bool)),
+                          false};
     pthread_mutex_lock(&identity->mutex);
     if (identity->asking.wait_ms > 0)
         pause_for(identity, identity->asking.wait_ms, &identity->is_hinted);

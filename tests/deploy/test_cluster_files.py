@@ -207,7 +207,7 @@ class Kubernetes(unittest.TestCase):
 
     def test_paths_of_the_configuration_lie_on_volumes(self):
         mounts = {m["mountPath"]: m for m in self.container["volumeMounts"]}
-        for key in ("data_dir", "admin_dir", "tls_cert", "tls_key", "tokens"):
+        for key in ("data_dir", "admin_dir", "tls_cert", "tls_key", "peer_ca", "tokens"):
             path = self.config[key]
             self.assertTrue(any(path == m or path.startswith(m + "/") for m in mounts), (key, path))
         for key in ("data_dir", "admin_dir"):

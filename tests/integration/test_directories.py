@@ -254,6 +254,10 @@ class Guarded(unittest.TestCase):
         _, _, (cert, key) = self.files()
         with Listed("ab", f"tls_cert: {cert}\ntls_key: {key}\n") as cluster:
             self.assertIn("servers_not_asked", cluster.start("a").log())
+        with Listed("ab", f"tls_cert: {cert}\ntls_key: {key}\npeer_ca: {cert}.missing\n") as cluster:
+            server = cluster.start("a")
+            time.sleep(1.2)  # of some rounds one tells
+            self.assertEqual(server.log().count("servers_not_asked"), 1, server.log())
 
     def test_the_token_of_servers_reads_no_table_and_is_no_ones_else(self):
         tokens, _, _ = self.files()
