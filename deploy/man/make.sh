@@ -50,16 +50,16 @@ see_also() { printf '# SEE ALSO\n\n%s\n' "$1"; }
         # shellcheck disable=SC2086
         literal "$bin/embctl" $words </dev/null
     done
-    printf '# ENVIRONMENT\n\n*EMBD\\_SERVERS*\n\tServers of the cluster, where --servers is not given.\n\n'
+    printf '# ENVIRONMENT\n\n*EMBD\\_SERVERS*\n\tServers of the cluster, if --servers is not given.\n\n'
     printf '*EMBD\\_TOKEN\\_FILE*\n\tFile of mode 0600 with a token.\n\n'
-    printf '*EMBD\\_TLS\\_CA*\n\tAuthorities to believe (PEM), or system.\n\n'
-    printf '*EMBD\\_TLS\\_CERT*, *EMBD\\_TLS\\_KEY*\n\tOwn certificate and its key (PEM).\n\n'
-    printf '*NO\\_COLOR*\n\tSet to anything: no colours.\n\n'
+    printf '*EMBD\\_TLS\\_CA*\n\tAuthorities to trust (PEM), or system: those of this machine.\n\n'
+    printf '*EMBD\\_TLS\\_CERT*, *EMBD\\_TLS\\_KEY*\n\tClient certificate and its key (PEM).\n\n'
+    printf '*NO\\_COLOR*\n\tIf set: no colours.\n\n'
     see_also '*embd*(8), *embd-bench*(1)'
 } | scdoc >"$out/embctl.1"
 
 {
-    page embd-bench 1 "load embd and measure what it answers"
+    page embd-bench 1 "load generator for embd"
     printf '# DESCRIPTION\n\n'
     literal "$bin/embd-bench"
     see_also '*embd*(8), *embctl*(1)'
@@ -71,8 +71,8 @@ see_also() { printf '# SEE ALSO\n\n%s\n' "$1"; }
     literal "$bin/embd"
     printf '# HTTP\n\nThe port of --http answers GET and HEAD: / (a page for browsers), /metrics (Prometheus), /livez,\n'
     printf '/readyz and /healthz (with ?verbose a line for each shard), /statusz.json.\n\n'
-    printf '# EXIT STATUS\n\n*0*\tended in order.\n\n*1*\tcould not start; the last line of the log says why.\n\n'
-    printf '*2*\tthe configuration cannot be used.\n\n*3*\ta port or socket cannot be listened on.\n\n'
+    printf '# EXIT STATUS\n\n*0*\tended in order.\n\n*1*\tfailure; the last line of the log has the cause.\n\n'
+    printf '*2*\twrong usage or configuration.\n\n*3*\tcannot listen on a port or socket.\n\n'
     printf '*70*\tan internal assertion failed (log event assertion_failed): a bug in embd. Report the line, then start again.\n\n'
     printf '*74*\ta sync of the journal failed, or a recorded change cannot be applied. Check the disk, then start again.\n\n'
     see_also '*embd.yaml*(5), *embctl*(1), *embd-bench*(1)'
