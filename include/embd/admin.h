@@ -194,14 +194,14 @@ typedef struct embd_snapshot_report {
     char error[400]; /* what went wrong; "": nothing did */
 } embd_snapshot_report;
 
-/* How far the snapshot `name` is (NULL: the newest one), of the last eight that shard 0's server
- * was asked for. The caller sets out->struct_bytes. Blocks.
+/* Reports the progress of the snapshot `name` (NULL: the newest one), among the last eight started
+ * on shard 0's server. The caller sets out->struct_bytes. Blocks.
  *   EMBD_INVALID   there is none
  *   others as embd_ping */
 EMBD_API int embd_snapshot_status(embd_client *client, const char *name, embd_snapshot_report *out);
 
-/* Ends the snapshot `name`, whoever asked for it, and removes what all servers have of it; also of
- * one whose server was killed. A complete one stays. Blocks.
+/* Cancels the snapshot `name`, whoever started it, and removes its files on all servers, also those
+ * that a killed server left. A complete snapshot stays. Blocks.
  *   EMBD_BUSY   it is being committed, and complete in a moment; or another one runs
  *   others as embd_ping */
 EMBD_API int embd_snapshot_cancel(embd_client *client, const char *name);

@@ -55,9 +55,9 @@ typedef struct embd_options {
     uint32_t reconnect_min_ms; /* first pause before connecting again, then doubled; default 10 */
     uint32_t reconnect_max_ms; /* default 1000 */
     bool own_thread;           /* move bytes on a thread of the library's; default false */
-    /* Credentials. NULL: the environment variable of the same name decides (EMBD_TOKEN_FILE, ...);
-     * where that is not set either, there is none. embd_connect copies the strings; files are read
-     * again when they change and a link connects. */
+    /* Credentials. NULL: the environment variable of the same name (EMBD_TOKEN_FILE, ...), if it
+     * is set. embd_connect copies the strings; files are read again when they change and a link
+     * connects. */
     const char *token_file; /* a file with a token, of mode 0600 or 0640 */
     const char *token;      /* ignored where there is a token_file */
     bool plain_token;       /* send the token to other hosts without TLS too; default false, or
@@ -78,10 +78,11 @@ EMBD_API void embd_options_init_sized(embd_options *options, uint32_t struct_byt
 
 /* Connects to a cluster: asks the first address of `servers` ("host:port[,host:port]...") that
  * answers for the map of all shards, then connects to each. Items may also be names, which are
- * looked up until the deadline while nobody answers: "dns://NAME:PORT" is every address of NAME,
+ * looked up until the deadline while no server answers: "dns://NAME:PORT" is every address of NAME,
  * "dns://_SERVICE._PROTO.NAME" every server of its SRV records. A lost connection looks the host of
- * its shard's address up again; where a shard has moved (the map is in etcd then), another server
- * is asked. `options` may be NULL. Blocks up to the deadline. On failure `*client_out` is NULL.
+ * its shard's address up again; if a shard has moved (the map is in etcd then), the client asks
+ * another server. `options` may be NULL. Blocks up to the deadline. On failure `*client_out` is
+ * NULL.
  *   EMBD_INVALID       an option; an address, token or certificate cannot be read
  *   EMBD_UNREACHABLE   no server answered
  *   EMBD_PROTOCOL      the peer is not embd, has another version, or is not trusted
@@ -106,7 +107,8 @@ EMBD_API int embd_ping(embd_client *client, uint32_t shard, uint64_t *microsecon
 
 /* ---- tables ---- */
 
-/* Creates the table on every shard. A table of the same name and definition is no error. Blocks.
+/* Creates the table on every shard. A table of the same name and definition is not an error.
+ * Blocks.
  *   EMBD_EXISTS   it exists with another definition; names the field and both values
  *   others        as embd_schema_check and embd_ping */
 EMBD_API int embd_table_create(embd_client *client, const embd_schema *schema);
@@ -132,7 +134,7 @@ EMBD_API int embd_table_list(embd_client *client, int (*visit)(void *arg, const 
 
 /* ---- batches ---- */
 
-/* What became of a key. */
+/* The result for a key. */
 typedef enum embd_key_status {
     EMBD_KEY_HIT,        /* had a row */
     EMBD_KEY_INSERTED,   /* had none and has one now */
@@ -182,7 +184,7 @@ typedef struct embd_part {
 struct embd_clock; /* sync.h */
 
 /* A source of pushes that are applied once each, also when a trainer that was restarted pushes them
- * again. A client numbers its other pushes itself, see embd_push.
+ * again. The client numbers all other pushes itself, see embd_push.
  *
  * A pusher numbers its pushes 1, 2, ... (embd_call_options.sequence) in one or more streams. Each
  * shard remembers the last number it applied of each stream: in its journal for durable and
@@ -190,8 +192,8 @@ struct embd_clock; /* sync.h */
  *
  * libembd sends such a push again after a lost connection, also to a server that was restarted,
  * until the deadline. A number that was applied before changes nothing and is EMBD_OK: also for a
- * trainer that was restarted and pushes it again. It has to bring the same gradients, because some
- * shards may not have it. A refused push has used no number: the next one is EMBD_GAP until the
+ * trainer that was restarted and pushes it again. It must have the same gradients, because some
+ * shards may not have applied it. A refused push uses no number: the next one is EMBD_GAP until the
  * refused one was pushed (without keys, to leave it out).
  *
  * The first push opens the stream on each shard. A shard has room for 65536 streams, 4096 of them
@@ -251,7 +253,7 @@ EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_par
  * waits for that. Durable and buffered tables lose nothing in a restart. A shard that comes back
  * without pushes it had acknowledged (tables of durability snapshot, an older data directory)
  * refuses the next push: EMBD_GAP or EMBD_FORGOTTEN. The push after that begins a new stream. When
- * a push fails, those that were started behind it and before embd_wait told so fail too, on the
+ * a push fails, those that were started behind it and before embd_wait reported it fail too, on the
  * shards that did not apply it, with the same status.
  *
  * Pushes of a round have no numbers, nor those of a client with embd_options.unnumbered, nor those
@@ -288,9 +290,10 @@ EMBD_API int embd_wait(embd_call *call);
 EMBD_API bool embd_is_done(embd_call *call);
 
 /* Erases keys with their rows, their optimizer state and the count of admit_after. A key that is
- * pushed again starts anew. `values`, `weights`, `wire` and `plan` are ignored; `offsets` say which
- * slots keys belong to, as for a pull. `statuses` become EMBD_KEY_EVICTED, or EMBD_KEY_MISSING
- * where there was no row. It is not a step of the table, and may be repeated. Blocks.
+ * pushed again gets a new row. `values`, `weights`, `wire` and `plan` are ignored; `offsets` say
+ * which slots keys belong to, as for a pull. `statuses` become EMBD_KEY_EVICTED, or
+ * EMBD_KEY_MISSING where there was no row. It is not a step of the table, and may be repeated.
+ * Blocks.
  *   as embd_pull, and EMBD_UNSUPPORTED: the servers' store cannot. After an error some keys may be
  *   gone, see embd_push. */
 EMBD_API int embd_erase(embd_client *client, const embd_part *parts, size_t n_parts,

@@ -101,12 +101,12 @@ typedef struct embd_initializer {
     float a, b;
 } embd_initializer;
 
-/* What happens where a request would need more rows than `capacity`. An evict policy removes rows
+/* What a table does if a request needs more rows than `capacity`. An evict policy removes rows
  * of keys that the request does not name: as many as are missing or a sixteenth of capacity,
- * whichever is more, all at once. Which ones depends on the pushes that a shard has seen and on
- * nothing else. Where that is not enough, EMBD_ON_FULL_ERROR applies. */
+ * whichever is more, all at once. The choice depends only on the pushes that a shard has seen.
+ * If that is not enough, EMBD_ON_FULL_ERROR applies. */
 typedef enum embd_on_full {
-    EMBD_ON_FULL_GROW,      /* capacity is no bound */
+    EMBD_ON_FULL_GROW,      /* capacity is not a bound */
     EMBD_ON_FULL_ERROR,     /* keys beyond it get no row: EMBD_FULL or EMBD_KEY_FULL */
     EMBD_ON_FULL_EVICT_LRU, /* rows whose last push is longest ago; of equal ones the lowest
                                mix64(key), then slot */

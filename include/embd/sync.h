@@ -7,27 +7,25 @@
  * every live worker of the job has pushed to the same tables for the same round_clock, or a later
  * one; then it makes one step of them, with the mean of the workers' gradients: each divided by the
  * number of workers in the round, and summed in the order of the workers, so that the result has
- * the same bits whatever came first. All pushes are answered then, with the counts and statuses of
- * the step they made together. The first round waits until all n_workers have joined. What a
- * connection sends behind such a push waits with it: each worker needs its own client, and all push
+ * the same bits in any order of arrival. All pushes are answered then, with the counts and statuses
+ * of the step they made together. The first round waits until all n_workers have joined. Later
+ * requests of the connection wait with such a push: each worker needs its own client, and all push
  * to their tables in the same order. The pushes of a round have at most 4194304 keys of a table and
  * shard together.
  *
  * A worker joins with its first tick or push to a round, which asks every shard. It lives until it
- * leaves, the client is closed, or its process dies: the client gives signs of life by a thread of
- * its own, with one more connection to each shard, however long the caller computes or waits. A
- * worker that is not heard of for its lease (a process that died, stopped or lost its network) is
+ * leaves, the client is closed, or its process dies: a thread of the client sends signs of life,
+ * over one more connection to each shard, however long the caller computes or waits. A worker
+ * without a sign of life for its lease (a process that died, stopped or lost its network) is
  * dropped: the others go on without it, and every report names it. So the lease is for processes. A
- * worker that lives and makes no progress is waited for until the deadline of a call, whose error
- * names it.
+ * call waits for a live worker without progress until its deadline; the error names the worker.
  *
- * A dropped worker that comes back is live again where its job still is at its clock. Otherwise it
- * comes late: its call is EMBD_LATE, nothing of it is applied, and embd_tick_rejoin says at which
- * clock it goes on. Steps are made once: n clocks are n steps of each shard, whoever stops or dies.
- * A process that joins in a worker's place is the worker from then on; it joins a job under way as
- * a late worker does. A job that all have left, or none of whose workers lives when a new process
- * joins, begins anew. The loop of a worker that may stop, and of a restarted one, i being 0 at
- * first:
+ * A dropped worker that comes back is live again if its job is still at its clock. Otherwise it is
+ * late: its call is EMBD_LATE, nothing of it is applied, and embd_tick_rejoin says at which clock
+ * it goes on. Steps are made once: n clocks are n steps of each shard, whoever stops or dies. A
+ * process that joins in a worker's place is the worker from then on; it joins a job under way as a
+ * late worker does. A job that all have left, or without a live worker when a new process joins,
+ * begins again. The loop of a worker that may stop, and of a restarted one, i being 0 at first:
  *
  *     while (i < n) {
  *         status = embd_tick_wait(client, &clock, i, 0, 0, &report); // report.dropped: missing
@@ -63,7 +61,7 @@ typedef struct embd_clock {
     const char *job;       /* 1 to EMBD_NAME_MAX bytes */
     uint32_t n_workers;    /* 1..EMBD_WORKERS_MAX, the same for all */
     uint32_t lease_ms;     /* 100..3600000: a worker not heard of for so long is dropped */
-    bool asynchronous;     /* waits for nobody, and so never comes late */
+    bool asynchronous;     /* waits for no worker, and so is never late */
 } embd_clock;
 
 #define EMBD_CLOCK(...)                                                                            \
@@ -80,9 +78,9 @@ typedef struct embd_clock_report {
 /* Reports this worker's clock. `report_out` may be NULL. Blocks.
  *   EMBD_LATE      the worker was dropped, or its process is new, and the job is at a later clock;
  *                  until embd_tick_rejoin
- *   EMBD_INVALID   a field is out of range; the clock falls; the job has another n_workers; another
- *                  process is the worker now, or the job has begun anew without this one: the
- *                  sentence says which
+ *   EMBD_INVALID   a field is out of range; the clock decreases; the job has another n_workers;
+ *                  another process is the worker now, or the job has begun again without this one:
+ *                  the sentence says which
  *   EMBD_FULL      the server keeps as many jobs as it can; others as embd_ping */
 EMBD_API int embd_tick(embd_client *client, const embd_clock *clock, uint64_t value,
                        embd_clock_report *report_out);
