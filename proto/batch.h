@@ -82,4 +82,12 @@ static inline bool embd__block_is_gone(const struct row_block *block)
     return block->n_rows == 0 && block->n_candidates > 0 && block->candidate_counts[0] == 0;
 }
 
+/* Of a block from a part that another one of the chain follows, which has all candidates there are
+ * then: only its rows, or the keys to be forgotten, count. */
+static inline void embd__block_drop_candidates(struct row_block *block)
+{
+    if (!embd__block_is_gone(block))
+        block->n_candidates = 0;
+}
+
 #endif

@@ -87,7 +87,7 @@ static int see_kind(void *arg, const struct manifest_table *table)
 /* ---- rows ---- */
 
 static int load_part(struct load *l, const struct dump_share *share,
-                     const struct manifest_part *part)
+                     const struct manifest_part *part, bool is_last)
 {
     struct part_reader reader;
     struct row_block block;
@@ -95,6 +95,8 @@ static int load_part(struct load *l, const struct dump_share *share,
         return l->e->status;
     uint64_t at = 0;
     while (embd__partread_next(&reader, &block, l->e) > 0) {
+        if (!is_last)
+            embd__block_drop_candidates(&block);
         if (embd__scatter_block(&l->scatter, &block) ||
             embd__ticker_add(&l->ticker, block.n_rows, reader.at - at, l->e))
             break;
@@ -118,7 +120,7 @@ static int load_shard(struct load *l, uint32_t shard)
     for (uint32_t i = first; i < l->chain.n; i++) {
         const struct manifest_part *part =
             embd__chain_part(&l->chain.dirs[i], table, shard, &share);
-        if (load_part(l, share, part))
+        if (load_part(l, share, part, i + 1 == l->chain.n))
             return l->e->status;
     }
     return EMBD_OK;

@@ -220,6 +220,8 @@ static int next_block(struct shard *shard, struct embd__error *e)
     int status = embd__partread_next(&r->reader, &block, e);
     r->done_bytes += r->reader.at - at;
     if (status > 0) {
+        if (r->dir + 1 < r->chain->n)
+            embd__block_drop_candidates(&block);
         r->rows += block.n_rows;
         return load_block(shard, &block, e);
     }

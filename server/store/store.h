@@ -211,7 +211,8 @@ struct store_ops {
      * tells that there is no more. An error ends the cut, but for the thaw. A table has one at a
      * time. EMBD_NO_MEMORY, and of a device EMBD_INTERNAL. A cut without all rows begins with the
      * keys that were erased or evicted, as candidates that were seen 0 times, in blocks of their
-     * own; any of them may have a row again, which comes behind. It has all candidates. */
+     * own; any of them may have a row again, which comes behind. It has all candidates: those
+     * of the earlier cut do not count any more. */
     int (*freeze)(struct store *store, struct store_cut *cut, struct embd__error *e);
     int (*scan_frozen)(struct store *store, uint32_t max_rows, struct store_scan *out,
                        bool *done_out, struct embd__error *e);

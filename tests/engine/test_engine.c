@@ -18,6 +18,7 @@
 
 #include "tests/engine/compare.h"
 #include "tests/engine/deeds.h"
+#include "server/store/candidates.h"
 #include "tests/server/deferred_store.h"
 
 /* So many histories, however slow, come to everything. */
@@ -137,6 +138,7 @@ int main(int argc, char **argv)
             seed = strtoull(argv[i + 1], NULL, 10);
         else
             return usage(argv[i]);
+    store_least_candidates = model_least_candidates = 6; /* tables forget theirs often */
     deferred_open();
     bool is_deferred = strcmp(argv[1], "deferred") == 0;
     store = is_deferred ? &store_deferred : store_find(argv[1], &e);

@@ -147,6 +147,22 @@ class RowMemory(unittest.TestCase):
     def table_of_none(self):
         return self.create("free", durability="snapshot")
 
+    def test_keys_seen_once_cost_no_more_than_a_bound(self):
+        self.start("--row-memory", "0")
+        table = wire.create(self.server.peer, "rare", 4, admit_after=2, durability="snapshot")
+        batch, least = 1 << 16, 1 << 20  # keys of a request; server/store/candidates.h
+        most = bytes_after = 0
+        for first in range(0, 70 * batch, batch):
+            self.server.peer.call("push", {"parts": [{"table": table, "keys": batch}]},
+                                  wire.keys(range(first, first + batch)), bytes(16 * batch))
+            stats = self.server.peer.call("stats", {})[0]["tables"][0]["stats"]
+            self.assertLess(stats["candidates"], least + batch)
+            most = max(most, stats["candidates"])
+            bytes_after = max(bytes_after, stats["index_bytes"])
+        self.assertGreaterEqual(most, least)
+        self.assertEqual(stats["rows"], 0)
+        self.assertLess(bytes_after, 2 * least * 44)  # two generations, 26 to 44 bytes a key
+
     def test_a_memory_cgroup_of_200_mib(self):
         with cgroup(200 * MB) as folder:
             if folder is None:

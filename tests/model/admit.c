@@ -1,6 +1,24 @@
 /* admit.c - which keys of a request get a row: those that have been seen often enough, the first of
- * them where there is not room for all. */
+ * them where there is not room for all. A request that comes when there are as many candidates as
+ * rows, and least_candidates, forgets all of them first. */
 #include "tests/model/inside.h"
+
+void model_decide_candidates(struct model *model, const struct model_request *request)
+{
+    uint64_t most = model->least_candidates;
+    if (model->n_rows > most)
+        most = model->n_rows;
+    model->forgets =
+        model->schema.admit_after > 1 && request->n_distinct > 0 && model->n_candidates >= most;
+}
+
+void model_forget_candidates(struct model *model)
+{
+    for (uint64_t i = 0; i < model->n_keys; i++)
+        if (model->keys[i]->sights > 0)
+            model_become(model, model->keys[i], false, 0);
+    model->forgets = false;
+}
 
 uint64_t model_room(const struct model *model)
 {
@@ -18,7 +36,7 @@ struct model_counts model_judge(const struct model *model, const struct model_re
         struct model_key *k = request->distinct[i];
         if (k->has_row) {
             k->status = EMBD_KEY_HIT;
-        } else if (k->sights + 1 < model->schema.admit_after) {
+        } else if ((model->forgets ? 0 : k->sights) + 1 < model->schema.admit_after) {
             k->status = EMBD_KEY_FILTERED;
             counts.n_filtered++;
         } else if (counts.n_inserted < room) {

@@ -39,6 +39,9 @@ void model_make_row(struct model *model, struct model_key *k);
 struct model_counts model_judge(const struct model *model, const struct model_request *request,
                                 uint64_t room);
 uint64_t model_room(const struct model *model);
+/* Whether the request forgets all candidates before it is judged; it does. */
+void model_decide_candidates(struct model *model, const struct model_request *request);
+void model_forget_candidates(struct model *model);
 
 /* evict.c: the rows that go so that `missing` others have room. Free the array. */
 struct model_key **model_choose_victims(const struct model *model, uint32_t missing,

@@ -5,10 +5,13 @@
 
 #include "tests/model/inside.h"
 
+uint64_t model_least_candidates = 1u << 20;
+
 struct model *model_new(const embd_schema *schema)
 {
     struct model *model = calloc(1, sizeof *model);
     model->schema = *schema;
+    model->least_candidates = model_least_candidates;
     model_lay_out_state(model);
     return model;
 }

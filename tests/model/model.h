@@ -36,8 +36,10 @@ struct model {
     uint64_t n_keys, n_keys_max; /* there are, there is room for */
     struct model_key **keys;     /* sorted by key and slot */
     uint64_t n_rows, n_candidates;
-    uint64_t step, request; /* pushes, and requests that may change something, so far */
-    uint32_t state_floats;  /* all of a row: the optimizer's, the stamp of lazy_global, the use of
+    uint64_t least_candidates; /* that are kept */
+    bool forgets;              /* the request at hand forgets all candidates first */
+    uint64_t step, request;    /* pushes, and requests that may change something, so far */
+    uint32_t state_floats; /* all of a row: the optimizer's, the stamp of lazy_global, the use of
                                evict tables */
     uint32_t optimizer_floats, use_at;
     /* Where pooled rows are partial sums of n_parts devices: which one has a key. NULL: one sum. */
@@ -58,6 +60,9 @@ struct model_batch {
 struct model_counts {
     uint32_t n_inserted, n_full, n_filtered, n_evicted;
 };
+
+/* Of models to come: what server/store/candidates.h has. */
+extern uint64_t model_least_candidates;
 
 struct model *model_new(const embd_schema *schema);
 void model_free(struct model *model);

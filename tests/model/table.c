@@ -85,6 +85,7 @@ static struct model_request begin(struct model *model, const struct model_batch 
             k->index = request.n_distinct++;
             request.distinct[k->index] = k;
         }
+    model_decide_candidates(model, &request);
     return request;
 }
 
@@ -127,6 +128,8 @@ static int admit(struct model *model, const struct model_request *request,
     for (uint32_t i = 0; i < counts.n_evicted; i++)
         model_become(model, victims[i], false, 0);
     free(victims);
+    if (model->forgets && !is_refused)
+        model_forget_candidates(model);
     for (uint32_t i = 0; i < request->n_distinct && !is_refused; i++) {
         struct model_key *k = request->distinct[i];
         if (k->status == EMBD_KEY_INSERTED)

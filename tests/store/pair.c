@@ -8,6 +8,10 @@
 #include <cmocka.h>
 
 #include "proto/dtype.h"
+#include "server/store/candidates.h"
+
+/* So few that tables of tests forget theirs again and again. */
+#define PAIR_CANDIDATES UINT64_C(40)
 
 uint64_t dice_next(struct dice *dice)
 {
@@ -38,6 +42,7 @@ void pair_open(struct pair *pair, const char *store, const embd_schema *schema, 
 {
     struct embd__error e = {0};
     *pair = (struct pair){.dice = {seed}};
+    store_least_candidates = model_least_candidates = PAIR_CANDIDATES;
     pair->ops = store_find(store, &e);
     assert_non_null(pair->ops);
     assert_int_equal(embd__schema_copy(&pair->schema, schema, &e), EMBD_OK);

@@ -271,6 +271,7 @@ static struct store *copy_of(const struct pair *pair, struct store *from)
     scanned_init(&scanned, &pair->schema.s, 50, pair->model->state_floats);
     while (from != NULL && cursor != UINT64_MAX) {
         assert_int_equal(pair->ops->scan(from, &cursor, 50, &scanned.out, &e), EMBD_OK);
+        scanned.out.n_candidates = 0; /* those of the next cut are all there are */
         add_block(pair, to, &scanned.out);
     }
     scanned_free(&scanned);

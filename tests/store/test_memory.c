@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "server/store/candidates.h"
 #include "server/store/host/memory.h"
 #include "tests/store/pair.h"
 
@@ -308,6 +309,7 @@ static void test_erase(void **state)
         schema.on_full = EMBD_ON_FULL_EVICT_LRU;
         schema.capacity = 2 * N;
         pair_open(&pair, "host", &schema, 7);
+        store_least_candidates = pair.model->least_candidates = STORE_LEAST_CANDIDATES;
         for (uint32_t turn = 0; turn < 6; turn++) {
             keys_from(keys, N, turn / 2 * N);
             batch_of(&batch, keys, N);

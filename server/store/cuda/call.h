@@ -63,6 +63,7 @@ struct call {
     void *select_temp;
     size_t select_bytes;
     uint32_t n_inserted, n_full, n_evicted;
+    bool forgets;      /* all candidates, before it is planned: server/store/candidates.h */
     bool may_drop;     /* keys without room are reported; else the call is refused */
     void *step_memory; /* of the device, for the step of a push, once it is reserved */
     bool is_sorted;    /* the refs are sorted ahead; void if the report has misses */

@@ -53,7 +53,9 @@ int insert_plan_start(struct call *call)
 {
     struct store *store = call->store;
     struct plan_view p = view_of(call);
+    struct table_view view = store->view;
     void *stream = store->stream;
+    view.forgets = call->forgets;
     memset(call->report, 0, sizeof *call->report);
     if (call->in.n == 0)
         return 0;
@@ -61,7 +63,7 @@ int insert_plan_start(struct call *call)
     if (status == 0 && call->in.row_of)
         status = launch_expand(call->in, stream);
     if (status == 0)
-        status = launch_search(store->view, call->in, p, stream);
+        status = launch_search(view, call->in, p, stream);
     if (status == 0)
         status = launch_group(store->view, call->in, p, stream);
     if (status == 0)

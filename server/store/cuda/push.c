@@ -4,6 +4,7 @@
 #include "server/store/cuda/insert_plan.h"
 
 #include "proto/combine.h"
+#include "server/store/candidates.h"
 
 static int take_staging(struct call *call, uint8_t *statuses)
 {
@@ -47,6 +48,8 @@ int push_start(struct call *call)
     call_set_keys(call, keys_of(call), 0, keys_of(call)->n_rows);
     if (call->kind == CALL_PUSH && call->in.n > 0)
         call_set_input(call, IN_VALUES, call->change->grads, gradient_bytes(call));
+    call->forgets = call->in.n > 0 && candidates_are_forgotten(store->view.admit_after,
+                                                               store->n_rows, store->n_candidates);
     call_lay_out_inputs(call);
     int status = take_staging(call, statuses_of(call));
     for (int turn = 0; turn < 2 && status == 0; turn++) {
@@ -229,13 +232,27 @@ static int commit_push(struct call *call, struct embd__error *e)
     return e->status;
 }
 
+/* After all that may fail. */
+static int forget_candidates(struct call *call, struct embd__error *e)
+{
+    struct store *store = call->store;
+    if (!call->forgets)
+        return EMBD_OK;
+    call->forgets = false;
+    store->n_tombstones += store->n_candidates;
+    store->n_candidates = 0;
+    int status = launch_forget_candidates(store->view, store->stream);
+    return status ? cuda_error(store, status, "forgetting candidates", e) : EMBD_OK;
+}
+
 int push_commit(struct call *call, struct embd__error *e)
 {
     int status = EMBD_OK;
-    if (call->kind == CALL_PUSH && call->in.n == 0)
-        status = step_alone(call->store, e);
-    else if (push_reserve(call, e) != EMBD_OK)
+    bool is_empty = call->kind == CALL_PUSH && call->in.n == 0;
+    if ((!is_empty && push_reserve(call, e) != EMBD_OK) || forget_candidates(call, e) != EMBD_OK)
         status = e->status;
+    else if (is_empty)
+        status = step_alone(call->store, e);
     else if (call->kind == CALL_PUSH)
         status = commit_push(call, e);
     else

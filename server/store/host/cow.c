@@ -245,12 +245,18 @@ static bool has_candidates(const struct store *store)
     return store->schema->s.admit_after > 1;
 }
 
+/* Of a key without a row: a candidate that was not forgotten before the cut. */
+static bool is_in_cut(const struct cow *cow, uint32_t ref)
+{
+    return ref != 0 && (ref & INDEX_GENERATION) == cow->generation;
+}
+
 void cow_keep(struct store *store, uint64_t hash, uint32_t slot, uint32_t ref)
 {
     if (ref != 0 && !(ref & INDEX_CANDIDATE))
         keep_row(store, hash, slot, ref - 1);
     else if (has_candidates(store))
-        keep_candidate(store, hash, slot, ref);
+        keep_candidate(store, hash, slot, is_in_cut(&store->cow, ref) ? ref : 0);
 }
 
 #define AHEAD 8u
@@ -317,6 +323,7 @@ int host_freeze(struct store *store, struct store_cut *cut, struct embd__error *
     struct cow *cow = &store->cow;
     *cow = (struct cow){.n_rows = store->rows.n,
                         .moved = index_moved(&store->index, 0),
+                        .generation = store->generation,
                         .most_bytes = cut->copy_bytes};
     bool has_memory = row_set_reserve(&cow->done, cow->n_rows + 1) &&
                       (!has_candidates(store) || index_open(&cow->seen));
@@ -399,7 +406,7 @@ static bool take(struct store *store, const struct index_entry *entry)
 {
     struct cow *cow = &store->cow;
     if (entry->ref & INDEX_CANDIDATE)
-        return see(store, entry->hash, entry->slot);
+        return is_in_cut(cow, entry->ref) && see(store, entry->hash, entry->slot);
     uint32_t row = entry->ref - 1;
     if (row >= cow->n_rows || row_set_has(&cow->done, row))
         return false;

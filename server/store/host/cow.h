@@ -49,6 +49,7 @@ struct cow {
     bool is_read;
     uint64_t hash, at, moved;
     struct cow_chunk *first, *last;
+    uint32_t generation; /* of its candidates */
     /* With admit_after: keys without a row that were read or copied, or are not in the cut. */
     struct index seen;
     struct cow_candidate *candidates; /* [n_candidates] copied, n_candidates_read of them read */

@@ -27,9 +27,11 @@
 #include "server/store/host/memory.h"
 
 /* The value of an index entry. 0: the entry is empty. Top bit clear: row + 1. Top bit set: a
- * candidate, a key without a row that was named the given number of times, at least once. */
+ * candidate, a key without a row that was named the given number of times, at least once, in the
+ * given generation. */
 #define INDEX_CANDIDATE  0x80000000u
-#define INDEX_SIGHTS_MAX 0x7fffffffu
+#define INDEX_SIGHTS_MAX 0x3fffffffu
+#define INDEX_GENERATION 0x40000000u /* of a candidate: candidates.c */
 #define INDEX_ROWS_MAX   0x7fffffffu /* rows of a table: row + 1 keeps the top bit clear */
 
 static inline bool index_has_row(uint32_t ref)

@@ -17,7 +17,7 @@ static embd_key_status decide(const struct store *store, uint32_t ref, uint64_t 
 {
     if (index_has_row(ref))
         return EMBD_KEY_HIT;
-    uint32_t sights = ref & INDEX_SIGHTS_MAX;
+    uint32_t sights = host_known(store, ref) & INDEX_SIGHTS_MAX;
     if ((uint64_t)sights + 1 < store->schema->s.admit_after)
         return EMBD_KEY_FILTERED;
     if (*room == 0)
@@ -83,8 +83,8 @@ static void set_statuses(const struct merge *merge, const struct distinct *d, ui
 static void place(struct store *store, const struct store_keys *in, struct distinct *d,
                   embd_key_status status)
 {
-    bool was_candidate = d->ref != 0;
-    uint32_t sights = d->ref & INDEX_SIGHTS_MAX;
+    uint32_t known = host_known(store, d->ref), sights = known & INDEX_SIGHTS_MAX;
+    bool was_candidate = known != 0;
     d->ref = 0;
     if (status == EMBD_KEY_INSERTED) {
         d->ref = new_row(store, in->keys[d->first], d->slot) + 1;
@@ -96,7 +96,7 @@ static void place(struct store *store, const struct store_keys *in, struct disti
     } else if (status == EMBD_KEY_FILTERED) {
         store->n_candidates += !was_candidate;
         sights += sights < INDEX_SIGHTS_MAX;
-        index_put(&store->index, d->hash, d->slot, INDEX_CANDIDATE | sights);
+        index_put(&store->index, d->hash, d->slot, INDEX_CANDIDATE | store->generation | sights);
     }
 }
 
@@ -143,6 +143,7 @@ int keys_reserve(struct store *store, bool may_drop, struct created *created, st
 {
     uint64_t n_gone = 0;
     uint32_t n_new;
+    candidates_decide(store);
     plan(store, host_room(store), created, &n_new);
     if (created->n_full && store->evicts) {
         if (!evict_choose(store, created->n_full, &n_gone))
@@ -157,12 +158,16 @@ int keys_reserve(struct store *store, bool may_drop, struct created *created, st
 void keys_create(struct store *store, const struct store_keys *in, uint8_t *statuses,
                  const struct created *created)
 {
+    if (store->forgets)
+        candidates_forget(store);
     evict_rows(store, created->n_evicted);
     remove_pending(store, created->n_inserted);
     if (statuses)
         memset(statuses, EMBD_KEY_HIT, in->n_keys);
     if (created->n_inserted + created->n_full + created->n_filtered)
         create_all(store, in, statuses);
+    if (store->is_swept)
+        candidates_sweep(store);
 }
 
 int keys_reserve_more(struct store *store, uint64_t n, struct embd__error *e)
@@ -183,9 +188,10 @@ uint64_t keys_growth(const struct store *store, uint64_t n_rows, uint64_t n_keys
     return (n > free ? n - free : 0) * store->rows.stride + index_growth(&store->index, n_keys);
 }
 
-void keys_count(const struct store *store, uint32_t *n_rows_out, uint32_t *n_keys_out)
+void keys_count(struct store *store, uint32_t *n_rows_out, uint32_t *n_keys_out)
 {
     struct created created;
+    candidates_decide(store);
     plan(store, host_room(store), &created, n_keys_out);
     *n_rows_out = created.n_inserted;
 }
@@ -194,7 +200,7 @@ void keys_count(const struct store *store, uint32_t *n_rows_out, uint32_t *n_key
 
 static embd_key_status erase_key(struct store *store, const struct distinct *d)
 {
-    if (d->ref == 0)
+    if (d->ref == 0 || host_is_stale(store, d->ref))
         return EMBD_KEY_MISSING;
     if (store->cow.is_on)
         cow_keep(store, d->hash, d->slot, d->ref);

@@ -32,6 +32,8 @@ int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct s
             bool has_row = index_has_row(batch[n].ref);
             if (has_row && pending_has(&store->pending, batch[n].ref - 1))
                 continue;
+            if (host_is_stale(store, batch[n].ref))
+                continue;
             if (has_row && out->rows != NULL)
                 rows_prefetch(rows_at(&store->rows, batch[n].ref - 1), store->rows.stride);
             n++;
@@ -145,7 +147,7 @@ static void load_row(struct store *store, const struct row_block *block, uint32_
     if (store->cow.is_on)
         cow_keep(store, hash, slot, ref);
     if (ref == 0 || (ref & INDEX_CANDIDATE)) {
-        store->n_candidates -= ref != 0;
+        store->n_candidates -= ref != 0 && !host_is_stale(store, ref);
         ref = rows_take(&store->rows) + 1;
         if (store->cow.is_on)
             cow_note_new(store, ref - 1);
@@ -172,9 +174,9 @@ static void load_candidate(struct store *store, const struct row_block *block, u
     if (store->cow.is_on)
         cow_keep(store, hash, slot, ref);
     store->has_candidates = true;
-    store->n_candidates += ref == 0;
+    store->n_candidates += ref == 0 || host_is_stale(store, ref);
     count = count == 0 ? 1 : count < INDEX_SIGHTS_MAX ? count : INDEX_SIGHTS_MAX;
-    index_put(&store->index, hash, slot, INDEX_CANDIDATE | count);
+    index_put(&store->index, hash, slot, INDEX_CANDIDATE | store->generation | count);
 }
 
 int host_load(struct store *store, const struct row_block *block, struct embd__error *e)

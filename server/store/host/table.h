@@ -9,6 +9,7 @@
  *   cow             copies of what changes while a cut is read; what changed since earlier cuts
  *   eviction_queue  the rows to evict next, found before room runs out
  *   evict           which rows go where room is missing, and their removal bit by bit
+ *   candidates      keys that wait for a row are forgotten
  *   keys            keys get rows (admission, capacity, all or nothing) and lose them
  *   push            gradients -> one optimizer step of each distinct key
  *   pull            records -> the answer
@@ -58,6 +59,10 @@ struct store {
     struct created decided; /* this */
 
     uint64_t n_candidates;
+    uint32_t generation;  /* of the candidates: INDEX_GENERATION or 0; others are forgotten */
+    bool forgets;         /* the request at hand forgets all of them first */
+    bool is_swept;        /* entries of forgotten ones may be left, */
+    uint64_t sweep_hash;  /* from this hash on */
     struct row_set named; /* rows of the request at hand; is_global, and evicts */
 
     /* evicts only */
@@ -112,6 +117,29 @@ void values_copy_row(const struct store *store, uint64_t key, uint32_t slot, uin
 void values_copy_candidate(const struct store *store, uint64_t key, uint32_t slot, uint32_t count,
                            struct store_scan *out);
 
+/* ---- candidates ---- */
+
+/* A candidate that was forgotten. */
+static inline bool host_is_stale(const struct store *store, uint32_t ref)
+{
+    return (ref & INDEX_CANDIDATE) != 0 && (ref & INDEX_GENERATION) != store->generation;
+}
+
+/* What an entry says, or 0 if that is forgotten, or about to be. */
+static inline uint32_t host_known(const struct store *store, uint32_t ref)
+{
+    if (index_has_row(ref) || ref == 0)
+        return ref;
+    return store->forgets || host_is_stale(store, ref) ? 0 : ref;
+}
+
+/* Decides whether the request of store->merge forgets all candidates. */
+void candidates_decide(struct store *store);
+/* It does. */
+void candidates_forget(struct store *store);
+/* Removes entries of forgotten ones, in step with the new ones. */
+void candidates_sweep(struct store *store);
+
 /* ---- keys ---- */
 
 /* Memory for n more rows and keys, as far as there is capacity. EMBD_NO_MEMORY. */
@@ -119,7 +147,7 @@ int keys_reserve_more(struct store *store, uint64_t n, struct embd__error *e);
 /* Bytes that so many rows, as far as there is capacity, and new keys would add. */
 uint64_t keys_growth(const struct store *store, uint64_t n_rows, uint64_t n_keys);
 /* How many the keys of store->merge will be of either. */
-void keys_count(const struct store *store, uint32_t *n_rows_out, uint32_t *n_keys_out);
+void keys_count(struct store *store, uint32_t *n_rows_out, uint32_t *n_keys_out);
 /* Decides what happens to the keys of store->merge, and takes memory for it; `may_drop`: as
  * store_may_drop. Nothing shows yet. EMBD_FULL, EMBD_NO_MEMORY. */
 int keys_reserve(struct store *store, bool may_drop, struct created *created,

@@ -1,6 +1,7 @@
 /* push.c - a push or insert, once its keys are grouped: keys and gradients go to their owners,
  * which plan what they create. With all plans, the host takes room and memory on every device; only
  * then does any device change. */
+#include "server/store/candidates.h"
 #include "server/store/cuda/insert_plan.h"
 #include "server/store/cuda/push.h"
 #include "server/store/nccl/group.h"
@@ -65,11 +66,28 @@ static int plan_all(struct flow *flow)
     return status;
 }
 
+/* The numbers of the table as a whole decide. */
+static void decide_candidates(struct flow *flow)
+{
+    const struct group *group = flow->group;
+    uint64_t n_rows = 0, n_candidates = 0;
+    for (uint32_t d = 0; d < group->n; d++) {
+        n_rows += group->tables[d]->n_rows;
+        n_candidates += group->tables[d]->n_candidates;
+    }
+    bool forgets = flow->n_keys > 0 &&
+                   candidates_are_forgotten(group->schema->s.admit_after, n_rows, n_candidates);
+    for (uint32_t d = 0; d < group->n; d++)
+        flow->members[d].call->forgets = forgets;
+}
+
 int push_plan(struct flow *flow)
 {
     int status = 0;
     for (uint32_t d = 0; d < flow->group->n && status == 0; d++)
         status = take_memory(flow, d);
+    if (status == 0)
+        decide_candidates(flow);
     if (status == 0)
         status = exchange_out(flow);
     return status ? status : plan_all(flow);

@@ -28,6 +28,19 @@ int launch_forget(struct table_view t, struct keys_view in, const uint32_t *refs
     return LAUNCH(forget, s.grid, s.block, stream, t, in, refs, loss);
 }
 
+static __global__ void __launch_bounds__(256) forget_candidates(table_view t)
+{
+    for (uint64_t i = lane_index(); i < t.n_buckets * ENTRY_BUCKET; i += lane_count())
+        if (t.entries[i].ref & REF_CANDIDATE)
+            t.entries[i].ref = 0;
+}
+
+int launch_forget_candidates(struct table_view t, void *stream)
+{
+    struct shape s = shape_of(t.n_buckets * ENTRY_BUCKET);
+    return LAUNCH(forget_candidates, s.grid, s.block, stream, t);
+}
+
 static __global__ void __launch_bounds__(256)
     list_movers(const uint32_t *rows, uint32_t n, uint64_t n_after, uint8_t *is_mover,
                 uint32_t *numbers)

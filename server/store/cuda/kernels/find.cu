@@ -66,7 +66,7 @@ static __global__ void __launch_bounds__(256, 6) search(table_view t, keys_view 
 {
     bool misses = false;
     find_each<HAS_SLOTS>(t, in, [&](uint32_t i, uint64_t key, uint32_t slot, uint32_t ref) {
-        p.refs[i] = ref;
+        p.refs[i] = is_row(ref) || !t.forgets ? ref : 0;
         p.positions[i] = i;
         p.is_leader[i] = !is_row(ref);
         if (!is_row(ref)) {

@@ -27,7 +27,7 @@ extern "C" {
 /* Values of `ref`: 0 (the entry is empty), row + 1, or REF_CANDIDATE + the number of times that a
  * key without a row was seen. */
 #define REF_CANDIDATE  0x80000000u
-#define REF_SIGHTS_MAX 0x7fffffffu
+#define REF_SIGHTS_MAX 0x3fffffffu /* as on the host */
 #define REF_ROWS_MAX   0x7fffffffu
 
 #define ENTRY_BUCKET 4u
@@ -58,6 +58,7 @@ struct table_view {
     uint32_t n_slots;
     float first_state;
     uint32_t admit_after;
+    bool forgets; /* a search finds rows only: all candidates are about to be forgotten */
 };
 
 /* Keys begin .. begin + n of a request; arrays start at these. */
@@ -227,6 +228,8 @@ struct loss_view {
 /* Removes the entries of keys, which may repeat; refs [n] as launch_find sets them. */
 int launch_forget(struct table_view t, struct keys_view in, const uint32_t *refs,
                   struct loss_view loss, void *stream);
+/* Removes the entries of all candidates. */
+int launch_forget_candidates(struct table_view t, void *stream);
 /* Sets numbers[i] to n_after + i, and clears is_mover [n], which starts at 1, for numbers that are
  * among rows [n]. */
 int launch_list_movers(const uint32_t *rows, uint32_t n, uint64_t n_after, uint8_t *is_mover,
