@@ -1,5 +1,5 @@
 /* cut_reading.h - all shards as they are at one moment, read while they change: each push of a
- * client is in the cut on all of its shards or on none. */
+ * client is in the cut on all of its shards or on none (but see cluster_hold.h). */
 #ifndef EMBD_FORMATS_CUT_READING_H
 #define EMBD_FORMATS_CUT_READING_H
 
