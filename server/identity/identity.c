@@ -22,6 +22,10 @@
 #include "server/identity/identity_internal.h"
 #include "server/log/log.h"
 
+#ifndef IDENTITY_RAISE_S /* tests have a shorter one */
+#define IDENTITY_RAISE_S 600u
+#endif
+
 #define ADVICE                                                                                     \
     "check data_dir and --server; if it is to begin with this directory, start it once with "      \
     "--accept-empty"
@@ -92,6 +96,13 @@ static uint64_t random_number(void)
     return number + (number == 0);
 }
 
+static uint64_t now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec;
+}
+
 /* Where it cannot be written the epoch stays, and it is tried again after the next round. */
 static void raise_epoch(struct identity *identity, uint64_t greatest)
 {
@@ -99,9 +110,11 @@ static void raise_epoch(struct identity *identity, uint64_t greatest)
     struct identity_own *own = &identity->file.own, before = *own;
     own->epoch = (greatest > own->epoch ? greatest : own->epoch) + 1;
     own->start = random_number();
-    identity->is_raised = identity_file_write(identity->dir, &identity->file, &e) == EMBD_OK;
-    if (identity->is_raised)
+    identity->raised_s = now_s();
+    if (identity_file_write(identity->dir, &identity->file, &e) == EMBD_OK) {
+        identity->is_raised = true;
         return;
+    }
     *own = before;
     log_event(LOG_WARN, "identity_not_written", "why=\"%s\"", e.text);
 }
@@ -276,6 +289,8 @@ bool identity_decide(struct identity *identity)
         changed = is_wrong ? refuse(identity) : open_up(identity, &v);
     if (atomic_load(&identity->state) == IDENTITY_OPEN)
         learn(identity);
+    if (identity->is_settled && now_s() - identity->raised_s >= IDENTITY_RAISE_S)
+        raise_epoch(identity, 0); /* a copy from before is older from now on */
     return changed;
 }
 

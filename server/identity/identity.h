@@ -1,10 +1,10 @@
 /* identity.h - whose a data directory is: `identity.json` in it, and what the other servers of the
  * cluster know of this one.
  *
- * A directory belongs to one server of one cluster. Its epoch rises at each start; the others
- * remember it. So a directory of another cluster or server, an older copy of the own one and an
- * empty one are told from the right one, and keep the shards of the process from serving until an
- * operator says otherwise (--accept-empty), which the file records.
+ * A directory belongs to one server of one cluster. Its epoch rises at each start and every ten
+ * minutes; the others remember it. So a directory of another cluster or server, an older copy of
+ * the own one and an empty one are told from the right one. They keep the shards of the process
+ * from serving until an operator says otherwise (--accept-empty), which the file records.
  *
  * Reading order: identity_file (the file), judge (what answers of the others mean), identity (this:
  * the state of a process), asking (the thread that asks the others). A mutex guards the state; any

@@ -25,7 +25,8 @@ struct identity {
     char why[IDENTITY_WHY_BYTES];
     struct identity_answer *answers; /* [n_servers], of the last round; that of self is zero */
     bool *is_met;                    /* [n_servers] have answered, ever */
-    bool is_raised;                  /* the epoch is that of this start, and on disk */
+    bool is_raised;                  /* the epoch is one of this start, and on disk */
+    uint64_t raised_s;               /* when, by the monotonic clock */
     bool was_open;
     bool is_settled; /* others have answered, and it is open: nothing can be found any more */
     bool is_loaded, is_hinted, stops;

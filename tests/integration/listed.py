@@ -47,9 +47,9 @@ class Listed:
     def address(self, name):
         return f"127.0.0.1:{self.port + self.names.index(name) * self.shards}"
 
-    def start(self, name, *flags, waits=True):
+    def start(self, name, *flags, **more):
         server = Embd("--config", self.path("embd.yaml"), "--server", name, "--admin-dir", self.path("admin"), *flags, listen=None,
-                      waits=waits)
+                      **more)
         server.addresses = [f"127.0.0.1:{self.port + self.names.index(name) * self.shards + i}" for i in range(self.shards)]
         server.process.stdout.readline()  # it listens
         self.running[name] = server

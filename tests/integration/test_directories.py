@@ -5,16 +5,21 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
+
+import msgpack
 
 import wire
 from certificates import Authority, Tokens
 from embd_process import Embd, NotReady
 from listed import Listed
 
+SHORT_EPOCHS = os.path.join(os.environ["EMBD_BIN"], "..", "tests", "integration", "embd-short-epochs")
 EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
 
 
@@ -156,6 +161,18 @@ class Refused(unittest.TestCase):
                 cluster.end("b")
             self.assertEqual(identity(cluster, "b"), before)
             self.accepted(cluster, "b", "its data directory is an older copy")
+
+    def test_a_copy_of_a_running_one(self):
+        with running("ab") as cluster:
+            cluster.end("b")
+            cluster.start("b", program=SHORT_EPOCHS)  # a second is its ten minutes
+            knows(cluster, "a", 1, 2)
+            shutil.copytree(cluster.path("b"), cluster.path("copy"), ignore=shutil.ignore_patterns("*.tmp"))
+            knows(cluster, "a", 1, identity(cluster, "copy")["epoch"] + 1)
+            cluster.kill("b")
+            shutil.rmtree(cluster.path("b"))
+            os.rename(cluster.path("copy"), cluster.path("b"))
+            self.refused(cluster, "b", "its data directory is an older copy")
 
     def test_that_of_another_cluster(self):
         with running() as cluster, running() as other:
@@ -311,6 +328,52 @@ class Cuts(unittest.TestCase):
             for name in "abc":
                 until(lambda name=name: cluster.page(name, "/readyz") == (200, "ok\n"))
             cluster.running["b"].wait_log("cuts_agree")
+
+
+class OlderVersion(threading.Thread):
+    """A server of one shard that does not know `identity`."""
+
+    def __init__(self, address, shard, shards):
+        super().__init__(daemon=True)
+        host, port = address.rsplit(":", 1)
+        self.hello = {"protocol": 1, "server": "embd 0.1.0", "features": [], "shard": shard, "shards": shards,
+                      "frame_bytes": 1 << 26, "header_bytes": 4096, "keys": 1 << 22, "requests": 64}
+        self.listener, self.asked = socket.create_server((host, int(port))), []
+        self.start()
+
+    def run(self):
+        while True:
+            try:
+                peer, _ = self.listener.accept()
+            except OSError:
+                return
+            unpacker = msgpack.Unpacker(raw=False)
+            while data := peer.recv(4096):
+                unpacker.feed(data)
+                for _, msgid, method, _ in unpacker:
+                    self.asked.append(method)
+                    error = None if method == "hello" else [wire.UNKNOWN_METHOD, f"no method '{method}' on the data listener"]
+                    peer.sendall(msgpack.packb([1, msgid, error, None if error else [self.hello]]))
+            peer.close()
+
+
+class Mixed(unittest.TestCase):
+    def test_a_server_of_an_earlier_version_says_nothing_against_a_directory(self):
+        with Listed("ab") as cluster:
+            older = OlderVersion(cluster.address("b"), 1, 2)
+            self.addCleanup(older.listener.close)
+            server = cluster.start("a")
+            until(lambda: identity(cluster, "a")["cluster"])
+            self.assertEqual(set(older.asked), {"hello", "identity"})
+            self.assertNotIn("not_asked", server.log())
+
+    def test_a_server_of_another_number_of_shards_is_told(self):
+        with Listed("ab") as cluster:
+            older = OlderVersion(cluster.address("b"), 1, 3)
+            self.addCleanup(older.listener.close)
+            cluster.start("a").wait_log("server_not_asked server=b")
+            self.assertEqual(cluster.running["a"].log().count("server_not_asked"), 1)
+            self.assertRegex(cluster.running["a"].log(), "shard 1 of 3")
 
 
 class Accepted(unittest.TestCase):
