@@ -16,7 +16,7 @@ void cpu_list_allowed(struct cpu_list *out);
 /* "0,2-3". 0, or -1: not such a list, or a processor that may not be used. */
 int cpu_list_parse(const char *text, const struct cpu_list *allowed, struct cpu_list *out);
 
-/* Places for n threads: those asked for, else allowed ones from the first-th on, in turn. */
+/* Places for n threads: the requested ones, or allowed ones from the first-th on, in turn. */
 void cpu_list_place(struct cpu_list *out, const struct cpu_list *asked,
                     const struct cpu_list *allowed, uint32_t first, uint32_t n);
 

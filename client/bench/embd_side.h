@@ -15,8 +15,9 @@ struct side {
     bool has_table;
 };
 
-/* Starts a server with so many shards on `cpus` (or takes options->servers), creates the table and
- * gives every key a row. 0 or an exit code, after saying why; the side is then closed. */
+/* Starts a server with this many shards on `cpus` (or takes options->servers), creates the table
+ * and gives every key a row. 0 or an exit code, after printing the cause; the side is then
+ * closed. */
 int side_open(struct side *side, const struct options *options, uint64_t n_keys, uint32_t dim,
               uint32_t shards, const struct cpu_list *cpus);
 void side_close(struct side *side);

@@ -168,7 +168,7 @@ static void check_options(struct argp_state *state, struct options *o)
                    o->work.batch, o->work.keys_per_row);
 }
 
-/* The flags that say what is asked for. */
+/* The flags of the workload. */
 static error_t parse_workload_flag(int key, char *arg, struct argp_state *state)
 {
     struct options *o = state->input;

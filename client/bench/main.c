@@ -48,7 +48,8 @@ int main(int argc, char **argv)
     static const struct argp_child children[] = {{&flags_parser, 0, NULL, 0}, {0}};
     static const struct argp argp = {NULL, parse, NULL, doc, children, NULL, NULL};
     static struct options options;
-    setenv("ARGP_HELP_FMT", "no-dup-args-note", 0); /* a note on short options that helps nobody */
+    /* a note on short options, which does not help */
+    setenv("ARGP_HELP_FMT", "no-dup-args-note", 0);
     argp_err_exit_status = USAGE;
     argp_program_version_hook = print_version;
     flags_defaults(&options);

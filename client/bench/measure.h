@@ -20,7 +20,7 @@ struct measure_round {
     double foreign, steal; /* cores busy with what is not ours, cores the host took */
 };
 
-/* Has something else move keys of the workload for about so many seconds. 0 or an exit code. */
+/* Has another program move keys of the workload for about this many seconds. 0 or an exit code. */
 typedef int measure_gather(const void *context, const struct workload *w, double seconds,
                            double *keys_per_s_out, uint64_t *n_keys_out);
 
@@ -60,7 +60,7 @@ double measure_cpu_ns(const struct measure_round *round);
 double measure_foreign(const struct measure_round *round);
 double measure_steal(const struct measure_round *round);
 struct spread measure_spread(const struct contender *c, uint32_t n_rounds, measure_figure *figure);
-/* Of figure(a) / figure(b), round by round. */
+/* The ratio figure(a) / figure(b), round by round. */
 struct spread measure_ratio(const struct contender *a, const struct contender *b, uint32_t n_rounds,
                             measure_figure *figure);
 /* The same against the best of several, chosen in each round. */

@@ -1,4 +1,4 @@
-/* options.h - what the command line asked for. */
+/* options.h - the options of the command line. */
 #ifndef EMBD_BENCH_OPTIONS_H
 #define EMBD_BENCH_OPTIONS_H
 

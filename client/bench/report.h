@@ -30,11 +30,11 @@ struct report_table {
     uint32_t n_rows;
 };
 
-/* A row to be filled; unset cells are "" and 0. Ends the program when memory is out. */
+/* A row to fill in; unset cells are "" and 0. Ends the program without memory. */
 struct report_cell *report_row(struct report_table *t);
 void report_fini(struct report_table *t);
 
-/* What the run was, as names and values before the tables. */
+/* The run's parameters, as names and values before the tables. */
 struct report_fact {
     const char *key;
     const char *text; /* NULL: the number */

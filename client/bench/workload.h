@@ -1,5 +1,5 @@
-/* workload.h - the keys that are asked for: the same batches for embd and for every peer it is
- * compared with. */
+/* workload.h - the requested keys: the same batches for embd and for every peer that it is compared
+ * with. */
 #ifndef EMBD_BENCH_WORKLOAD_H
 #define EMBD_BENCH_WORKLOAD_H
 

@@ -1,7 +1,7 @@
-/* chunk.h - samples that were read, and the one thing that went wrong after them.
+/* chunk.h - samples that were read, and the one fault after them.
  *
- * A chunk holds samples of one piece, at most a batch of them, in the form a batch has. A fault
- * ends the chunk, so that whoever takes chunks in order meets samples and faults in order too. */
+ * A chunk holds samples of one piece, at most a batch of them, in the form of a batch. A fault ends
+ * the chunk, so that a caller who takes chunks in order meets samples and faults in order too. */
 #ifndef EMBD_DATA_CHUNK_H
 #define EMBD_DATA_CHUNK_H
 

@@ -1,8 +1,8 @@
 /* csr.c - builds a CSR batch row by row, key by key.
  *
  * The happy path: a row is begun, keys are pushed into it, and embd_csr_part lends the arrays to a
- * pull or push. Keys always go to the end, so a check point is two numbers and rolling back is
- * setting them again. What can fail: a bound is met. The builder is then as it was before the call,
+ * pull or push. Keys always go to the end, so a check point is two numbers, and rolling back sets
+ * them again. What can fail: a bound is exceeded. The builder is then as it was before the call,
  * and the sentence names the bound. */
 #include <inttypes.h>
 #include <math.h>

@@ -1,7 +1,7 @@
-/* data_plan.h - what is to be read, settled before the first thread starts; threads only look at
- * it.
+/* data_plan.h - the files and pieces to read, fixed before the first thread starts; threads only
+ * look at it.
  *
- * The data lie in pieces: a norm file is one, a raw file is cut into stretches of samples. Pieces
+ * The data are in pieces: a norm file is one, a raw file is cut into stretches of samples. Pieces
  * are read in parallel, each by one thread from its beginning to its end. */
 #ifndef EMBD_DATA_DATA_PLAN_H
 #define EMBD_DATA_DATA_PLAN_H
@@ -28,8 +28,7 @@ int embd__data_shape_take(embd_data_shape *own, const embd_data_shape *given,
                           struct embd__error *e);
 int embd__data_shape_check(const embd_data_shape *shape, struct embd__error *e);
 
-/* EMBD_INVALID, EMBD_IO, EMBD_CORRUPT, EMBD_NO_MEMORY. The plan is to be closed after a failure
- * too. */
+/* EMBD_INVALID, EMBD_IO, EMBD_CORRUPT, EMBD_NO_MEMORY. Close the plan after a failure too. */
 int embd__data_plan_open(struct data_plan *plan, const char *path, const embd_data_shape *shape,
                          const embd_reader_options *options, struct embd__error *e);
 void embd__data_plan_close(struct data_plan *plan);

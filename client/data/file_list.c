@@ -34,7 +34,7 @@ static int wrong(const struct reading *r, const char *what, struct embd__error *
     return embd__error_set(e, EMBD_CORRUPT, "%s, line %" PRIu64 ": %s", r->path, r->number, what);
 }
 
-/* Without what ends it. False: there is none. */
+/* A line without its end. False: none. */
 static bool next_line(struct reading *r)
 {
     ssize_t n = getline(&r->line, &r->room, r->file);

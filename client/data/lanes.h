@@ -1,4 +1,4 @@
-/* lanes.h - reader threads: each fills a ring of chunks of its own, ahead of whoever takes them. */
+/* lanes.h - reader threads: each fills a ring of chunks, ahead of the caller. */
 #ifndef EMBD_DATA_LANES_H
 #define EMBD_DATA_LANES_H
 
@@ -33,7 +33,7 @@ int embd__lanes_open(struct lanes *lanes, const struct data_plan *plan, struct e
 /* Waits for the threads, each of which stops after the chunk it is filling. */
 void embd__lanes_close(struct lanes *lanes);
 
-/* The next chunk of a piece, once it is there. Pieces must be taken in order, each to its end; the
+/* The next chunk of a piece, once it is read. Pieces must be taken in order, each to its end; the
  * chunk is the taker's until embd__lanes_return. */
 struct chunk *embd__lanes_take(struct lanes *lanes, uint64_t piece);
 void embd__lanes_return(struct lanes *lanes, uint64_t piece);

@@ -114,7 +114,7 @@ static enum verdict refuse_count(uint32_t slot, int32_t count, uint64_t limit,
     return SAMPLE_BROKEN;
 }
 
-/* All slots. A key out of range does not end the walk: the sample's end has to be found. */
+/* All slots. A key out of range does not end the walk, which must find the sample's end. */
 static enum verdict decode_slots(const struct data_plan *plan, const uint8_t *p, size_t n,
                                  struct embd_csr *csr, size_t *used_out, struct embd__error *why)
 {

@@ -22,7 +22,7 @@ struct embd_reader {
     uint64_t piece;    /* being taken */
     uint64_t n_batches;
     struct chunk *made; /* all batches, by next_made */
-    struct chunk *free; /* those that nobody holds, by next */
+    struct chunk *free; /* those that are free, by next */
     struct overlap overlap;
     embd_reader_counts counts;
     struct embd__error fault; /* the first that was counted */
@@ -132,7 +132,7 @@ static void settle(embd_reader *r, const struct chunk *chunk)
     }
 }
 
-/* Data of which nothing could be used are not an empty data set. */
+/* Data without one usable sample are not an empty data set. */
 static void check_some_samples(embd_reader *r)
 {
     if (r->counts.samples == 0 && r->fault.status != EMBD_OK)
@@ -180,7 +180,7 @@ static void fill(embd_reader *r, struct chunk *batch)
     }
 }
 
-/* The next batch of all workers; NULL: there is none. */
+/* The next batch of all workers; NULL: none. */
 static struct chunk *next_of_all(embd_reader *r)
 {
     struct chunk *batch = r->error.status == EMBD_OK ? empty_batch(r) : NULL;

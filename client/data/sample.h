@@ -1,7 +1,7 @@
 /* sample.h - the bytes of norm and raw files: headers and samples, to and from chunks.
  *
- * Decoders believe nothing: every count is checked against the bytes that are there before it is
- * used. What is read and written is little-endian, as every machine embd runs on is. */
+ * Decoders believe nothing: every count is checked against the remaining bytes before it is used.
+ * Numbers are little-endian, as on every machine that embd runs on. */
 #ifndef EMBD_DATA_SAMPLE_H
 #define EMBD_DATA_SAMPLE_H
 
@@ -18,9 +18,9 @@
 
 enum verdict {
     SAMPLE_GOOD,
-    SAMPLE_BAD,     /* whole, but not to be used */
-    SAMPLE_SHORT,   /* goes on after the bytes that are there */
-    SAMPLE_BROKEN,  /* makes no sense; nobody knows where the next one begins */
+    SAMPLE_BAD,     /* complete, but not usable */
+    SAMPLE_SHORT,   /* goes on after the available bytes */
+    SAMPLE_BROKEN,  /* makes no sense; the beginning of the next one is unknown */
     SAMPLE_REFUSED, /* no memory for it */
 };
 
@@ -36,7 +36,7 @@ enum verdict embd__raw_decode(const struct data_plan *plan, const uint8_t *p, st
 /* Sum of the bytes modulo 256. */
 uint8_t embd__norm_sum(const uint8_t *p, size_t n);
 
-/* Of the 64 bytes: EMBD_CORRUPT says which field differs from the shape. */
+/* Checks the 64 bytes of a header: EMBD_CORRUPT names the field that differs from the shape. */
 int embd__norm_decode_header(const uint8_t *p, const embd_data_shape *shape,
                              uint64_t *n_samples_out, struct embd__error *e);
 

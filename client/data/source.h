@@ -19,7 +19,7 @@ int embd__source_init(struct source *source, const struct data_plan *plan, struc
 void embd__source_fini(struct source *source);
 
 /* Fills the chunk with the next samples of a piece, up to a batch or a fault; ends_piece with the
- * last ones. A piece is read to its end before another is begun. */
+ * last ones. A piece is read to its end before another begins. */
 void embd__source_fill(struct source *source, uint64_t piece, struct chunk *chunk);
 
 #endif

@@ -1,9 +1,9 @@
 /* writer.c - writes norm and raw data sets.
  *
- * The happy path: samples are encoded one by one into a buffer and appended to the file; a norm
- * file that has its number of samples gets that number into its header and the next file is begun;
- * the list of the files comes last, so that a list that is there names whole files. What can fail:
- * the disk. Then nothing more is written, and closing removes the files of the data set. */
+ * The happy path: samples are encoded one by one into a buffer and appended to the file. A norm
+ * file that is full gets its number of samples into its header, and the next file begins. The list
+ * of the files comes last, so that an existing list names complete files. What can fail: the disk.
+ * Then nothing more is written, and closing removes the files of the data set. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -305,8 +305,8 @@ static void free_writer(embd_writer *w)
 
 /* ---- the public functions -------------------------------------------------------------------- */
 
-/* The first file is begun at once, so that a path that cannot be written is known at once, and a
- * data set without samples is one too. */
+/* The first file begins at once, so that a wrong path fails at once, and a data set without samples
+ * is one too. */
 int embd_writer_open(const char *path, const embd_data_shape *shape, uint64_t file_samples,
                      embd_writer **writer_out)
 {

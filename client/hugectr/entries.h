@@ -21,7 +21,7 @@ struct entry_twins {
     struct entry a, b; /* a's slot is the lower one */
 };
 
-/* Sorts by GPU, then slot, then key, unsigned, and tells of twins, if there are any. False: no
+/* Sorts by GPU, then slot, then key, unsigned, and reports twins, if there are any. False: no
  * memory for a second array. */
 bool embd__entries_sort(struct entry *entries, uint64_t n, struct entry_twins *twins_out);
 

@@ -33,7 +33,7 @@ static inline uint32_t embd__hugectr_gpu(const embd_schema *schema, uint32_t n_g
 }
 
 /* Checks the options of an export or import. EMBD_INVALID names the option, its value and limit. */
-/* The caller's options, or the defaults where there are none. EMBD_INVALID: its struct_bytes. */
+/* The caller's options, or the defaults. EMBD_INVALID: its struct_bytes. */
 int embd__hugectr_take(embd_hugectr_options *own, const embd_hugectr_options *given,
                        struct embd__error *e);
 int embd__hugectr_check(const embd_hugectr_options *options, struct embd__error *e);
@@ -45,7 +45,7 @@ int embd__hugectr_tensors(const embd_schema *schema, uint32_t *n_out, struct emb
 
 /* A folder opened for reading. */
 struct hugectr_folder {
-    struct plain_file key, slot, vector; /* slot is open only when it was asked for */
+    struct plain_file key, slot, vector; /* slot is open only if it was requested */
     uint64_t n_rows;
 };
 

@@ -1,9 +1,9 @@
 /* hugectr_blocks.c - see hugectr_blocks.h.
  *
- * The reader thread fills the blocks of a ring in order, and the caller takes them in order; the
- * mutex hands them over, and what is in them is touched without it. What is wrong with a block is
- * told with it, when its turn has come: so the caller sees the same rows and the same error however
- * far ahead the thread was. A block with an error, or without rows, is the last. */
+ * The reader thread fills the blocks of a ring in order, and the caller takes them in order. The
+ * mutex hands them over, and their content is touched without it. The error of a block is reported
+ * in its turn: so the caller sees the same rows and the same error however far ahead the thread
+ * was. A block with an error, or without rows, is the last. */
 #include "client/hugectr/hugectr_blocks.h"
 
 #include <inttypes.h>

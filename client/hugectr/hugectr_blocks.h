@@ -50,8 +50,8 @@ struct hugectr_blocks {
 int embd__blocks_open(struct hugectr_blocks *blocks, struct embd__error *e);
 /* From the first row on; `keys_only`: neither vectors nor states. */
 int embd__blocks_start(struct hugectr_blocks *blocks, bool keys_only, struct embd__error *e);
-/* 1: the next block, checked, is the caller's until the next call; 0: there is none; or what is
- * wrong with the files. */
+/* 1: the next block, checked, is the caller's until the next call; 0: no more; or the error of the
+ * files. */
 int embd__blocks_next(struct hugectr_blocks *blocks, const struct hugectr_block **out,
                       struct embd__error *e);
 /* Ends the reader thread. Not started is allowed. */

@@ -1,12 +1,12 @@
 /* hugectr_export.c - embd_hugectr_export: one table as a HugeCTR model folder and optimizer state.
  *
- * The happy path: stage FOLDER.tmp-PID; read all rows of one cut of the table, their keys into
- * memory, and the rows, with optimizer states where the state file is wanted, into an unlinked file
- * on the same disk; sort the keys by GPU, slot and key, which is an order that no number of shards
- * can change; write keys, slots, rows and states in that order; sync the files, whose way to the
- * disk began as they were written, and rename the state file and then the folder. What can fail: a
- * shard, the disk, a key or a GPU that does not fit what was asked for. What was staged is then
- * removed; the names of state file and folder appear complete or never. */
+ * The happy path: stage FOLDER.tmp-PID. Read all rows of one cut of the table: their keys into
+ * memory, and the rows, with optimizer states for a state file, into an unlinked file on the same
+ * disk. Sort the keys by GPU, slot and key, an order that does not depend on the number of shards.
+ * Write keys, slots, rows and states in that order. Sync the files, which began their way to the
+ * disk as they were written, and rename the state file and then the folder. What can fail: a shard,
+ * the disk, or a key or GPU that does not match the options. The staged files are then removed; the
+ * names of state file and folder appear complete or never. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@
 #define CHUNK_BYTES (1u << 20)
 #define FILES_MAX   4 /* keys, slots, rows, states */
 
-/* How far ahead of the states being copied others are asked for. */
+/* How far ahead of the copied states others are prefetched. */
 #define PREFETCH_ROWS 8u
 
 struct exporting {
@@ -202,7 +202,7 @@ static int begin_file(struct exporting *x, const char *name)
     return embd__durable_create_plain(file(x), x->staged, name, x->e);
 }
 
-/* Nothing more comes into it. Nobody waits for the disk yet. */
+/* Ends the writing of a file, without waiting for the disk. */
 static int end_file(struct exporting *x)
 {
     if (flush_chunk(x))
@@ -248,7 +248,7 @@ static int write_file(struct exporting *x, const char *name, size_t item_bytes,
     return end_file(x);
 }
 
-/* The record of entry i, while those further on are asked for. */
+/* The record of entry i, while later ones are prefetched. */
 static const float *record(const struct exporting *x, uint64_t i)
 {
     if (i + PREFETCH_ROWS < x->n_entries)

@@ -1,12 +1,11 @@
 /* hugectr_import.c - embd_hugectr_import: fills a table from a HugeCTR model folder.
  *
  * The happy path: open the files and compare their sizes; read `key` and `slot_id` once to check
- * each of them; look whether a table is in the way; create it; read all files once more, block by
- * block and ahead of what is being sent (hugectr_blocks.h), and send every row to the shard that
- * owns its slot or key here; set the step counter. What
- * can fail: the files (then nothing has changed), a table in the way (likewise), or a shard while
- * rows are sent: the table that this import created is then dropped again. A key that is there
- * twice shows in the end, when the table has fewer rows than were sent. */
+ * each of them; look for an existing table; create it; read all files once more, block by block and
+ * ahead of the requests (hugectr_blocks.h), and send every row to the shard that owns its slot or
+ * key here; set the step counter. What can fail: the files (then nothing has changed), an existing
+ * table (likewise), or a shard while rows are sent: the table that this import created is then
+ * dropped again. A repeated key shows in the end, when the table has fewer rows than were sent. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +58,7 @@ static int open_blocks(struct importing *m)
     return embd__blocks_open(&m->blocks, m->e);
 }
 
-/* Hands every block to `take`, which tells the bytes of the folder it has used. */
+/* Hands every block to `take`, which returns the bytes of the folder that it has used. */
 static int each_block(struct importing *m, bool keys_only,
                       int (*take)(struct importing *m, const struct hugectr_block *block, void *arg,
                                   uint64_t *bytes_out),

@@ -92,7 +92,7 @@ static uint64_t next_data(const struct state_reader *r, uint64_t at, uint64_t en
     return found > end ? end : found > at ? found : at;
 }
 
-/* The first of n values that no row without a key has; n: there is none. */
+/* The first of n values that cannot belong to a row without a key; n: none. */
 static uint64_t find_used(const struct state_reader *r, const float *values, uint64_t n)
 {
     uint64_t at = 0;

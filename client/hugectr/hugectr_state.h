@@ -28,9 +28,9 @@ struct state_reader {
 int embd__state_open(struct state_reader *r, const embd_schema *schema,
                      const embd_hugectr_options *options, struct embd__error *e);
 
-/* Whether every GPU's keys have a row, and rows without a key are as they began, which those of a
- * file of another number of GPUs are not; EMBD_CORRUPT names the first GPU of which not. `counts`
- * [n_gpus]. */
+/* Whether every GPU's keys have a row, and rows without a key have their initial values, which
+ * those of a file of another number of GPUs do not; EMBD_CORRUPT names the first GPU that fails.
+ * `counts` [n_gpus]. */
 int embd__state_check(struct state_reader *r, const uint64_t *counts, struct embd__error *e);
 
 /* The state of the GPU's next key, [n_tensors][dim] as it stands beside a row. */

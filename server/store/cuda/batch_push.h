@@ -15,7 +15,7 @@ uint32_t batch_push_choose(struct call *first, struct call **calls);
  * not changed and will not. */
 int batch_push_start(struct call *const *calls, uint32_t n);
 /* With the report: sets the results of each push. False: the batch changed nothing, and its pushes
- * have to go one by one. */
+ * must go one by one. */
 bool batch_push_end(struct call *first);
 
 #endif

@@ -13,7 +13,7 @@ enum call_state {
     CALL_PLANNED,   /* the device counts what it creates */
     CALL_REPLANNED, /* it counts again, after the one eviction that a call may cause */
     CALL_ENQUEUED,  /* nothing is left but to wait */
-    CALL_ENDED,     /* with `status`; done is to be called */
+    CALL_ENDED,     /* with `status`; call done */
     CALL_STATES
 };
 

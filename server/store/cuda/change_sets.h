@@ -38,7 +38,7 @@ void change_sets_take_evicted(struct store *store);
 /* Follows the table's growth: there is memory for more rows. */
 void change_sets_grow(struct store *store);
 
-/* Drops the oldest set where there is no place for one more. */
+/* Drops the oldest set if there is no place for one more. */
 int change_sets_make_room(struct store *store);
 /* Begins the set of changes since this cut. After change_sets_make_room. Without memory for it
  * changes are not recorded. */

@@ -73,7 +73,7 @@ struct store {
     bool is_member;            /* of a group: n_rows_max bounds its rows, not the schema */
     uint64_t n_rows_max;       /* for now */
     struct call *first, *last; /* the queue */
-    struct call *spare;        /* ended calls, to be used again */
+    struct call *spare;        /* ended calls, for reuse */
     bool failed;               /* for good: `why` is the answer to every call */
     char why[200];
 };

@@ -59,7 +59,7 @@ void cuda_thaw(struct store *store)
     frozen_end(store);
 }
 
-/* ---- keys that are gone ---- */
+/* ---- removed keys ---- */
 
 bool cuda_read_gone(struct store *store, uint32_t max_rows, struct store_scan *out)
 {

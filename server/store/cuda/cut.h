@@ -15,7 +15,7 @@ void cuda_thaw(struct store *store);
 int cuda_cut_prepare(struct store *store, const struct store_cut *cut, struct embd__error *e);
 int cuda_cut_freeze(struct store *store, struct store_cut *cut, struct embd__error *e);
 int cuda_cut_note(struct store *store, const struct store_cut *cut, struct embd__error *e);
-/* Reads the next removed keys; false: there are no more. */
+/* Reads the next removed keys; false: no more. */
 bool cuda_read_gone(struct store *store, uint32_t max_rows, struct store_scan *out);
 
 #endif

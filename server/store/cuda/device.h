@@ -15,7 +15,7 @@
 
 const char *device_text(int status);
 
-/* The number of devices. 0: *why_out says why there is none. */
+/* The number of devices. 0: *why_out has the reason. */
 int device_count(const char **why_out);
 /* The device of this thread's stores; threads take devices in turn. */
 int device_of_thread(void);

@@ -29,7 +29,7 @@ bool evict_is_vain(const struct store *store);
 uint64_t evict_most(const embd_schema *s, uint64_t missing);
 /* Takes all memory for n evicted and n_new new rows. */
 int evict_reserve(struct call *call, struct evict_pass *pass, uint64_t n, uint64_t n_new);
-/* Removes the rows of view.choice, n > 0 of them. The plan has to be enqueued again afterwards. */
+/* Removes the rows of view.choice, n > 0 of them. Enqueue the plan again afterwards. */
 int evict_chosen(struct call *call, struct evict_pass *pass, uint64_t n);
 void evict_free(const struct store *store, struct evict_pass *pass);
 

@@ -90,7 +90,8 @@ static int prepare_outcome(struct store *store, struct store_change *change, str
     return look(store, change, e);
 }
 
-/* Where there is no memory for all keys, for those that need it. What is bounded drops none. */
+/* If there is no memory for all keys, reserves for those that need it. A bounded table drops
+ * none. */
 static int reserve_memory(struct store *store, struct store_change *change, struct embd__error *e)
 {
     uint32_t n = change->in.n_keys;

@@ -74,7 +74,7 @@ static int grow_to(struct store *store, uint64_t n)
     return status;
 }
 
-/* Devices give memory in pages of so many bytes. */
+/* Devices allocate memory in pages of this many bytes. */
 #define PAGE_BYTES ((uint64_t)2 << 20)
 
 static uint64_t range_growth(const struct device_range *range, uint64_t bytes)
@@ -106,7 +106,7 @@ bool cuda_unbound(struct store *store, struct store_change *change)
     return was_short;
 }
 
-/* As a device that has no more. */
+/* Behaves like a device without memory. */
 static int take_room(struct store *store, uint64_t bytes)
 {
     if (bytes > store->room) {

@@ -110,7 +110,7 @@ struct member {
     struct route_report *report; /* pinned */
     void *temp;                  /* scratch of a sort or a sum */
     uint32_t *row_of;            /* [n_keys] with offsets, if items are keys */
-    uint32_t *refs;              /* [n_keys] refs of the returned rows, to be pooled */
+    uint32_t *refs;              /* [n_keys] refs of the returned rows, to pool */
     uint8_t *values;             /* rows of the batch, before they are copied to the caller */
 
     /* As an owner. */
@@ -128,11 +128,11 @@ enum flow_state {
     FLOW_PLANNED,   /* they count what it creates */
     FLOW_REPLANNED, /* they count again, after the one eviction that a call may cause */
     FLOW_ENQUEUED,  /* nothing is left but to wait */
-    FLOW_ENDED,     /* with `status`; done is to be called */
+    FLOW_ENDED,     /* with `status`; call done */
     FLOW_STATES
 };
 
-/* What a call sends from homes to owners. */
+/* The items of a call from homes to owners. */
 enum flow_item { ITEM_KEY, ITEM_ROW, ITEM_PART };
 
 /* The streams that carry a call's last work so far. */
@@ -244,8 +244,8 @@ int batch_route(struct flow *flow, bool is_there);
 
 /* Sets the counts of keys and items, from the reports. */
 void exchange_count(struct flow *flow);
-/* Lays out the owner's memory of all lanes, and sets `in` of the member to the keys it has to look
- * up. */
+/* Lays out the owner's memory of all lanes, and sets `in` of the member to the keys that it must
+ * look up. */
 void exchange_lay_out(struct flow *flow, uint32_t device, struct arena *arena);
 /* Sends everything to the owners, on the route streams. Each table stream waits for what its device
  * gets. */
@@ -257,7 +257,7 @@ int exchange_back(struct flow *flow, enum lane first);
 /* ---- pull, push: 0 or a status ---- */
 
 int pull_run(struct flow *flow);
-/* Enqueues everything up to the report of what is to be created. */
+/* Enqueues everything up to the report of the keys to create. */
 int push_plan(struct flow *flow);
 /* EMBD_FULL, EMBD_NO_MEMORY: nothing changed. *again: rows were evicted, and the plan is enqueued
  * again. */

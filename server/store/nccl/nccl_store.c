@@ -270,7 +270,7 @@ static int nccl_scan(struct store *store, uint64_t *cursor, uint32_t max_rows,
     return EMBD_OK;
 }
 
-/* ---- cuts: keys that are gone, of all members, then the rest, of each in turn ---- */
+/* ---- cuts: removed keys of all members first, then the rest, of each in turn ---- */
 
 /* Whether all members know what changed since the cut; else the cut has all rows of all. */
 static bool is_known(const struct group *group, uint64_t since)
@@ -420,7 +420,7 @@ static void nccl_stats(const struct store *store, struct store_stats *out)
     out->steps = group->step;
 }
 
-/* That of all GPUs: one store has them all. */
+/* The figure of all GPUs: one store has them all. */
 static uint64_t nccl_memory(uint32_t *place_out)
 {
     uint64_t bytes = 0;

@@ -85,8 +85,8 @@ static struct delivery delivery_of(const struct flow *flow, uint32_t owner)
     return d;
 }
 
-/* What an owner computes, unless it returns rows as they are stored: pooled rows, or partial sums.
- */
+/* The result of an owner, unless it returns rows as they are stored: pooled rows, or partial
+ * sums. */
 static struct pull_view answer_of(const struct flow *flow, const struct member *m,
                                   const struct delivery *d)
 {

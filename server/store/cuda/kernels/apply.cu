@@ -15,7 +15,7 @@
 
 /* The addends of a row's gradient: occurrences begin .. end, or the sums of a long run's pieces. */
 struct run {
-    uint32_t ref; /* 0: there is none */
+    uint32_t ref; /* 0: none */
     uint32_t begin, end;
     uint32_t first; /* row of the first occurrence's gradient; unused in long runs */
 };

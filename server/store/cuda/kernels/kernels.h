@@ -246,7 +246,7 @@ int launch_age_rows(struct table_view t, uint64_t n_rows, void *stream);
 /* Copies keys and, in slot tables, slots of rows [n]. */
 int launch_list_keys(struct table_view t, const uint32_t *rows, uint32_t n, uint64_t *keys,
                      uint16_t *slots, void *stream);
-/* Where rows of a cut are copied to, and which ones are still to be copied (frozen.h). */
+/* The destination of a cut's rows, and the rows that are still to be copied (frozen.h). */
 struct kept_head {
     uint32_t n;     /* rows copied; more than capacity: some found no place */
     uint32_t asked; /* `asked` of the last finished launch */

@@ -52,7 +52,7 @@ __device__ static inline uint32_t entry_match(uint4 e, uint64_t key, uint32_t sl
     return same ? e.z : 0;
 }
 
-/* What the lanes of a tile know of one bucket, broadcast to the warp. */
+/* A bucket as the lanes of a tile see it, broadcast to the warp. */
 struct bucket_answer {
     uint32_t hits, overflows; /* a bit for each lane */
     uint32_t ref;             /* of this lane's entry */
