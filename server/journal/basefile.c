@@ -23,6 +23,7 @@
 #include "server/files/below.h"
 #include "server/journal/journal.h"
 #include "server/journal/recordfile.h"
+#include "server/journal/room.h"
 #include "server/log/ending.h"
 
 enum { BUFFERS = 2 };
@@ -131,6 +132,8 @@ static int publish(struct basefile *base)
     basefile_name(name, base->config.shard, base->config.number);
     if (error != 0)
         return error;
+    if (base->config.reserve_fd >= 0 && ftruncate(base->file.fd, (off_t)base->offset) != 0)
+        return errno;
     if (fsync(base->file.fd) != 0 || renameat(dir, staged, dir, name) != 0)
         return errno;
     if (fsync(dir) != 0)
@@ -157,11 +160,27 @@ static void tell(struct basefile *base)
         base->config.wake(base->config.wake_arg);
 }
 
+/* The reserve gets the name of the staged file. 0 or errno: then it is of no use. */
+static int begin(struct basefile *base)
+{
+    char staged[72], reserve[64];
+    int dir = base->config.data_dir;
+    staged_name(base, staged);
+    room_name(reserve, base->config.shard);
+    if (base->config.reserve_fd >= 0 && renameat(dir, reserve, dir, staged) != 0) {
+        int error = errno;
+        unlinkat(dir, reserve, 0);
+        return error;
+    }
+    recordfile_open_direct(&base->file, dir, staged);
+    return 0;
+}
+
 static void *run(void *arg)
 {
     struct basefile *base = arg;
     char staged[72];
-    int error = 0;
+    int error = begin(base);
     staged_name(base, staged);
     pthread_mutex_lock(&base->lock);
     for (struct buffer *buffer; error == 0 && (buffer = take(base)) != NULL;) {
@@ -214,8 +233,11 @@ int basefile_open(const struct basefile_config *config, struct basefile **out,
 {
     char name[72];
     struct basefile *base = calloc(1, sizeof *base);
-    if (base == NULL)
+    if (base == NULL) {
+        if (config->reserve_fd >= 0)
+            close(config->reserve_fd); /* the next one takes its place */
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a journal's base");
+    }
     base->config = *config;
     base->offset = SEGMENT_HEADER_BYTES;
     base->position = config->position;
@@ -223,20 +245,22 @@ int basefile_open(const struct basefile_config *config, struct basefile **out,
     pthread_mutex_init(&base->lock, NULL);
     pthread_cond_init(&base->changed, NULL);
     staged_name(base, name);
-    base->file.fd = below_open(config->data_dir, name, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    base->file.fd = config->reserve_fd >= 0
+                        ? config->reserve_fd
+                        : below_open(config->data_dir, name, O_RDWR | O_CREAT | O_TRUNC, 0600);
     base->file.direct_fd = -1;
     int error = base->file.fd < 0 || flock(base->file.fd, LOCK_EX | LOCK_NB) != 0
                     ? errno
                     : record_key_new(&base->key);
-    if (error == 0) {
-        recordfile_open_direct(&base->file, config->data_dir, name);
+    if (error == 0)
         error = start_thread(base);
-    }
     if (error == 0) {
         *out = base;
         return EMBD_OK;
     }
     failed(base, error, e);
+    if (config->reserve_fd >= 0)
+        room_name(name, config->shard);
     if (base->file.fd >= 0)
         unlinkat(config->data_dir, name, 0);
     recordfile_close(&base->file);

@@ -15,6 +15,7 @@ struct basefile_config {
     uint64_t number;          /* of the segment behind it */
     uint64_t position, chain; /* where that goes on */
     uint64_t before;          /* number of the base that it replaces; 0: none */
+    int reserve_fd;           /* of the file that becomes the base, from room_lend; -1: none */
     /* of its file, which the thread closes when the file is removed; -1: none */
     int before_fd;
     void (*wake)(

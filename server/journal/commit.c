@@ -21,6 +21,7 @@
  * it. */
 #include "server/journal/commit.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,14 +156,18 @@ static const char *what_is_not(const struct op *op)
     }
 }
 
-static void refuse(struct commit *commit, struct op *op, int error)
+/* `unreserved`: as of a group. */
+static void refuse(struct commit *commit, struct op *op, int error, uint64_t unreserved)
 {
+    char why[128];
+    snprintf(why, sizeof why, unreserved > 0 ? "%s for the next base of %llu bytes" : "%s",
+             strerror(error), (unsigned long long)unreserved);
     leave(commit, op);
     tables_give_up(&commit->engine->tables);
-    note_refusal(commit, strerror(error));
+    note_refusal(commit, why);
     if (op == NULL)
         return;
-    embd__error_set(&op->error, EMBD_IO, "journal: %s; %s", strerror(error), what_is_not(op));
+    embd__error_set(&op->error, EMBD_IO, "journal: %s; %s", why, what_is_not(op));
     capacity_left(op);
     op_end(op);
 }
@@ -191,7 +196,7 @@ static bool apply_entry(struct commit *commit, struct journal_group *group,
     struct op *op = entry->op;
     struct embd__error e = {.status = EMBD_OK};
     if (group->error != 0) {
-        refuse(commit, op, group->error);
+        refuse(commit, op, group->error, group->unreserved);
         return true;
     }
     commit->rests = commit->is_alone && commit->engine->n_in_flight > 0;

@@ -218,6 +218,31 @@ int compaction_end(struct compaction *c, bool *again_out, struct embd__error *e)
     return status;
 }
 
+/* ---- how much it writes ---- */
+
+#define HEAD_BYTES 4096u /* of a table's definition; of each block, whose end is filled up */
+
+static uint64_t table_bytes(const struct tables *tables, const struct table *table)
+{
+    const embd_schema *schema = &table->schema.s;
+    struct store_stats stats;
+    tables->ops->stats(table->store, &stats);
+    uint64_t bytes =
+        stats.rows * embd__row_bytes(schema) + stats.candidates * embd__candidate_bytes(schema);
+    uint64_t n_blocks = bytes / (BLOCK_BYTES / 2) + 1;
+    return bytes + (n_blocks + 1) * HEAD_BYTES + schema->slots * sizeof *schema->slot_sizes;
+}
+
+uint64_t compaction_bytes(const struct commit *commit)
+{
+    const struct engine *engine = commit->engine;
+    uint64_t bytes = engine->journaled_pushers.n * sizeof(struct push_stream) + HEAD_BYTES;
+    for (uint32_t i = 0; i < engine->tables.n; i++)
+        if (table_is_journaled(engine->tables.by_name[i]))
+            bytes += table_bytes(&engine->tables, engine->tables.by_name[i]);
+    return bytes;
+}
+
 int compaction_make_now(struct commit *commit, struct embd__error *e)
 {
     struct embd__error own = {.status = EMBD_OK}, closed = {.status = EMBD_OK};

@@ -31,6 +31,7 @@
 #include "server/journal/pace.h"
 #include "server/journal/reached.h"
 #include "server/journal/recordfile.h"
+#include "server/journal/room.h"
 #include "server/journal/syncs.h"
 #include "server/log/ending.h"
 
@@ -49,13 +50,14 @@ struct journal {
     pthread_cond_t news;
     /* Under the lock. */
     enum out state;
-    bool is_ending, is_syncing;
+    bool is_ending, is_syncing, is_reserving, has_next_base;
     /* The file: the thread's while OUT_WRITING or is_syncing, else under the lock. */
     struct recordfile file;
     int reached_fd; /* -1: not written yet */
     uint64_t segment, offset, position, chain, synced;
     struct record_key key; /* of the file */
     struct pace pace;
+    struct room room;
     struct syncs syncs;  /* any thread reads */
     bool is_marked;      /* the file ends with a mark, or has nothing behind its header */
     uint64_t mark_at_ns; /* otherwise: when it will be */
@@ -155,12 +157,26 @@ static int begin_segment(struct journal *journal)
     return 0;
 }
 
-static void write_group(struct journal *journal, struct journal_group *group)
+/* The segment before, which a base may have removed, is closed before the disk is looked at. 0 or
+ * errno. */
+static int make_ready(struct journal *journal, struct journal_group *group)
 {
-    group->error = 0;
-    EMBD_ASSERT(group->n_entries > 0 && journal->synced <= journal->position);
+    int error = 0;
+    group->unreserved = 0;
     if (journal->file.fd < 0 || journal->begins_segment || journal->offset >= JOURNAL_SEGMENT_BYTES)
-        group->error = begin_segment(journal);
+        error = begin_segment(journal);
+    if (error != 0)
+        return error;
+    error = room_hold(&journal->room, group->n_bytes);
+    if (error != 0)
+        group->unreserved = atomic_load(&journal->room.need);
+    return error;
+}
+
+static void try_group(struct journal *journal, struct journal_group *group)
+{
+    EMBD_ASSERT(group->n_entries > 0 && journal->synced <= journal->position);
+    group->error = make_ready(journal, group);
     if (group->error != 0)
         return;
     uint64_t begin_ns = pace_now();
@@ -190,6 +206,12 @@ static void write_group(struct journal *journal, struct journal_group *group)
     journal->mark_at_ns = end_ns + MARK_AFTER_NS;
     if (is_held)
         sync_file(journal);
+}
+
+static void write_group(struct journal *journal, struct journal_group *group)
+{
+    try_group(journal, group);
+    room_wrote(&journal->room, group->n_bytes, group->error);
 }
 
 /* All that is written is synced. What says so is not, and where it cannot be written, nothing is
@@ -227,11 +249,22 @@ static void wait_for_news(struct journal *journal)
     pthread_cond_timedwait(&journal->news, &journal->lock, &until);
 }
 
+/* A full disk has room again when the base is there that is being written. */
+static bool waits_for_base(struct journal *journal)
+{
+    bool waits = journal->out->error == ENOSPC && journal->has_next_base;
+    while (journal->has_next_base && waits)
+        pthread_cond_wait(&journal->news, &journal->lock);
+    return waits;
+}
+
 static void write_out(struct journal *journal)
 {
-    pthread_mutex_unlock(&journal->lock);
-    write_group(journal, journal->out);
-    pthread_mutex_lock(&journal->lock);
+    do {
+        pthread_mutex_unlock(&journal->lock);
+        write_group(journal, journal->out);
+        pthread_mutex_lock(&journal->lock);
+    } while (waits_for_base(journal));
     journal->state = OUT_WRITTEN;
     pthread_cond_broadcast(&journal->news);
     journal->config.wake(journal->config.wake_arg);
@@ -248,6 +281,24 @@ static void do_late(struct journal *journal, void (*what)(struct journal *))
     pthread_cond_broadcast(&journal->news);
 }
 
+/* The journal has come to rest: the next base gets its room now, not with the next record. */
+static void reserve_late(struct journal *journal)
+{
+    journal->is_reserving = true;
+    pthread_mutex_unlock(&journal->lock);
+    room_hold(&journal->room, 0);
+    pthread_mutex_lock(&journal->lock);
+    journal->is_reserving = false;
+    pthread_cond_broadcast(&journal->news);
+}
+
+static void rest(struct journal *journal)
+{
+    reserve_late(journal);
+    if (journal->state != OUT_WRITING)
+        do_late(journal, write_mark);
+}
+
 static void *run(void *arg)
 {
     struct journal *journal = arg;
@@ -258,7 +309,7 @@ static void *run(void *arg)
         else if (journal->state == OUT_WRITING)
             write_out(journal);
         else if (is_mark_due(journal))
-            do_late(journal, write_mark);
+            rest(journal);
         else
             wait_for_news(journal);
     }
@@ -338,6 +389,7 @@ int journal_open(const struct journal_config *config, const struct journal_end *
     pthread_mutex_init(&journal->lock, NULL);
     journal->config = *config;
     pace_init(&journal->pace);
+    room_init(&journal->room, config->data_dir, config->shard);
     journal->file.fd = journal->file.direct_fd = journal->base.fd = journal->reached_fd = -1;
     journal->base.number = end->base;
     journal->base.bytes = end->base_bytes;
@@ -481,7 +533,7 @@ int journal_write_now(struct journal *journal, const struct frame_scanner *frame
         return e->status;
     pthread_mutex_lock(&journal->lock);
     EMBD_ASSERT(journal->state == OUT_NONE);
-    while (journal->is_syncing)
+    while (journal->is_syncing || journal->is_reserving)
         pthread_cond_wait(&journal->news, &journal->lock);
     write_group(journal, journal->gathering);
     pthread_cond_broadcast(&journal->news);
@@ -501,16 +553,44 @@ static uint64_t bytes_behind_base(const struct journal *journal)
     return written - journal->base.written_before;
 }
 
+/* Whether a base gives back enough for what it takes to write it. */
+static bool is_worth_base(const struct journal *journal)
+{
+    return room_is_worth(&journal->room, bytes_behind_base(journal));
+}
+
 bool journal_wants_base(const struct journal *journal, uint64_t least_bytes)
 {
     uint64_t behind = bytes_behind_base(journal);
     return journal->next_base == NULL && behind >= least_bytes && behind > journal->base.bytes;
 }
 
+bool journal_lacks_room(const struct journal *journal)
+{
+    return atomic_load_explicit(&journal->room.is_short, memory_order_relaxed) &&
+           journal->next_base == NULL && is_worth_base(journal);
+}
+
+void journal_set_need(struct journal *journal, uint64_t bytes)
+{
+    atomic_store_explicit(&journal->room.need, bytes, memory_order_relaxed);
+}
+
+static void end_base(struct journal *journal)
+{
+    pthread_mutex_lock(&journal->lock);
+    journal->has_next_base = false;
+    room_take_back(&journal->room);
+    pthread_cond_broadcast(&journal->news);
+    pthread_mutex_unlock(&journal->lock);
+}
+
 int journal_base_begin(struct journal *journal, struct embd__error *e)
 {
     EMBD_ASSERT(journal->next_base == NULL && journal->gathering->n_entries == 0);
     pthread_mutex_lock(&journal->lock);
+    while (journal->is_reserving) /* which no sync is part of */
+        pthread_cond_wait(&journal->news, &journal->lock);
     EMBD_ASSERT(journal->state == OUT_NONE);
     struct basefile_config config = {
         .data_dir = journal->config.data_dir,
@@ -521,15 +601,19 @@ int journal_base_begin(struct journal *journal, struct embd__error *e)
         .chain = journal->chain,
         .before = journal->base.number,
         .before_fd = journal->base.fd,
+        .reserve_fd = room_lend(&journal->room, journal->base.bytes + bytes_behind_base(journal)),
         .wake = journal->config.wake,
         .wake_arg = journal->config.wake_arg,
     };
     journal->begins_segment = true;
+    journal->has_next_base = true;
     pthread_mutex_unlock(&journal->lock);
     journal->next_written_before =
         atomic_load_explicit(&journal->written_bytes, memory_order_relaxed);
     journal->next_number = config.number;
-    return basefile_open(&config, &journal->next_base, e);
+    if (basefile_open(&config, &journal->next_base, e) != EMBD_OK)
+        end_base(journal);
+    return e->status;
 }
 
 struct basefile *journal_base(struct journal *journal)
@@ -544,6 +628,7 @@ int journal_base_take(struct journal *journal, struct embd__error *e)
     EMBD_ASSERT(journal->next_base != NULL);
     int status = basefile_close(journal->next_base, &fd, &bytes, e);
     journal->next_base = NULL;
+    end_base(journal);
     if (status != EMBD_OK)
         return status;
     journal->base.fd = fd; /* the one before was closed */
@@ -559,6 +644,7 @@ void journal_figures(const struct journal *journal, struct journal_figures *out)
     *out = (struct journal_figures){
         .bytes = journal->base.bytes + bytes_behind_base(journal),
         .base_bytes = journal->base.bytes,
+        .reserved_bytes = atomic_load_explicit(&journal->room.told, memory_order_relaxed),
         .base_made_s = journal->base.made_s,
         .syncs = atomic_load_explicit(&journal->syncs.n, memory_order_relaxed),
         .sync_ns = atomic_load_explicit(&journal->syncs.total_ns, memory_order_relaxed),

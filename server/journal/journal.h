@@ -28,9 +28,11 @@ struct journal_group {
     uint64_t n_bytes, capacity;
     struct journal_entry *entries;
     uint32_t n_entries, entries_capacity;
-    uint32_t n_applied; /* the shard's */
-    bool is_durable;    /* must be synced before anything is applied */
-    int error;          /* errno of the write: none of it is in the journal */
+    uint32_t n_applied;  /* the shard's */
+    bool is_durable;     /* must be synced before anything is applied */
+    int error;           /* errno of the write: none of it is in the journal */
+    uint64_t unreserved; /* with an error: bytes of the next base that find no room; 0: the group's
+                            own write failed */
 };
 
 struct journal_config {
@@ -134,6 +136,10 @@ int journal_write_now(struct journal *journal, const struct frame_scanner *frame
 
 /* Whether so much is behind the last base, and more than it has itself. */
 bool journal_wants_base(const struct journal *journal, uint64_t least_bytes);
+/* Whether the disk has little room, and a base would give enough of it back. */
+bool journal_lacks_room(const struct journal *journal);
+/* Estimated bytes of the next base; room for them is reserved with the next record. */
+void journal_set_need(struct journal *journal, uint64_t bytes);
 int journal_base_begin(struct journal *journal, struct embd__error *e);
 /* NULL: none is being written. */
 struct basefile *journal_base(struct journal *journal);
@@ -144,6 +150,7 @@ int journal_base_take(struct journal *journal, struct embd__error *e);
 struct journal_figures {
     uint64_t bytes;           /* of the base, and behind it */
     uint64_t base_bytes;      /* 0: none */
+    uint64_t reserved_bytes;  /* on the disk, for the next base */
     uint64_t base_made_s;     /* when it was, since 1970; 0: not known */
     uint64_t syncs, sync_ns;  /* of its files since it was opened, and what they took */
     uint64_t sync_longest_ns; /* of the last minute or two */

@@ -10,6 +10,7 @@
     (64u << 20) /* behind a base, before another one is worth writing though it needs not be */
 #define REST_NS       100000000u  /* what is under way is not waited for longer */
 #define AGAIN_NS      1000000000u /* after that, */
+#define SIZE_NS       10000000u   /* between two estimates of the next base's bytes */
 #define AFTER_FAILURE 10u         /* and this often after a failure */
 
 void compacting_ask(struct shard *shard)
@@ -65,7 +66,7 @@ static bool is_due(struct shard *shard)
     uint64_t limit = shard->config.journal_limit;
     if (journal == NULL || shard->draining || shard->now_ns < c->not_before_ns)
         return false;
-    if (limit > 0 && journal_wants_base(journal, limit))
+    if ((limit > 0 && journal_wants_base(journal, limit)) || journal_lacks_room(journal))
         return true;
     bool asked = c->is_asked;
     c->is_asked = false;
@@ -77,6 +78,7 @@ static void begin(struct shard *shard)
 {
     struct compacting *c = &shard->compacting;
     struct embd__error e = {.status = EMBD_OK};
+    c->not_before_ns = 0; /* it was how long to wait for rest */
     if (shard->config.wake == NULL) {
         compaction_make_now(&shard->commit, &e);
         count(shard, &e);
@@ -96,9 +98,19 @@ static void put_off(struct shard *shard)
     c->not_before_ns = shard->now_ns + AGAIN_NS;
 }
 
+static void size(struct shard *shard)
+{
+    struct compacting *c = &shard->compacting;
+    if (shard->now_ns - c->sized_ns < SIZE_NS || shard->is_loading)
+        return;
+    c->sized_ns = shard->now_ns;
+    journal_set_need(shard->commit.journal, compaction_bytes(&shard->commit));
+}
+
 bool compacting_look(struct shard *shard, bool is_cutting)
 {
     struct compacting *c = &shard->compacting;
+    size(shard);
     bool gave_up = c->state == COMPACTING_RESTS && shard->now_ns >= c->not_before_ns;
     if (gave_up)
         put_off(shard);
@@ -181,6 +193,7 @@ struct compacting_figures compacting_figures(const struct shard *shard)
     return (struct compacting_figures){
         .bytes = journal.bytes,
         .base_bytes = journal.base_bytes,
+        .reserved_bytes = journal.reserved_bytes,
         .base_age_us = age_us(journal.base_made_s),
         .syncs = journal.syncs,
         .sync_us = journal.sync_ns / 1000,

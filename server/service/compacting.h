@@ -26,6 +26,7 @@ struct compacting {
     enum compacting_state state;
     bool is_asked; /* it may begin before the limit, where it is worth it */
     uint64_t not_before_ns;
+    uint64_t sized_ns;             /* when the next base's bytes were last estimated */
     struct compaction *compaction; /* COMPACTING_WRITES */
 };
 
@@ -51,6 +52,7 @@ void compacting_stop(struct shard *shard);
 
 struct compacting_figures {
     uint64_t bytes, base_bytes; /* of the journal, and of its base */
+    uint64_t reserved_bytes;    /* for the next base */
     uint64_t base_age_us;       /* 0: none, or unknown */
     uint64_t syncs, sync_us, sync_longest_us;
 };

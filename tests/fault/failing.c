@@ -413,6 +413,11 @@ int fdatasync(int fd)
     return sync_any(fd, SYS_fdatasync);
 }
 
+int fallocate(int fd, int mode, off_t offset, off_t n)
+{
+    return fails(pass_fd(fd, "reserve")) ? -1 : (int)syscall(SYS_fallocate, fd, mode, offset, n);
+}
+
 int ftruncate(int fd, off_t n)
 {
     return fails(pass_fd(fd, "truncate")) ? -1 : (int)syscall(SYS_ftruncate, fd, n);

@@ -64,7 +64,7 @@ class DiskFigures(unittest.TestCase):
                 self.assertLess(self.metric("embd_data_dir_free_bytes"), 4096)
                 told = self.lines(server, "journal_refuses")
                 self.assertEqual(len(told), episode + 1, told)
-                self.assertRegex(told[-1], r' error journal_refuses shard=0 why="No space left on device"$')
+                self.assertRegex(told[-1], r' error journal_refuses shard=0 why="No space left on device( for the next base of \d+ bytes)?"$')
                 self.assertEqual(len(self.lines(server, "journal_takes_again")), episode)
                 self.disk.empty()
                 for _ in range(2):

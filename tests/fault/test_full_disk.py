@@ -1,5 +1,5 @@
 """A data directory whose file system fills up, on ext4 and on tmpfs: pushes are refused before any effect and say why, and
-pulls go on meanwhile, also while the thread of a journal that begins anew, or of a snapshot, meets the full disk. A server
+pulls go on meanwhile, also while a snapshot meets the full disk; a journal begins anew in the room that it has reserved. A server
 that starts then does, or says why. When there is space again all goes on, and after a kill what was acknowledged is
 there. Needs root and mounts; skipped (exit status 77) where they are not. EMBD_FAULT_CYCLES=n: how often it fills up;
 1 without it."""
@@ -22,15 +22,15 @@ ROUNDS = int(os.environ.get("EMBD_FAULT_CYCLES", "1"))
 
 
 class Disk:
-    def __init__(self, kind):
+    def __init__(self, kind, n_bytes=BYTES):
         self.dir = tempfile.mkdtemp(prefix="embd-full-")
         self.root, image = os.path.join(self.dir, "root"), os.path.join(self.dir, "image")
         os.mkdir(self.root)
         if kind == "ext4":
             with open(image, "wb") as file:
-                file.truncate(BYTES)
+                file.truncate(n_bytes)
             subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", image], check=True, capture_output=True)
-        what = ["-o", "loop", image] if kind == "ext4" else ["-t", "tmpfs", "-o", f"size={BYTES}", "none"]
+        what = ["-o", "loop", image] if kind == "ext4" else ["-t", "tmpfs", "-o", f"size={n_bytes}", "none"]
         try:
             subprocess.run(["mount", *what, self.root], check=True, capture_output=True)
         except subprocess.CalledProcessError:
@@ -141,15 +141,16 @@ class FullDisk(unittest.TestCase):
         return subprocess.run([EMBCTL, "snapshot", name], capture_output=True, text=True, timeout=60, check=False,
                               env={**os.environ, "EMBD_SERVERS": server.addresses[0]})
 
-    def meet_the_end_with_bases(self, server):
-        """There is room for one push after the other until a journal is to begin anew, and none for what it begins with."""
-        end = time.monotonic() + 10
-        while self.figure(server, "journal_base_errors") == 0 and time.monotonic() < end:
+    def begin_anew_while_full(self, server):
+        """There is room for one push after the other until a journal begins anew: what it begins with has its room."""
+        bases, end = self.figure(server, "journal_bases"), time.monotonic() + 10
+        while self.figure(server, "journal_bases") == bases and time.monotonic() < end:
             self.disk.leave(300 << 10)
             self.push(server, 0)
             self.disk.fill()
             time.sleep(0.02)
-        self.assertGreater(self.figure(server, "journal_base_errors"), 0)
+        self.assertGreater(self.figure(server, "journal_bases"), bases)
+        self.assertEqual(self.figure(server, "journal_base_errors"), 0)
 
     def while_full(self, server):
         """Pushes are refused, or made in what blocks still have; a snapshot is refused, and leaves nothing."""
@@ -159,7 +160,7 @@ class FullDisk(unittest.TestCase):
             n_refused += not self.push(server, random.randrange(SHARDS))
             self.disk.fill()
         self.assertGreater(n_refused, 2)
-        self.meet_the_end_with_bases(server)
+        self.begin_anew_while_full(server)
         for free in (0, 200 << 10):  # the second one meets the end in the middle of its rows
             if free:
                 self.disk.leave(free)

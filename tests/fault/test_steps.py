@@ -37,8 +37,8 @@ CALLS = set("""access close copy_file_range creat dup dup2 dup3 faccessat fadvis
     readdir readdir64 readlink readlinkat readv realpath remove rename renameat renameat2 rewinddir rmdir scandir sendfile
     splice stat stat64 statfs statvfs statx symlink symlinkat sync sync_file_range syncfs syscall tmpfile truncate
     truncate64 unlink unlinkat utimensat write writev""".split())
-# fgets and statvfs: figures of a page, which lacks them then.
-HARMLESS = set("access fdopen fgets fopen fprintf fputc fputs fread fwrite lseek posix_fadvise readlink statvfs".split())
+# fgets and statvfs: figures of a page, which lacks them then. fstatvfs: whether little is free, where not to know changes nothing.
+HARMLESS = set("access fdopen fgets fopen fprintf fputc fputs fread fstatvfs fwrite lseek posix_fadvise readlink statvfs".split())
 # What a server with CUDA's runtime in it calls besides, for that: a server without shows that embd itself does not.
 CUDA_RUNTIME = set("fchmod fscanf realpath remove".split())
 

@@ -52,6 +52,8 @@ static const struct metric shard_metrics[] = {
      "Bytes of the journal: its base and the records behind it.", GAUGE, 1},
     {"journal_base_bytes", "embd_journal_base_bytes",
      "Bytes written by the last compaction of the journal; 0: none yet.", GAUGE, 1},
+    {"journal_reserved_bytes", "embd_journal_reserved_bytes",
+     "Bytes of the disk that are reserved for the next compaction of the journal.", GAUGE, 1},
     {"journal_base_age_us", "embd_journal_base_age_seconds",
      "Time since the last compaction of the journal; 0: none yet, or unknown.", GAUGE, MICROS},
     {"journal_bases", "embd_journal_bases_total", "Compactions of the journal since the start.",

@@ -57,6 +57,7 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"journal_damages", shard->n_damages},
         {"journal_bytes", journal.bytes},
         {"journal_base_bytes", journal.base_bytes},
+        {"journal_reserved_bytes", journal.reserved_bytes},
         {"journal_base_age_us", journal.base_age_us},
         {"journal_bases", c->bases},
         {"journal_base_errors", c->base_errors},
