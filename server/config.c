@@ -1,5 +1,5 @@
-/* config.c - from texts to a checked configuration: servers first, then limits and what else the
- * process is told. */
+/* config.c - from texts to a checked configuration: servers first, then limits and the other
+ * settings of the process. */
 #include "server/config.h"
 
 #include <stdlib.h>
@@ -69,7 +69,7 @@ static int read_gpus(const struct sources *from, struct config *out, struct embd
     return status;
 }
 
-/* A size of 0 is no limit; none is said: main.c knows the store. */
+/* A size of 0 means no limit; without a setting main.c decides, because it knows the store. */
 static int read_memory(const struct sources *from, struct config *out, struct embd__error *e)
 {
     const uint64_t least = LIMIT_FRAME_BYTES + (16u << 20), quarter = config_memory_bytes() / 4;
@@ -113,7 +113,7 @@ static int read_limits(const struct sources *from, struct config *out, struct em
         status =
             config_size(SETTING_JOURNAL_LIMIT, config_pick(from, NULL, true, SETTING_JOURNAL_LIMIT),
                         0, UINT64_MAX, (uint64_t)4 << 30, &out->journal_limit, e);
-    limits->frame_bytes = LIMIT_FRAME_BYTES; /* as hello tells */
+    limits->frame_bytes = LIMIT_FRAME_BYTES; /* as in hello */
     limits->connections = (uint32_t)connections;
     limits->stall_ms = (uint32_t)stall * 1000;
     limits->idle_ms = (uint32_t)idle * 1000;

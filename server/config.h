@@ -28,8 +28,8 @@ struct config_server {
 
 enum config_http {
     CONFIG_HTTP_OFF,
-    CONFIG_HTTP_BY_DEFAULT, /* nobody asked for it: no reason not to start where the port is taken
-                             */
+    /* the default, not configured: the server starts even if the port is taken */
+    CONFIG_HTTP_BY_DEFAULT,
     CONFIG_HTTP_ASKED,
 };
 

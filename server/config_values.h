@@ -1,5 +1,5 @@
 /* config_values.h - one value of the configuration: where it comes from, and its text as a number,
- * a size or a name. What is wrong is told with its flag, or with file, line and column. */
+ * a size or a name. Errors name the flag, or file, line and column. */
 #ifndef EMBD_CONFIG_VALUES_H
 #define EMBD_CONFIG_VALUES_H
 

@@ -77,8 +77,7 @@ static int open_listeners(struct process *p, struct embd__error *e)
     return EMBD_OK;
 }
 
-/* Where no port was configured the default one may be taken by another process: then there is no
- * HTTP. */
+/* If no port is configured, another process may have the default one: then there is no HTTP. */
 static int open_http(struct process *p, struct embd__error *e)
 {
     const struct config *config = &p->config;

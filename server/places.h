@@ -10,7 +10,7 @@ struct places {
     uint32_t n; /* shards of the cluster */
     char **addresses;
     char **admin_addresses; /* paths of Unix sockets */
-    char **admin_hosts;     /* on TCP; "" where there is none */
+    char **admin_hosts;     /* on TCP; "": none */
 };
 
 /* `loops` are those of the process, bound. EMBD_NO_MEMORY; EMBD_TOO_LARGE: a socket's path is too

@@ -72,11 +72,11 @@ enum exit_status process_fail(enum exit_status status, const struct embd__error 
 
 /* Signals, and news of the shards' threads; before these start. EMBD_NO_MEMORY. */
 int running_open(struct process *p, struct embd__error *e);
-/* Until there is a reason to end and all shards have: what has begun is finished. */
+/* Waits until there is a reason to end and all shards have finished their work. */
 void running_wait(struct process *p);
 void running_close(struct process *p);
 
-/* Has the started shards finish what they have begun. */
+/* Has the started shards finish their work. */
 void running_drain(struct process *p);
 
 /* Called by a shard on its thread. `arg` is the process. */

@@ -1,12 +1,12 @@
-/* running.c - what a process does between its start and its end.
+/* running.c - the process between its start and its end.
  *
- * The happy path: the shards replay their journals and say so; the process is ready, and tells the
- * service manager; then it waits. Keys and tokens are read again when their files change, and on
- * SIGHUP. SIGTERM, SIGINT and the admin method `drain` have every shard finish; when all threads
+ * The happy path: the shards replay their journals and report it; the process is ready, and tells
+ * the service manager; then it waits. Keys and tokens are read again when their files change, and
+ * on SIGHUP. SIGTERM, SIGINT and the admin method `drain` have every shard finish; when all threads
  * have ended, the wait is over.
  *
- * The main thread runs a small loop of its own for this and for the HTTP port. Threads of shards
- * set atomics and wake it. */
+ * The main thread runs a small loop for this and for the HTTP port. Threads of shards set atomics
+ * and wake it. */
 #include "server/directory.h"
 #include "server/process.h"
 #include "server/access/access.h"
@@ -190,8 +190,8 @@ static void on_credentials_watch(uv_timer_t *timer)
         read_credentials_again(p);
 }
 
-/* While shards load the service manager is told nothing: it would be told that the process is
- * ready. */
+/* While shards load, a message to the service manager would say that the process is ready: so there
+ * is none. */
 static void on_hangup(uv_signal_t *handle, int number)
 {
     struct process *p = handle->data;

@@ -112,7 +112,8 @@ int settings_flags_read(int argc, char **argv, struct settings *out, const char 
     struct flags flags = {.out = out};
     list_options(&flags);
     struct argp argp = {.options = flags.options, .parser = on_option, .doc = doc};
-    setenv("ARGP_HELP_FMT", "no-dup-args-note", 0); /* a note on short options that helps nobody */
+    /* a note on short options, which does not help */
+    setenv("ARGP_HELP_FMT", "no-dup-args-note", 0);
     argp_program_version = "embd " EMBD_VERSION;
     argp_err_exit_status = 2;
     memset(out, 0, sizeof *out);

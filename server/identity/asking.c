@@ -1,8 +1,8 @@
 /* asking.c - the thread that asks the other servers, over their data listeners, as any client
- * would: a round asks one shard of each, and has no connection left afterwards.
+ * would: a round asks one shard of each, and closes its connections afterwards.
  *
- * Rounds follow fast until the directory is settled, and slowly then: a server that was started
- * again is heard at once, since its own question tells its new epoch. */
+ * Rounds follow fast until the directory is accepted, and slowly then: a restarted server is
+ * noticed at once, since its own request has its new epoch. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ struct round {
     struct identity *identity;
     struct identity_answer *answers; /* [n_servers] */
     bool *is_told;                   /* [n_servers]: why it does not answer */
-    bool is_none_told;               /* why nobody can be asked */
+    bool is_none_told;               /* why no server can be asked */
 };
 
 static uint32_t server_of(const struct identity *identity, uint32_t shard)
@@ -218,7 +218,7 @@ static void go_round(struct identity *identity, struct round *round)
     pthread_mutex_lock(&identity->mutex);
     memcpy(identity->answers, round->answers, identity->config.n_servers * sizeof *round->answers);
     bool changed = !identity->stops && identity_decide(identity);
-    identity->is_hinted = identity->is_hinted || changed; /* others are told at once */
+    identity->is_hinted = identity->is_hinted || changed; /* others learn it at once */
     pthread_mutex_unlock(&identity->mutex);
     if (changed)
         identity->config.changed(identity->config.arg);

@@ -249,7 +249,7 @@ static void accept_it(struct identity *identity, struct verdict *v)
     v->judgement = JUDGED_OWN;
 }
 
-/* What others say of themselves, where they are open. */
+/* The answers of others, where their directories are accepted. */
 static void learn(struct identity *identity)
 {
     bool is_news = false;

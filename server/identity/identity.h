@@ -1,14 +1,14 @@
-/* identity.h - whose a data directory is: `identity.json` in it, and what the other servers of the
- * cluster know of this one.
+/* identity.h - the owner of a data directory: `identity.json` in it, and what the other servers of
+ * the cluster know of this one.
  *
  * A directory belongs to one server of one cluster. Its epoch rises at each start and every ten
  * minutes; the others remember it. So a directory of another cluster or server, an older copy of
- * the own one and an empty one are told from the right one. They keep the shards of the process
- * from serving until an operator says otherwise (--accept-empty), which the file records.
+ * the own one, and an empty one are distinguished from the right one. They keep the shards of the
+ * process from serving until an operator accepts them (--accept-empty), which the file records.
  *
- * Reading order: identity_file (the file), judge (what answers of the others mean), identity (this:
- * the state of a process), asking (the thread that asks the others). A mutex guards the state; any
- * thread. */
+ * Reading order: identity_file (the file), judge (the meaning of the others' answers), identity
+ * (this: the state of a process), asking (the thread that asks the others). A mutex guards the
+ * state; any thread. */
 #ifndef EMBD_IDENTITY_H
 #define EMBD_IDENTITY_H
 
@@ -37,7 +37,7 @@ struct identity;
  * file cannot be read; EMBD_NO_MEMORY. */
 int identity_open(const struct identity_config *config, struct identity **out,
                   struct embd__error *e);
-/* Nobody is asked any more. Before what `changed` needs goes, and before identity_close. */
+/* Stops asking. Call it before the objects of `changed` are freed, and before identity_close. */
 void identity_stop(struct identity *identity);
 void identity_close(struct identity *identity); /* NULL is allowed */
 
@@ -59,12 +59,12 @@ struct identity_figures {
 };
 void identity_figures(struct identity *identity, struct identity_figures *out);
 
-/* ---- what others are told ---- */
+/* ---- answers to others ---- */
 
 /* The snapshot that the process began with, and how many rows came from it. */
 void identity_set_cut(struct identity *identity, uint64_t cut, uint64_t rows);
-/* What this process would answer, but for its tables. `first_shard`: of the server that asks; its
- * epoch there may be news. */
+/* The answer of this process, without its tables. `first_shard`: of the server that asks; its epoch
+ * may be new. */
 void identity_tell(struct identity *identity, uint64_t first_shard, uint64_t epoch,
                    struct identity_answer *out);
 
@@ -75,7 +75,7 @@ struct identity_asking {
     const char *cert, *key; /* NULL: none */
     uint32_t wait_ms;       /* for identity_set_addresses or identity_go_on; 0: not at all */
 };
-/* There is no way to ask them: the state is what the directory itself says. */
+/* The others cannot be asked: the directory itself decides the state. */
 void identity_believe(struct identity *identity);
 /* Asks from now on, in a thread of its own; until the first round is over nothing is open.
  * EMBD_NO_MEMORY. */

@@ -30,8 +30,7 @@ struct identity_file {
 /* *lock_out: closed, it is given up. EMBD_IO: another server has it, or it cannot be made. */
 int identity_lock(int dir, const char *path, int *lock_out, struct embd__error *e);
 
-/* is_there false where there is none; then `known` is NULL. EMBD_CORRUPT, EMBD_IO, EMBD_NO_MEMORY.
- */
+/* is_there false if there is none; then `known` is NULL. EMBD_CORRUPT, EMBD_IO, EMBD_NO_MEMORY. */
 int identity_file_read(int dir, const char *path, struct identity_file *out, struct embd__error *e);
 /* On disk when this returns EMBD_OK; as it was otherwise. EMBD_IO, EMBD_NO_MEMORY. */
 int identity_file_write(int dir, const struct identity_file *file, struct embd__error *e);

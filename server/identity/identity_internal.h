@@ -33,7 +33,7 @@ struct identity {
     uint64_t cut, cut_rows;
     uint32_t n_other_cuts; /* as the log has it */
     char token[IDENTITY_TOKEN_BYTES];
-    char **addresses;    /* [n_shards]; NULL: not told yet */
+    char **addresses;    /* [n_shards]; NULL: unknown yet */
     struct peers *peers; /* while a round runs */
     /* The thread's. */
     struct identity_asking asking;

@@ -1,7 +1,7 @@
 /* judge.c - see judge.h.
  *
- * Others of another cluster count where they are more than those of the directory's own: of two
- * servers that differ nobody can say which is the wrong one, and both are refused. */
+ * Others of another cluster count if they are more than those of the directory's own: if only two
+ * servers differ, nothing says which one is wrong, and both are refused. */
 #include "server/identity/judge.h"
 
 #include <string.h>

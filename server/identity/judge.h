@@ -35,7 +35,7 @@ enum judgement {
 struct verdict {
     enum judgement judgement;
     uint32_t witness;               /* the answer that says most */
-    char cluster[CLUSTER_ID_BYTES]; /* of most that answer; "": nobody has one */
+    char cluster[CLUSTER_ID_BYTES]; /* of the majority that answers; "": none has one */
     uint64_t greatest_epoch;        /* that is known of it in that cluster */
     bool is_heard;                  /* somebody of a cluster has answered */
 };

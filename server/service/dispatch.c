@@ -280,7 +280,7 @@ static bool is_cutting(const struct shard *shard)
 
 #define MEMORY_NS 100000000u
 
-/* What changes otherwise than by pushes is counted here; the log hears of it before pushes do. */
+/* Changes other than pushes are counted here; the log reports them before pushes do. */
 static void look_at_memory(struct shard *shard)
 {
     struct tables *tables = &shard->engine.tables;

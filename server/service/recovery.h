@@ -13,8 +13,8 @@ int recovery_begin(struct shard *shard, struct embd__error *e);
 /* Replays for some milliseconds. True: there is more to do. */
 bool recovery_go_on(struct shard *shard);
 
-/* Whose the data directory is may have been found out: the loading begins, or a shard that had
- * loaded serves no more. */
+/* The owner of the data directory may be known now: the loading begins, or a shard that had loaded
+ * stops serving. */
 void recovery_heed_identity(struct shard *shard);
 
 /* It will not be ended. */

@@ -12,7 +12,7 @@
 #include "server/snapshot/snapshot_watch.h"
 #include "server/service/state.h"
 
-/* Counted anew: nothing is left out. */
+/* Counted again: nothing is left out. */
 static uint64_t memory_bytes(const struct tables *tables)
 {
     uint64_t bytes = 0;
