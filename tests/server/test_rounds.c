@@ -409,6 +409,26 @@ static void a_late_worker_is_waited_for_from_the_clock_it_joins_at(void **state)
     assert_int_equal(figure(&job->rig, "items", "steps"), 6);
 }
 
+/* It has joined here at the clock the job is at, and then learnt that another shard went on. */
+static void a_late_worker_that_joins_once_more_at_a_later_clock_holds_no_round_before(void **state)
+{
+    struct job *job = *state;
+    send_to(job, 0, 4, 0);
+    check_step(job, 0, 4, 1);
+    send_to(job, 0, 3, 1);
+    pass(job, LEASE + 50);
+    check_step(job, 0, 3, 2);
+    assert_int_equal(tick(job, 3, 2, false), EMBD_OK);
+    send_to(job, 0, 3, 2);
+    check_waiting(job, 0, 3);
+    assert_int_equal(tick(job, 3, 3, false), EMBD_OK);
+    check_step(job, 0, 3, 3);
+    send_to(job, 0, 3, 3);
+    check_waiting(job, 0, 3);
+    send_one(job, 3, 3);
+    check_step(job, 0, 4, 4);
+}
+
 static void a_connection_that_ends_its_side_leaves_the_round_at_once(void **state)
 {
     struct job *job = *state;
@@ -669,6 +689,7 @@ int main(void)
         TEST(workers_whose_pushes_wait_outlive_the_dead_one),
         TEST(a_tick_is_a_sign_of_life_for_rounds),
         TEST(a_late_worker_is_waited_for_from_the_clock_it_joins_at),
+        TEST(a_late_worker_that_joins_once_more_at_a_later_clock_holds_no_round_before),
         TEST(a_connection_that_ends_its_side_leaves_the_round_at_once),
         TEST(a_connection_keeps_its_order_and_others_go_on),
         TEST(what_is_behind_a_lost_push_has_no_effect),

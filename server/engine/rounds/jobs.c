@@ -308,6 +308,13 @@ static void note_clock(struct job_worker *w, const struct job_tick *tick)
         w->done = tick->clock;
 }
 
+/* A worker that joined here, and was late on another shard, joins once more, at a later clock. */
+static void note_joined(struct job_worker *w, const struct job_tick *tick)
+{
+    if (tick->clock > w->from)
+        w->from = tick->clock;
+}
+
 int jobs_tick(struct jobs *jobs, const struct job_tick *tick, uint64_t now_ns, struct job **job_out,
               struct embd__error *e)
 {
@@ -324,6 +331,7 @@ int jobs_tick(struct jobs *jobs, const struct job_tick *tick, uint64_t now_ns, s
     } else {
         jobs_live(job, &tick->claim, tick->clock, now_ns);
         note_clock(w, tick);
+        note_joined(w, tick);
     }
     *job_out = job;
     return EMBD_OK;

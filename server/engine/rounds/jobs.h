@@ -33,7 +33,7 @@ struct job_worker {
     uint64_t incarnation; /* of the process; not ABSENT */
     uint64_t clock;       /* in its last request */
     uint64_t done;        /* it has finished this many, by its ticks and by rounds it was in */
-    uint64_t from;        /* no round of a clock before waits for it: where it joined */
+    uint64_t from;        /* no round of a clock before waits for it: that of its last tick */
     uint64_t lease_ns, seen_ns,
         deadline_ns;    /* live and none of its pushes waits: dropped after it */
     uint32_t n_waiting; /* pushes in rounds */
