@@ -44,19 +44,19 @@ class Servers:
             os.makedirs(data, exist_ok=True)
         self.list = [self.start(i) for i in range(SHARDS)]
 
-    def start(self, i):
+    def start(self, i, *flags):
         return clusters.Embd("--config", self.config, "--server", f"s{i}", "--admin-dir", f"{self.folder}/admin",
-                             "--data-dir", self.data[i], listen=None)
+                             "--data-dir", self.data[i], *flags, listen=None)
 
     def end(self, i, how):
         self.list[i].process.send_signal(how)
         self.list[i].wait()
         self.list[i].kill()
 
-    def restart(self, i, how, meanwhile=lambda: None):
+    def restart(self, i, how, meanwhile=lambda: None, flags=()):
         self.end(i, how)
         meanwhile()
-        self.list[i] = self.start(i)
+        self.list[i] = self.start(i, *flags)
 
     def close(self):
         for server in self.list:
@@ -226,7 +226,7 @@ class RestartsTest(unittest.TestCase):
             shutil.rmtree(self.servers.data[1])
             shutil.copytree(older, self.servers.data[1])
 
-        self.servers.restart(1, signal.SIGTERM, restore)
+        self.servers.restart(1, signal.SIGTERM, restore, ["--accept-empty"])  # an older directory is refused without it
         self.goes_back(table, 1, embd.Status.GAP)
 
     def test_a_directory_that_is_older_than_the_client(self):
@@ -239,7 +239,7 @@ class RestartsTest(unittest.TestCase):
             shutil.rmtree(self.servers.data[2])
             shutil.copytree(older, self.servers.data[2])
 
-        self.servers.restart(2, signal.SIGKILL, restore)
+        self.servers.restart(2, signal.SIGKILL, restore, ["--accept-empty"])
         self.goes_back(table, 2, embd.Status.FORGOTTEN)
 
     def test_a_table_that_no_journal_keeps_is_as_in_the_snapshot(self):
