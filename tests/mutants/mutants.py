@@ -1,0 +1,165 @@
+"""Mutants: one line of the program is changed, and the test that is there for it has to fail.
+
+    ninja mutants                                     # all of them: some minutes
+    /usr/bin/python3 tests/mutants/mutants.py --most 3 --build build/mutants
+    /usr/bin/python3 tests/mutants/mutants.py --check # only whether each can still be made
+
+Copies the sources to BUILD/source, builds there what the tests need, runs them once as they are, and then once for each
+mutant. Prints a line for each: caught, or SURVIVED. Exit status 1 if one survived or a test fails without a mutant.
+"""
+
+import argparse
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+COPIED = "CMakeLists.txt", "CMakePresets.json", "include", "proto", "client", "server", "tests", "deploy", "LICENSE", "README.md"
+LAUNCHERS = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+
+
+@dataclass(frozen=True)
+class Mutant:
+    says: str    # what the program does wrong then
+    path: str
+    old: str     # occurs once in the file
+    new: str
+    test: str    # a part of the sentence of the ctest case that fails
+    targets: tuple
+
+
+def of(test, *targets):
+    """Mutants that one test catches."""
+    return lambda says, path, old, new: Mutant(says, path, old, new, test, targets)
+
+
+TOKENS = of("each role may do what it may", "embd-server", "embctl")
+STREAMS = of("a stream of pushes is opened before its first push", "test-shard-streams")
+PUSHERS = of("a push of a pusher is applied once", "test-shard-pushers")
+SYNCED = of("files of a journal are on disk before", "test-journal-synced")
+ENGINE = of("an engine does what the model does", "test-engine")
+HISTORIES = of("random histories of tables", "test-histories", "embd-server", "embd-cuda-emulated", "embd-nccl-emulated")
+FRAME = of("the frame scanner takes every format", "test_frame")
+
+MUTANTS = [
+    TOKENS("a reader may erase", "server/service/authorize.c", "[METHOD_ERASE] = ROLE_TRAINER", "[METHOD_ERASE] = ROLE_READER"),
+    TOKENS("a reader may tick", "server/service/authorize.c", "[METHOD_TICK] = ROLE_TRAINER", "[METHOD_TICK] = ROLE_READER"),
+    TOKENS("a reader may ask for any pusher's number", "server/service/authorize.c", "[METHOD_WRITER] = ROLE_TRAINER",
+           "[METHOD_WRITER] = ROLE_READER"),
+    TOKENS("4 bytes of a token's hash are compared", "server/access/access.c",
+           "CRYPTO_memcmp(access->grants[i].hash, hash, sizeof hash)", "CRYPTO_memcmp(access->grants[i].hash, hash, 4)"),
+    TOKENS("a trainer ticks for jobs of others", "server/service/handle_tick.c", "if (authorize_job(call, name) != EMBD_OK)",
+           "if (0)"),
+    TOKENS("a trainer joins rounds of others", "server/service/handle_round.c",
+           "if (authorize_job(call, call->extra.round.job) != EMBD_OK)", "if (0)"),
+    TOKENS("a token takes all jobs", "server/service/authorize.c", "< JOBS_PER_TOKEN\n", "< 64\n"),
+    SYNCED("the directory is not synced after a base's rename", "server/journal/basefile.c", "if (fsync(dir) != 0)",
+           "if (dir < 0)"),
+    SYNCED("the list of withdrawn pushes is not synced", "server/journal/withdrawn.c", "(ssize_t)n && fsync(fd) == 0 ? 0 : errno",
+           "(ssize_t)n ? 0 : errno"),
+    STREAMS("a record without its owner makes its stream idle", "server/journal/commit.c", "    op->now_ns = now_ns;",
+            "    op->now_ns = 0 * now_ns;"),
+    STREAMS("a stream of another principal goes", "server/engine/pushers.c", "return principal == PRINCIPAL_EVERYBODY ? ",
+            "return principal != PRINCIPAL_EVERYBODY ? "),
+    PUSHERS("a push that was applied is applied again", "server/engine/pushers.c", "if (push->sequence <= s->last)",
+            "if (push->sequence < s->last)"),
+    ENGINE("a load sets no step", "server/engine/apply.c", "if (status == EMBD_OK && load->fields.has_step)",
+           "if (status != EMBD_OK && load->fields.has_step)"),
+    HISTORIES("a block of one shard overtakes rows gathered for it", "client/formats/scatter.c",
+              "int status = flush(s, shard); /* rows gathered for it are older */", "int status = EMBD_OK;"),
+    FRAME("short items pass the end of the head", "proto/frame.c", "bytes > s->head_capacity - s->head_bytes)\n        return false;",
+          "bytes > s->head_capacity)\n        return false;"),
+]
+
+
+def check():
+    """Whether each mutant can be made."""
+    missing = [m for m in MUTANTS if (ROOT / m.path).read_text().count(m.old) != 1]
+    for m in missing:
+        print(f"{m.path}: '{m.old}' does not occur once: mend the mutant \"{m.says}\"")
+    return bool(missing)
+
+
+def run(*arguments):
+    return subprocess.run(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+
+
+class Tree:
+    """A copy of the sources, and what was built of them."""
+
+    def __init__(self, folder):
+        self.source, self.build = folder / "source", folder / "built"
+        shutil.rmtree(self.source, ignore_errors=True)
+        self.source.mkdir(parents=True)
+        for name in COPIED:
+            self.copy(ROOT / name, self.source / name)
+        self.must("cmake", "-S", self.source, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+                  "-DEMBD_CUDA=OFF", "-DEMBD_PYTHON=OFF", *LAUNCHERS)
+
+    @staticmethod
+    def copy(source, copy):
+        """With times of now: what an earlier run built of a mutant is older."""
+        if source.is_dir():
+            shutil.copytree(source, copy, copy_function=shutil.copy)
+        else:
+            shutil.copy(source, copy)
+
+    def must(self, *arguments):
+        done = run(*map(str, arguments))
+        if done.returncode:
+            sys.exit(f"{' '.join(map(str, arguments))}:\n{done.stdout[-4000:]}")
+
+    def build_targets(self, targets):
+        return run("ninja", "-C", str(self.build), *targets)
+
+    def passes(self, test):
+        done = run("ctest", "--test-dir", str(self.build), "-R", test, "--no-tests=error", "--stop-on-failure")
+        return done.returncode == 0
+
+    def is_caught(self, mutant):
+        path = self.source / mutant.path
+        before = path.read_text()
+        path.write_text(before.replace(mutant.old, mutant.new))
+        try:
+            built = self.build_targets(mutant.targets)
+            if built.returncode:
+                sys.exit(f"\"{mutant.says}\" does not compile:\n{built.stdout[-3000:]}")
+            return not self.passes(mutant.test)
+        finally:
+            path.write_text(before)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "mutants", help="where to build (build/mutants)")
+    parser.add_argument("--most", type=int, default=len(MUTANTS), help="how many mutants, from the first (all)")
+    parser.add_argument("--only", default="", help="only mutants whose sentence has these words")
+    parser.add_argument("--check", action="store_true", help="only look whether each mutant can be made")
+    options = parser.parse_args()
+    if check():
+        return 1
+    if options.check:
+        return 0
+    chosen = [m for m in MUTANTS if options.only in m.says][:options.most]
+    tree = Tree(options.build.resolve())
+    built = tree.build_targets(sorted({target for m in chosen for target in m.targets}))
+    if built.returncode:
+        sys.exit(built.stdout[-4000:])
+    for test in sorted({m.test for m in chosen}):
+        if not tree.passes(test):
+            sys.exit(f"the test '{test}' fails without a mutant, or there is none of that name")
+    survivors = 0
+    for m in chosen:
+        began = time.monotonic()
+        caught = tree.is_caught(m)
+        survivors += not caught
+        print(f"{'caught  ' if caught else 'SURVIVED'} {m.says} ({time.monotonic() - began:.0f} s)", flush=True)
+    print(f"{len(chosen) - survivors} of {len(chosen)} mutants were caught")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
