@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "server/store/candidates.h"
 #include "server/store/cuda/cuda_store.h"
 #include "tests/store/pair.h"
 
@@ -201,6 +202,7 @@ static void test_come_and_go(void **state)
     uint64_t keys[BATCH], n_buckets = 0;
     schema.admit_after = 2;
     pair_open(&pair, "cuda", &schema, 7);
+    store_least_candidates = pair.model->least_candidates = STORE_LEAST_CANDIDATES;
     for (uint64_t turn = 0; turn < TURNS; turn++) {
         struct batch batch;
         for (uint64_t i = 0; i < BATCH; i++)
