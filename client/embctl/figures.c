@@ -197,6 +197,8 @@ const char *figures_state(const struct figures *f, uint32_t shard)
 {
     if (!f->is_up[shard])
         return "silent";
+    if (figures_get(f, shard, "directory_refused"))
+        return "refused";
     if (figures_get(f, shard, "loading"))
         return "loading";
     return figures_get(f, shard, "draining") ? "draining" : "ready";

@@ -62,7 +62,8 @@ uint64_t figures_shard_memory(const struct figures *f, uint32_t shard);
 /* The tables one after the other, in the order of the answers: *at begins with 0. NULL: the end. */
 const char *figures_next_table(const struct figures *f, size_t *at);
 
-/* "ready", "loading", "draining", or "silent": it did not answer. */
+/* "ready", "loading", "refused" (its data directory is), "draining", or "silent": it did not
+ * answer. */
 const char *figures_state(const struct figures *f, uint32_t shard);
 
 /* Whether a figure holds for one moment only: a quantile or an age. */

@@ -19,7 +19,8 @@ int command_shard_list(int argc, char **argv)
     struct figures f;
     embd_client *client;
     parse_no_arguments("Lists the shards and their state: ready, loading (its journal or a "
-                       "snapshot), draining (finishes its work and takes no more) or silent (does "
+                       "snapshot), refused (its server does not serve its data directory; /readyz "
+                       "says why), draining (finishes its work and takes no more) or silent (does "
                        "not answer).\v"
                        "Exit code 3 when a shard is silent.\n"
                        "\n"
@@ -133,6 +134,12 @@ static int look(const embd_options *options, char *why, size_t why_bytes)
         if (figures_get(&f, i, "draining")) {
             snprintf(why, why_bytes, "%s: shard %" PRIu32 " is draining", address, i);
             status = EMBD_DRAINING;
+        } else if (figures_get(&f, i, "directory_refused")) {
+            snprintf(why, why_bytes,
+                     "%s: shard %" PRIu32 " is refused: its data directory is not the one that the "
+                     "other servers know; /readyz and its log say why",
+                     address, i);
+            status = EMBD_LOADING;
         } else if (figures_get(&f, i, "loading")) {
             snprintf(why, why_bytes,
                      "%s: shard %" PRIu32 " is loading, %" PRIu64 " of %" PRIu64 " bytes", address,

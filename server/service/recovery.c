@@ -225,18 +225,22 @@ bool recovery_go_on(struct shard *shard)
     return false;
 }
 
-void recovery_heed_identity(struct shard *shard)
+static void begin_waited_for(struct shard *shard)
 {
     struct embd__error e = {.status = EMBD_OK};
+    shard->waits_for_identity = false;
+    shard->has_failed = open_reading(shard, &e) != EMBD_OK;
+    if (shard->has_failed)
+        shard->config.loaded(shard->config.loaded_arg, &e);
+}
+
+void recovery_heed_identity(struct shard *shard)
+{
     enum identity_state state = identity_state(shard->config.identity);
-    if (shard->waits_for_identity && state == IDENTITY_OPEN && !shard->has_failed) {
-        shard->waits_for_identity = false;
-        shard->has_failed = open_reading(shard, &e) != EMBD_OK;
-        if (shard->has_failed)
-            shard->config.loaded(shard->config.loaded_arg, &e);
-    } else if (!shard->waits_for_identity && state == IDENTITY_REFUSED && !shard->is_loading) {
+    if (shard->waits_for_identity && state == IDENTITY_OPEN && !shard->has_failed)
+        begin_waited_for(shard);
+    else if (state == IDENTITY_REFUSED && !shard->is_loading)
         shard->waits_for_identity = shard->is_loading = true;
-    }
 }
 
 void recovery_give_up(struct shard *shard)

@@ -106,6 +106,9 @@ class Refused(unittest.TestCase):
         self.assertEqual(cluster.page(name, "/livez")[0], 200)
         shard = cluster.names.index(name)
         self.assertIn(f'embd_data_dir_refused{{shard="{shard}"}} 1', cluster.page(name, "/metrics")[1])
+        listed = subprocess.run([EMBCTL, "-s", cluster.address(name), "shard", "list", "-o", "json", "--deadline", "1"],
+                                capture_output=True, text=True, check=False)
+        self.assertEqual(json.loads(listed.stdout)["shards"][shard]["state"], "refused")
         with wire.connect(server) as peer:
             self.assertIn(text, peer.call("hello", {"protocol": 1})[0]["loading"])
             for method, params in (("tables", {}), ("table_create", None), ("pull", None)):

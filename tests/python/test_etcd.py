@@ -380,7 +380,7 @@ class InEtcd(Clusters):
         self.assertEqual(check(["etcd: etcd://127.0.0.1:2379/shop", servers]).returncode, 0)
         for lines, word in ((["etcd: http://x:1/p", servers], "etcd://"), (["etcd: etcd://x:1", servers], "prefix"),
                             (["etcd: etcd://x/p", servers], "port"), (["etcd: 'etcd://x:1,/p'", servers], "port"),
-                            (["etcd: 'etcd://a b:1/p'", servers], "HOST:PORT"), (["etcd: 'etcd://x:1/p q'", servers], "signs"),
+                            (["etcd: 'etcd://a b:1/p'", servers], "HOST:PORT"), (["etcd: 'etcd://x:1/p q'", servers], "other characters"),
                             (["etcd: etcd://x:1/p"], "servers"), (["etcd: etcd://x:1/p", "servers: [{shards: 2}]"], "name"),
                             (["etcd: etcd://x:1/p", "servers: [{name: a}, {name: a}]"], "duplicate server name"),
                             (["etcd: etcd://x:1/p", "etcd_lease: 0", servers], "etcd_lease"),
