@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "server/store/candidates.h"
 #include "server/store/cuda/cuda_store.h"
 #include "server/store/cuda/memory.h"
 #include "tests/store/image.h"
@@ -31,6 +32,7 @@ static void open_table(struct pair *pair, embd_update update)
     for (uint32_t i = 0; i < 2 * ROWS; i++)
         pool[i] = i * 7;
     pair_open(pair, "cuda", &s, 5);
+    store_least_candidates = pair->model->least_candidates = STORE_LEAST_CANDIDATES;
     batch_of(&batch, pool, ROWS);
     pair_push(pair, &batch, EMBD_DTYPE_F32, false);
     pair_push(pair, &batch, EMBD_DTYPE_F32, false);
