@@ -201,7 +201,8 @@ static int read_process(const struct sources *from, struct config *out, struct e
 {
     const struct settings *self = from->file.n_servers > 0 ? &from->file.servers[out->self] : NULL;
     const struct setting *flag = &from->flags.of[SETTING_CLUSTER_NAME_FLAG],
-                         *fd = &from->flags.of[SETTING_READY_FD];
+                         *fd = &from->flags.of[SETTING_READY_FD],
+                         *drop = &from->flags.of[SETTING_DROP_TABLE];
     uint64_t ready_fd = 0;
     int status = flag->text != NULL
                      ? config_text(SETTING_CLUSTER_NAME_FLAG, flag, "", out->cluster_name,
@@ -234,6 +235,12 @@ static int read_process(const struct sources *from, struct config *out, struct e
             read_log_level(config_pick(from, NULL, true, SETTING_LOG_LEVEL), &out->log_level, e);
     if (status == EMBD_OK)
         status = config_count(SETTING_READY_FD, fd, 1, 1u << 20, 0, &ready_fd, e);
+    if (status == EMBD_OK)
+        status =
+            config_text(SETTING_DROP_TABLE, drop, "", out->drop_table, sizeof out->drop_table, e);
+    if (status == EMBD_OK && drop->text != NULL && out->data_dir[0] == '\0')
+        status = config_complain(e, EMBD_INVALID, SETTING_DROP_TABLE, drop,
+                                 "there is no data_dir, and so no table to drop");
     out->accepts_journal_damage = from->flags.of[SETTING_ACCEPT_JOURNAL_DAMAGE].text != NULL;
     out->accepts_empty = from->flags.of[SETTING_ACCEPT_EMPTY].text != NULL;
     out->is_check = from->flags.of[SETTING_CHECK].text != NULL;

@@ -43,9 +43,10 @@ struct config {
     struct listen_address http;
     enum config_http http_is;
     bool accepts_journal_damage, accepts_empty;
-    char peer_ca[1024]; /* "": tls_client_ca */
-    bool is_check;      /* only whether this can be read was asked */
-    uint32_t n_shards;  /* of the cluster */
+    char peer_ca[1024];                 /* "": tls_client_ca */
+    char drop_table[EMBD_NAME_MAX + 1]; /* "": none */
+    bool is_check;                      /* only whether this can be read was asked */
+    uint32_t n_shards;                  /* of the cluster */
     char store[32];
     struct store_gpus gpus;
     char data_dir[4096]; /* "": none */

@@ -221,6 +221,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .written = p->written,
             .coordinator = p->coordinator,
             .identity = p->identity,
+            .dropped_table = p->config.drop_table[0] != '\0' ? p->config.drop_table : NULL,
             .accepts_journal_damage = p->config.accepts_journal_damage,
             .journal_limit = p->config.journal_limit,
             .is_first = i == 0,

@@ -120,6 +120,10 @@ enum {
       "Start with this data directory although it is empty, older, of another server or of "       \
       "another cluster, as the other servers know; identity.json records it. Use it for one "      \
       "start only")                                                                                \
+    X(DROP_TABLE, "drop_table", IN_FLAGS, "NAME",                                                  \
+      "Start without this table and drop it for good: neither journal nor snapshot bring it back " \
+      "at this start, and the journal is compacted without it. Use it for one start only, if the " \
+      "server cannot start with it")                                                               \
     X(CHECK, "check", IN_FLAGS, NULL, "Check the configuration and exit")                          \
     X(READY_FD, "ready_fd", IN_FLAGS, "FD",                                                        \
       "Write the line 'ready' to this file descriptor and close it when all shards accept "        \

@@ -142,7 +142,7 @@ static bool is_of_journaled(const struct op *op)
     case OP_STREAMS:
         return op->as.streams.is_journaled;
     default:
-        return op->n_parts > 0 && table_is_journaled(op->parts[0].table);
+        return op->n_parts > 0 ? table_is_journaled(op->parts[0].table) : op->is_left_out;
     }
 }
 

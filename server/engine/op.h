@@ -94,7 +94,8 @@ struct op {
     void *memory; /* malloc'd, of this operation alone */
 
     struct push_number number; /* of a push; sequence 0: it has no number */
-    bool begins_old;           /* an unknown stream begins with its push 1: earlier versions */
+    bool is_left_out; /* a record's, without parts: its tables are left out, its number counts */
+    bool begins_old;  /* an unknown stream begins with its push 1: earlier versions */
 
     /* Set when it is applied. */
     uint32_t n_applied;  /* of a push or erase, parts that were */

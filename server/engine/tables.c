@@ -43,6 +43,11 @@ void tables_fini(struct tables *tables)
     tables_init(tables, tables->ops);
 }
 
+bool tables_leave_out(const struct tables *tables, uint32_t id)
+{
+    return tables->left_out != NULL && embd__table_id(tables->left_out) == id;
+}
+
 /* ---- memory ---- */
 
 void tables_count_as(struct tables *tables, struct table *table, const struct store_stats *stats)

@@ -21,6 +21,7 @@ struct table {
 
 struct tables {
     const struct store_ops *ops;
+    const char *left_out;      /* name of a table that records are read without; NULL: of none */
     struct row_memory *memory; /* the owner's; NULL: rows may take what there is */
     uint32_t n;
     uint32_t n_creating;                 /* tables whose rows are created by pulls */
@@ -49,6 +50,9 @@ int tables_create(struct tables *tables, const embd_schema *schema, struct table
 int tables_prepare(struct tables *tables, const embd_schema *schema, struct embd__error *e);
 /* It will not be created. */
 void tables_give_up(struct tables *tables);
+
+/* Whether that is the id of the table that is left out. */
+bool tables_leave_out(const struct tables *tables, uint32_t id);
 
 /* What the table takes now is counted; the second: its stats are known. */
 void tables_count(struct tables *tables, struct table *table);

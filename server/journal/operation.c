@@ -145,6 +145,25 @@ static int copy_bins(struct operation_reader *reader, struct embd__error *e)
     return EMBD_OK;
 }
 
+/* Drops the parts of a table that is left out. Returns how many there are then. */
+static uint32_t leave_out(const struct op *op, struct part *parts, uint32_t n)
+{
+    uint32_t n_left = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (!tables_leave_out(&op->engine->tables, parts[i].table))
+            parts[n_left++] = parts[i];
+    return n_left;
+}
+
+/* The operation is of a table that is left out: it becomes one that does nothing. */
+static bool is_left_out(struct op *op, const char *name)
+{
+    if (!tables_leave_out(&op->engine->tables, embd__table_id(name)))
+        return false;
+    op->kind = OP_PULL;
+    return true;
+}
+
 static int read_parts(struct op *op, struct reader *r)
 {
     struct part parts[LIMIT_PARTS];
@@ -155,6 +174,8 @@ static int read_parts(struct op *op, struct reader *r)
     if (n < 0 || op_size_parts(op, (uint32_t)n, e) != EMBD_OK)
         return e->status;
     op->number = extra.number;
+    op->n_parts = leave_out(op, parts, op->n_parts);
+    op->is_left_out = op->n_parts < (uint32_t)n;
     for (uint32_t i = 0; i < op->n_parts; i++) {
         struct op_part *part = &op->parts[i];
         part->in = parts[i];
@@ -176,6 +197,10 @@ static int read_create(struct op *op, struct reader *r)
     if (embd__schema_read(&map, &op->as.schema) == EMBD_OK && embd__fields_end(&f) == EMBD_OK)
         embd__reader_end(r);
     embd_schema *schema = &op->as.schema.s;
+    if (r->error->status == EMBD_OK && is_left_out(op, schema->name)) {
+        embd__schema_fini(&op->as.schema);
+        return EMBD_OK;
+    }
     const struct table *table =
         tables_by_id(&op->engine->tables, embd__table_id(op->as.schema.s.name));
     if (r->error->status == EMBD_OK && schema->durability == EMBD_DURABILITY_AUTO)
@@ -189,7 +214,7 @@ static int read_drop(struct op *op, struct reader *r)
     char name[EMBD_NAME_MAX + 1];
     embd__read_fields(&f, r, "table_drop");
     embd__field_str(&f, "name", name, sizeof name, NULL);
-    if (embd__fields_end(&f) == EMBD_OK && embd__reader_end(r) == EMBD_OK)
+    if (embd__fields_end(&f) == EMBD_OK && embd__reader_end(r) == EMBD_OK && !is_left_out(op, name))
         op->as.dropped = tables_find(&op->engine->tables, name, r->error);
     return r->error->status;
 }
@@ -201,6 +226,8 @@ static int read_load(struct op *op, struct reader *r)
     struct op_load *load = &op->as.load;
     if (embd__load_fields_read(r, UINT64_MAX, &load->fields) != EMBD_OK)
         return r->error->status;
+    if (is_left_out(op, load->fields.table))
+        return EMBD_OK;
     load->table = tables_find(&op->engine->tables, load->fields.table, r->error);
     if (load->table == NULL ||
         embd__row_block_read(r, &load->table->schema.s, load->fields.n_rows,

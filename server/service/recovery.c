@@ -80,6 +80,18 @@ static int accept_damage(struct shard *shard, const struct journal_config *confi
 }
 
 /* Behind the last record, or what was lost of it. */
+/* The table was left out: it is gone when the journal begins anew without it. */
+static int end_dropping(struct shard *shard, struct embd__error *e)
+{
+    shard->engine.tables.left_out = NULL;
+    if (compaction_make_now(&shard->commit, e) == EMBD_OK)
+        log_event(LOG_WARN, "table_dropped",
+                  "shard=%u table=%s why=\"--drop-table: the journal begins anew without it; start "
+                  "without that flag from now on\"",
+                  shard->config.index, shard->config.dropped_table);
+    return e->status;
+}
+
 static int go_on_behind(struct shard *shard, struct embd__error *e)
 {
     struct journal_config config = config_of(shard);
@@ -89,6 +101,8 @@ static int go_on_behind(struct shard *shard, struct embd__error *e)
         return e->status;
     if (end->is_damaged)
         return accept_damage(shard, &config, end, e);
+    if (shard->config.dropped_table != NULL)
+        return end_dropping(shard, e);
     if (restore_has_journaled(shard))
         return compaction_make_now(&shard->commit, e);
     compacting_ask(shard);
@@ -185,6 +199,7 @@ static void join_memory(struct shard *shard)
 static int open_reading(struct shard *shard, struct embd__error *e)
 {
     struct journal_config config = config_of(shard);
+    shard->engine.tables.left_out = shard->config.dropped_table;
     shard->replay_began_ns = clock_ns();
     if (journal_reading_open(&config, &shard->reading, e) != EMBD_OK)
         return e->status;

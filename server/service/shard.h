@@ -51,6 +51,7 @@ struct shard_config {
         *coordinator;            /* of the process; NULL: it makes no snapshots of the cluster */
     struct identity *identity;   /* of the process's data directory: nothing is read or served until
                                   it is open. With `loaded` only; NULL: nobody asks */
+    const char *dropped_table;   /* name of a table that a start leaves out, for good; NULL: none */
     bool accepts_journal_damage; /* drops what follows it, instead of failing */
     uint64_t journal_limit; /* bytes after its base at which the journal is compacted; 0: never */
     bool is_first;          /* of its process: the one that commits snapshots */

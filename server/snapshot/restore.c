@@ -172,6 +172,8 @@ static bool wants(const struct shard *shard, const struct manifest_table *table)
     const char *name = table->schema.s.name;
     if (is_journaled(&table->schema.s) && r->has_journal)
         return false;
+    if (tables_leave_out(&shard->engine.tables, embd__table_id(name)))
+        return false;
     if (tables_by_id(&shard->engine.tables, embd__table_id(name)) == NULL)
         return true;
     log_event(LOG_WARN, "table_not_restored",

@@ -115,6 +115,30 @@ class RowMemory(unittest.TestCase):
     def test_a_limit_that_was_set(self):
         self.refusal_restart_drop(24 * MB, "--row-memory", "24M")
 
+    def test_a_start_that_drops_a_table(self):
+        self.start("--row-memory", "24M")
+        many, kept = self.create("many"), self.create("kept")
+        stream = {"high": 1, "low": 2, "stream": 3}
+        wire.open_stream(self.server.peer, stream, True)
+        both = {"parts": [{"table": many, "keys": 1}, {"table": kept, "keys": 1}], "writer": {**stream, "sequence": 1}}
+        self.server.peer.call("push", both, wire.keys([7]), GRADS[:4 * DIM], wire.keys([7]), GRADS[:4 * DIM])
+        alone = {"parts": [{"table": many, "keys": 1}], "writer": {**stream, "sequence": 2}}
+        self.server.peer.call("push", alone, wire.keys([8]), GRADS[:4 * DIM])
+        self.fill(many, KEYS)
+        row = wire.pull(self.server.peer, kept, [7])
+        self.end(signal.SIGKILL)
+        for flags in (("--drop-table", "many"), ()):
+            self.start("--row-memory", "24M", *flags)
+            names = [t["name"] for t in self.server.peer.call("tables", {})[0]["tables"]]
+            self.assertEqual(names, ["kept"])
+            self.assertLess(self.stats()["row_memory_bytes"], 4 * MB)
+            self.assertEqual(wire.pull(self.server.peer, kept, [7]), row)
+            self.assertEqual(wire.open_stream(self.server.peer, stream, True)["last"], 2)
+            log = self.end(signal.SIGKILL)
+            self.assertEqual("table_dropped" in log, bool(flags))
+        self.start()
+        self.push(self.create("many"), 0)
+
     def test_a_pull_that_makes_rows(self):
         self.start("--row-memory", "4M")
         table = wire.create(self.server.peer, "pulled", DIM, create_on="pull")
