@@ -51,8 +51,8 @@ enum {
       "when the server ends")                                                                      \
     X(JOURNAL_LIMIT, "journal_limit", IN_FLAGS | IN_TOP, "SIZE",                                   \
       "Compact a shard's journal after this many bytes, but not before it is larger than its "     \
-      "base: "                                                                                     \
-      "bytes, 512M, 2G; 0: only at start and after a snapshot (4G)")                               \
+      "base, and earlier if its disk has little room: "                                            \
+      "bytes, 512M, 2G; 0: only at start, after a snapshot and for room (4G)")                     \
     X(RESTORE, "restore", IN_FLAGS | IN_TOP, "WHICH",                                              \
       "Snapshot to restore at start: newest (the newest one that verifies), NAME (the server "     \
       "does "                                                                                      \
