@@ -162,17 +162,6 @@ def case_a_snapshot_waits_for_the_rest_of_a_push():
         writer.close()
 
 
-def case_a_push_that_never_comes_is_named():
-    with Scratch() as scratch, serve(scratch) as server:
-        writer = Writer(server, create(server), 6)
-        writer.msgid += 1
-        writer.send(0)
-        writer.answered(0)
-        embctl(server, "snapshot", "never", code=REFUSED, says="8000000000000006")
-        writer.close()  # nobody waits for who is gone
-        embctl(server, "snapshot", "after")
-
-
 def case_a_snapshot_whose_client_dies_leaves_the_server_well():
     with Scratch() as scratch, serve(scratch) as server:
         writers = [Writer(server, create(server), 0)]
