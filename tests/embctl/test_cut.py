@@ -14,7 +14,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from embctl import EMBCTL, REFUSED, Embd, Scratch, embctl, embctl_json, environment, run_cases  # noqa: E402
+from embctl import EMBCTL, Embd, Scratch, embctl, embctl_json, environment, run_cases  # noqa: E402
 import partfiles  # noqa: E402
 from wire import Wire, floats, keys, request  # noqa: E402
 
