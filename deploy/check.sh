@@ -2,7 +2,7 @@
 # shellcheck disable=SC2317 # step calls its functions by name
 # Builds and checks everything: README command 2, and what .ci/run runs.
 #
-#   deploy/check.sh           all of it, under 15 minutes on two cores
+#   deploy/check.sh           all of it, some 25 minutes on two cores
 #   deploy/check.sh --quick   optimized build and its tests only
 #
 # Each step prints one line; a step that fails prints the end of its log. The last line counts the tests of all
