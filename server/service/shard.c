@@ -67,8 +67,9 @@ int shard_open(const struct shard_config *config, struct shard **out, struct emb
     shard->access = config->access != NULL ? access_share(config->access) : NULL;
     shard->data_dir = -1;
     shard->opened_ns = clock_ns();
-    shard->materialize_limit =
-        config->settle_bytes ? config->settle_bytes : default_materialize_bytes(config->n_shards);
+    shard->materialize_limit = config->materialize_bytes
+                                   ? config->materialize_bytes
+                                   : default_materialize_bytes(config->n_shards);
     engine_init(&shard->engine, config->store);
     shard->engine.before_change = before_change;
     shard->engine.on_returned = on_returned;

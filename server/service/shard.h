@@ -71,7 +71,7 @@ struct shard_config {
     void *loaded_arg;
     struct access *access; /* tokens; NULL: not required. shard_open takes a share */
     uint64_t
-        settle_bytes; /* at most kept of half-sent answers; 0: a quarter of RAM over n_shards */
+        materialize_bytes; /* at most kept of half-sent answers; 0: a quarter of RAM over n_shards */
 };
 
 /* The shard's state of one connection. Zeroed by net before first use. */

@@ -42,6 +42,7 @@ PUSHERS = of("a push of a pusher is applied once", "test-shard-pushers")
 SYNCED = of("files of a journal are on disk before", "test-journal-synced")
 ENGINE = of("an engine does what the model does", "test-engine")
 HISTORIES = of("random histories of tables", "test-histories", "embd-server", "embd-cuda-emulated", "embd-nccl-emulated")
+MEMORY = of("pushes that need more than row_memory", "embd-server", "embctl")
 FRAME = of("the frame scanner takes every format", "test_frame")
 
 MUTANTS = [
@@ -70,6 +71,13 @@ MUTANTS = [
            "if (status != EMBD_OK && load->fields.has_step)"),
     HISTORIES("a block of one shard overtakes rows gathered for it", "client/formats/scatter.c",
               "int status = flush(s, shard); /* rows gathered for it are older */", "int status = EMBD_OK;"),
+    MEMORY("row_memory bounds nothing", "server/engine/row_memory.h", "return most > used ? most - used : 0;",
+           "return most > used ? UINT64_MAX : UINT64_MAX;"),
+    MEMORY("a dropped table stays in the journal", "server/service/recovery.c",
+           "if (compaction_make_now(&shard->commit, e) == EMBD_OK)", "if (e->status == EMBD_OK)"),
+    MEMORY("a push to a dropped table has no number", "server/engine/op.c",
+           "op->n_parts > 0 ? table_is_journaled(op->parts[0].table) : op->is_left_out;",
+           "op->n_parts > 0 && table_is_journaled(op->parts[0].table);"),
     FRAME("short items pass the end of the head", "proto/frame.c", "bytes > s->head_capacity - s->head_bytes)\n        return false;",
           "bytes > s->head_capacity)\n        return false;"),
 ]

@@ -222,7 +222,7 @@ static void slow_readers_are_kept_for_up_to_a_limit(void **state)
     rig_close(&wide->rig); /* once more, with less room */
     struct shard_config config = wide->rig.config;
     struct embd__error e = {.status = EMBD_OK};
-    config.settle_bytes = 2 * sizeof wide->values;
+    config.materialize_bytes = 2 * sizeof wide->values;
     assert_int_equal(shard_open(&config, &wide->rig.shard, &e), EMBD_OK);
     create_table(&wide->rig, &schema);
     struct part part = wide_part(wide, "items");
