@@ -69,9 +69,8 @@ struct shard_config {
      * replays it and fails where it cannot be. */
     void (*loaded)(void *arg, const struct embd__error *e);
     void *loaded_arg;
-    struct access *access; /* tokens; NULL: not required. shard_open takes a share */
-    uint64_t
-        materialize_bytes; /* at most kept of half-sent answers; 0: a quarter of RAM over n_shards */
+    struct access *access;      /* tokens; NULL: not required. shard_open takes a share */
+    uint64_t materialize_bytes; /* at most kept of half-sent answers; 0: RAM / 4 / n_shards */
 };
 
 /* The shard's state of one connection. Zeroed by net before first use. */
