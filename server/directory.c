@@ -3,6 +3,9 @@
 #include "server/access/access.h"
 
 #include <stdlib.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
 
 #define MAP_S 3 /* beyond a lease: another process may have had the name until now */
 
@@ -14,9 +17,19 @@ static void on_changed(void *arg)
         loop_wake(p->loops[i]);
 }
 
+/* Clients compare it. 63 bits suit any client. */
+static uint64_t number_of_start(void)
+{
+    uint64_t number;
+    if (getrandom(&number, sizeof number, 0) != sizeof number)
+        number = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid();
+    return number >> 1 | 1;
+}
+
 int directory_open(struct process *p, struct embd__error *e)
 {
     const struct config *config = &p->config;
+    p->start = number_of_start();
     if (config->data_dir[0] == '\0')
         return EMBD_OK;
     p->identity_servers = calloc(config->n_servers, sizeof *p->identity_servers);

@@ -211,6 +211,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .index = process_self(p)->first_shard + i,
             .n_shards = p->config.n_shards,
             .cluster_name = p->config.cluster_name,
+            .start = p->start,
             .map_version = SHARD_MAP_OF_FILE, /* those of etcd are greater */
             .addresses = (const char *const *)p->places.addresses,
             .admin_addresses = (const char *const *)p->places.admin_addresses,

@@ -22,6 +22,7 @@ struct process {
     const struct store_ops *store;
     struct quota quota;
     struct row_memory row_memory[STORE_PLACES];
+    uint64_t start;      /* a number that no other start has */
     struct loop **loops; /* [n], one per shard of this process */
     uint32_t n, n_started;
     struct places places;

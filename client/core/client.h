@@ -30,6 +30,7 @@ struct embd_table {
     struct embd_client *client;
     struct table_schema schema;
     uint32_t id;
+    uint64_t starts;                 /* embd__table_starts when it was opened */
     struct plan_history history[32]; /* by the power of two of n_keys */
     struct embd_table *next;
 };
@@ -72,6 +73,15 @@ static inline bool embd__is_silence(int status)
            status == EMBD_LOADING || status == EMBD_DRAINING;
 }
 
+static inline bool embd__table_is_journaled(const embd_table *table)
+{
+    return table->schema.s.durability == EMBD_DURABILITY_DURABLE ||
+           table->schema.s.durability == EMBD_DURABILITY_BUFFERED;
+}
+
+/* figures.c: starts of all shards, as far as seen, that tables may have come back from with less:
+ * all starts for tables that no journal keeps. Any thread. */
+uint64_t embd__table_starts(const embd_client *client, bool is_journaled);
 /* call.c: frees all calls; the loop stands still. */
 void embd__calls_fini(struct embd_client *client);
 /* tables.c */

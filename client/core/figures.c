@@ -18,6 +18,21 @@ static void read_latency(const struct latency *latency, embd_latency *out)
     }
 }
 
+uint64_t embd__table_starts(const embd_client *client, bool is_journaled)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < client->n_shards; i++) {
+        const struct link_figures *f = embd__link_figures(client->shards[i].link);
+        n += read_counter(is_journaled ? &f->rollbacks : &f->restarts);
+    }
+    return n;
+}
+
+uint64_t embd_table_rollbacks(const embd_table *table)
+{
+    return embd__table_starts(table->client, embd__table_is_journaled(table)) - table->starts;
+}
+
 int embd_figures(const embd_client *client, uint32_t shard, embd_shard_figures *out)
 {
     struct embd__error e = {0};
@@ -34,6 +49,8 @@ int embd_figures(const embd_client *client, uint32_t shard, embd_shard_figures *
         .repeats = read_counter(&f->repeats),
         .failures = read_counter(&f->failures),
         .unnumbered = read_counter(&f->unnumbered),
+        .restarts = read_counter(&f->restarts),
+        .rollbacks = read_counter(&f->rollbacks),
     };
     read_latency(&f->pulls, &own.pulls);
     read_latency(&f->pushes, &own.pushes);

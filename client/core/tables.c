@@ -163,6 +163,7 @@ static int add_table(embd_client *client, struct table_schema *schema, embd_tabl
     table->client = client;
     table->schema = *schema;
     table->id = embd__table_id(schema->s.name);
+    table->starts = embd__table_starts(client, embd__table_is_journaled(table));
     table->next = client->tables;
     client->tables = table;
     *table_out = table;

@@ -18,6 +18,7 @@ struct server_limits {
     uint32_t requests;              /* in flight on one connection */
     bool takes_order;               /* of pushes */
     char loading[LIMIT_ERROR_TEXT]; /* why it takes no requests yet; "": it does */
+    struct server_start start;
 };
 
 /* The whole message; `token` may be NULL. Returns m->status. */
@@ -82,6 +83,11 @@ static void read_hello(struct reader *r, uint32_t shard, uint32_t n_shards,
         .takes_order = has_feature(&fields, "order"),
     };
     embd__field_str(&fields, "loading", limits.loading, sizeof limits.loading, "");
+    limits.start = (struct server_start){
+        .start = embd__field_uint(&fields, "start", 0, UINT64_MAX - 1, 0),
+        .history = embd__field_uint(&fields, "history", 0, UINT64_MAX - 1, 0),
+        .epoch = embd__field_uint(&fields, "epoch", 0, UINT64_MAX - 1, 0),
+    };
     if (r->error->status == EMBD_OK)
         *out = limits;
 }
@@ -103,6 +109,21 @@ static void *on_hello_bin(struct exchange *x, uint32_t index, uint32_t bytes)
     return NULL;
 }
 
+/* An epoch that a start has not passed is one of an older copy of the data directory. Servers of
+ * earlier versions tell nothing, and nor do those that load. */
+static void compare_starts(struct link *link, const struct server_start *now)
+{
+    const struct server_start before = link->seen;
+    if (now->start == 0)
+        return;
+    link->seen = *now;
+    if (before.start == 0 || before.start == now->start)
+        return;
+    bool is_older = now->epoch != 0 && now->epoch <= before.epoch;
+    embd__count(&link->figures.restarts, 1);
+    embd__count(&link->figures.rollbacks, now->history != before.history || is_older);
+}
+
 static void on_hello_answer(struct exchange *x, struct reader *reader)
 {
     struct link *link = x->owner;
@@ -115,6 +136,7 @@ static void on_hello_answer(struct exchange *x, struct reader *reader)
     link->max_inflight = limits.requests;
     link->takes_order = limits.takes_order;
     link->is_loading = limits.loading[0] != '\0';
+    compare_starts(link, &limits.start);
     link->last.status = EMBD_OK;
     if (link->is_loading)
         embd__error_set(&link->last, EMBD_LOADING, "%s", limits.loading);

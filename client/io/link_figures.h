@@ -17,6 +17,7 @@ struct latency {
 struct link_figures {
     atomic_bool is_connected;
     counter connections, bytes_sent, bytes_received, repeats, failures, unnumbered;
+    counter restarts, rollbacks;
     struct latency pulls, pushes;
 };
 

@@ -45,6 +45,11 @@ struct inflight {
     uint32_t n;
 };
 
+/* What hello says of a start of the server; the PROTOCOL has the meaning. */
+struct server_start {
+    uint64_t start, history, epoch; /* start 0: nothing is known */
+};
+
 struct link {
     struct link_config config;
     struct address host; /* data links */
@@ -72,6 +77,7 @@ struct link {
     msgpack_zone zone;
     atomic_uint_fast64_t frame_bytes, keys; /* limits of the server; read on any thread */
     atomic_bool takes_order;                /* a push may have an order; read on any thread */
+    struct server_start seen;               /* by the last hello that told */
     struct link_figures figures;
 };
 

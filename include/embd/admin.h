@@ -40,6 +40,9 @@ typedef struct embd_shard_figures {
     uint64_t unnumbered; /* pushes without a number: of rounds, as embd_options asks, or because the
                             shard has no room for a stream */
     embd_latency pulls, pushes; /* that were answered, also with an error */
+    uint64_t restarts;          /* of the server, seen at reconnects */
+    uint64_t rollbacks; /* restarts with less in journaled tables than the shard had acknowledged:
+                           another or an older data directory, or accepted damage */
 } embd_shard_figures;
 
 /* Reads the figures of one shard. The caller sets out->struct_bytes. Any thread may ask, also while

@@ -126,6 +126,19 @@ EMBD_API int embd_table_open(embd_client *client, const char *name, embd_table *
 /* Valid as long as the client. */
 EMBD_API const embd_schema *embd_table_schema(const embd_table *table);
 
+/* How often shards came back with less of the table than they had acknowledged, or may have, since
+ * the table was opened. Pulls go on and return what is there; this tells a client that only pulls.
+ * Pushes need it not: they fail with EMBD_GAP or EMBD_FORGOTTEN.
+ *
+ * A restart of a server counts for tables of durability "snapshot": they are as in the newest
+ * snapshot, and may have lost nothing if it was made after the last push. For journaled tables a
+ * restart counts only if the server began with another or an older data directory, or if an
+ * operator accepted damage of a journal. A client notices when it reconnects, before the first
+ * answer of the new start. Not counted: what a power cut takes of `buffered` tables; what an
+ * operator loads or drops. Any thread may ask, also while another one is in a call, until
+ * embd_close. Does not block. */
+EMBD_API uint64_t embd_table_rollbacks(const embd_table *table);
+
 /* Calls `visit` with the name of each table of the cluster, in ascending order. The name is valid
  * during the call. A visit that returns nonzero ends the listing; that value is returned. Blocks.
  * Statuses as embd_ping. */

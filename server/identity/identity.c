@@ -32,6 +32,14 @@
 
 /* ---- what the directory says itself ---- */
 
+static uint64_t random_number(void)
+{
+    uint64_t number = 0;
+    if (getrandom(&number, sizeof number, 0) != sizeof number)
+        number = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid();
+    return number + (number == 0);
+}
+
 static bool is_alone(const struct identity *identity)
 {
     return identity_self(identity)->n_shards == identity->config.n_shards;
@@ -67,6 +75,13 @@ static void check_shards(struct identity *identity, int64_t other_journal)
                  (long long)other_journal, self->first_shard, last);
 }
 
+/* Clients are told, see identity_tell_history. 63 bits suit any client. */
+static void begin_history(struct identity *identity)
+{
+    identity->file.history = random_number() >> 1;
+    atomic_store(&identity->history, identity->file.history);
+}
+
 /* From now on the file is of this server; what is known of others stays where it fits. */
 static int take_over(struct identity *identity, struct embd__error *e)
 {
@@ -79,6 +94,9 @@ static int take_over(struct identity *identity, struct embd__error *e)
     }
     if (file->known == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the servers of the cluster");
+    if (file->history == 0)
+        begin_history(identity);
+    atomic_store(&identity->history, file->history);
     file->first_shard = self->first_shard;
     file->n_shards = self->n_shards;
     file->cluster_shards = n;
@@ -87,14 +105,6 @@ static int take_over(struct identity *identity, struct embd__error *e)
 }
 
 /* ---- the state ---- */
-
-static uint64_t random_number(void)
-{
-    uint64_t number = 0;
-    if (getrandom(&number, sizeof number, 0) != sizeof number)
-        number = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid();
-    return number + (number == 0);
-}
 
 static uint64_t now_s(void)
 {
@@ -113,6 +123,7 @@ static void raise_epoch(struct identity *identity, uint64_t greatest)
     identity->raised_s = now_s();
     if (identity_file_write(identity->dir, &identity->file, &e) == EMBD_OK) {
         identity->is_raised = true;
+        atomic_store(&identity->epoch, own->epoch);
         return;
     }
     *own = before;
@@ -246,6 +257,7 @@ static void accept_it(struct identity *identity, struct verdict *v)
         memset(identity->file.known, 0, identity->config.n_shards * sizeof *identity->file.known);
     identity->refusal[0] = '\0';
     identity->is_raised = false;
+    begin_history(identity);
     v->judgement = JUDGED_OWN;
 }
 
@@ -433,6 +445,22 @@ void identity_tell(struct identity *identity, uint64_t first_shard, uint64_t epo
     if (identity->is_hinted)
         pthread_cond_signal(&identity->news);
     pthread_mutex_unlock(&identity->mutex);
+}
+
+void identity_begin_history(struct identity *identity)
+{
+    pthread_mutex_lock(&identity->mutex);
+    begin_history(identity);
+    if (identity->is_raised)
+        write_file(identity);
+    pthread_mutex_unlock(&identity->mutex);
+}
+
+void identity_tell_history(const struct identity *identity, uint64_t *history_out,
+                           uint64_t *epoch_out)
+{
+    *history_out = atomic_load(&identity->history);
+    *epoch_out = atomic_load(&identity->epoch);
 }
 
 static bool is_at_other_cut(const struct identity *identity, const struct identity_answer *answer)

@@ -68,6 +68,15 @@ void identity_set_cut(struct identity *identity, uint64_t cut, uint64_t rows);
 void identity_tell(struct identity *identity, uint64_t first_shard, uint64_t epoch,
                    struct identity_answer *out);
 
+/* ---- to clients ---- */
+
+/* The history is a number that stays while each start of the directory has all that the one before
+ * had acknowledged of journaled tables. The epoch is 0 where the file could not be written. */
+void identity_tell_history(const struct identity *identity, uint64_t *history_out,
+                           uint64_t *epoch_out);
+/* This start has less: damage of a journal was accepted. Accepted directories do so themselves. */
+void identity_begin_history(struct identity *identity);
+
 /* ---- the other servers ---- */
 
 struct identity_asking {

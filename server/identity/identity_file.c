@@ -158,6 +158,8 @@ static int read_object(const json_t *object, const char *path, struct identity_f
         !read_count(object, "epoch", INT64_MAX, &out->own.epoch) ||
         !read_hex(object, "start", &out->own.start))
         return refuse_file(path, "lacks a field, or has one out of range", e);
+    if (json_object_get(object, "history") != NULL && !read_hex(object, "history", &out->history))
+        return refuse_file(path, "has a history out of range", e);
     snprintf(out->server, sizeof out->server, "%s", server);
     out->known = calloc(out->cluster_shards, sizeof *out->known);
     if (out->known == NULL)
@@ -224,12 +226,13 @@ static json_t *accepted_list(const struct identity_file *file)
 /* malloc'd; NULL: out of memory. */
 static char *write_text(const struct identity_file *file)
 {
-    json_t *object = json_pack(
-        "{s:i,s:s,s:s,s:i,s:i,s:i,s:I,s:o,s:o,s:i,s:o}", "version", 1, "cluster", file->own.cluster,
-        "server", file->server, "first_shard", (int)file->first_shard, "shards",
-        (int)file->n_shards, "cluster_shards", (int)file->cluster_shards, "epoch",
-        (json_int_t)file->own.epoch, "start", hex(file->own.start), "servers", known_list(file),
-        "n_accepted", (int)file->n_accepted, "accepted", accepted_list(file));
+    json_t *object =
+        json_pack("{s:i,s:s,s:s,s:i,s:i,s:i,s:I,s:o,s:o,s:o,s:i,s:o}", "version", 1, "cluster",
+                  file->own.cluster, "server", file->server, "first_shard", (int)file->first_shard,
+                  "shards", (int)file->n_shards, "cluster_shards", (int)file->cluster_shards,
+                  "epoch", (json_int_t)file->own.epoch, "start", hex(file->own.start), "history",
+                  hex(file->history), "servers", known_list(file), "n_accepted",
+                  (int)file->n_accepted, "accepted", accepted_list(file));
     char *text = object != NULL ? json_dumps(object, JSON_INDENT(1)) : NULL;
     json_decref(object);
     return text;

@@ -23,6 +23,7 @@ struct identity_file {
     char server[64];
     uint32_t first_shard, n_shards, cluster_shards;
     struct identity_known *known; /* [cluster_shards], by a server's first shard; malloc'd */
+    uint64_t history;             /* see identity_tell_history; 0: of an earlier version */
     uint32_t n_accepted;          /* ever; the last of them are kept: */
     struct identity_acceptance accepted[IDENTITY_ACCEPTED_MAX];
 };

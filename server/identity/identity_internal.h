@@ -16,7 +16,8 @@ struct peers;
 struct identity {
     struct identity_config config;
     int dir, lock;
-    atomic_int state; /* enum identity_state; changed with the mutex held */
+    atomic_int state;                    /* enum identity_state; changed with the mutex held */
+    atomic_uint_fast64_t history, epoch; /* as clients are told; changed with the mutex held */
     pthread_mutex_t mutex;
     pthread_cond_t news;
     /* Guarded. */

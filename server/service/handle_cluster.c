@@ -1,5 +1,6 @@
 /* handle_cluster.c - who this is, whether it lives, where the others are, and its end: hello, ping,
  * cluster, drain. */
+#include "server/identity/identity.h"
 #include "server/service/authorize.h"
 #include "server/service/recovery.h"
 #include "server/service/state.h"
@@ -27,6 +28,19 @@ static void write_loading(struct call *call)
     embd__msg_field_str(call->answer, "loading", text);
 }
 
+/* How a client sees that the shard came back with less. Without a data directory each start has
+ * less. */
+static void write_start(struct call *call)
+{
+    const struct shard_config *config = &call->shard->config;
+    uint64_t history = config->start, epoch = 0;
+    if (config->identity != NULL)
+        identity_tell_history(config->identity, &history, &epoch);
+    embd__msg_field_uint(call->answer, "start", config->start);
+    embd__msg_field_uint(call->answer, "history", history);
+    embd__msg_field_uint(call->answer, "epoch", epoch);
+}
+
 int handle_hello(struct call *call)
 {
     const struct shard_config *config = &call->shard->config;
@@ -43,7 +57,7 @@ int handle_hello(struct call *call)
     reach_name(&call->shard->reach, call->request->session, client_id);
     struct msg *m = call->answer;
     embd__msg_result(m, call->reader.msgid);
-    embd__msg_map(m, 9 + call->shard->is_loading);
+    embd__msg_map(m, call->shard->is_loading ? 10 : 12);
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "server", "embd " EMBD_VERSION);
     embd__msg_str(m, "features");
@@ -58,6 +72,8 @@ int handle_hello(struct call *call)
     embd__msg_field_uint(m, "requests", LIMIT_REQUESTS_IN_FLIGHT);
     if (call->shard->is_loading)
         write_loading(call);
+    else
+        write_start(call);
     return EMBD_OK;
 }
 

@@ -67,6 +67,13 @@ static int take_record(struct shard *shard, uint8_t *bytes, const struct record 
                            shard->config.index, (unsigned long long)record->position, own.text);
 }
 
+/* Journaled tables have less than the shard had acknowledged; clients that only pull are told. */
+static void begin_history(struct shard *shard)
+{
+    if (shard->config.identity != NULL)
+        identity_begin_history(shard->config.identity);
+}
+
 /* The remaining records become a base, which drops all that is damaged. */
 static int accept_damage(struct shard *shard, const struct journal_config *config,
                          const struct journal_end *end, struct embd__error *e)
@@ -74,12 +81,12 @@ static int accept_damage(struct shard *shard, const struct journal_config *confi
     for (uint32_t i = 0; i < end->n_damages; i++)
         if (journal_damage_note(config, &end->damages[i], e) != EMBD_OK)
             return e->status;
+    begin_history(shard);
     if (compaction_make_now(&shard->commit, e) != EMBD_OK)
         return e->status;
     return journal_damage_count(config, &shard->n_damages, e);
 }
 
-/* Behind the last record, or what was lost of it. */
 /* The table was left out: it is gone when the journal begins anew without it. */
 static int end_dropping(struct shard *shard, struct embd__error *e)
 {
@@ -92,6 +99,7 @@ static int end_dropping(struct shard *shard, struct embd__error *e)
     return e->status;
 }
 
+/* Behind the last record, or what was lost of it. */
 static int go_on_behind(struct shard *shard, struct embd__error *e)
 {
     struct journal_config config = config_of(shard);
@@ -103,8 +111,10 @@ static int go_on_behind(struct shard *shard, struct embd__error *e)
         return accept_damage(shard, &config, end, e);
     if (shard->config.dropped_table != NULL)
         return end_dropping(shard, e);
-    if (restore_has_journaled(shard))
+    if (restore_has_journaled(shard)) {
+        begin_history(shard);
         return compaction_make_now(&shard->commit, e);
+    }
     compacting_ask(shard);
     if (shard->config.wake == NULL)
         compacting_look(shard, false);

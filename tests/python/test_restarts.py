@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import warnings
 
 import numpy as np
 
@@ -268,6 +269,112 @@ class RestartsTest(unittest.TestCase):
         self.assertEqual(caught.exception.status, embd.Status.GAP)
         bag(keys).sum().backward()
         bag.flush()
+
+    # ---- clients that only pull ----
+
+    def warned(self, *tables):
+        """The tables that a pull warns of, each once."""
+        keys, named = np.arange(KEYS), []
+        for _ in range(2):
+            for table in tables:
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    table.pull(keys)
+                    table.pull_start(keys).wait()
+                named += [(table.name, warning.category) for warning in caught]
+        return named
+
+    def replace_by(self, older, i):
+        shutil.rmtree(self.servers.data[i])
+        shutil.copytree(older, self.servers.data[i])
+
+    def test_a_restart_is_told_of_tables_that_no_journal_keeps_only(self):
+        self.step(self.table(self.client), 0)
+        self.step(self.client.create_table("s", DIM, durability="snapshot"), 0)
+        self.client.snapshot("a")
+        reader = self.connect()
+        kept, lost = reader.table("t"), reader.table("s")
+        self.assertEqual(self.warned(kept, lost), [])
+        self.servers.restart(1, signal.SIGKILL)
+        self.assertEqual(self.warned(kept, lost), [("s", embd.RollbackWarning)])
+        self.servers.restart(0, signal.SIGTERM)
+        self.servers.restart(2, signal.SIGTERM)
+        self.assertEqual([kind for _, kind in self.warned(kept, lost)][:1], [embd.RollbackWarning])
+        self.assertEqual((kept.rollbacks, lost.rollbacks), (0, 3))
+        self.assertEqual([(f.restarts, f.rollbacks) for f in reader.figures()], [(1, 0)] * SHARDS)
+        self.assertEqual(self.connect().table("s").rollbacks, 0)
+
+    def test_an_older_directory_that_an_operator_accepted_is_told(self):
+        table, older = self.table(self.client), self.servers.data[1] + ".older"
+        self.step(table, 0)
+        self.servers.restart(1, signal.SIGTERM, lambda: shutil.copytree(self.servers.data[1], older))
+        self.step(table, 1)
+        reader = self.connect()
+        rows = reader.table("t")
+        self.assertEqual(self.warned(rows), [])
+        self.servers.restart(1, signal.SIGTERM, lambda: self.replace_by(older, 1), ["--accept-empty"])
+        self.assertEqual(self.warned(rows), [("t", embd.RollbackWarning)])
+        self.assertEqual([f.rollbacks for f in reader.figures()], [0, 1, 0])
+        self.servers.restart(1, signal.SIGTERM)
+        self.assertEqual(self.warned(rows), [])
+
+    def test_damage_that_an_operator_accepted_is_told(self):
+        table = self.table(self.client)
+        for n in range(8):
+            self.step(table, n)
+        reader = self.connect()
+        rows = reader.table("t")
+        self.assertEqual(self.warned(rows), [])
+
+        def damage():
+            journal = next(pathlib.Path(self.servers.data[2]).glob("journal.2.0*"))
+            data = bytearray(journal.read_bytes())
+            data[len(data.rstrip(b"\0")) * 3 // 4] ^= 1  # in the record of a push
+            journal.write_bytes(data)
+
+        self.servers.restart(2, signal.SIGTERM, damage, ["--accept-journal-damage"])
+        self.assertEqual(self.warned(rows), [("t", embd.RollbackWarning)])
+        self.assertEqual([f.rollbacks for f in reader.figures()], [0, 0, 1])
+        self.servers.restart(2, signal.SIGKILL)
+        self.assertEqual(self.warned(rows), [])
+
+    def test_an_older_directory_of_a_server_alone_is_told(self):
+        data = os.path.join(self.servers.folder, "alone")
+        os.mkdir(data)
+        server = clusters.Embd("--data-dir", data)
+        self.addCleanup(lambda: server.kill())
+        writer = embd.connect(server.addresses[0], deadline=60)
+        table = self.table(writer)
+        table.push([1], np.ones((1, DIM), np.float32))
+        writer.close()
+        server.process.send_signal(signal.SIGTERM)
+        server.wait()
+        shutil.copytree(data, data + ".older")
+        server.kill()
+        for back in (False, True):
+            server = clusters.Embd("--data-dir", data, listen=server.addresses[0])
+            if not back:
+                reader = embd.connect(server.addresses[0], deadline=60)
+                self.addCleanup(reader.close)
+                rows = reader.table("t")
+            self.assertEqual(self.warned(rows), [("t", embd.RollbackWarning)] if back else [])
+            server.process.send_signal(signal.SIGKILL)
+            server.wait()
+            server.kill()
+            shutil.rmtree(data)
+            shutil.copytree(data + ".older", data)
+
+    def test_the_warning_can_be_an_error(self):
+        self.client.create_table("s", DIM, durability="snapshot")
+        self.client.snapshot("a")
+        rows = self.connect().table("s")
+        rows.pull([1])
+        self.servers.restart(0, signal.SIGKILL)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", embd.RollbackWarning)
+            with self.assertRaisesRegex(embd.RollbackWarning, "table 's' .durability 'snapshot'."):
+                rows.pull(np.arange(KEYS))
+            rows.pull(np.arange(KEYS))
 
     # ---- a snapshot of several servers ----
 

@@ -101,7 +101,7 @@ static const char *const features[12] = {
 static void build_hello_result(struct msg *m)
 {
     embd__msg_result(m, 1);
-    embd__msg_map(m, 9);
+    embd__msg_map(m, 12);
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "server", "embd 0.1.0");
     embd__msg_str(m, "features");
@@ -114,10 +114,13 @@ static void build_hello_result(struct msg *m)
     embd__msg_field_uint(m, "header_bytes", LIMIT_HEADER_BYTES);
     embd__msg_field_uint(m, "keys", LIMIT_KEYS);
     embd__msg_field_uint(m, "requests", LIMIT_REQUESTS_IN_FLIGHT);
+    embd__msg_field_uint(m, "start", UINT64_C(0x1122334455667788));
+    embd__msg_field_uint(m, "history", UINT64_C(0x0102030405060708));
+    embd__msg_field_uint(m, "epoch", 12);
     embd__msg_end(m);
 }
 
-static uint64_t limits[6];
+static uint64_t limits[6], starts[3];
 
 static void read_hello_result(struct reader *r)
 {
@@ -132,6 +135,9 @@ static void read_hello_result(struct reader *r)
     embd__field_list(&f, "features", 16, &list);
     for (int i = 0; i < 6; i++)
         limits[i] = embd__field_uint(&f, names[i], 0, UINT32_MAX, FIELD_REQUIRED);
+    starts[0] = embd__field_uint(&f, "start", 0, INT64_MAX, FIELD_REQUIRED);
+    starts[1] = embd__field_uint(&f, "history", 0, INT64_MAX, FIELD_REQUIRED);
+    starts[2] = embd__field_uint(&f, "epoch", 0, INT64_MAX, FIELD_REQUIRED);
     embd__fields_end(&f);
     embd__reader_end(r);
 }
@@ -139,10 +145,13 @@ static void read_hello_result(struct reader *r)
 static void check_hello_result(struct reader *r)
 {
     static const uint64_t expected[6] = {0, 2, 64 << 20, 4096, 4 << 20, 64};
+    static const uint64_t expected_starts[3] = {UINT64_C(0x1122334455667788),
+                                                UINT64_C(0x0102030405060708), 12};
     assert_int_equal(r->type, 1);
     assert_int_equal(r->answer_status, EMBD_OK);
     read_hello_result(r);
     assert_memory_equal(limits, expected, sizeof limits);
+    assert_memory_equal(starts, expected_starts, sizeof starts);
 }
 
 static void build_ping_request(struct msg *m)

@@ -23,7 +23,7 @@ from .client import Client, Latency, ShardFigures, ShardStats, SnapshotStatus, c
 from .clock import Clock, ClockReport, WorkerWarning
 from .csr import Csr
 from .errors import (ClosedError, CorruptError, DeadlineError, Error, ExistsError, FullError, InvalidError,
-                     LateError, NoMemoryError, Status, StorageError, UnknownTableError, UnreachableError, UnsupportedError)
+                     LateError, NoMemoryError, RollbackWarning, Status, StorageError, UnknownTableError, UnreachableError, UnsupportedError)
 from .pusher import Pusher
 from .schema import Initializer, Optimizer, Schema
 from .stored import DumpReport, StoredTable, verify
@@ -39,7 +39,7 @@ KeyStatus.__doc__ = "What became of a key: the values of `statuses`."
 __all__ = [
     "Call", "Client", "Clock", "ClockReport", "ClosedError", "CorruptError", "Csr", "DeadlineError", "DumpReport", "Error",
     "ExistsError", "FullError", "Initializer", "InvalidError", "KeyStatus", "Latency", "LateError", "NoMemoryError", "Optimizer", "Part", "Pusher",
-    "Schema",
+    "RollbackWarning", "Schema",
     "ShardFigures", "ShardStats", "SnapshotStatus", "Status", "StorageError", "StoredTable", "Table", "UnknownTableError", "UnreachableError",
     "UnsupportedError", "WorkerWarning", "connect", "jagged", "stored", "verify",
 ]

@@ -16,7 +16,7 @@ from .arrays import Floats
 from .handle import Flight, Handle
 from .schema import CSchema
 from .stored import DumpReport, Progress, progress_callback
-from .table import Batch, Call, Part, Table, call_options
+from .table import Batch, Call, Part, Table, call_options, warn_of_rollback
 
 Servers = Union[str, Sequence[str]]
 Path = Union[str, "os.PathLike[str]"]
@@ -56,6 +56,8 @@ class ShardFigures(NamedTuple):
     unnumbered: int
     pulls: Latency
     pushes: Latency
+    restarts: int
+    rollbacks: int
 
 
 class HotKeys(NamedTuple):
@@ -221,6 +223,8 @@ class Client:
         c_options = call_options(options) if options else ffi.NULL
         with self.handle as c:
             self.handle.check(function(c, batch.c_parts, batch.n, c_options))
+            rolled_back = batch.rolled_back()
+        warn_of_rollback(rolled_back)
 
     # ---- operating ----
 
@@ -348,7 +352,7 @@ def _latency(c_latency: Any) -> Latency:
 def _shard_figures(c: Any, shard: int) -> ShardFigures:
     out = structs.new("embd_shard_figures")
     errors.check(lib.embd_figures(c, shard, out))
-    numbers = {name: getattr(out, name) for name in ShardFigures._fields[1:-2]}
+    numbers = {name: getattr(out, name) for name in ShardFigures._fields[1:] if name not in ("pulls", "pushes")}
     return ShardFigures(ffi.string(lib.embd_shard_address(c, shard)).decode(), **numbers, pulls=_latency(out.pulls),
                         pushes=_latency(out.pushes))
 

@@ -79,6 +79,12 @@ class StorageError(Error, OSError):
         Error.__init__(self, status, sentence)
 
 
+class RollbackWarning(UserWarning):
+    """A shard came back with less of a table than it had acknowledged, or may have: see Table.rollbacks. Once for each
+    time, at a pull. warnings.simplefilter("error", embd.RollbackWarning) makes it an exception; the pull's rows are lost
+    then, and the next pull goes on."""
+
+
 class LateError(Error):
     """This worker was dropped from its job, which has gone on without it. `clock` is where the job is, and where the
     worker takes part again; None where it has not joined yet."""

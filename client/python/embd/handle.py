@@ -21,13 +21,14 @@ from ._native import ffi, lib
 class Flight:
     """A started call in C and what it reads and writes."""
 
-    __slots__ = ("c_call", "keep", "status", "sentence")
+    __slots__ = ("c_call", "keep", "status", "sentence", "rolled_back")
 
     def __init__(self, c_call: Any, keep: Any):
         self.c_call = c_call
         self.keep = keep
         self.status: int | None = None
         self.sentence = ""
+        self.rolled_back: Any = []  # tables
 
 
 class Handle:
@@ -109,6 +110,8 @@ class Handle:
         flight.status = lib.embd_wait(flight.c_call)
         if flight.status:
             flight.sentence = errors.last_sentence()
+        else:
+            flight.rolled_back = flight.keep.rolled_back()
         self._flights.discard(flight)
         flight.c_call = flight.keep = None
 

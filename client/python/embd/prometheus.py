@@ -27,6 +27,8 @@ _COUNTERS = {
     "repeats": "Requests that were to be sent again after a lost connection.",
     "failures": "Requests that ended with an error.",
     "unnumbered": "Pushes without a number.",
+    "restarts": "Restarts of the shard's server.",
+    "rollbacks": "Restarts with less in journaled tables than the shard had acknowledged.",
 }
 _HELP = "Seconds from the start of a {} to the shard's answer, reconnects included."
 

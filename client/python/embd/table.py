@@ -1,6 +1,7 @@
 """Batches, tables and calls in flight."""
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar, cast
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import arrays, structs
 from ._native import ffi, lib
 from .arrays import Floats, Keys
-from .errors import LateError
+from .errors import LateError, RollbackWarning
 from .schema import Schema, from_c
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ class Call(Generic[T]):
             self._handle.finish(self._flight)
         except LateError as error:
             self._clock.late(error)
+        rolled_back, self._flight.rolled_back = self._flight.rolled_back, []
+        warn_of_rollback(rolled_back)
         return self._result
 
     def done(self) -> bool:
@@ -122,15 +125,27 @@ class Call(Generic[T]):
 class Batch:
     """The parts of one call as C takes them."""
 
-    __slots__ = ("c_parts", "n", "parts", "matrices")
+    __slots__ = ("c_parts", "n", "parts", "matrices", "is_push")
 
     def __init__(self, parts: list[Part], is_push: bool):
         self.n = len(parts)
         self.parts = parts
+        self.is_push = is_push
         self.c_parts = structs.new_array("embd_part", self.n)
         self.matrices = [part.gradient() if is_push else part.output() for part in parts]
         for i, part in enumerate(parts):
             part.write_to(self.c_parts[i], self.matrices[i])
+
+
+    def rolled_back(self) -> list["Table"]:
+        """Tables of a pull that went back since they were last looked at. With the client's lock held."""
+        return [] if self.is_push else [part.table for part in self.parts if part.table.look_for_rollbacks()]
+
+
+def warn_of_rollback(tables: list["Table"]) -> None:
+    for table in tables:
+        warnings.warn(f"a server came back, and table '{table.name}' (durability '{table.schema.durability}') is as of an "
+                      "earlier moment, or may be: see embd.Table.rollbacks", RollbackWarning, stacklevel=4)
 
 
 def call_options(options: dict[str, Any]) -> Any:
@@ -161,6 +176,21 @@ class Table:
         self.name: str = self.schema.name
         self.dim: int = self.schema.dim
         self.combines: bool = self.schema.combiner != "concat"
+        self._rollbacks: int = lib.embd_table_rollbacks(c_table)
+
+    @property
+    def rollbacks(self) -> int:
+        """How often shards came back with less of the table than they had acknowledged, or may have: embd_table_rollbacks
+        of embd/embd.h. A pull warns of it once, with embd.RollbackWarning."""
+        with self.client.handle.reading():
+            return int(lib.embd_table_rollbacks(self.c))
+
+    def look_for_rollbacks(self) -> bool:
+        n = lib.embd_table_rollbacks(self.c)
+        if n == self._rollbacks:
+            return False
+        self._rollbacks = n
+        return True
 
     def __repr__(self) -> str:
         return f"<embd table {self.name}, dim {self.dim}, {self.schema.optimizer.kind}>"
