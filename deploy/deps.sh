@@ -5,7 +5,7 @@
 #   --tools   what checks use where it is there, and skip without: man pages (scdoc), lintian, promtool (prometheus),
 #             Chromium, a name server (dnsmasq-base, iproute2), etcd, mypy, buildah, mmdebstrap, clang-format, clang-tidy
 #             and abidiff (abigail-tools); and from PyPI, into ~/.cache/embd/tools: kubernetes-validate, pyarrow,
-#             safetensors and prometheus_client
+#             safetensors and prometheus_client; into ~/.cache/embd/msgpack-rpc: msgpack-rpc-python
 #   --slurm   Slurm's daemons, for the test of deploy/slurm that uses them where they are there
 #   --torch   PyTorch too, which the modules of embd.torch need and nothing else does
 set -eu
@@ -64,16 +64,22 @@ done
 # What Debian does not have, in a virtual environment of its own; tests look for it there. pyarrow from 20 on wants numpy 2.
 wheels="kubernetes-validate==1.37.0 safetensors<1 pyarrow<20 prometheus_client<1"
 place=${XDG_CACHE_HOME:-$HOME/.cache}/embd/tools
+old_client=${XDG_CACHE_HOME:-$HOME/.cache}/embd/msgpack-rpc
 has_wheels() {
     [ $tools = no ] || [ "$(cat "$place/installed" 2>/dev/null)" = "$wheels" ]
 }
 
-if [ -z "$missing" ] && has_wheels; then
+has_old_client() {
+    [ $tools = no ] || [ -x "$old_client/bin/python" ]
+}
+
+if [ -z "$missing" ] && has_wheels && has_old_client; then
     echo "deps: everything is installed"
     exit 0
 fi
 if [ $check = yes ]; then
     has_wheels || missing="$missing $wheels"
+    has_old_client || missing="$missing msgpack-rpc-python==0.4.1"
     echo "deps: missing:$missing" >&2
     exit 1
 fi
@@ -117,6 +123,16 @@ install_wheels() {
     echo "$wheels" >"$place/installed"
 }
 
+# A msgpack-rpc client that is not ours, with the old msgpack that it needs, apart from the rest.
+install_old_client() {
+    as_root=""
+    echo "deps: installing into $old_client: msgpack-rpc-python"
+    run /usr/bin/python3 -m venv "$old_client.new"
+    run "$old_client.new/bin/pip" install msgpack-rpc-python==0.4.1
+    mv "$old_client.new" "$old_client"
+}
+
 [ -z "$missing" ] || install_packages
 has_wheels || install_wheels
+has_old_client || install_old_client
 echo "deps: done"

@@ -21,8 +21,8 @@ struct part {
     uint32_t n_rows; /* CSR rows; n_keys when offsets is NULL */
     bool want_status;
     bool zero_missing; /* pull: zeros for keys without a row */
-    bool scale; /* pull with offsets: finish mean and sqrtn here, by the keys of this message alone
-                 */
+    bool scale; /* with offsets, of mean and sqrtn: the server divides, by the keys of this message
+                 * alone: a pull's rows, a push's gradients */
     const uint64_t *keys;    /* [n_keys], slot offsets added */
     const uint32_t *offsets; /* [n_rows + 1] or NULL: one key per row */
     const uint16_t *slots;   /* [n_rows], slot tables only */

@@ -220,14 +220,22 @@ static int open_body(struct frame_scanner *s, uint64_t bytes, struct embd__error
     return EMBD_OK;
 }
 
-/* A bin: its header is emptied on the way into the head. */
-static int open_bin(struct frame_scanner *s, struct embd__error *e)
+/* Clients of the MessagePack before bin, such as msgpack-rpc-python, pack bytes as str. Directly in
+ * params, a request has a map and bins alone, so a str there is a bin. */
+static bool is_bin_as_str(const struct frame_scanner *s)
+{
+    return s->depth == 2 && s->type == TYPE_REQUEST && s->item == 3 && !s->stack[1].is_map;
+}
+
+/* A bin, or a str that is one: its header is emptied on the way into the head, as a bin's. */
+static int open_bin(struct frame_scanner *s, uint32_t bytes, struct embd__error *e)
 {
     if (s->n_bins == LIMIT_BINS)
         return embd__error_set(e, EMBD_TOO_LARGE,
                                "the message has %u bins or more, the limit is %u", LIMIT_BINS + 1,
                                LIMIT_BINS);
-    uint32_t bytes = (uint32_t)token_number(s, s->token_want - 1);
+    if (s->token_want == 1)
+        s->token[0] &= 0xe0;
     memset(s->token + 1, 0, s->token_want - 1);
     int status = copy_token(s, e);
     if (status != EMBD_OK)
@@ -239,6 +247,11 @@ static int open_bin(struct frame_scanner *s, struct embd__error *e)
     return FRAME_BIN;
 }
 
+static int open_str(struct frame_scanner *s, uint32_t bytes, struct embd__error *e)
+{
+    return is_bin_as_str(s) ? open_bin(s, bytes, e) : open_body(s, bytes, e);
+}
+
 /* The token is complete. Returns FRAME_MORE, FRAME_BIN or an error. */
 static int take_token(struct frame_scanner *s, struct embd__error *e)
 {
@@ -246,20 +259,21 @@ static int take_token(struct frame_scanner *s, struct embd__error *e)
     if (status != EMBD_OK)
         return status;
     uint8_t byte = s->token[0];
+    uint64_t length = token_number(s, s->token_want - 1);
     if (byte >= 0x80 && byte <= 0x8f)
         return open_container(s, byte & 0x0fu, true, e);
     if (byte >= 0x90 && byte <= 0x9f)
         return open_container(s, byte & 0x0fu, false, e);
     if (byte >= 0xa0 && byte <= 0xbf)
-        return open_body(s, byte & 0x1fu, e);
+        return open_str(s, byte & 0x1fu, e);
     if (byte == 0xdc || byte == 0xdd)
-        return open_container(s, token_number(s, s->token_want - 1), false, e);
+        return open_container(s, length, false, e);
     if (byte == 0xde || byte == 0xdf)
-        return open_container(s, token_number(s, s->token_want - 1), true, e);
+        return open_container(s, length, true, e);
     if (byte >= 0xd9 && byte <= 0xdb)
-        return open_body(s, token_number(s, s->token_want - 1), e);
+        return open_str(s, (uint32_t)length, e);
     if (byte >= 0xc4 && byte <= 0xc6)
-        return open_bin(s, e);
+        return open_bin(s, (uint32_t)length, e);
     if (byte >= 0xc7 && byte <= 0xc9) /* a length, then the ext type */
         return open_body(s, token_number(s, s->token_want - 2), e);
     if (byte >= 0xd4 && byte <= 0xd8)
@@ -330,12 +344,12 @@ static size_t short_size(uint8_t byte)
     return byte >= 0xcc && byte <= 0xcf ? token_size(byte) : 0;
 }
 
-/* Takes such an item in one go where it is whole, below the outermost array, and has room. False:
- * it is for scan_token, which says what is wrong. */
+/* Takes such an item in one go where it is whole, inside a map or array of params, and has room.
+ * False: it is for scan_token, which says what is wrong. */
 static bool scan_short(struct frame_scanner *s, const uint8_t *p, size_t n, size_t *used_out)
 {
     size_t bytes = short_size(p[0]);
-    if (bytes == 0 || bytes > n || s->depth < 2 || s->token_want > 0 ||
+    if (bytes == 0 || bytes > n || s->depth < 3 || s->token_want > 0 ||
         bytes > s->head_capacity - s->head_bytes)
         return false;
     memcpy(s->head + s->head_bytes, p, bytes);

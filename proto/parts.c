@@ -162,10 +162,10 @@ static void read_map(struct reader *r, const msgpack_object *item, uint32_t i, e
         p->dtype = (embd_dtype)embd__field_enum(&f, "dtype", embd__dtype_names, 3, EMBD_DTYPE_F32);
         promise->weights = embd__field_bool(&f, "weights", false);
     }
-    if (kind == PARTS_PULL) {
-        p->zero_missing = embd__field_bool(&f, "zero", false);
+    if (kind != PARTS_ERASE)
         p->scale = embd__field_bool(&f, "scale", false);
-    }
+    if (kind == PARTS_PULL)
+        p->zero_missing = embd__field_bool(&f, "zero", false);
     check_promise(&f, p, promise);
     embd__fields_end(&f);
 }

@@ -85,6 +85,12 @@ static void read_error(struct reader *r, const msgpack_object *o)
     r->answer_text_bytes = is_text ? text->via.str.size : (uint32_t)strlen(r->answer_text);
 }
 
+/* The scanner takes a str in a request's list of params for a bin. */
+static bool is_bin_as_str(const struct reader *r, const msgpack_object *o)
+{
+    return r->type == 0 && o->type == MSGPACK_OBJECT_STR;
+}
+
 /* An array of an optional map, then of all the frame's bins. */
 static int read_items(struct reader *r, const msgpack_object *o)
 {
@@ -97,7 +103,7 @@ static int read_items(struct reader *r, const msgpack_object *o)
     r->n_items = o->via.array.size;
     r->next = r->n_items > 0 && r->items[0].type == MSGPACK_OBJECT_MAP ? 1 : 0;
     for (uint32_t i = r->next; i < r->n_items; i++)
-        if (r->items[i].type != MSGPACK_OBJECT_BIN)
+        if (r->items[i].type != MSGPACK_OBJECT_BIN && !is_bin_as_str(r, &r->items[i]))
             return embd__error_set(r->error, status, "%s[%u] is %s, expected a bin", what, i,
                                    embd__type_name(&r->items[i]));
     if (r->n_items - r->next != r->frame->n_bins)

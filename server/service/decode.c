@@ -3,6 +3,7 @@
 
 #include "proto/part_name.h"
 #include "server/engine/check.h"
+#include "server/engine/scale.h"
 #include "server/service/authorize.h"
 #include "server/service/prefetch.h"
 #include "server/service/state.h"
@@ -35,7 +36,7 @@ static int check_all(struct call *call)
             (is_push && check_grads(part->table, &part->in, i, n_finite, e) != EMBD_OK))
             return e->status;
     }
-    return is_push ? check_tables_differ(op, e) : EMBD_OK;
+    return is_push && check_tables_differ(op, e) == EMBD_OK ? scale_push(op, e) : e->status;
 }
 
 int decode_parts(struct call *call, enum op_kind kind)

@@ -90,6 +90,23 @@ def pools_and_gradients(wire, rng):
                  *([factors.tobytes()] if has_weights else []), sent.tobytes())
             for key, value in values.items():
                 same(value - f32(0.5) * PAGE["add_gradients"](terms[key]), rows(wire, table, [key], 4)[0])
+            twin = create(wire, f"twin-{combiner}-{has_weights}".lower(), 4, combiner=combiner, optimizer={"kind": "sgd", "lr": 0.5})
+            push(wire, {"table": twin, "keys": 700, "scale": True, **part}, w.keys(keys), *given, grads.tobytes())
+            for key in values:
+                same(rows(wire, table, [key], 4)[0], rows(wire, twin, [key], 4)[0])
+
+
+def a_weight_that_the_division_makes_infinite_is_refused(wire, _):
+    table = create(wire, "tiny", 1, combiner="mean")
+    part = {"table": table, "keys": 2, "rows": 1, "weights": True, "scale": True}
+    bins = w.keys([1, 2]), w.offsets([0, 2]), w.floats([3e38, 0.0]), w.floats([1.0])
+    push(wire, part, *bins)
+    weights = np.array([3e38, 1e-45 - 3e38], f32)  # their sum is 0: the divisor is 1
+    push(wire, part, *bins[:2], weights.tobytes(), bins[3])
+    part = {**part, "keys": 3}
+    weights = np.array([3e38, -3e38, 1e-45], f32)
+    refused(w.INVALID, wire, "push", {"parts": [part]}, w.keys([1, 2, 3]), w.offsets([0, 3]), weights.tobytes(), bins[3])
+    assert wire.call("table_describe", {"name": "tiny"})[0]["step"] == 2
 
 
 def optimizers(wire, rng):
@@ -131,7 +148,7 @@ def values_are_invalid_and_shapes_malformed(wire, _):
     ranged = wire.call("table_create", {"schema": {"name": "ranged", "dim": 1, "slots": 2, "slot_sizes": True,
                                                    "durability": "snapshot"}}, w.keys([2, 3]))[0]["id"]
     one, two, g = {"table": table, "keys": 1}, {"table": table, "keys": 2}, w.floats([1.0])
-    refused(w.INVALID, wire, "push", {"parts": [{**one, "rows": 1, "scale": True}]}, w.keys([1]), w.offsets([0, 1]), g)
+    refused(w.INVALID, wire, "push", {"parts": [{**one, "scale": True}]}, w.keys([1]), g)
     refused(w.INVALID, wire, "push", {"parts": [one, one]}, w.keys([1]), g, w.keys([1]), g)
     assert len(wire.call("pull", {"parts": [one, one]}, w.keys([1]), w.keys([1]))[0]["parts"]) == 2
     refused(w.INVALID, wire, "pull", {"parts": [{"table": concat, "keys": 1, "rows": 1}]}, w.keys([1]), w.offsets([0, 1]))
@@ -164,7 +181,7 @@ def the_first_error_is_the_answer(wire, _):
 
 
 with Embd() as server, w.connect(server) as connection:
-    for test in (first_values, pools_and_gradients, optimizers, the_first_keys_get_the_last_rooms,
+    for test in (first_values, pools_and_gradients, a_weight_that_the_division_makes_infinite_is_refused, optimizers, the_first_keys_get_the_last_rooms,
                  values_are_invalid_and_shapes_malformed, the_first_error_is_the_answer):
         test(connection, np.random.default_rng(7))
         print("ok", test.__name__)

@@ -49,13 +49,14 @@ static void check_pull(struct rig *rig, struct model *model, struct batch *batch
 }
 
 static void check_push(struct rig *rig, struct model *model, struct batch *batch, embd_dtype dtype,
-                       bool weighted)
+                       bool weighted, bool divides)
 {
     uint8_t statuses[BATCH_KEYS], expected[BATCH_KEYS];
     struct model_counts counts;
     struct model_batch model_batch = batch_model(batch, &model->schema, weighted);
     struct part part = batch_part(batch, &model->schema, dtype, weighted);
-    assert_int_equal(model_push(model, &model_batch, batch->grads, false, expected, &counts),
+    part.scale = divides;
+    assert_int_equal(model_push(model, &model_batch, batch->grads, divides, expected, &counts),
                      EMBD_OK);
     struct push_answer answer = push(rig, &part, statuses);
     assert_int_equal(answer.step, model->step);
@@ -72,12 +73,13 @@ static void check_schema(const embd_schema *schema)
     struct batch *batch = calloc(1, sizeof *batch);
     rig_open(&rig, &store_host, 0, 1, NULL);
     create_table(&rig, schema);
-    for (int round = 0; round < 4; round++) {
+    for (int round = 0; round < 8; round++) {
         embd_dtype dtype = (embd_dtype)(round % 3);
-        bool weighted = schema->combiner != EMBD_COMBINER_CONCAT && round % 2 == 1;
+        bool is_pooled = schema->combiner != EMBD_COMBINER_CONCAT,
+             weighted = is_pooled && round % 2 == 1;
         batch_fill(batch, schema);
         check_pull(&rig, model, batch, dtype, weighted);
-        check_push(&rig, model, batch, dtype, weighted);
+        check_push(&rig, model, batch, dtype, weighted, is_pooled && round % 4 > 1);
         check_pull(&rig, model, batch, EMBD_DTYPE_F32, weighted);
     }
     rig_close(&rig);

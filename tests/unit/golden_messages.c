@@ -94,9 +94,10 @@ static void check_hello_request(struct reader *r)
     read_hello_request(r);
 }
 
-static const char *const features[12] = {
-    "f16",    "bf16", "weights", "status",  "create_on_pull", "admit_after",
-    "rounds", "cuts", "writers", "streams", "jobs",           "order"};
+static const char *const features[] = {
+    "f16",  "bf16",    "weights", "status", "create_on_pull", "admit_after", "rounds",
+    "cuts", "writers", "streams", "jobs",   "order",          "push_scale"};
+#define N_FEATURES (sizeof features / sizeof features[0])
 
 static void build_hello_result(struct msg *m)
 {
@@ -105,8 +106,8 @@ static void build_hello_result(struct msg *m)
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "server", "embd 0.1.0");
     embd__msg_str(m, "features");
-    embd__msg_array(m, 12);
-    for (int i = 0; i < 12; i++)
+    embd__msg_array(m, N_FEATURES);
+    for (size_t i = 0; i < N_FEATURES; i++)
         embd__msg_str(m, features[i]);
     embd__msg_field_uint(m, "shard", 0);
     embd__msg_field_uint(m, "shards", 2);

@@ -230,6 +230,31 @@ static void bins_are_cut_out_and_their_places_kept(void **state)
     }
 }
 
+/* Clients of the MessagePack before bin pack bytes so. Texts in maps stay what they are. */
+static void a_str_among_the_params_of_a_request_is_a_bin(void **state)
+{
+    /* [0, 1, "m", [{"k": "v"}, fixstr "abc", str 8 "", str 16 "de", str 32 "f"]] */
+    static const char message[] = "\x94\0\1\xa1m\x95\x81\xa1k\xa1v\xa3"
+                                  "abc\xd9\0\xda\0\2de\xdb\0\0\0\1f";
+    static const char head[] = "\x94\0\1\xa1m\x95\x81\xa1k\xa1v\xa0\xd9\0\xda\0\0\xdb\0\0\0\0";
+    static const uint32_t sizes[4] = {3, 0, 2, 1};
+    (void)state;
+    for (size_t piece = 0; piece < 30; piece++) {
+        struct received r;
+        assert_int_equal(feed(&r, message, sizeof message - 1, piece), FRAME_DONE);
+        const struct frame_scanner *s = &r.scanner;
+        assert_int_equal(s->frame_bytes, sizeof message - 1);
+        assert_int_equal(s->head_bytes, sizeof head - 1);
+        assert_memory_equal(s->head, head, sizeof head - 1);
+        assert_int_equal(s->n_bins, 4);
+        for (uint32_t i = 0; i < 4; i++)
+            assert_int_equal(s->bins[i].bytes, sizes[i]);
+        assert_memory_equal(s->bins[0].data, "abc", 3);
+        assert_memory_equal(s->bins[3].data, "f", 1);
+        received_fini(&r);
+    }
+}
+
 static void a_message_that_ends_with_a_bin_is_done_without_more_bytes(void **state)
 {
     static const uint8_t message[] = {0x93, 2, 0xa1, 'm', 0xc4, 0};
@@ -342,6 +367,7 @@ int main(void)
         cmocka_unit_test(a_msgid_of_any_encoding_is_recorded),
         cmocka_unit_test(a_msgid_that_is_none_is_refused),
         cmocka_unit_test(bins_are_cut_out_and_their_places_kept),
+        cmocka_unit_test(a_str_among_the_params_of_a_request_is_a_bin),
         cmocka_unit_test(a_message_that_ends_with_a_bin_is_done_without_more_bytes),
         cmocka_unit_test(too_many_bins_are_refused),
         cmocka_unit_test(a_frame_over_its_limit_stays_in_step_and_is_told),

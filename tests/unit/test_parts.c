@@ -120,6 +120,7 @@ static void weights_and_scale_need_rows(void **state)
     p.weights = NULL;
     p.scale = true;
     refused(&p, false, EMBD_INVALID, "part 0 has 'scale', which needs 'rows' and offsets");
+    refused(&p, true, EMBD_INVALID, "part 0 has 'scale', which needs 'rows' and offsets");
 }
 
 static void a_push_has_no_use_for_what_only_a_pull_can_ask(void **state)
