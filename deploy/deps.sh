@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what embd is built, tested and demonstrated with: one apt list for Debian and Ubuntu.
-# Touches no network when everything is already there. Usage: deploy/deps.sh [--check] [--torch] [--tools] [--slurm]
+# Touches no network when everything is already there. Usage: deploy/deps.sh [--check] [--torch] [--torchrec] [--tools] [--slurm]
 #   --check   install nothing; exit 1 and name what is missing
 #   --tools   what checks use where it is there, and skip without: man pages (scdoc), lintian, promtool (prometheus),
 #             Chromium, a name server (dnsmasq-base, iproute2), etcd, mypy, buildah, mmdebstrap, clang-format, clang-tidy
@@ -8,6 +8,8 @@
 #             safetensors and prometheus_client; into ~/.cache/embd/msgpack-rpc: msgpack-rpc-python
 #   --slurm   Slurm's daemons, for the test of deploy/slurm that uses them where they are there
 #   --torch   PyTorch too, which the modules of embd.torch need and nothing else does
+#   --torchrec  TorchRec and the PyTorch that it needs, from PyPI (6 GB), into ~/.cache/embd/torchrec, for the test that
+#             compares embd.torch with it
 set -eu
 
 packages="
@@ -23,15 +25,17 @@ python3-cffi python3-dev python3-numpy python3-pip python3-setuptools python3-ve
 
 check=no
 tools=no
+torchrec=no
 for flag in "$@"; do
     case $flag in
     --check) check=yes ;;
     --tools) packages="$packages scdoc lintian dpkg-dev prometheus chromium dnsmasq-base iproute2 etcd-server mypy"
         packages="$packages buildah mmdebstrap clang-format-14 clang-tidy-14 abigail-tools" tools=yes ;;
     --torch) packages="$packages python3-torch" ;;
+    --torchrec) torchrec=yes ;;
     --slurm) packages="$packages slurmctld slurmd slurm-client iproute2" ;;
     *)
-        echo "deps: '$flag' is not understood; flags are --check, --tools, --torch and --slurm" >&2
+        echo "deps: '$flag' is not understood; flags are --check, --tools, --torch, --torchrec and --slurm" >&2
         exit 2
         ;;
     esac
@@ -73,13 +77,22 @@ has_old_client() {
     [ $tools = no ] || [ -x "$old_client/bin/python" ]
 }
 
-if [ -z "$missing" ] && has_wheels && has_old_client; then
+# TorchRec without fbgemm-gpu, which needs a GPU's driver: fbgemm-gpu-cpu has the same module. The three releases belong together.
+torchrec_wheels="torch==2.14.* torchmetrics==1.0.3 tensordict pyre-extensions tqdm numpy cffi"
+torchrec_alone="torchrec==1.9.2 fbgemm-gpu-cpu==1.9.0"
+torchrec_place=${XDG_CACHE_HOME:-$HOME/.cache}/embd/torchrec
+has_torchrec() {
+    [ $torchrec = no ] || [ "$(cat "$torchrec_place/installed" 2>/dev/null)" = "$torchrec_wheels $torchrec_alone" ]
+}
+
+if [ -z "$missing" ] && has_wheels && has_old_client && has_torchrec; then
     echo "deps: everything is installed"
     exit 0
 fi
 if [ $check = yes ]; then
     has_wheels || missing="$missing $wheels"
     has_old_client || missing="$missing msgpack-rpc-python==0.4.1"
+    has_torchrec || missing="$missing $torchrec_wheels $torchrec_alone"
     echo "deps: missing:$missing" >&2
     exit 1
 fi
@@ -132,7 +145,19 @@ install_old_client() {
     mv "$old_client.new" "$old_client"
 }
 
+install_torchrec() {
+    as_root=""
+    echo "deps: installing into $torchrec_place: $torchrec_wheels $torchrec_alone"
+    run /usr/bin/python3 -m venv "$torchrec_place"
+    # shellcheck disable=SC2086
+    run "$torchrec_place/bin/pip" install --only-binary :all: $torchrec_wheels
+    # shellcheck disable=SC2086
+    run "$torchrec_place/bin/pip" install --only-binary :all: --no-deps $torchrec_alone
+    echo "$torchrec_wheels $torchrec_alone" >"$torchrec_place/installed"
+}
+
 [ -z "$missing" ] || install_packages
 has_wheels || install_wheels
 has_old_client || install_old_client
+has_torchrec || install_torchrec
 echo "deps: done"

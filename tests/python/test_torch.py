@@ -313,8 +313,9 @@ class Collections(TorchTest):
 
     def collection(self):
         return embd.torch.EmbeddingBagCollection([
-            embd.torch.TableConfig("words", 4, ["title", "body"], optimizer=SGD1),
-            embd.torch.TableConfig("users", 3, ["user"], mode="mean", optimizer=SGD1)], client=self.client)
+            embd.torch.EmbeddingBagConfig(6, 4, "words", feature_names=["title", "body"]),
+            embd.torch.EmbeddingBagConfig(None, 3, "users", feature_names=["user"], pooling="MEAN")],
+            client=self.client, optimizer=SGD1)
 
     def test_features_are_pulled_and_stepped_together(self):
         collection = self.collection()

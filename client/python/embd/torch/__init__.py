@@ -20,9 +20,10 @@ except ImportError:
                       "or `pip install torch`") from None
 
 from .ahead import accumulate, ahead, flush, synchronous
-from .collection import EmbeddingBagCollection, TableConfig
+from .collection import EmbeddingBagCollection, EmbeddingCollection
+from .config import EmbeddingBagConfig, EmbeddingConfig
 from .modules import Embedding, EmbeddingBag
 from .rows import Ticket
 
-__all__ = ["Embedding", "EmbeddingBag", "EmbeddingBagCollection", "TableConfig", "Ticket", "accumulate", "ahead",
-           "flush", "synchronous"]
+__all__ = ["Embedding", "EmbeddingBag", "EmbeddingBagCollection", "EmbeddingBagConfig", "EmbeddingCollection",
+           "EmbeddingConfig", "Ticket", "accumulate", "ahead", "flush", "synchronous"]

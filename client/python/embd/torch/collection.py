@@ -1,84 +1,58 @@
-"""Many features over many tables, pulled in one call and pushed in one call.
+"""Many features over many tables, pulled in one call and pushed in one call, with the signatures of TorchRec.
 
-The input has TorchRec's layout: `features` names, and `lengths` [features * samples], feature after feature, how many
-of `values` (and `weights`) belong to each sample. Any object with keys(), values(), lengths() and weights_or_none()
-will do in their place, such as TorchRec's KeyedJaggedTensor. Features may share a table: they take one step of it
-together."""
+A batch is TorchRec's KeyedJaggedTensor, and results have TorchRec's types then. Without TorchRec it is `features`
+names, `values` and `lengths` (and `weights`), and results are dicts of tensors. Features may share a table: they take
+one step of it together. A feature that several tables have is named feature@table in results."""
 from __future__ import annotations
 
-import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Optional, Union
 
-import numpy as np
 import torch
 from torch import nn
 
 from ..client import Client, connect
 from ..schema import Initializer, Optimizer
-from ..table import Part, Table
-from .rows import Source, Ticket, to_numpy
+from ..table import Table
+from .config import definition, features_of
+from .jagged import Jagged, jagged_of, pooled, unpooled
+from .rows import Source, Ticket
 
 
-@dataclasses.dataclass
-class TableConfig:
-    """A table of a collection and the features that look into it. `fields` are others of its definition."""
+class _Collection(nn.Module):
+    """What collections share: tables, their features, a source."""
 
-    name: str
-    embedding_dim: int
-    features: Sequence[str]
-    mode: str = "sum"
-    optimizer: Union[Optimizer, str] = "sgd"
-    initializer: Union[Initializer, str] = Initializer("uniform", -0.05, 0.05)
-    fields: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-
-class EmbeddingBagCollection(nn.Module):
-    """Pooled embeddings of all features: {feature: [samples, dim]}, in the order of the tables' features."""
-
-    def __init__(self, tables: Sequence[TableConfig], *, client: Union[Client, str, None] = None):
+    def __init__(self, configs: Sequence[Any], combiner: Optional[str], client: Union[Client, str, None],
+                 given: dict[str, Any]):
         super().__init__()
         self.client = client if isinstance(client, Client) else connect(client)
-        self.tables: list[Table] = []
-        self.features: list[list[str]] = []
-        for config in tables:
-            self.tables.append(self.client.create_table(
-                config.name, config.embedding_dim, combiner=config.mode, optimizer=config.optimizer,
-                initializer=config.initializer, **config.fields))
-            self.features.append(list(config.features))
-        every = [feature for features in self.features for feature in features]
-        if len(set(every)) < len(every):
-            raise ValueError("a feature is named by two tables")
+        self.configs = list(configs)
+        names = Counter(config.name for config in configs)
+        twice = [name for name, n in names.items() if n > 1]
+        if twice:
+            raise ValueError(f"tables have one name: {', '.join(twice)}")
+        made = [definition(config, combiner, given) for config in configs]
+        self.tables: list[Table] = [self.client.create_table(config.name, config.embedding_dim, **fields)
+                                    for config, fields in zip(configs, made)]
+        self.features: list[list[str]] = [features_of(config) for config in configs]
+        shared = Counter(feature for features in self.features for feature in features)
+        self.names: list[list[str]] = [
+            [f"{feature}@{config.name}" if shared[feature] > 1 else feature for feature in features]
+            for config, features in zip(configs, self.features)]
         self.source = Source(self.client)
 
     @property
     def feature_names(self) -> list[str]:
         return [feature for features in self.features for feature in features]
 
-    def prefetch(self, features: Any, values: Optional[torch.Tensor] = None,
-                 lengths: Optional[torch.Tensor] = None, weights: Optional[torch.Tensor] = None) -> Ticket:
-        """Starts the pull of a forward to come; give the ticket to forward in the place of its arguments. It does
-        not see pushes that are started later."""
-        if values is None:
-            jagged = features
-            features, values, lengths = jagged.keys(), jagged.values(), jagged.lengths()
-            weights = jagged.weights_or_none() if hasattr(jagged, "weights_or_none") else None
-        if lengths is None:
-            raise TypeError("values need lengths")
-        batch = _Jagged(list(features), to_numpy(values), to_numpy(lengths),
-                        None if weights is None else to_numpy(weights.to(torch.float32)))
-        parts = [batch.part(table, wanted) for table, wanted in zip(self.tables, self.features)]
-        return self.source.start(parts, values.device, batch.samples)
+    def _start(self, batch: Jagged) -> Ticket:
+        parts = [batch.part(table, features, config.num_embeddings)
+                 for table, features, config in zip(self.tables, self.features, self.configs)]
+        return self.source.start(parts, batch.device, batch)
 
-    def forward(self, features: Any, values: Optional[torch.Tensor] = None,
-                lengths: Optional[torch.Tensor] = None,
-                weights: Optional[torch.Tensor] = None) -> dict[str, torch.Tensor]:
-        ticket = features if isinstance(features, Ticket) else self.prefetch(features, values, lengths, weights)
-        out: dict[str, torch.Tensor] = {}
-        for wanted, rows in zip(self.features, ticket.rows(self.training and torch.is_grad_enabled())):
-            pieces = rows.split(ticket.layout) if ticket.layout else [rows] * len(wanted)
-            out.update(zip(wanted, pieces))
-        return out
+    def _rows(self, ticket: Ticket) -> tuple[torch.Tensor, ...]:
+        return ticket.rows(self.training and torch.is_grad_enabled())
 
     def flush(self) -> None:
         """Waits until the gradients of every backward so far have been applied; raises what failed."""
@@ -89,34 +63,86 @@ class EmbeddingBagCollection(nn.Module):
                          for table, features in zip(self.tables, self.features))
 
 
-class _Jagged:
-    """Features, values and lengths, checked, with where each feature begins."""
+class EmbeddingBagCollection(_Collection):
+    """TorchRec's EmbeddingBagCollection: the rows of each feature's samples, pooled.
 
-    def __init__(self, features: list[str], values: Any, lengths: Any, weights: Any):
-        if not features or lengths.size % len(features):
-            raise ValueError(f"{lengths.size} lengths are no whole number of samples of {len(features)} features")
-        self.samples = lengths.size // len(features)
-        self.lengths = lengths.reshape(len(features), self.samples).astype(np.int64)
-        if self.lengths.size and self.lengths.min() < 0:
-            raise ValueError(f"lengths: the least is {self.lengths.min()}")
-        self.starts = np.append(0, np.cumsum(self.lengths.sum(axis=1)))
-        if self.starts[-1] != values.size:
-            raise ValueError(f"lengths sum to {self.starts[-1]}, there are {values.size} values")
-        if weights is not None and weights.size != values.size:
-            raise ValueError(f"there are {weights.size} weights and {values.size} values")
-        self.numbers = {feature: i for i, feature in enumerate(features)}
-        self.values = values
-        self.weights = weights
+    tables       EmbeddingBagConfig, TorchRec's or this package's
+    is_weighted  whether the weights of a batch count
+    client       where the tables are; they are created where they are not there
+    optimizer, initializer, and other fields of a definition: of tables whose config says nothing else"""
 
-    def part(self, table: Table, features: list[str]) -> Part:
-        """The features of one table, one after the other."""
-        missing = [feature for feature in features if feature not in self.numbers]
-        if missing:
-            raise KeyError(f"features of table {table.name} are missing: {', '.join(missing)}")
-        numbers = [self.numbers[feature] for feature in features]
-        spans = [slice(self.starts[i], self.starts[i + 1]) for i in numbers]
-        weights = None if self.weights is None else np.concatenate([self.weights[span] for span in spans])
-        if weights is not None and table.schema.combiner != "sum":
-            raise ValueError(f"table {table.name} takes the mean; weights belong to sums")
-        return Part(table, np.concatenate([self.values[span] for span in spans]),
-                    lengths=self.lengths[numbers], weights=weights)
+    def __init__(self, tables: Sequence[Any], is_weighted: bool = False, *, client: Union[Client, str, None] = None,
+                 optimizer: Union[Optimizer, str] = "sgd", initializer: Union[Initializer, str, None] = None,
+                 **fields: Any):
+        super().__init__(tables, None, client, {"optimizer": optimizer, "initializer": initializer, **fields})
+        self._is_weighted = is_weighted
+
+    def is_weighted(self) -> bool:
+        return self._is_weighted
+
+    def embedding_bag_configs(self) -> list[Any]:
+        return self.configs
+
+    def prefetch(self, features: Any, values: Optional[torch.Tensor] = None,
+                 lengths: Optional[torch.Tensor] = None, weights: Optional[torch.Tensor] = None) -> Ticket:
+        """Starts the pull of a forward to come; give the ticket to forward in the place of its arguments. It does
+        not see pushes that are started later."""
+        return self._start(jagged_of(features, values, lengths, weights, self._is_weighted))
+
+    def forward(self, features: Any, values: Optional[torch.Tensor] = None,
+                lengths: Optional[torch.Tensor] = None, weights: Optional[torch.Tensor] = None) -> Any:
+        """A KeyedTensor for a KeyedJaggedTensor; else {feature: [samples, dim]}, in the order of the tables'
+        features."""
+        ticket = features if isinstance(features, Ticket) else self.prefetch(features, values, lengths, weights)
+        batch: Jagged = ticket.layout
+        rows: list[torch.Tensor] = []
+        for features_of_one, matrix in zip(self.features, self._rows(ticket)):
+            rows += matrix.split(batch.samples) if batch.samples else [matrix] * len(features_of_one)
+        return pooled(batch.types, [name for names in self.names for name in names], rows)
+
+
+class EmbeddingCollection(_Collection):
+    """TorchRec's EmbeddingCollection: the rows of each feature's values, one by one.
+
+    tables        EmbeddingConfig, TorchRec's or this package's; all of one embedding_dim
+    need_indices  JaggedTensors of results have the indices as weights, as TorchRec's
+
+    and keywords as EmbeddingBagCollection."""
+
+    def __init__(self, tables: Sequence[Any], need_indices: bool = False, *, client: Union[Client, str, None] = None,
+                 optimizer: Union[Optimizer, str] = "sgd", initializer: Union[Initializer, str, None] = None,
+                 **fields: Any):
+        dims = sorted({config.embedding_dim for config in tables})
+        if len(dims) > 1:
+            raise ValueError(f"tables of an EmbeddingCollection have one embedding_dim, here {dims}")
+        super().__init__(tables, "concat", client, {"optimizer": optimizer, "initializer": initializer, **fields})
+        self._need_indices = need_indices
+
+    def need_indices(self) -> bool:
+        return self._need_indices
+
+    def embedding_dim(self) -> int:
+        return self.tables[0].dim
+
+    def embedding_configs(self) -> list[Any]:
+        return self.configs
+
+    def embedding_names_by_table(self) -> list[list[str]]:
+        return self.names
+
+    def prefetch(self, features: Any, values: Optional[torch.Tensor] = None,
+                 lengths: Optional[torch.Tensor] = None) -> Ticket:
+        """As EmbeddingBagCollection's."""
+        return self._start(jagged_of(features, values, lengths, None, False))
+
+    def forward(self, features: Any, values: Optional[torch.Tensor] = None,
+                lengths: Optional[torch.Tensor] = None) -> dict[str, Any]:
+        """{feature: JaggedTensor} for a KeyedJaggedTensor; else {feature: [values of the feature, dim]}."""
+        ticket = features if isinstance(features, Ticket) else self.prefetch(features, values, lengths)
+        batch: Jagged = ticket.layout
+        out: dict[str, Any] = {}
+        for wanted, names, matrix in zip(self.features, self.names, self._rows(ticket)):
+            counts = [int(batch.lengths[batch.numbers[feature]].sum()) for feature in wanted]
+            for feature, name, rows in zip(wanted, names, matrix.split(counts)):
+                out[name] = unpooled(batch, feature, rows, self._need_indices)
+        return out
