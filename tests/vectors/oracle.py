@@ -1,0 +1,192 @@
+"""The oracle behind a pipe (oracle.c), and a vector that is written step by step with its answers."""
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
+from wire import owner  # noqa: E402
+
+f32 = np.float32
+NAMES = {"f32": 8, "f16": 4, "bf16": 4}
+
+
+def bits(values, dtype="f32"):
+    """Rows of floats as text: the hex digits of each value's bits. f16 and bf16 round to nearest even."""
+    values = np.asarray(values, f32)
+    words = values.view(np.uint32)
+    if dtype == "f16":
+        with np.errstate(over="ignore"):
+            words = values.astype(np.float16).view(np.uint16)
+    if dtype == "bf16":
+        finite = (words + 0x7fff + (words >> 16 & 1)) >> 16
+        words = np.where(np.isnan(values), words >> 16 | 0x40, finite)
+    return " ".join(f"{int(word):0{NAMES[dtype]}x}" for word in words.reshape(-1))
+
+
+def values_of(text, dtype="f32"):
+    words = np.array([int(word, 16) for word in text.split()], np.uint32)
+    if dtype == "f16":
+        return words.astype(np.uint16).view(np.float16).astype(f32)
+    return (words << 16 if dtype == "bf16" else words).astype(np.uint32).view(f32)
+
+
+class Oracle:
+    def __init__(self):
+        self.process = subprocess.Popen([os.path.join(os.environ["EMBD_BIN"], "vectors-oracle")], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+        self.dims, self.widths, self.dtypes = {}, {}, {}  # of each table
+
+    def ask(self, *words):
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().split()
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.stdout.close()
+        if self.process.wait(20) != 0:
+            raise SystemExit("the oracle failed")
+
+    def table(self, schema, slot_sizes):
+        fields = {}
+        for name, value in schema.items():
+            if isinstance(value, dict):
+                fields[name] = value["kind"]
+                fields.update({f"{name}.{field}": v for field, v in value.items() if field != "kind"})
+            elif name != "name":
+                fields[name] = str(value).lower()
+        if slot_sizes:
+            fields["slot_sizes"] = ",".join(map(str, slot_sizes))
+        words = [word for field in fields.items() for word in field]
+        number, n_states = map(int, self.ask("table", schema["name"], len(fields), *words))
+        self.dims[schema["name"]], self.widths[schema["name"]] = schema["dim"], schema["dim"] + n_states
+        self.dtypes[schema["name"]] = schema.get("dtype", "f32")
+        return number
+
+    @staticmethod
+    def batch(part):
+        keys, offsets = part["keys"], part.get("offsets")
+        arrays = [keys, offsets, part.get("slots")]
+        words = [int(part.get("scale", False)), int(part.get("status", False)), len(keys),
+                 len(offsets) - 1 if offsets is not None else len(keys)]
+        words += [int(array is not None) for array in (*arrays[1:], part.get("weights"))]
+        for array in arrays:
+            words += array or []
+        return words + part.get("weights", "").split()
+
+
+class Vector:
+    """One sequence of requests. Each method adds a step, with the answer that the oracle gives."""
+
+    def __init__(self, oracle, name, shards=(1, 3)):
+        self.oracle, self.steps, self.streams = oracle, [], {}  # of each stream, its last push
+        self.json = {"name": name, "shards": list(shards), "steps": self.steps}
+
+    def step(self, kind, what, answer=None, error=0):
+        self.steps.append({kind: what, "error": error} if error else {kind: what, "answer": answer})
+        return answer
+
+    def create(self, name, dim, slot_sizes=None, **fields):
+        schema = {"name": name, "dim": dim, "durability": "snapshot", **fields}
+        number = self.oracle.table(schema, slot_sizes)
+        what = {"schema": schema, **({"slot_sizes": slot_sizes} if slot_sizes else {})}
+        self.step("create", what, {"id": number, "created": True})
+        return name
+
+    def push(self, table, keys, grads, dtype="f32", writer=None, **part):
+        """`grads`: [rows][dim], rounded to dtype first."""
+        dim = self.oracle.dims[table]
+        rows = [bits(row, dtype) for row in np.asarray(grads, f32).reshape(-1, dim)]
+        what = {"table": table, "keys": keys, **part, **({"dtype": dtype} if dtype != "f32" else {}), "grads": rows,
+                **({"writer": writer} if writer else {})}
+        if writer and self.refuses(what, writer):
+            return
+        sent = [bits(values_of(row, dtype)) for row in rows]
+        error, inserted, full, filtered, evicted, *statuses = map(int, self.oracle.ask(
+            "push", table, *self.oracle.batch(what), *sent))
+        if error:
+            self.step("push", what, error=error)
+            return
+        if writer:
+            self.streams[self.stream_of(writer)] += 1
+        answer = {"step": self.figures(table)[0], "inserted": inserted, "full": full, "filtered": filtered, "evicted": evicted}
+        self.step("push", what, {**answer, **({"status": statuses} if part.get("status") else {})})
+
+    @staticmethod
+    def stream_of(writer):
+        return writer["high"], writer["low"], writer.get("stream", 0)
+
+    def refuses(self, what, writer):
+        """By its number: FORGOTTEN, GAP, or it was applied before."""
+        last = self.streams.get(self.stream_of(writer))
+        if last is None:
+            self.step("push", what, error=22)
+        elif writer["sequence"] > last + 1:
+            self.step("push", what, error=21)
+        elif writer["sequence"] <= last:
+            self.step("push", what, {"again": True})
+        else:
+            return False
+        return True
+
+    def pull(self, table, keys, dtype="f32", **part):
+        what = {"table": table, "keys": keys, **part, **({"dtype": dtype} if dtype != "f32" else {})}
+        error, *words = self.oracle.ask("pull", table, int(part.get("zero", False)), *self.oracle.batch(what))
+        if int(error):
+            self.step("pull", what, error=int(error))
+            return
+        dim, n = self.oracle.dims[table], len(part["offsets"]) - 1 if "offsets" in part else len(keys)
+        rows = [bits(values_of(" ".join(words[r * dim:(r + 1) * dim])), dtype) for r in range(n)]
+        statuses = list(map(int, words[n * dim:]))
+        self.step("pull", what, {"values": rows, **({"status": statuses} if part.get("status") else {})})
+
+    def erase(self, table, keys, **part):
+        what = {"table": table, "keys": keys, **part}
+        erased, *statuses = map(int, self.oracle.ask("erase", table, *self.oracle.batch(what)))
+        self.step("erase", what, {"erased": erased, **({"status": statuses} if part.get("status") else {})})
+
+    def figures(self, table):
+        return list(map(int, self.oracle.ask("describe", table)))
+
+    def describe(self, table):
+        self.step("describe", {"table": table}, dict(zip(("step", "rows", "candidates"), self.figures(table))))
+
+    def rows(self, table):
+        """All there is: for the admin listener. Sorted by key and slot."""
+        words, rows, candidates = self.oracle.ask("rows", table), [], []
+        dim, width = self.oracle.dims[table], self.oracle.widths[table]
+        while words:
+            has_row, key, slot, sights = map(int, words[:4])
+            words = words[4:]
+            if has_row:
+                value = bits(values_of(" ".join(words[:dim])), self.oracle.dtypes[table])
+                rows.append({"key": key, "slot": slot, "value": value, "state": " ".join(words[dim:width])})
+                words = words[width:]
+            else:
+                candidates.append({"key": key, "slot": slot, "count": sights})
+        self.step("rows", {"table": table}, {"rows": rows, "candidates": candidates})
+
+    def route(self, partition, keys, shards, slots=None):
+        """Which shard has each key: for clients, without a server."""
+        if partition == "hash":
+            answer = [owner(key, shards) for key in keys]
+        else:
+            answer = [number % shards for number in (keys if partition == "modulo" else slots)]
+        what = {"partition": partition, "keys": keys, **({"slots": slots} if slots else {}), "shards": shards}
+        self.step("route", what, answer)
+
+    def call(self, method, params, *bins, error):
+        """A request as it is, to shard 0, that is refused. Bins as hex digits of their bytes."""
+        self.step("call", {"method": method, "params": params, "bins": [data.hex() for data in bins]}, error=error)
+
+    def open(self, writer, journaled=False):
+        key = self.stream_of(writer)
+        known = key in self.streams
+        last = self.streams.setdefault(key, 0)
+        self.step("stream_open", {**writer, "journaled": journaled}, {"last": last, "opened": not known})
+
+    def writer(self, writer):
+        self.step("writer", writer, {"journaled": 0, "other": self.streams.get(self.stream_of(writer), 0)})
