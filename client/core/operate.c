@@ -32,9 +32,10 @@ int embd_ping(embd_client *client, uint32_t shard, uint64_t *microseconds_out)
 /* ---- figures ---- */
 
 #define STAT_NAME_MAX 63u
+#define TOKENS_MAX    4096u
 
 struct visitor {
-    int (*visit)(void *arg, const char *table, const char *name, uint64_t value);
+    int (*visit)(void *arg, const char *of, const char *name, uint64_t value);
     void *arg;
 };
 
@@ -61,37 +62,69 @@ static int visit_map(struct fields *fields, const char *table, const struct visi
     return fields->reader->error->status;
 }
 
-static int visit_answer(struct reader *r, const struct visitor *visitor)
+/* The list `list` of the answer: maps with a name in the field `named`, and figures. */
+static int visit_list(struct fields *fields, const char *list, uint32_t max, const char *named,
+                      const struct visitor *visitor)
 {
-    struct fields fields, table;
+    struct reader *r = fields->reader;
+    struct fields item;
     const msgpack_object *items;
-    embd__read_fields(&fields, r, "stats");
-    int status = visit_map(&fields, NULL, visitor);
-    uint32_t n = status == EMBD_OK ? embd__field_list(&fields, "tables", LIMIT_TABLES, &items) : 0;
+    int status = EMBD_OK;
+    uint32_t n = embd__field_list(fields, list, max, &items);
     for (uint32_t i = 0; i < n && status == EMBD_OK; i++) {
         char name[EMBD_NAME_MAX + 1];
-        embd__list_map(r, &items[i], &table, "a table of stats");
-        embd__field_str(&table, "table", name, sizeof name, NULL);
+        embd__list_map(r, &items[i], &item, "an item of stats");
+        embd__field_str(&item, named, name, sizeof name, NULL);
         if (r->error->status != EMBD_OK)
             return r->error->status;
-        status = visit_map(&table, name, visitor);
+        status = visit_map(&item, name, visitor);
     }
     return status != EMBD_OK ? status : r->error->status;
+}
+
+static int visit_tables(struct fields *fields, const struct visitor *visitor)
+{
+    int status = visit_map(fields, NULL, visitor);
+    return status != EMBD_OK ? status
+                             : visit_list(fields, "tables", LIMIT_TABLES, "table", visitor);
+}
+
+/* Servers without limits of tokens send no list. */
+static int visit_tokens(struct fields *fields, const struct visitor *visitor)
+{
+    return visit_list(fields, "tokens", TOKENS_MAX, "token", visitor);
+}
+
+static int visit_stats(embd_client *client, uint32_t shard,
+                       int (*visit_some)(struct fields *fields, const struct visitor *visitor),
+                       const struct visitor *visitor)
+{
+    struct answer *answer;
+    struct fields fields;
+    client->error = (struct embd__error){0};
+    int status = ask(client, shard, LISTENER_DATA, METHOD_STATS, &answer);
+    if (status != EMBD_OK)
+        return embd__error_keep(&client->error, status);
+    embd__read_fields(&fields, &answer->reader, "stats");
+    status = visit_some(&fields, visitor);
+    embd__answer_free(answer);
+    return embd__error_keep(&client->error, status);
 }
 
 int embd_stats(embd_client *client, uint32_t shard,
                int (*visit)(void *arg, const char *table, const char *name, uint64_t value),
                void *arg)
 {
-    struct answer *answer;
     struct visitor visitor = {visit, arg};
-    client->error = (struct embd__error){0};
-    int status = ask(client, shard, LISTENER_DATA, METHOD_STATS, &answer);
-    if (status != EMBD_OK)
-        return embd__error_keep(&client->error, status);
-    status = visit_answer(&answer->reader, &visitor);
-    embd__answer_free(answer);
-    return embd__error_keep(&client->error, status);
+    return visit_stats(client, shard, visit_tables, &visitor);
+}
+
+int embd_token_stats(embd_client *client, uint32_t shard,
+                     int (*visit)(void *arg, const char *token, const char *name, uint64_t value),
+                     void *arg)
+{
+    struct visitor visitor = {visit, arg};
+    return visit_stats(client, shard, visit_tokens, &visitor);
 }
 
 /* ---- hot keys ---- */

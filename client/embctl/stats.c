@@ -9,6 +9,7 @@
 #include "client/embctl/embctl.h"
 #include "client/embctl/figures.h"
 #include "client/embctl/listing.h"
+#include "client/embctl/tokenstats.h"
 #include "embd/admin.h"
 
 #define SHARDS_SHOWN 6 /* more shards than this: only the sum, the least and the most */
@@ -16,7 +17,7 @@
 struct stats_arguments {
     const char *table;
     struct views views;
-    bool all;
+    bool all, tokens;
 };
 
 /* ---- showing ---- */
@@ -187,11 +188,15 @@ static int show_once(embd_client *client, const struct stats_arguments *a)
     return is_missing ? EMBD_UNKNOWN_TABLE : status;
 }
 
+enum { OPTION_TOKENS = 256 };
+
 static const struct argp_option options[] = {
     {"table", 't', "NAME", 0, "Figures of this table only", 0},
     {"watch", 'w', "SECONDS", OPTION_ARG_OPTIONAL, "Repeat, with rates (default: every 2 seconds)",
      0},
     {"count", 'c', "N", 0, "With --watch: end after N views (default: until interrupted)", 0},
+    {"tokens", OPTION_TOKENS, NULL, 0,
+     "What the tables of each token take on each shard, and may take", 0},
     {"all", 'a', NULL, 0, "Also figures that are 0 on every shard", 0},
     {0},
 };
@@ -206,6 +211,9 @@ static int parse(int key, char *arg, struct argp_state *state)
     case 'a':
         a->all = true;
         return 0;
+    case OPTION_TOKENS:
+        a->tokens = true;
+        return 0;
     case 'w':
         a->views.interval = arg ? parse_seconds(state, "--watch", arg, SHORTEST_INTERVAL) : 2.0;
         return 0;
@@ -215,6 +223,8 @@ static int parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (a->views.count && a->views.interval == 0)
             argp_error(state, "--count needs --watch");
+        if (a->tokens && (a->table || a->all || a->views.interval > 0))
+            argp_error(state, "--tokens goes with no other option of stats");
         return 0;
     default:
         return parse_no_argument(key, arg, state);
@@ -235,10 +245,13 @@ int command_stats(int argc, char **argv)
             "itself) and figure; with --watch one document per view.\n"
             "Shards that do not answer within --deadline (default here: 5) are named on stderr and "
             "in JSON's list 'silent', and the exit code is 3.\n"
+            "A token that is not for all tables sees its own tables, and of a shard what a client "
+            "needs. --tokens shows tokens with limits: an admin sees all, others see their own.\n"
             "\n"
             "Examples:\n"
             "  embctl stats\n"
             "  embctl stats --table items --watch=1\n"
+            "  embctl stats --tokens\n"
             "  embctl stats -o json | jq '.stats[] | select(.name==\"rows\")'"};
     struct stats_arguments a = {0};
     embd_client *client;
@@ -246,7 +259,9 @@ int command_stats(int argc, char **argv)
     int code = connect_servers_partly(&client);
     if (code)
         return code;
-    int status = a.views.interval > 0 ? watch(client, &a) : show_once(client, &a);
+    int status = a.tokens               ? show_token_stats(client)
+                 : a.views.interval > 0 ? watch(client, &a)
+                                        : show_once(client, &a);
     if (status == EMBD_UNKNOWN_TABLE)
         return end_unknown_table(client, a.table);
     return end_told(client, status);

@@ -14,15 +14,24 @@
 #include "client/embctl/listing.h"
 
 #define RANDOM_BYTES 32
+#define TABLES_MAX   256                        /* of a shard */
 #define TEXT_BYTES   (5 + 2 * RANDOM_BYTES + 1) /* "embd_", hexadecimal digits, NUL */
 
 struct token_arguments {
-    const char *name, *role, *tables, *file;
+    const char *name, *role, *tables, *file, *most_tables, *row_bytes;
 };
+
+enum { OPTION_MOST_TABLES = 256, OPTION_ROW_BYTES };
 
 static const struct argp_option options[] = {
     {"tables", 't', "PREFIX[,...]", 0,
      "Tables whose names begin with one of these (default: *, all)", 0},
+    {"max-tables", OPTION_MOST_TABLES, "N", 0,
+     "Tables that may exist under these prefixes (default: 64; with * no limit)", 0},
+    {"row-bytes", OPTION_ROW_BYTES, "BYTES", 0,
+     "Memory that rows of these tables may take on each shard: a number, or with K, M, G, T "
+     "(default: no limit)",
+     0},
     {"file", 'f', "FILE", 0, "New file for the token (default: NAME.token)", 0},
     {0},
 };
@@ -63,10 +72,35 @@ static void check_tables(const struct token_arguments *a, struct argp_state *sta
             argp_error(state, "--tables: no table's name begins with '%s'", prefix);
 }
 
+/* A number of at most 18 digits, perhaps with a unit. */
+static bool is_size(const char *text, const char *units)
+{
+    size_t n = strspn(text, "0123456789");
+    bool has_unit = text[n] != '\0' && strchr(units, text[n]) != NULL;
+    return n >= 1 && n <= 18 && text[n + has_unit] == '\0';
+}
+
+static void check_limits(const struct token_arguments *a, struct argp_state *state)
+{
+    if ((a->most_tables || a->row_bytes) && strcmp(a->role, "trainer") != 0)
+        argp_error(state, "--max-tables and --row-bytes are for the role trainer");
+    if (a->most_tables && (!is_size(a->most_tables, "") || atoll(a->most_tables) > TABLES_MAX))
+        argp_error(state, "--max-tables: expected 0 to %d, not '%s'", TABLES_MAX, a->most_tables);
+    if (a->row_bytes && !is_size(a->row_bytes, "KMGT"))
+        argp_error(state, "--row-bytes: expected a number of bytes, or of K, M, G or T, not '%s'",
+                   a->row_bytes);
+}
+
 static int parse(int key, char *arg, struct argp_state *state)
 {
     struct token_arguments *a = state->input;
     switch (key) {
+    case OPTION_MOST_TABLES:
+        a->most_tables = arg;
+        return 0;
+    case OPTION_ROW_BYTES:
+        a->row_bytes = arg;
+        return 0;
     case 't':
         a->tables = arg;
         return 0;
@@ -80,6 +114,7 @@ static int parse(int key, char *arg, struct argp_state *state)
         if (!a->role)
             argp_error(state, "name the client and its role: reader, trainer or admin");
         check_tables(a, state);
+        check_limits(a, state);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -115,22 +150,31 @@ static int write_token(const char *path, const char *text)
     return EXIT_FAILED;
 }
 
+/* Words of the list's line, each with a space before it. */
+static void write_limits(const struct token_arguments *a, char *out, size_t out_bytes)
+{
+    snprintf(out, out_bytes, "%s%s%s%s", a->most_tables ? " tables=" : "",
+             a->most_tables ? a->most_tables : "", a->row_bytes ? " row_bytes=" : "",
+             a->row_bytes ? a->row_bytes : "");
+}
+
 static void print_grant(const struct token_arguments *a, const char *path, const char *hash)
 {
-    static const struct column columns[] = {{"name", CELL_TEXT},
-                                            {"role", CELL_TEXT},
-                                            {"tables", CELL_TEXT},
-                                            {"hash", CELL_TEXT},
-                                            {"file", CELL_TEXT}};
-    const char *const cells[] = {a->name, a->role, a->tables, hash, path};
+    static const struct column columns[] = {{"name", CELL_TEXT},   {"role", CELL_TEXT},
+                                            {"tables", CELL_TEXT}, {"hash", CELL_TEXT},
+                                            {"file", CELL_TEXT},   {"limits", CELL_TEXT}};
+    char limits[80];
+    write_limits(a, limits, sizeof limits);
+    const char *const cells[] = {a->name, a->role, a->tables, hash, path, limits + 1};
     struct listing l;
     if (!globals.json) {
-        printf("%s %s %s %s\n", a->name, a->role, a->tables, hash);
+        printf("%s %s %s %s%s\n", a->name, a->role, a->tables, hash, limits);
         return;
     }
-    listing_init(&l, "tokens", columns, sizeof columns / sizeof *columns);
+    size_t n = sizeof columns / sizeof *columns - (limits[0] == '\0');
+    listing_init(&l, "tokens", columns, n);
     listing_row(&l);
-    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++)
+    for (size_t i = 0; i < n; i++)
         listing_text(&l, i, cells[i]);
     listing_print(&l);
     listing_fini(&l);
@@ -146,13 +190,16 @@ int command_token(int argc, char **argv)
             "Makes a token: 32 random bytes. It goes to a new file of mode 0600, for its holder; "
             "the line for the servers' list, with the token's hash, is printed.\v"
             "A reader pulls and looks, a trainer also pushes and creates tables, an admin may do "
-            "everything. Servers read the list (--tokens FILE) at start and again when it changes; "
+            "everything. Limits are counted on each shard, over all tables under the token's "
+            "prefixes, whoever created them; embctl stats --tokens shows them. Servers read the "
+            "list (--tokens FILE) at start and again when it changes; "
             "clients "
             "read their token from $EMBD_TOKEN_FILE. Asks no server.\n"
             "\n"
             "Examples:\n"
             "  embctl token ranker reader --tables ads_,user_ >>/etc/embd/tokens\n"
             "  embctl token nightly trainer -f /run/secrets/embd >>/etc/embd/tokens\n"
+            "  embctl token ads trainer -t ads_ --max-tables 8 --row-bytes 64G >>/etc/embd/tokens\n"
             "  systemctl reload embd"};
     struct token_arguments a = {.tables = "*"};
     unsigned char random[RANDOM_BYTES], digest[SHA256_DIGEST_LENGTH];

@@ -18,6 +18,14 @@ EMBD_API int embd_stats(embd_client *client, uint32_t shard,
                                      uint64_t value),
                         void *arg);
 
+/* Reports what the tables under a token's prefixes take on a shard (`tables`, `row_bytes`), and may
+ * take (`tables_limit`, `row_bytes_limit`, absent where there is no limit). An admin hears of every
+ * token that has limits, others of their own. Visits, blocking and statuses as embd_stats. */
+EMBD_API int embd_token_stats(embd_client *client, uint32_t shard,
+                              int (*visit)(void *arg, const char *token, const char *name,
+                                           uint64_t value),
+                              void *arg);
+
 #define EMBD_LATENCY_BUCKETS 28
 
 /* How long requests to a shard took, from their start until their answers were there: waiting for a

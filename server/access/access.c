@@ -8,6 +8,7 @@
 #include <openssl/sha.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +26,12 @@ struct access {
     struct grant *grants; /* [capacity] */
 };
 
-const struct grant grant_of_owner = {
-    .name = "owner", .role = ROLE_ADMIN, .n_prefixes = 1, .prefixes = {""}};
+const struct grant grant_of_owner = {.name = "owner",
+                                     .role = ROLE_ADMIN,
+                                     .n_prefixes = 1,
+                                     .prefixes = {""},
+                                     .most_tables = GRANT_UNLIMITED,
+                                     .most_row_bytes = GRANT_UNLIMITED};
 
 static const char *const role_names[] = {"none", "reader", "trainer", "admin"};
 
@@ -35,7 +40,11 @@ const char *role_name(enum role role)
     return role_names[role];
 }
 
-static const struct grant grant_of_peer = {.name = "peer", .role = ROLE_READER, .principal = 1};
+static const struct grant grant_of_peer = {.name = "peer",
+                                           .role = ROLE_READER,
+                                           .principal = 1,
+                                           .most_tables = GRANT_UNLIMITED,
+                                           .most_row_bytes = GRANT_UNLIMITED};
 
 bool grant_covers(const struct grant *grant, const char *table)
 {
@@ -166,9 +175,54 @@ static int read_hash(struct line *line, struct grant *out)
                           "invalid hash; expected sha256: and 64 hexadecimal digits (0-9, a-f)");
 }
 
+/* A number, perhaps of K, M, G or T; false: it is none, or above max. */
+static bool read_number(const char *text, uint64_t max, uint64_t *out)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    errno = 0;
+    uint64_t value = strtoull(text, &end, 10);
+    const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
+    uint32_t shift = unit != NULL ? 10 * (uint32_t)(unit - units + 1) : 0;
+    *out = value << shift;
+    return digit(text[0]) >= 0 && errno == 0 && end[unit != NULL] == '\0' && value <= max >> shift;
+}
+
+static int read_limit(struct line *line, const char *text, struct grant *out)
+{
+    static const char tables[] = "tables=", row_bytes[] = "row_bytes=";
+    bool is_tables = strncmp(text, tables, sizeof tables - 1) == 0;
+    if (!is_tables && strncmp(text, row_bytes, sizeof row_bytes - 1) != 0)
+        return complain(line, "unexpected text after the hash; expected tables=N or row_bytes=N");
+    if (out->role != ROLE_TRAINER)
+        return complain(line, "'%.40s' is for the role trainer; this token has the role %s", text,
+                        role_name(out->role));
+    uint64_t *value = is_tables ? &out->most_tables : &out->most_row_bytes;
+    if (*value != GRANT_UNLIMITED)
+        return complain(line, "'%.40s' repeats a limit", text);
+    if (is_tables && !read_number(text + sizeof tables - 1, LIMIT_TABLES, value))
+        return complain(line, "invalid '%.40s'; expected tables=0 to %u", text, LIMIT_TABLES);
+    if (!is_tables && !read_number(text + sizeof row_bytes - 1, UINT64_MAX - 1, value))
+        return complain(line, "invalid '%.40s'; expected a number of bytes, or of K, M, G or T",
+                        text);
+    return EMBD_OK;
+}
+
+/* What stands behind the hash. */
+static int read_limits(struct line *line, struct grant *out)
+{
+    char text[48];
+    int status = EMBD_OK;
+    out->most_tables = out->most_row_bytes = GRANT_UNLIMITED;
+    while (status == EMBD_OK && word(line, text, sizeof text) > 0)
+        status = read_limit(line, text, out);
+    if (out->role == ROLE_TRAINER && out->most_tables == GRANT_UNLIMITED && !grant_covers(out, ""))
+        out->most_tables = TOKEN_TABLES;
+    return status;
+}
+
 static int read_grant(struct line *line, struct grant *out)
 {
-    char more[2];
     int status = read_name(line, out);
     if (status == EMBD_OK)
         status = read_role(line, out);
@@ -176,9 +230,7 @@ static int read_grant(struct line *line, struct grant *out)
         status = read_prefixes(line, out);
     if (status == EMBD_OK)
         status = read_hash(line, out);
-    if (status == EMBD_OK && word(line, more, sizeof more) > 0)
-        status = complain(line, "unexpected text after the hash");
-    return status;
+    return status == EMBD_OK ? read_limits(line, out) : status;
 }
 
 /* ---- all lines ---- */
@@ -338,6 +390,11 @@ uint32_t access_count(const struct access *access)
     return access->n;
 }
 
+const struct grant *access_at(const struct access *access, uint32_t i)
+{
+    return &access->grants[i];
+}
+
 void access_peer_token(const struct access *access, char out[ACCESS_PEER_BYTES])
 {
     uint8_t bytes[64] = "embd peer 1", hash[32];
@@ -387,7 +444,7 @@ bool access_has_principal(const struct access *access, uint64_t principal)
 const struct grant *access_find_again(const struct access *access, const struct grant *grant)
 {
     for (uint32_t i = 0; i < access->n; i++)
-        if (memcmp(&access->grants[i], grant, sizeof *grant) == 0)
+        if (memcmp(&access->grants[i], grant, offsetof(struct grant, most_tables)) == 0)
             return &access->grants[i];
     return NULL;
 }

@@ -2,12 +2,16 @@
  *
  *     # name    role     tables     hash of the token
  *     ranker    reader   ads_,user_ sha256:2c26b46b68ffc68ff99b453c1d304134...
- *     nightly   trainer  *          sha256:fcde2b2edba56bf408601fb721fe9b5c...
+ *     nightly   trainer  *          sha256:fcde2b2edba56bf408601fb721fe9b5c... row_bytes=64G
  *     operator  admin    *          sha256:baa5a0964d3320fbc0c6a922140453c8...
  *
  * A table is covered when its name begins with one of the prefixes; * covers all. The file holds
  * hashes, never tokens. A token is 32 random bytes or more in text, so that one round of SHA-256 is
- * enough: there is nothing to guess from. */
+ * enough: there is nothing to guess from.
+ *
+ * Behind the hash may stand what the tables under a trainer's prefixes may take together on each
+ * shard, whoever created them: tables=N and row_bytes=SIZE (K, M, G, T). Without tables=, a token
+ * that is not for all tables may have TOKEN_TABLES. */
 #ifndef EMBD_ACCESS_H
 #define EMBD_ACCESS_H
 
@@ -22,6 +26,8 @@ const char *role_name(enum role role);
 #define ACCESS_GRANTS   4096u
 #define TOKEN_BYTES_MIN 32u
 #define TOKEN_BYTES_MAX 256u
+#define TOKEN_TABLES    64u
+#define GRANT_UNLIMITED UINT64_MAX
 
 /* The permissions of one token. */
 struct grant {
@@ -32,6 +38,8 @@ struct grant {
     uint8_t hash[32];
     uint64_t
         principal; /* a number for the name, the same wherever it is; not 0 but for the owner */
+    uint64_t most_tables, most_row_bytes; /* GRANT_UNLIMITED: as many as there is room for. These
+                                             are no rights: two grants may differ in them alone */
 };
 
 /* Everything, without a token: for peers that the system has let in. */
@@ -57,12 +65,15 @@ void access_drop(struct access *access); /* NULL is allowed */
 void access_peer_token(const struct access *access, char out[ACCESS_PEER_BYTES]);
 
 uint32_t access_count(const struct access *access);
+/* The i-th, in the order of the file. */
+const struct grant *access_at(const struct access *access, uint32_t i);
 /* The grant of a token, as long as `access` exists; NULL: none. Takes the same time for every token
  * of one length. */
 const struct grant *access_find(const struct access *access, const char *token);
 /* Whether there is a grant of this principal. */
 bool access_has_principal(const struct access *access, uint64_t principal);
-/* The grant of the same token and rights in another file; NULL: it is not there any more. */
+/* The grant of the same token and rights in another file, perhaps with other limits; NULL: it is
+ * not there any more. */
 const struct grant *access_find_again(const struct access *access, const struct grant *grant);
 
 #endif

@@ -79,20 +79,45 @@ static int refuse(const struct op *op, const struct table *table, uint64_t neede
         (unsigned long long)row_memory_limit(memory));
 }
 
+static int refuse_quota(const struct op *op, const struct table *table, uint64_t needed,
+                        struct embd__error *e)
+{
+    const struct op_quota *quota = &op->quota;
+    e->status = EMBD_OK;
+    return embd__error_set(
+        e, EMBD_FULL,
+        "table %s: its new rows need %llu bytes; the tables of token '%s' take %llu bytes on this "
+        "shard, the limit is %llu (row_bytes in the list of tokens): erase rows, drop a table, "
+        "bound it by capacity and on_full, or raise the limit",
+        table->schema.s.name, (unsigned long long)needed, quota->who,
+        (unsigned long long)quota->used, (unsigned long long)quota->limit);
+}
+
+static uint64_t quota_room(const struct op_quota *quota)
+{
+    if (quota->who == NULL)
+        return UINT64_MAX;
+    return quota->limit > quota->used ? quota->limit - quota->used : 0;
+}
+
 /* A device's memory is taken now, the host's when rows come. */
 static int reserve(struct op *op, struct table *table, struct store_change *change,
                    enum store_prepare what, struct embd__error *e)
 {
     struct tables *tables = &op->engine->tables;
-    change->is_bounded = tables->memory != NULL;
-    if (change->is_bounded)
-        change->room = row_memory_room(tables->memory, 0);
-    else if (what == STORE_PREPARE_ROOM)
+    uint64_t own = quota_room(&op->quota);
+    change->is_bounded = tables->memory != NULL || op->quota.who != NULL;
+    if (!change->is_bounded && what == STORE_PREPARE_ROOM)
         return EMBD_OK;
+    change->room = tables->memory != NULL ? row_memory_room(tables->memory, 0) : UINT64_MAX;
+    change->room = own < change->room ? own : change->room;
     int status = tables->ops->prepare(table->store, change, what, e);
     if (tables->ops->caps.is_async)
         tables_count(tables, table);
-    return status == EMBD_FULL ? refuse(op, table, change->needed, e) : status;
+    if (status != EMBD_FULL)
+        return status;
+    return change->needed > own ? refuse_quota(op, table, change->needed, e)
+                                : refuse(op, table, change->needed, e);
 }
 
 /* A record that is written has to be applied: its memory is taken before. */

@@ -69,14 +69,13 @@ static double value_at(const void *values, embd_dtype dtype, uint64_t at)
 
 /* ---- parts ---- */
 
-static struct table *find_table(const struct tables *tables, const struct part *part, uint32_t i,
-                                struct embd__error *e)
+int check_is_known(const struct table *table, const struct part *part, uint32_t i,
+                   struct embd__error *e)
 {
-    struct table *table = tables_by_id(tables, part->table);
-    if (table == NULL)
-        embd__error_set(e, EMBD_UNKNOWN_TABLE, "part %u table: no table has the id %u", i,
-                        part->table);
-    return table;
+    if (table != NULL)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_UNKNOWN_TABLE, "part %u table: no table has the id %u", i,
+                           part->table);
 }
 
 /* Slots there exactly where rows belong to slots, and offsets nowhere but where rows are combined.
@@ -150,21 +149,26 @@ static int check_keys(const struct table *table, uint32_t n_rows, uint32_t n_key
     return e->status;
 }
 
-int check_part(const struct tables *tables, const struct part *part, uint32_t i,
-               struct table **table_out, struct embd__error *e)
+int check_part_of(const struct table *table, const struct part *part, uint32_t i,
+                  struct embd__error *e)
 {
     char what[PART_NAME_BYTES];
     embd__part_name(what, i, "");
-    struct table *table = find_table(tables, part, i, e);
-    if (table == NULL || check_shape(table, part, i, e) != EMBD_OK)
+    if (check_is_known(table, part, i, e) != EMBD_OK || check_shape(table, part, i, e) != EMBD_OK)
         return e->status;
     if (check_slots(&table->schema.s, part->slots, part->n_rows, what, e) != EMBD_OK)
         return e->status;
-    if (check_keys(table, part->n_rows, part->n_keys, part->keys, part->offsets, part->slots, what,
-                   e) != EMBD_OK)
-        return e->status;
-    *table_out = table;
-    return EMBD_OK;
+    return check_keys(table, part->n_rows, part->n_keys, part->keys, part->offsets, part->slots,
+                      what, e);
+}
+
+int check_part(const struct tables *tables, const struct part *part, uint32_t i,
+               struct table **table_out, struct embd__error *e)
+{
+    struct table *table = tables_by_id(tables, part->table);
+    if (check_part_of(table, part, i, e) == EMBD_OK)
+        *table_out = table;
+    return e->status;
 }
 
 int check_tables_differ(const struct op *op, struct embd__error *e)

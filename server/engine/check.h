@@ -7,7 +7,14 @@
 #include "server/engine/routed.h"
 #include "server/engine/tables.h"
 
-/* Table, slots, offsets and keys of part `i`. */
+/* EMBD_UNKNOWN_TABLE: `table`, the part's, is NULL. */
+int check_is_known(const struct table *table, const struct part *part, uint32_t i,
+                   struct embd__error *e);
+
+/* Table (NULL: unknown), slots, offsets and keys of part `i`. */
+int check_part_of(const struct table *table, const struct part *part, uint32_t i,
+                  struct embd__error *e);
+/* The same, of the table that the part names. */
 int check_part(const struct tables *tables, const struct part *part, uint32_t i,
                struct table **table_out, struct embd__error *e);
 

@@ -68,6 +68,12 @@ struct op_streams {
     bool may_replace; /* as an earlier version did: other streams go if there is no room */
 };
 
+/* What the tables of the one who asked take, and may take. */
+struct op_quota {
+    const char *who; /* the name of a token; NULL: there is no limit. Valid until it is submitted */
+    uint64_t used, limit; /* bytes of rows */
+};
+
 struct op_record {
     struct commit *commit;       /* NULL: none has it */
     void (*turn)(struct op *op); /* the owner's: it waits no more for its record, and is applied or
@@ -96,6 +102,7 @@ struct op {
     struct push_number number; /* of a push; sequence 0: it has no number */
     bool is_left_out; /* a record's, without parts: its tables are left out, its number counts */
     bool begins_old;  /* an unknown stream begins with its push 1: earlier versions */
+    struct op_quota quota; /* of a push or pull; never of what a journal has */
 
     /* Set when it is applied. */
     uint32_t n_applied;  /* of a push or erase, parts that were */

@@ -54,6 +54,8 @@ void tables_count_as(struct tables *tables, struct table *table, const struct st
 {
     if (tables->memory != NULL)
         row_memory_count(tables->memory, &table->counted_bytes, stats->memory_bytes);
+    else
+        table->counted_bytes = stats->memory_bytes;
 }
 
 void tables_count(struct tables *tables, struct table *table)

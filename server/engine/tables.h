@@ -13,7 +13,7 @@ struct table {
     struct table_schema schema;
     struct store *store;
     struct hot hot;
-    uint64_t counted_bytes; /* in tables->memory */
+    uint64_t counted_bytes; /* of memory, when they were last counted; in tables->memory too */
     /* its last push was refused for lack of room: the next one is checked before its record is
      * written */
     bool was_full;

@@ -1,6 +1,7 @@
 /* authorize.c - see authorize.h. A method that is not listed here is an admin's. */
 #include "server/service/authorize.h"
 #include "server/access/access.h"
+#include "server/engine/check.h"
 
 static const enum role least[METHOD_COUNT] = {
     [METHOD_PING] = ROLE_READER,          [METHOD_CLUSTER] = ROLE_READER,
@@ -48,36 +49,36 @@ bool authorizes_table(const struct call *call, const char *table)
     return call->shard->access == NULL || (grant != NULL && grant_covers(grant, table));
 }
 
-/* `which`: the table as the peer named it. */
-static int deny_table(struct call *call, const char *which)
+bool authorizes_tokens(const struct call *call)
 {
     const struct grant *grant = call->request->session->grant;
+    return call->shard->access == NULL || (grant != NULL && grant->role == ROLE_ADMIN);
+}
+
+/* Whether the table exists or not: the peer may not know. */
+int authorize_table(struct call *call, const char *table)
+{
+    const struct grant *grant = call->request->session->grant;
+    if (authorizes_table(call, table))
+        return EMBD_OK;
     call->shard->counters.denied++;
     return embd__error_set(&call->error, EMBD_DENIED,
-                           "%s of table %s: token '%s' with the role %s is not for this table",
-                           call->reader.method_name, which, grant != NULL ? grant->name : "",
+                           "%s of table '%.*s': token '%s' with the role %s is not for this table",
+                           call->reader.method_name, (int)EMBD_NAME_MAX, table,
+                           grant != NULL ? grant->name : "",
                            role_name(grant != NULL ? grant->role : ROLE_NONE));
 }
 
-int authorize_table(struct call *call, const char *table)
-{
-    char which[EMBD_NAME_MAX + 3];
-    if (authorizes_table(call, table))
-        return EMBD_OK;
-    snprintf(which, sizeof which, "'%.*s'", (int)EMBD_NAME_MAX, table);
-    return deny_table(call, which);
-}
-
-int authorize_part(struct call *call, const struct table *table, bool is_push)
+int authorize_part(struct call *call, const struct op_part *part, uint32_t i, bool is_push)
 {
     const struct grant *grant = call->request->session->grant;
-    const embd_schema *schema = &table->schema.s;
+    const embd_schema *schema = part->table != NULL ? &part->table->schema.s : NULL;
     char what[128];
-    if (call->shard->access == NULL)
+    if (call->shard->access == NULL || schema == NULL)
         return EMBD_OK;
     if (!authorizes_table(call, schema->name)) {
-        snprintf(what, sizeof what, "id %u", table->id); /* its name is not for this peer */
-        return deny_table(call, what);
+        call->shard->counters.denied++;
+        return check_is_known(NULL, &part->in, i, &call->error);
     }
     if (is_push || schema->create_on != EMBD_CREATE_ON_PULL || grant->role >= ROLE_TRAINER)
         return EMBD_OK;

@@ -15,8 +15,12 @@ int authorize_method(struct call *call);
 /* Whether the peer may know of a table. */
 bool authorizes_table(const struct call *call, const char *table);
 int authorize_table(struct call *call, const char *table);
-/* Rows of a part; a pull that creates rows is for those who may push. */
-int authorize_part(struct call *call, const struct table *table, bool is_push);
+/* Whether it may know what tokens of others take. */
+bool authorizes_tokens(const struct call *call);
+/* Rows of part `i`, whose table is NULL where there is none; a pull that creates rows is for those
+ * who may push. EMBD_UNKNOWN_TABLE: the peer may not know of the table, and is told what it would
+ * be told if there were none. */
+int authorize_part(struct call *call, const struct op_part *part, uint32_t i, bool is_push);
 
 /* A job is named like a table: under a prefix of the token. EMBD_FULL: a token that is not for all
  * tables has JOBS_PER_TOKEN others under way. */

@@ -30,8 +30,9 @@ static int check_all(struct call *call)
         struct op_part *part = &op->parts[i];
         uint64_t n_finite = is_push && i == 0 ? prefetch_n_finite(call->request) : 0;
         part->in = call->shard->parts[i];
-        if (check_part(&call->shard->engine.tables, &part->in, i, &part->table, e) != EMBD_OK ||
-            authorize_part(call, part->table, op->kind != OP_PULL) != EMBD_OK ||
+        part->table = tables_by_id(&call->shard->engine.tables, part->in.table);
+        if (authorize_part(call, part, i, op->kind != OP_PULL) != EMBD_OK ||
+            check_part_of(part->table, &part->in, i, e) != EMBD_OK ||
             check_routes(call, part, i, &place) != EMBD_OK ||
             (is_push && check_grads(part->table, &part->in, i, n_finite, e) != EMBD_OK))
             return e->status;

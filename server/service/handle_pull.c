@@ -14,6 +14,7 @@
 #include "proto/assert.h"
 #include "server/service/materialize.h"
 #include "server/service/state.h"
+#include "server/service/token_use.h"
 
 bool pull_creates(struct call *call)
 {
@@ -129,6 +130,8 @@ int handle_pull(struct call *call)
         return e->status;
     stage_ends(times, STAGE_ENCODE);
     op->done = on_done;
+    if (call->shard->engine.tables.n_creating > 0)
+        token_use_bound(op, call->request->session);
     if (engine_admit(op) != EMBD_OK) {
         *e = op->error;
         return e->status;

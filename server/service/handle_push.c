@@ -7,6 +7,7 @@
 #include "server/service/handle_round.h"
 #include "server/service/prefetch.h"
 #include "server/service/state.h"
+#include "server/service/token_use.h"
 
 static void write_answer(const struct op *op, struct msg *m, uint32_t msgid, uint64_t map)
 {
@@ -60,6 +61,7 @@ int handle_push(struct call *call)
     if (call->extra.round.n_workers > 0)
         return round_wait(call);
     op->number = call->extra.number;
+    token_use_bound(op, call->request->session);
     if (op->n_parts == 1)
         op->parts[0].ticket = call->request->prefetch.ticket;
     if (engine_admit(op) != EMBD_OK) {

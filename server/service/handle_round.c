@@ -8,6 +8,7 @@
 
 #include "server/service/authorize.h"
 #include "server/service/state.h"
+#include "server/service/token_use.h"
 
 /* ---- behind a push ---- */
 
@@ -134,6 +135,9 @@ bool round_make(struct shard *shard)
         return engine->rounds.n_waiting < n_waiting;
     struct op *op = &step->op;
     step->began_ns = clock_ns();
+    for (uint32_t m = 0; m < step->n_members; m++)
+        if (step->members[m] != NULL)
+            token_use_bound(op, work_of(step->members[m])->request->session);
     op->done = on_made;
     if (op->error.status != EMBD_OK || engine_admit(op) != EMBD_OK ||
         commit_submit(&shard->commit, op, NULL, &op->error) < EMBD_OK)

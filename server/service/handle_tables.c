@@ -5,6 +5,7 @@
 #include "server/service/authorize.h"
 #include "proto/route.h"
 #include "server/service/state.h"
+#include "server/service/token_use.h"
 #include "server/snapshot/disk_phase.h"
 
 int handle_tables(struct call *call)
@@ -57,6 +58,19 @@ static int check_durability(struct call *call, const embd_schema *schema)
                            embd_durability_name(schema->durability));
 }
 
+/* The other table's name is for those who may know of it. */
+static int check_id(struct call *call, const char *name)
+{
+    uint32_t id = embd__table_id(name);
+    const struct table *other = tables_by_id(&call->shard->engine.tables, id);
+    if (other == NULL || authorizes_table(call, other->schema.s.name))
+        return EMBD_OK;
+    return embd__error_set(&call->error, EMBD_EXISTS,
+                           "table '%s' would have the id %u, which another table has: choose "
+                           "another name",
+                           name, id);
+}
+
 static void created(const struct shard_work *work, struct msg *m)
 {
     embd__msg_map(m, 2);
@@ -76,6 +90,8 @@ int handle_table_create(struct call *call)
         return call->error.status;
     resolve_durability(call, schema);
     if (call_end(call, &f) != EMBD_OK || authorize_table(call, schema->name) != EMBD_OK ||
+        check_id(call, schema->name) != EMBD_OK ||
+        token_use_check_new(call, schema->name) != EMBD_OK ||
         check_durability(call, schema) != EMBD_OK)
         return call->error.status;
     return submit(call, created);

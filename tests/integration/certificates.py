@@ -48,10 +48,10 @@ class Tokens:
         self.folder, self.path, self.lines = folder, os.path.join(folder, "tokens"), {}
         self.write()
 
-    def add(self, name, role, tables="*"):
+    def add(self, name, role, tables="*", limits=""):
         """Returns the token."""
         token = "embd_" + secrets.token_hex(32)
-        self.lines[name] = f"{name} {role} {tables} sha256:{hashlib.sha256(token.encode()).hexdigest()}\n"
+        self.lines[name] = f"{name} {role} {tables} sha256:{hashlib.sha256(token.encode()).hexdigest()} {limits}\n"
         self.write()
         with open(self.file(name), "w", encoding="ascii", opener=lambda p, f: os.open(p, f, 0o600)) as file:
             file.write(token + "\n")

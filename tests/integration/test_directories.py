@@ -294,10 +294,11 @@ class Guarded(unittest.TestCase):
                 peer.call("hello", {"protocol": 1, "token": "embd-peer-" + made.hex()})
                 self.assertEqual(peer.call("identity", {"shard": 0})[0]["tables"], 1)
                 self.assertEqual(peer.call("tables", {})[0]["tables"], [])
-                for act in (lambda: wire.pull(peer, table, [1]), lambda: wire.create(peer, "other")):
+                for act, number in ((lambda: wire.pull(peer, table, [1]), wire.UNKNOWN_TABLE),
+                                    (lambda: wire.create(peer, "other"), 20)):
                     with self.assertRaises(wire.RpcError) as refusal:
                         act()
-                    self.assertEqual(refusal.exception.number, 20)
+                    self.assertEqual(refusal.exception.number, number)
             for token in ("embd-peer-" + "0" * 64, "embd-peer-", "embd-peer-" + made.hex()[:-1]):
                 with wire.connect(server) as peer, self.assertRaises(wire.RpcError) as refusal:
                     peer.call("hello", {"protocol": 1, "token": token})

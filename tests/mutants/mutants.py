@@ -39,6 +39,7 @@ def of(test, *targets):
 TOKENS = of("each role may do what it may", "embd-server", "embctl")
 STREAMS = of("a stream of pushes is opened before its first push", "test-shard-streams")
 PUSHERS = of("a push of a pusher is applied once", "test-shard-pushers")
+QUOTAS = of("a token's tables and rows stay within its limits", "embd-server", "embctl")
 SYNCED = of("files of a journal are on disk before", "test-journal-synced")
 ENGINE = of("an engine does what the model does", "test-engine")
 HISTORIES = of("random histories of tables", "test-histories", "embd-server", "embd-cuda-emulated", "embd-nccl-emulated")
@@ -57,6 +58,27 @@ MUTANTS = [
     TOKENS("a trainer joins rounds of others", "server/service/handle_round.c",
            "if (authorize_job(call, call->extra.round.job) != EMBD_OK)", "if (0)"),
     TOKENS("a token takes all jobs", "server/service/authorize.c", "< JOBS_PER_TOKEN\n", "< 64\n"),
+    TOKENS("a table id of others is told from an unknown one", "server/service/decode.c",
+           "if (authorize_part(call, part, i, op->kind != OP_PULL) != EMBD_OK ||\n            check_part_of(part->table, &part->in, i, e) != EMBD_OK ||",
+           "if (check_part_of(part->table, &part->in, i, e) != EMBD_OK ||\n            authorize_part(call, part, i, op->kind != OP_PULL) != EMBD_OK ||"),
+    TOKENS("a name is refused with the name of a table of others", "server/service/handle_tables.c",
+           "if (other == NULL || authorizes_table(call, other->schema.s.name))", "if (other != NULL || call != NULL)"),
+    TOKENS("stats shows everybody's traffic", "server/service/metrics/stats.c", "bool sees_all = authorizes_table(call, \"\");",
+           "bool sees_all = authorizes_table(call, \"\") || shard != NULL;"),
+    QUOTAS("a token may have any number of tables", "server/service/token_use.c", "if (n < grant->most_tables)",
+           "if (n < grant->most_tables + 64)"),
+    QUOTAS("row_bytes bounds nothing", "server/engine/capacity.c", "return quota->limit > quota->used ? quota->limit - quota->used : 0;",
+           "return quota->limit > quota->used ? UINT64_MAX : UINT64_MAX;"),
+    QUOTAS("rounds are not asked for their tokens' limits", "server/service/handle_round.c",
+           "            token_use_bound(op, work_of(step->members[m])->request->session);", "            (void)op;"),
+    QUOTAS("inserting pulls are not asked for the token's limit", "server/service/handle_pull.c",
+           "if (call->shard->engine.tables.n_creating > 0)\n        token_use_bound", "if (call->shard->engine.tables.n > 256)\n        token_use_bound"),
+    QUOTAS("other limits end the connections of a token", "server/access/access.c", "offsetof(struct grant, most_tables)) == 0",
+           "sizeof *grant) == 0"),
+    QUOTAS("a token with prefixes has no default", "server/access/access.c", "        out->most_tables = TOKEN_TABLES;",
+           "        out->most_tables = GRANT_UNLIMITED;"),
+    QUOTAS("everybody sees what others take", "server/service/authorize.c", "(grant != NULL && grant->role == ROLE_ADMIN)",
+           "(grant != NULL && grant->role >= ROLE_READER)"),
     SYNCED("the directory is not synced after a base's rename", "server/journal/basefile.c", "if (fsync(dir) != 0)",
            "if (dir < 0)"),
     SYNCED("the list of withdrawn pushes is not synced", "server/journal/withdrawn.c", "(ssize_t)n && fsync(fd) == 0 ? 0 : errno",

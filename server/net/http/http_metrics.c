@@ -3,6 +3,7 @@
  *
  * Each figure of a shard's report has its metric in a table below; one that has none is shown as
  * embd_figure{name=...}, which a test takes for a mistake. */
+#include <stddef.h>
 #include <string.h>
 
 #include "server/net/http/host.h"
@@ -206,6 +207,41 @@ static void write_table_metric(struct text *out, const struct http_view *view,
     }
 }
 
+/* ---- tokens ---- */
+
+struct token_metric {
+    const char *name, *help;
+    size_t value; /* its place in struct token_use */
+};
+
+static const struct token_metric token_metrics[] = {
+    {"embd_token_tables", "Tables under the prefixes of a token that has limits.",
+     offsetof(struct token_use, tables)},
+    {"embd_token_tables_limit", "Tables that the token may have.",
+     offsetof(struct token_use, most_tables)},
+    {"embd_token_row_bytes", "Memory of the rows of these tables.",
+     offsetof(struct token_use, row_bytes)},
+    {"embd_token_row_bytes_limit", "Memory that they may take.",
+     offsetof(struct token_use, most_row_bytes)},
+};
+
+/* A limit that a token does not have is left out. */
+static void write_token_metric(struct text *out, const struct http_view *view,
+                               const struct token_metric *metric)
+{
+    begin(out, metric->name, "gauge", metric->help);
+    for (uint32_t i = 0; i < view->n_shards; i++) {
+        const struct shard_report *r = view->shards[i].report;
+        for (uint32_t t = 0; r != NULL && t < r->n_tokens; t++) {
+            uint64_t value;
+            memcpy(&value, (const char *)&r->tokens[t] + metric->value, sizeof value);
+            if (value != UINT64_MAX)
+                text_print(out, "%s{shard=\"%u\",token=\"%s\"} %llu\n", metric->name, r->shard,
+                           r->tokens[t].name, (unsigned long long)value);
+        }
+    }
+}
+
 static bool is_known(const struct metric *metrics, size_t n, const char *figure)
 {
     for (size_t i = 0; i < n; i++)
@@ -368,6 +404,8 @@ int http_metrics_write(struct text *out, const struct http_view *view)
     write_stages(out, view);
     for (size_t i = 0; i < N_TABLE_METRICS; i++)
         write_table_metric(out, view, &table_metrics[i]);
+    for (size_t i = 0; i < sizeof token_metrics / sizeof *token_metrics; i++)
+        write_token_metric(out, view, &token_metrics[i]);
     write_unnamed(out, view);
     return 200;
 }

@@ -11,6 +11,7 @@
 #include "embd/embd.h"
 #include "proto/limit.h"
 #include "server/service/shard.h"
+#include "server/service/token_use.h"
 #include "server/service/metrics/stages.h"
 
 struct figure {
@@ -20,6 +21,7 @@ struct figure {
 
 #define REPORT_SHARD_FIGURES 64
 #define REPORT_TABLE_FIGURES 16
+#define REPORT_TOKENS        256 /* the first of the list */
 
 struct table_report {
     char name[EMBD_NAME_MAX + 1];
@@ -40,6 +42,8 @@ struct shard_report {
     uint64_t p50_ns[METHOD_COUNT], p99_ns[METHOD_COUNT]; /* of the last 10 to 20 seconds */
     struct table_report tables[LIMIT_TABLES];
     uint32_t n_tables;
+    struct token_use tokens[REPORT_TOKENS]; /* with limits */
+    uint32_t n_tokens;
 };
 
 /* On the shard's thread. */

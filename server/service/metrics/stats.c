@@ -1,5 +1,6 @@
 /* stats.c - the answer to `stats`: the lists of report.c as maps. */
 #include <stdio.h>
+#include <string.h>
 
 #include "server/service/metrics/figures.h"
 #include "server/service/authorize.h"
@@ -20,7 +21,7 @@ static void write_requests(struct msg *m, const struct counters *counters)
     }
 }
 
-static void write_shard(struct msg *m, const struct shard *shard)
+static void write_whole(struct msg *m, const struct shard *shard)
 {
     struct figure figures[REPORT_SHARD_FIGURES];
     uint32_t n = shard_figures(shard, figures);
@@ -28,6 +29,57 @@ static void write_shard(struct msg *m, const struct shard *shard)
     write_figures(m, figures, n);
     write_requests(m, &shard->counters);
 }
+
+/* ---- for a token that is not for all tables: nothing that others do shows ---- */
+
+/* What a client has to know of a server: whether it is ready, and what it began with. */
+static bool is_for_everybody(const char *figure)
+{
+    static const char *const names[] = {
+        "uptime_us",           "draining",     "loading",           "loading_bytes",
+        "loading_total_bytes", "restored_cut", "directory_refused", "restored_without_journal"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(figure, names[i]) == 0)
+            return true;
+    return false;
+}
+
+static void write_own(struct msg *m, const struct shard *shard, const struct grant *grant)
+{
+    struct token_use use = token_use_of(&shard->engine.tables, grant);
+    struct figure figures[REPORT_SHARD_FIGURES];
+    uint32_t n_all = shard_figures(shard, figures), n = 0;
+    for (uint32_t i = 0; i < n_all; i++)
+        if (is_for_everybody(figures[i].name))
+            figures[n++] = figures[i];
+    embd__msg_map(m, n + 2);
+    write_figures(m, figures, n);
+    embd__msg_field_uint(m, "tables", use.tables);
+    embd__msg_field_uint(m, "row_memory_bytes", use.row_bytes);
+}
+
+/* ---- tokens ---- */
+
+static void write_limit(struct msg *m, const char *name, uint64_t limit)
+{
+    if (limit != UINT64_MAX)
+        embd__msg_field_uint(m, name, limit);
+}
+
+static void write_token(struct msg *m, const struct token_use *use)
+{
+    embd__msg_map(m, 2);
+    embd__msg_field_str(m, "token", use->name);
+    embd__msg_str(m, "stats");
+    uint32_t n_limits = (use->most_tables != UINT64_MAX) + 0u + (use->most_row_bytes != UINT64_MAX);
+    embd__msg_map(m, 2 + n_limits);
+    embd__msg_field_uint(m, "tables", use->tables);
+    write_limit(m, "tables_limit", use->most_tables);
+    embd__msg_field_uint(m, "row_bytes", use->row_bytes);
+    write_limit(m, "row_bytes_limit", use->most_row_bytes);
+}
+
+/* ---- all ---- */
 
 static void write_table(struct msg *m, const struct shard *shard, const struct table *table)
 {
@@ -44,21 +96,35 @@ int handle_stats(struct call *call)
 {
     const struct shard *shard = call->shard;
     struct fields f;
+    struct token_use uses[REPORT_TOKENS];
     uint32_t n = 0;
     embd__read_fields(&f, &call->reader, "stats");
     if (call_end(call, &f) != EMBD_OK)
         return call->error.status;
+    bool sees_all = authorizes_table(call, "");
+    const struct grant *only = authorizes_tokens(call) ? NULL : call->request->session->grant;
+    uint32_t n_tokens =
+        token_use_list(&shard->engine.tables, shard->access, only, uses, REPORT_TOKENS);
     for (uint32_t i = 0; i < shard->engine.tables.n; i++)
         n += authorizes_table(call, shard->engine.tables.by_name[i]->schema.s.name);
     struct msg *m = call->answer;
     embd__msg_result(m, call->reader.msgid);
-    embd__msg_map(m, 2);
+    embd__msg_map(m, n_tokens > 0 ? 3 : 2);
     embd__msg_str(m, "stats");
-    write_shard(m, shard);
+    if (sees_all)
+        write_whole(m, shard);
+    else
+        write_own(m, shard, call->request->session->grant);
     embd__msg_str(m, "tables");
     embd__msg_array(m, n);
     for (uint32_t i = 0; i < shard->engine.tables.n; i++)
         if (authorizes_table(call, shard->engine.tables.by_name[i]->schema.s.name))
             write_table(m, shard, shard->engine.tables.by_name[i]);
+    if (n_tokens > 0) {
+        embd__msg_str(m, "tokens");
+        embd__msg_array(m, n_tokens);
+    }
+    for (uint32_t i = 0; i < n_tokens; i++)
+        write_token(m, &uses[i]);
     return EMBD_OK;
 }

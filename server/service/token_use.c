@@ -1,0 +1,81 @@
+/* token_use.c - see token_use.h. */
+#include "server/service/token_use.h"
+
+#include <string.h>
+
+#include "proto/route.h"
+#include "server/access/access.h"
+#include "server/service/state.h"
+
+struct token_use token_use_of(const struct tables *tables, const struct grant *grant)
+{
+    struct token_use use = {.most_tables = grant->most_tables,
+                            .most_row_bytes = grant->most_row_bytes};
+    memcpy(use.name, grant->name, sizeof use.name);
+    for (uint32_t i = 0; i < tables->n; i++) {
+        const struct table *table = tables->by_name[i];
+        if (!grant_covers(grant, table->schema.s.name))
+            continue;
+        use.tables++;
+        use.row_bytes += table->counted_bytes;
+    }
+    return use;
+}
+
+static bool is_limited(const struct grant *grant)
+{
+    return grant->most_tables != GRANT_UNLIMITED || grant->most_row_bytes != GRANT_UNLIMITED;
+}
+
+uint32_t token_use_list(const struct tables *tables, const struct access *access,
+                        const struct grant *only, struct token_use *out, uint32_t most)
+{
+    uint32_t n = 0, n_grants = access != NULL ? access_count(access) : 0;
+    for (uint32_t i = 0; i < n_grants && n < most; i++) {
+        const struct grant *grant = access_at(access, i);
+        bool is_wanted = only == NULL || grant->principal == only->principal;
+        if (is_wanted && is_limited(grant))
+            out[n++] = token_use_of(tables, grant);
+    }
+    return n;
+}
+
+static bool exists(const struct tables *tables, const char *name)
+{
+    const struct table *table = tables_by_id(tables, embd__table_id(name));
+    return table != NULL && strcmp(table->schema.s.name, name) == 0;
+}
+
+int token_use_check_new(struct call *call, const char *table)
+{
+    const struct grant *grant = call->request->session->grant;
+    const struct tables *tables = &call->shard->engine.tables;
+    if (call->shard->access == NULL || grant->most_tables == GRANT_UNLIMITED ||
+        exists(tables, table))
+        return EMBD_OK;
+    uint64_t n = token_use_of(tables, grant).tables;
+    if (n < grant->most_tables)
+        return EMBD_OK;
+    return embd__error_set(
+        &call->error, EMBD_FULL,
+        "table_create of table '%s': there are %llu tables under the prefixes of token '%s', the "
+        "limit is %llu (tables in the list of tokens): drop a table or raise the limit",
+        table, (unsigned long long)n, grant->name, (unsigned long long)grant->most_tables);
+}
+
+static uint64_t room(const struct op_quota *quota)
+{
+    return quota->limit > quota->used ? quota->limit - quota->used : 0;
+}
+
+void token_use_bound(struct op *op, const struct shard_session *session)
+{
+    const struct grant *grant = session->grant;
+    if (session->access == NULL || grant->most_row_bytes == GRANT_UNLIMITED)
+        return;
+    const struct op_quota own = {.who = grant->name,
+                                 .used = token_use_of(&op->engine->tables, grant).row_bytes,
+                                 .limit = grant->most_row_bytes};
+    if (op->quota.who == NULL || room(&own) < room(&op->quota))
+        op->quota = own;
+}
