@@ -19,6 +19,7 @@ struct server_limits {
     bool takes_order;               /* of pushes */
     char loading[LIMIT_ERROR_TEXT]; /* why it takes no requests yet; "": it does */
     struct server_start start;
+    char version[VERSION_BYTES];
 };
 
 /* The whole message; `token` may be NULL. Returns m->status. */
@@ -64,6 +65,21 @@ static bool has_feature(struct fields *fields, const char *name)
     return false;
 }
 
+/* "embd 0.1.0" without the name. It gets into errors, so it has harmless characters only. */
+static void read_version(struct fields *fields, char out[VERSION_BYTES])
+{
+    static const char name[] = "embd ";
+    static const char allowed[] =
+        "0123456789.+-~abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    char server[LIMIT_HEADER_BYTES];
+    embd__field_str(fields, "server", server, sizeof server, "");
+    const char *version = server + sizeof name - 1;
+    bool is_embd = strncmp(server, name, sizeof name - 1) == 0;
+    out[0] = '\0';
+    if (is_embd && strlen(version) < VERSION_BYTES && version[strspn(version, allowed)] == '\0')
+        strcpy(out, version);
+}
+
 /* Sets the reader's error when the server is of another version, or is not shard `shard` of
  * `n_shards` (SHARD_ANY: any). *out is set on success. */
 static void read_hello(struct reader *r, uint32_t shard, uint32_t n_shards,
@@ -88,6 +104,7 @@ static void read_hello(struct reader *r, uint32_t shard, uint32_t n_shards,
         .history = embd__field_uint(&fields, "history", 0, UINT64_MAX - 1, 0),
         .epoch = embd__field_uint(&fields, "epoch", 0, UINT64_MAX - 1, 0),
     };
+    read_version(&fields, limits.version);
     if (r->error->status == EMBD_OK)
         *out = limits;
 }
@@ -137,6 +154,7 @@ static void on_hello_answer(struct exchange *x, struct reader *reader)
     link->takes_order = limits.takes_order;
     link->is_loading = limits.loading[0] != '\0';
     compare_starts(link, &limits.start);
+    memcpy(link->server_version, limits.version, sizeof link->server_version);
     link->last.status = EMBD_OK;
     if (link->is_loading)
         embd__error_set(&link->last, EMBD_LOADING, "%s", limits.loading);

@@ -18,6 +18,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "client/io/link_internal.h"
 
@@ -28,11 +29,28 @@ static void fail(struct exchange *x, int status, const char *why)
     embd__exchange_end(x);
 }
 
-/* The server's error, or one found while reading an answer: puts the server's name before it. */
+/* Errors that programs of two versions may cause. */
+static bool may_be_of_versions(int status)
+{
+    return status == EMBD_INVALID || status == EMBD_MALFORMED || status == EMBD_UNSUPPORTED ||
+           status == EMBD_UNKNOWN_METHOD || status == EMBD_PROTOCOL;
+}
+
+/* The server's error, or one found while reading an answer: puts the server's name before it, and
+ * versions that differ behind it. */
 void embd__fail_answered(struct exchange *x)
 {
+    char text[LIMIT_ERROR_TEXT];
+    const char *version = x->link->server_version;
     struct embd__error plain = x->error;
-    fail(x, plain.status, plain.text);
+    bool differs = version[0] != '\0' && strcmp(version, EMBD_VERSION) != 0;
+    if (!differs || !may_be_of_versions(plain.status)) {
+        fail(x, plain.status, plain.text);
+        return;
+    }
+    snprintf(text, sizeof text, "%.250s (that server is embd %s, this program is of version %s)",
+             plain.text, version, EMBD_VERSION);
+    fail(x, plain.status, text);
 }
 
 /* No answer comes any more. Whether a numbered push that was sent has been applied is unknown. */

@@ -18,6 +18,8 @@
 
 #define HELLO_MSGID UINT32_MAX
 
+#define VERSION_BYTES 32u
+
 enum link_state {
     LINK_IDLE,
     LINK_WAITING,
@@ -78,6 +80,7 @@ struct link {
     atomic_uint_fast64_t frame_bytes, keys; /* limits of the server; read on any thread */
     atomic_bool takes_order;                /* a push may have an order; read on any thread */
     struct server_start seen;               /* by the last hello that told */
+    char server_version[VERSION_BYTES];     /* "0.1.0"; "": not known, or not of embd */
     struct link_figures figures;
 };
 
