@@ -3,9 +3,9 @@
 # Touches no network when everything is already there. Usage: deploy/deps.sh [--check] [--torch] [--torchrec] [--tools] [--slurm]
 #   --check   install nothing; exit 1 and name what is missing
 #   --tools   what checks use where it is there, and skip without: man pages (scdoc), lintian, promtool (prometheus),
-#             Chromium, a name server (dnsmasq-base, iproute2), etcd, mypy, buildah, mmdebstrap, clang-format, clang-tidy
-#             and abidiff (abigail-tools); and from PyPI, into ~/.cache/embd/tools: kubernetes-validate, pyarrow,
-#             safetensors and prometheus_client; into ~/.cache/embd/msgpack-rpc: msgpack-rpc-python
+#             Chromium, a name server (dnsmasq-base, iproute2), etcd, mypy, buildah, mmdebstrap, clang-format, clang-tidy,
+#             abidiff (abigail-tools), Go and Rust with MessagePack (for client/go and client/rust); and from PyPI, into
+#             ~/.cache/embd/tools: kubernetes-validate, pyarrow, safetensors and prometheus_client; into ~/.cache/embd/msgpack-rpc: msgpack-rpc-python
 #   --slurm   Slurm's daemons, for the test of deploy/slurm that uses them where they are there
 #   --torch   PyTorch too, which the modules of embd.torch need and nothing else does
 #   --torchrec  TorchRec and the PyTorch that it needs, from PyPI (6 GB), into ~/.cache/embd/torchrec, for the test that
@@ -30,7 +30,9 @@ for flag in "$@"; do
     case $flag in
     --check) check=yes ;;
     --tools) packages="$packages scdoc lintian dpkg-dev prometheus chromium dnsmasq-base iproute2 etcd-server mypy"
-        packages="$packages buildah mmdebstrap clang-format-14 clang-tidy-14 abigail-tools" tools=yes ;;
+        packages="$packages buildah mmdebstrap clang-format-14 clang-tidy-14 abigail-tools" tools=yes
+        packages="$packages golang-go golang-github-vmihailenco-msgpack.v5-dev"
+        packages="$packages rustc cargo librust-rmp-dev librust-serde-json-dev" ;;
     --torch) packages="$packages python3-torch" ;;
     --torchrec) torchrec=yes ;;
     --slurm) packages="$packages slurmctld slurmd slurm-client iproute2" ;;

@@ -1,0 +1,190 @@
+// Package embd is a client of the embd parameter server: tables, pulls, pushes, erases and numbered pushes, over the
+// protocol of proto/PROTOCOL.md. It is small on purpose: copy it, and change what you need.
+//
+//	client, err := embd.Connect("127.0.0.1:7700", embd.Options{})
+//	table, err := client.CreateTable(embd.Schema{"name": "items", "dim": 8}, nil)
+//	rows, err := table.Pull(&embd.Batch{Keys: []uint64{7, 9}})
+//	pushed, err := table.Push(&embd.Batch{Keys: []uint64{7, 9}}, gradients)
+//
+// A Client is safe for concurrent use. Pushes of one goroutine are applied in their order.
+package embd
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Options of Connect.
+type Options struct {
+	Token   string        // for servers that ask for one
+	Timeout time.Duration // of a call to a shard; 0: 30 s
+}
+
+// Client has a connection to each shard.
+type Client struct{ shards []*shard }
+
+// Schema is the map of a table's definition: proto/PROTOCOL.md, "Schemas".
+type Schema = map[string]interface{}
+
+// Connect asks the shard at `address` where the others are, and connects to all of them.
+func Connect(address string, options Options) (*Client, error) {
+	if options.Timeout == 0 {
+		options.Timeout = 30 * time.Second
+	}
+	first := &shard{address: address, options: options}
+	defer first.hangUp()
+	answer, _, err := first.call("cluster", fields{})
+	if err != nil {
+		return nil, err
+	}
+	places, _ := answer["shards"].([]interface{})
+	c := &Client{}
+	for _, place := range places {
+		at, _ := place.(map[string]interface{})["address"].(string)
+		c.shards = append(c.shards, &shard{address: at, options: options})
+	}
+	if len(places) == 0 {
+		return nil, &Error{Protocol, "the cluster has no shards"}
+	}
+	_, err = c.askAll("ping", fields{})
+	return c, err
+}
+
+// Close ends the connections.
+func (c *Client) Close() {
+	for _, s := range c.shards {
+		s.mutex.Lock()
+		s.hangUp()
+		s.mutex.Unlock()
+	}
+}
+
+// each runs f for all shards at once, and returns the error of the first shard that has one.
+func (c *Client) each(f func(i int, s *shard) error) error {
+	failures := make([]error, len(c.shards))
+	var all sync.WaitGroup
+	for i, s := range c.shards {
+		all.Add(1)
+		go func(i int, s *shard) {
+			defer all.Done()
+			failures[i] = f(i, s)
+		}(i, s)
+	}
+	all.Wait()
+	for i, err := range failures {
+		var e *Error
+		if errors.As(err, &e) {
+			return &Error{e.Code, fmt.Sprintf("shard %d: %s", i, e.Text)}
+		}
+	}
+	return nil
+}
+
+// askAll sends the same request to all shards.
+func (c *Client) askAll(method string, params fields, bins ...[]byte) ([]fields, error) {
+	answers := make([]fields, len(c.shards))
+	err := c.each(func(i int, s *shard) (err error) {
+		answers[i], _, err = s.call(method, params, bins...)
+		return err
+	})
+	return answers, err
+}
+
+// Tables returns the names of the tables with their ids.
+func (c *Client) Tables() (map[string]uint32, error) {
+	answer, _, err := c.shards[0].call("tables", fields{})
+	tables := map[string]uint32{}
+	list, _ := answer["tables"].([]interface{})
+	for _, item := range list {
+		table, _ := item.(map[string]interface{})
+		name, _ := table["name"].(string)
+		tables[name] = uint32(number(table["id"]))
+	}
+	return tables, err
+}
+
+// CreateTable creates a table on all shards, or finds it as it is. slotSizes may be nil. Exists: there is another one
+// of this name.
+func (c *Client) CreateTable(schema Schema, slotSizes []uint64) (*Table, error) {
+	var bins [][]byte
+	definition := Schema{}
+	for name, value := range schema {
+		definition[name] = value
+	}
+	if slotSizes != nil {
+		definition["slot_sizes"] = true
+		bins = [][]byte{appendKeys(nil, slotSizes)}
+	}
+	if _, err := c.askAll("table_create", fields{"schema": definition}, bins...); err != nil {
+		return nil, err
+	}
+	name, _ := schema["name"].(string)
+	return c.OpenTable(name)
+}
+
+// OpenTable looks a table up.
+func (c *Client) OpenTable(name string) (*Table, error) {
+	answer, bins, err := c.shards[0].call("table_describe", fields{"name": name})
+	if err != nil {
+		return nil, err
+	}
+	schema, _ := answer["schema"].(map[string]interface{})
+	t := &Table{client: c, Name: name, id: number(answer["id"]), Dim: int(number(schema["dim"])), starts: []uint64{0}}
+	t.combiner, _ = schema["combiner"].(string)
+	t.partition, _ = schema["partition"].(string)
+	if len(bins) > 0 {
+		for _, size := range keysOf(bins[0]) {
+			t.starts = append(t.starts, t.starts[len(t.starts)-1]+size)
+		}
+	}
+	if t.Dim == 0 {
+		return nil, &Error{Protocol, "the table has no columns"}
+	}
+	return t, nil
+}
+
+// A Stream numbers pushes, so that each is applied once however often it is sent: Stream.Push repeats a push until it is
+// answered. One goroutine uses a stream at a time.
+type Stream struct {
+	High, Low uint64
+	Number    uint32
+	Next      uint64        // number of the next push
+	Patience  time.Duration // how long Push repeats; 0: a minute
+	client    *Client
+}
+
+// OpenStream begins a stream on all shards. `high` and `low` are random numbers of the caller's. `journaled` says whether
+// the stream is for tables that are journaled. A stream is opened only before its first push.
+func (c *Client) OpenStream(high, low uint64, number uint32, journaled bool) (*Stream, error) {
+	s := &Stream{High: high, Low: low, Number: number, Next: 1, client: c}
+	params := s.fields()
+	params["journaled"] = journaled
+	_, err := c.askAll("stream_open", params)
+	return s, err
+}
+
+func (s *Stream) fields() fields {
+	return fields{"high": s.High, "low": s.Low, "stream": s.Number}
+}
+
+// Push pushes as Table.Push does, and repeats a push whose connection was lost or whose server is busy. It uses a number
+// up when it succeeds. After an error the same push, or one without keys, has to take the number.
+func (s *Stream) Push(t *Table, b *Batch, gradients []float32) (*Pushed, error) {
+	patience, pause := s.Patience, 10*time.Millisecond
+	if patience == 0 {
+		patience = time.Minute
+	}
+	for end := time.Now().Add(patience); ; pause *= 2 {
+		pushed, err := t.push(b, gradients, s)
+		var e *Error
+		if err == nil {
+			s.Next++
+		}
+		if !errors.As(err, &e) || !e.mayRepeat() || time.Now().Add(pause).After(end) {
+			return pushed, err
+		}
+		time.Sleep(pause)
+	}
+}

@@ -1,0 +1,282 @@
+package embd
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Table is a table of all shards.
+type Table struct {
+	Name                string
+	Dim                 int
+	client              *Client
+	id                  uint64
+	combiner, partition string
+	starts              []uint64 // with slot_sizes: where the keys of each slot begin
+}
+
+// Statuses of keys.
+const (
+	Hit      = 0
+	Inserted = 1
+	Missing  = 2
+	Filtered = 3
+	Evicted  = 4
+	NoRoom   = 5
+)
+
+// Rows is the answer to a pull.
+type Rows struct {
+	Values   []float32 // [rows][Dim]
+	Statuses []byte    // of each key, where asked for
+}
+
+// Pushed is the answer to a push. Counts are sums over the shards.
+type Pushed struct {
+	Step                              uint64
+	Inserted, Full, Filtered, Evicted uint64
+	Statuses                          []byte
+	Again                             bool // a numbered push that was applied before; nothing else is set
+}
+
+// Erased is the answer to an erase.
+type Erased struct {
+	Erased   uint64
+	Statuses []byte
+}
+
+// Key is the stored key of a slot's key, in tables with slot_sizes; elsewhere the key itself.
+func (t *Table) Key(slot int, key uint64) uint64 {
+	if len(t.starts) == 1 {
+		return key
+	}
+	return key + t.starts[slot]
+}
+
+// divides says whether rows are divided, and gradients with them.
+func (t *Table) divides(b *Batch) bool {
+	return b.Offsets != nil && !b.Sums && (t.combiner == "mean" || t.combiner == "sqrtn")
+}
+
+// part returns the map of a shard's part, and its bins but gradients.
+func (t *Table) part(b *Batch, s *share) (fields, [][]byte) {
+	part, bins := fields{"table": t.id, "keys": len(s.at)}, [][]byte{s.keys}
+	if b.Offsets != nil {
+		part["rows"], bins = len(s.rows), append(bins, s.offsets)
+	}
+	if b.Slots != nil {
+		part["slots"], bins = true, append(bins, s.slots)
+	}
+	if b.Offsets != nil && s.isWeighted {
+		part["weights"], bins = true, append(bins, s.weights)
+	}
+	if b.Wire != "" {
+		part["dtype"] = b.Wire
+	}
+	if b.Status {
+		part["status"] = true
+	}
+	if b.Zero {
+		part["zero"] = true
+	}
+	if t.divides(b) && len(t.client.shards) == 1 {
+		part["scale"] = true
+	}
+	return part, bins
+}
+
+func parts(part fields) fields { return fields{"parts": []fields{part}} }
+
+// first returns the map of the answer's part.
+func first(answer fields) (fields, error) {
+	list, _ := answer["parts"].([]interface{})
+	if len(list) != 1 {
+		return nil, &Error{Protocol, "the answer has not one part"}
+	}
+	part, _ := list[0].(map[string]interface{})
+	return part, nil
+}
+
+// tell copies a shard's statuses to where their keys stand.
+func (s *share) tell(statuses []byte, bins [][]byte, at int) error {
+	if statuses == nil {
+		return nil
+	}
+	if len(bins) <= at || len(bins[at]) != len(s.at) {
+		return &Error{Protocol, "the answer has not the statuses asked for"}
+	}
+	for i, k := range s.at {
+		statuses[k] = bins[at][i]
+	}
+	return nil
+}
+
+func newStatuses(b *Batch) []byte {
+	if !b.Status {
+		return nil
+	}
+	return make([]byte, len(b.Keys))
+}
+
+// Pull reads rows. Rows of mean and sqrtn tables are finished, unless b.Sums. With a 16-bit wire and several shards, the
+// shards' sums are rounded before they are added.
+func (t *Table) Pull(b *Batch) (*Rows, error) {
+	if err := b.check(t.partition); err != nil {
+		return nil, err
+	}
+	shares := b.shares(t.partition, b.Weights, len(t.client.shards))
+	rows := &Rows{Values: make([]float32, b.rows()*t.Dim), Statuses: newStatuses(b)}
+	sums := make([][]float32, len(shares))
+	err := t.client.each(func(i int, s *shard) error {
+		if len(shares[i].rows) == 0 && len(shares) > 1 {
+			return nil
+		}
+		part, bins := t.part(b, &shares[i])
+		_, data, err := s.call("pull", parts(part), bins...)
+		if err != nil || len(data) == 0 {
+			return err
+		}
+		if sums[i] = floatsOf(data[0], b.Wire); len(sums[i]) != len(shares[i].rows)*t.Dim {
+			return &Error{Protocol, "the answer has not the rows asked for"}
+		}
+		return shares[i].tell(rows.Statuses, data, 1)
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.add(b, rows.Values, shares, sums)
+	return rows, nil
+}
+
+// add puts the shards' rows together, in the order of the shards, and divides sums.
+func (t *Table) add(b *Batch, values []float32, shares []share, sums [][]float32) {
+	begun := make([]bool, b.rows())
+	for i := range shares {
+		for at, r := range shares[i].rows {
+			for c, x := range sums[i][at*t.Dim : (at+1)*t.Dim] {
+				if begun[r] {
+					x += values[r*t.Dim+c]
+				}
+				values[r*t.Dim+c] = x
+			}
+			begun[r] = true
+		}
+	}
+	for r := 0; t.divides(b) && len(shares) > 1 && r < b.rows(); r++ {
+		by := b.divisor(t.combiner, r)
+		for c := r * t.Dim; c < (r+1)*t.Dim; c++ {
+			values[c] /= by
+		}
+	}
+}
+
+// Push sends gradients, [rows][Dim]: one step of the table, on all shards. Gradients are those of finished rows, unless
+// b.Sums. Each shard takes or refuses its share by itself.
+func (t *Table) Push(b *Batch, gradients []float32) (*Pushed, error) {
+	return t.push(b, gradients, nil)
+}
+
+func (t *Table) push(b *Batch, gradients []float32, stream *Stream) (*Pushed, error) {
+	if err := b.check(t.partition); err != nil {
+		return nil, err
+	}
+	if len(gradients) != b.rows()*t.Dim {
+		return nil, &Error{Invalid, fmt.Sprintf("%d gradients for %d rows of %d", len(gradients), b.rows(), t.Dim)}
+	}
+	weights := b.Weights
+	if t.divides(b) && len(t.client.shards) > 1 {
+		weights = b.divided(t.combiner)
+	}
+	shares := b.shares(t.partition, weights, len(t.client.shards))
+	answers, statuses := make([]fields, len(shares)), newStatuses(b)
+	err := t.client.each(func(i int, s *shard) (err error) {
+		answers[i], err = t.pushShare(s, b, &shares[i], gradients, stream, statuses)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return t.sum(answers, statuses), nil
+}
+
+func (t *Table) pushShare(to *shard, b *Batch, s *share, gradients []float32, stream *Stream, statuses []byte) (fields, error) {
+	part, bins := t.part(b, s)
+	grads := []byte{}
+	for _, r := range s.rows {
+		grads = appendFloats(grads, b.Wire, gradients[r*t.Dim:(r+1)*t.Dim])
+	}
+	params := parts(part)
+	if stream != nil {
+		writer := stream.fields()
+		writer["sequence"] = stream.Next
+		params["writer"] = writer
+	}
+	answer, data, err := to.call("push", params, append(bins, grads)...)
+	if again, _ := answer["again"].(bool); err != nil || again {
+		return nil, err
+	}
+	if err = s.tell(statuses, data, 0); err != nil {
+		return nil, err
+	}
+	return first(answer)
+}
+
+func (t *Table) sum(answers []fields, statuses []byte) *Pushed {
+	pushed := &Pushed{Statuses: statuses}
+	for _, answer := range answers {
+		if answer == nil {
+			return &Pushed{Again: true}
+		}
+		pushed.Step = number(answer["step"])
+		pushed.Inserted += number(answer["inserted"])
+		pushed.Full += number(answer["full"])
+		pushed.Filtered += number(answer["filtered"])
+		pushed.Evicted += number(answer["evicted"])
+	}
+	return pushed
+}
+
+// Erase removes the batch's keys, which has neither offsets nor weights.
+func (t *Table) Erase(b *Batch) (*Erased, error) {
+	if b.Offsets != nil || b.Weights != nil {
+		return nil, &Error{Invalid, "an erase has neither offsets nor weights"}
+	}
+	if err := b.check(t.partition); err != nil {
+		return nil, err
+	}
+	shares := b.shares(t.partition, nil, len(t.client.shards))
+	counts, statuses := make([]uint64, len(shares)), newStatuses(b)
+	err := t.client.each(func(i int, s *shard) error {
+		part, bins := t.part(&Batch{Slots: b.Slots, Status: b.Status}, &shares[i])
+		answer, data, err := s.call("erase", parts(part), bins...)
+		if err != nil {
+			return err
+		}
+		told, err := first(answer)
+		counts[i] = number(told["erased"])
+		if err != nil {
+			return err
+		}
+		return shares[i].tell(statuses, data, 0)
+	})
+	erased := &Erased{Statuses: statuses}
+	for _, n := range counts {
+		erased.Erased += n
+	}
+	return erased, err
+}
+
+func appendKeys(to []byte, keys []uint64) []byte {
+	for _, key := range keys {
+		to = binary.LittleEndian.AppendUint64(to, key)
+	}
+	return to
+}
+
+func keysOf(data []byte) []uint64 {
+	keys := make([]uint64, len(data)/8)
+	for i := range keys {
+		keys[i] = binary.LittleEndian.Uint64(data[8*i:])
+	}
+	return keys
+}

@@ -1,0 +1,67 @@
+"""The client in client/LANGUAGE, built offline with Debian's toolchain and packages, agrees with all vectors on servers of 1
+and 3 shards. Exit status 77: there is no toolchain. Usage: test_clients.py go|rust BUILD_FOLDER"""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE.parent / "integration"))
+from embd_process import Embd  # noqa: E402
+
+SKIPPED = 77
+MSGPACK_GO = pathlib.Path("/usr/share/gocode/src/github.com/vmihailenco/msgpack/v5")
+CRATES = pathlib.Path("/usr/share/cargo/registry")
+
+
+def need(there, what):
+    if not there:
+        print(f"skipped: no {what}; deploy/deps.sh --tools installs it")
+        sys.exit(SKIPPED)
+
+
+def run(command, folder, **environment):
+    subprocess.run(command, cwd=folder, env={**os.environ, **environment}, check=True, timeout=500)
+
+
+def build_go(build):
+    go = shutil.which("go", path="/usr/bin")
+    need(go and MSGPACK_GO.exists(), "Go with golang-github-vmihailenco-msgpack.v5-dev")
+    environment = {"GO111MODULE": "off", "GOPATH": f"{build}:/usr/share/gocode", "GOFLAGS": "", "GOPROXY": "off", "CGO_ENABLED": "0",
+                   "GOCACHE": str(build / "cache")}
+    program = build / "test-client"
+    link = build / "src/embd"
+    link.parent.mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(ROOT / "client/go")
+    run([go, "vet", "embd"], build, **environment)
+    run([go, "test", "-c", "-o", program, "embd"], build, **environment)
+    return [program, "-test.v"]
+
+
+def build_rust(build):
+    cargo, rustc = shutil.which("cargo", path="/usr/bin"), shutil.which("rustc", path="/usr/bin")
+    need(cargo and rustc and list(CRATES.glob("rmp-0*")) and list(CRATES.glob("serde_json-*")),
+         "cargo with librust-rmp-dev and librust-serde-json-dev")
+    source = build / "source"  # cargo writes its lock file beside Cargo.toml
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(ROOT / "client/rust", source)
+    run([cargo, "test", "--offline", "--no-run", "--config", 'source.crates-io.replace-with="debian"',
+         "--config", f'source.debian.directory="{CRATES}"'], source, RUSTC=rustc, CARGO_HOME=str(build / "home"),
+        CARGO_TARGET_DIR=str(build / "target"))
+    programs = [path for path in (build / "target/debug/deps").glob("vectors-*") if path.suffix == ""]
+    return [max(programs, key=lambda path: path.stat().st_mtime), "--nocapture", "--test-threads=1"]
+
+
+def main():
+    language, build = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
+    build.mkdir(parents=True, exist_ok=True)
+    command = {"go": build_go, "rust": build_rust}[language](build)
+    for shards in (1, 3):
+        with Embd(shards=shards) as server:
+            run(command, build, EMBD_SERVER=server.addresses[0], EMBD_VECTORS=str(ROOT / "proto/vectors"))
+
+
+main()
