@@ -9,19 +9,20 @@
 /* A request without the payload of its bins: 64 parts at about 60 bytes each, or a schema with long
  * names. */
 #define LIMIT_HEADER_BYTES 4096u
-/* An answer without the payload of its bins: the addresses of 1024 shards, or 256 table names. */
-#define LIMIT_ANSWER_HEADER_BYTES (256u << 10)
+/* An answer without the payload of its bins: the figures of 4096 tables at some 400 bytes each. */
+#define LIMIT_ANSWER_HEADER_BYTES (4u << 20)
 /* message, params, map, parts, part, and one to spare for a nested map of a schema. */
 #define LIMIT_DEPTH 6u
 /* Elements of one array or map: bounded by the header anyway; this names the culprit early. */
-#define LIMIT_ELEMENTS 2048u
+#define LIMIT_ELEMENTS 4096u
 /* Bins of a frame: five for each part. */
 #define LIMIT_BINS  320u
 #define LIMIT_PARTS 64u
 /* 22 bits of a key-table entry mark a key's place in the request being merged. */
-#define LIMIT_KEYS   (4u << 20)
-#define LIMIT_ROWS   (4u << 20)
-#define LIMIT_TABLES 256u
+#define LIMIT_KEYS (4u << 20)
+#define LIMIT_ROWS (4u << 20)
+/* Of a shard: each has a store with its own memory. */
+#define LIMIT_TABLES 4096u
 #define LIMIT_SHARDS 1024u
 /* Rows of a shard: rows are numbered by 32 bits. */
 #define LIMIT_CAPACITY 0xfffffffeu

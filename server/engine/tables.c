@@ -1,8 +1,7 @@
 /* tables.c - finding, creating and dropping tables.
  *
- * There are at most LIMIT_TABLES, so arrays kept in order do: pulls look through 1 KiB of ids,
- * names are found by halving. Creating is idempotent, because every client of a cluster may do it
- * at its start. */
+ * Ids are found by hashing, in one step or two; names by halving an array kept in order. Creating
+ * is idempotent, because every client of a cluster may do it at its start. */
 #include "server/engine/tables.h"
 
 #include <stdlib.h>
@@ -86,10 +85,26 @@ int tables_freeze(const struct tables *tables, struct table *table, struct store
 
 struct table *tables_by_id(const struct tables *tables, uint32_t id)
 {
-    for (uint32_t i = 0; i < tables->n; i++)
-        if (tables->ids[i] == id)
-            return tables->by_name[i];
+    for (uint32_t i = id % TABLES_PLACES; tables->by_id[i] != NULL; i = (i + 1) % TABLES_PLACES)
+        if (tables->by_id[i]->id == id)
+            return tables->by_id[i];
     return NULL;
+}
+
+static void add_id(struct tables *tables, struct table *table)
+{
+    uint32_t i = table->id % TABLES_PLACES;
+    while (tables->by_id[i] != NULL)
+        i = (i + 1) % TABLES_PLACES;
+    tables->by_id[i] = table;
+}
+
+/* After a table has gone: places behind its own may have been taken for want of it. */
+static void place_ids(struct tables *tables)
+{
+    memset(tables->by_id, 0, sizeof tables->by_id);
+    for (uint32_t i = 0; i < tables->n; i++)
+        add_id(tables, tables->by_name[i]);
 }
 
 /* The first table whose name is not below `name`. */
@@ -184,10 +199,9 @@ static struct table *add_prepared(struct tables *tables, const char *name)
     EMBD_ASSERT(strcmp(table->schema.s.name, name) == 0);
     uint32_t i = place(tables, name), after = tables->n - i;
     memmove(tables->by_name + i + 1, tables->by_name + i, after * sizeof tables->by_name[0]);
-    memmove(tables->ids + i + 1, tables->ids + i, after * sizeof tables->ids[0]);
     tables->by_name[i] = table;
-    tables->ids[i] = table->id;
     tables->n++;
+    add_id(tables, table);
     tables->n_creating += table->schema.s.create_on == EMBD_CREATE_ON_PULL;
     tables->prepared = NULL;
     tables_count(tables, table);
@@ -209,8 +223,8 @@ void tables_drop(struct tables *tables, struct table *table)
 {
     uint32_t i = place(tables, table->schema.s.name), after = tables->n - i - 1;
     memmove(tables->by_name + i, tables->by_name + i + 1, after * sizeof tables->by_name[0]);
-    memmove(tables->ids + i, tables->ids + i + 1, after * sizeof tables->ids[0]);
     tables->n--;
+    place_ids(tables);
     tables->n_creating -= table->schema.s.create_on == EMBD_CREATE_ON_PULL;
     uncount(tables, table);
     free_table(tables->ops, table);

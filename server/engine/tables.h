@@ -19,6 +19,8 @@ struct table {
     bool was_full;
 };
 
+#define TABLES_PLACES (2 * LIMIT_TABLES)
+
 struct tables {
     const struct store_ops *ops;
     const char *left_out;      /* name of a table that records are read without; NULL: of none */
@@ -26,8 +28,8 @@ struct tables {
     uint32_t n;
     uint32_t n_creating;                 /* tables whose rows are created by pulls */
     struct table *by_name[LIMIT_TABLES]; /* ascending */
-    uint32_t ids[LIMIT_TABLES]; /* ids[i] = by_name[i]->id, for a search without cache misses */
-    struct table *prepared;     /* the next table, created but not visible yet; or NULL */
+    struct table *by_id[TABLES_PLACES];  /* a hash table: from place id % TABLES_PLACES on */
+    struct table *prepared;              /* the next table, created but not visible yet; or NULL */
 };
 
 void tables_init(struct tables *tables, const struct store_ops *ops);

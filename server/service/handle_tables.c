@@ -28,7 +28,7 @@ int handle_tables(struct call *call)
             continue;
         embd__msg_map(m, 2);
         embd__msg_field_str(m, "name", tables->by_name[i]->schema.s.name);
-        embd__msg_field_uint(m, "id", tables->ids[i]);
+        embd__msg_field_uint(m, "id", tables->by_name[i]->id);
     }
     return EMBD_OK;
 }

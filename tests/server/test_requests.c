@@ -162,7 +162,7 @@ static void tables_with_one_id_are_refused_naming_both(void **state)
     assert_int_equal(figure(rig, NULL, "tables"), 1);
 }
 
-static void the_257th_table_is_refused(void **state)
+static void a_table_beyond_the_limit_is_refused(void **state)
 {
     struct rig *rig = *state;
     char name[32];
@@ -172,7 +172,7 @@ static void the_257th_table_is_refused(void **state)
         create_table(rig, &schema);
     }
     embd_schema schema = schema_of("one-more", 1);
-    ask_error(ask_create(rig, &schema), EMBD_TOO_LARGE, "one-more", "257", "256", NULL);
+    ask_error(ask_create(rig, &schema), EMBD_TOO_LARGE, "one-more", "4097", "4096", NULL);
     struct exchange *x = ask_empty(rig, &rig->data, METHOD_TABLES);
     ask_ok(x);
     struct fields f;
@@ -355,7 +355,7 @@ int main(void)
         TEST(another_definition_of_a_table_is_refused_by_field),
         TEST(a_bad_schema_is_refused_by_field_value_and_limit),
         TEST(tables_with_one_id_are_refused_naming_both),
-        TEST(the_257th_table_is_refused),
+        TEST(a_table_beyond_the_limit_is_refused),
         TEST(tables_are_listed_by_name),
         TEST(describe_gives_the_schema_back),
         TEST(unknown_methods_and_fields_are_named),

@@ -325,12 +325,12 @@ static void counts_are_limited_before_anything_is_allocated(void **state)
 {
     (void)state;
     refused("\x93\2\xa1m\xdd\xff\xff\xff\xff", 9, EMBD_TOO_LARGE,
-            "an array has 4294967295 elements, the limit is 2048");
+            "an array has 4294967295 elements, the limit is 4096");
     refused("\x93\2\xa1m\xdf\xff\xff\xff\xff", 9, EMBD_TOO_LARGE,
-            "a map has 8589934590 elements, the limit is 2048");
+            "a map has 8589934590 elements, the limit is 4096");
     refused("\x93\2\xa1m\xdf\x80\0\0\0", 9, EMBD_TOO_LARGE, "a map has 4294967296 elements");
-    refused("\x93\2\xa1m\xdc\x08\x01", 7, EMBD_TOO_LARGE, "an array has 2049 elements");
-    refused("\x93\2\xa1m\xde\x04\x01", 7, EMBD_TOO_LARGE, "a map has 2050 elements");
+    refused("\x93\2\xa1m\xdc\x10\x01", 7, EMBD_TOO_LARGE, "an array has 4097 elements");
+    refused("\x93\2\xa1m\xde\x08\x01", 7, EMBD_TOO_LARGE, "a map has 4098 elements");
 }
 
 static void the_header_is_limited(void **state)

@@ -29,7 +29,7 @@ struct table_report {
     uint32_t n_figures;
 };
 
-/* About 200 KiB: allocate it once. */
+/* About 1.5 MiB: allocate it once, zeroed. */
 struct shard_report {
     uint32_t shard;
     bool is_draining, is_loading;
