@@ -38,7 +38,7 @@ def build_go(build):
     link.symlink_to(ROOT / "client/go")
     run([go, "vet", "embd"], build, **environment)
     run([go, "test", "-c", "-o", program, "embd"], build, **environment)
-    return [program, "-test.v"]
+    return [[program, "-test.v"]]
 
 
 def build_rust(build):
@@ -52,16 +52,19 @@ def build_rust(build):
          "--config", f'source.debian.directory="{CRATES}"'], source, RUSTC=rustc, CARGO_HOME=str(build / "home"),
         CARGO_TARGET_DIR=str(build / "target"))
     programs = [path for path in (build / "target/debug/deps").glob("vectors-*") if path.suffix == ""]
-    return [max(programs, key=lambda path: path.stat().st_mtime), "--nocapture", "--test-threads=1"]
+    vectors = max(programs, key=lambda path: path.stat().st_mtime)
+    return [[vectors, "--nocapture", "--test-threads=1"], [build / "target/debug/examples/first"]]
 
 
 def main():
     language, build = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
     build.mkdir(parents=True, exist_ok=True)
-    command = {"go": build_go, "rust": build_rust}[language](build)
+    commands = {"go": build_go, "rust": build_rust}[language](build)
     for shards in (1, 3):
         with Embd(shards=shards) as server:
-            run(command, build, EMBD_SERVER=server.addresses[0], EMBD_VECTORS=str(ROOT / "proto/vectors"))
+            for i, command in enumerate(commands):
+                address = [server.addresses[0]] if i > 0 else []  # of examples
+                run([*command, *address], build, EMBD_SERVER=server.addresses[0], EMBD_VECTORS=str(ROOT / "proto/vectors"))
 
 
 main()

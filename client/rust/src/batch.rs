@@ -1,0 +1,175 @@
+//! The keys of a request: which shard gets which, and what pooled rows are divided by.
+
+use crate::half::Wire;
+use crate::wire::{code, Error, Result};
+
+/// The keys of a pull, push or erase. `Batch::of(&keys)` has only keys; set what else it has.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// Stored keys; see `Table::key`.
+    pub keys: &'a [u64],
+    /// Row r pools the keys `offsets[r]` to `offsets[r + 1] - 1`. None: each key is a row.
+    pub offsets: Option<&'a [u32]>,
+    /// Of each row, in tables with partition "slot" and only there.
+    pub slots: Option<&'a [u16]>,
+    /// Of each key, with offsets only. None: 1.
+    pub weights: Option<&'a [f32]>,
+    pub wire: Wire,
+    /// Ask for the status of each key.
+    pub status: bool,
+    /// Pull: keys without a row give zeros, and get none.
+    pub zero: bool,
+    /// Rows of mean and sqrtn tables are sums, and gradients are those of sums.
+    pub sums: bool,
+}
+
+impl<'a> Batch<'a> {
+    pub fn of(keys: &'a [u64]) -> Batch<'a> {
+        let (status, zero, sums) = (false, false, false);
+        Batch { keys, offsets: None, slots: None, weights: None, wire: Wire::F32, status, zero, sums }
+    }
+
+    pub fn n_rows(&self) -> usize {
+        self.offsets.map_or(self.keys.len(), |offsets| offsets.len().saturating_sub(1))
+    }
+
+    fn span(&self, r: usize) -> std::ops::Range<usize> {
+        self.offsets.map_or(r..r + 1, |offsets| offsets[r] as usize..offsets[r + 1] as usize)
+    }
+
+    fn slot(&self, r: usize) -> u16 {
+        self.slots.map_or(0, |slots| slots[r])
+    }
+
+    /// Finds what would make shares go out of range. The server checks everything else.
+    pub(crate) fn check(&self, partition: &str) -> Result<()> {
+        let wrong = |text: String| Err(Error::new(code::INVALID, text));
+        if let Some(offsets) = self.offsets {
+            if offsets.last().map(|&last| last as usize) != Some(self.keys.len()) {
+                return wrong(format!("the last offset is not the number of keys, {}", self.keys.len()));
+            }
+            if let Some(r) = offsets.windows(2).position(|pair| pair[1] < pair[0]) {
+                return wrong(format!("offsets[{}] is {}, below offsets[{}]", r + 1, offsets[r + 1], r));
+            }
+        }
+        let n_slots = self.slots.map_or(0, |slots| slots.len());
+        if (self.slots.is_some() || partition == "slot") && n_slots != self.n_rows() {
+            return wrong(format!("{} slots for {} rows", n_slots, self.n_rows()));
+        }
+        match self.weights {
+            Some(weights) if weights.len() != self.keys.len() => {
+                wrong(format!("{} weights for {} keys", weights.len(), self.keys.len()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What row r is divided by.
+    pub(crate) fn divisor(&self, combiner: &str, r: usize) -> f32 {
+        let span = self.span(r);
+        let sum = match self.weights {
+            None => span.len() as f32,
+            Some(weights) => {
+                weights[span].iter().fold(0.0, |sum, &w| sum + if combiner == "mean" { w } else { w * w })
+            }
+        };
+        match combiner {
+            "mean" | "sqrtn" if sum == 0.0 => 1.0,
+            "mean" => sum,
+            "sqrtn" => sum.sqrt(),
+            _ => 1.0,
+        }
+    }
+
+    /// The weights that make gradients of finished rows those of sums: weight / divisor.
+    pub(crate) fn divided(&self, combiner: &str) -> Vec<f32> {
+        let mut weights = self.weights.map_or_else(|| vec![1.0; self.keys.len()], |weights| weights.to_vec());
+        for r in 0..self.n_rows() {
+            let by = self.divisor(combiner, r);
+            weights[self.span(r)].iter_mut().for_each(|w| *w /= by);
+        }
+        weights
+    }
+
+    /// Gives each key to its shard. A row has a share wherever it has keys; one without keys goes to a single shard.
+    pub(crate) fn shares(&self, partition: &str, weights: Option<&[f32]>, n: usize) -> Vec<Share> {
+        let new = || Share { is_weighted: weights.is_some(), offsets: vec![0; 4], ..Share::default() };
+        let mut shares: Vec<Share> = (0..n).map(|_| new()).collect();
+        for r in 0..self.n_rows() {
+            if self.span(r).is_empty() {
+                let place = if partition == "slot" { self.slot(r) as usize % n } else { 0 };
+                shares[place].begin_row(self, r);
+            }
+            for k in self.span(r) {
+                let share = &mut shares[shard_of(partition, self.keys[k], self.slot(r), n)];
+                if share.rows.last() != Some(&r) {
+                    share.begin_row(self, r);
+                }
+                share.add_key(self, k, weights);
+            }
+        }
+        shares
+    }
+}
+
+/// MurmurHash3's 64-bit finalizer.
+fn mix64(x: u64) -> u64 {
+    let x = (x ^ x >> 33).wrapping_mul(0xff51afd7ed558ccd);
+    let x = (x ^ x >> 33).wrapping_mul(0xc4ceb9fe1a85ec53);
+    x ^ x >> 33
+}
+
+/// Which of n shards has the key.
+pub fn shard_of(partition: &str, key: u64, slot: u16, n: usize) -> usize {
+    match partition {
+        "modulo" => (key % n as u64) as usize,
+        "slot" => slot as usize % n,
+        _ => ((mix64(key) >> 54) * n as u64 / 1024) as usize,
+    }
+}
+
+/// What one shard gets of a batch: bytes as they travel.
+#[derive(Default)]
+pub(crate) struct Share {
+    pub keys: Vec<u8>,
+    pub offsets: Vec<u8>,
+    pub slots: Vec<u8>,
+    pub weights: Vec<u8>,
+    pub is_weighted: bool,
+    /// Of the batch, in its order.
+    pub rows: Vec<usize>,
+    /// The place of each key in the batch.
+    pub at: Vec<usize>,
+}
+
+impl Share {
+    fn begin_row(&mut self, batch: &Batch, r: usize) {
+        self.rows.push(r);
+        self.offsets.extend((self.at.len() as u32).to_le_bytes());
+        if let Some(slots) = batch.slots {
+            self.slots.extend(slots[r].to_le_bytes());
+        }
+    }
+
+    fn add_key(&mut self, batch: &Batch, k: usize, weights: Option<&[f32]>) {
+        self.keys.extend(batch.keys[k].to_le_bytes());
+        self.at.push(k);
+        let end = self.offsets.len() - 4;
+        self.offsets[end..].copy_from_slice(&(self.at.len() as u32).to_le_bytes());
+        if let Some(weights) = weights {
+            self.weights.extend(weights[k].to_le_bytes());
+        }
+    }
+
+    /// Copies the shard's statuses to where their keys stand.
+    pub fn tell(&self, answer: Option<&Vec<u8>>, statuses: &mut [u8]) -> Result<()> {
+        match answer {
+            _ if statuses.is_empty() => Ok(()),
+            Some(list) if list.len() == self.at.len() => {
+                self.at.iter().zip(list).for_each(|(&k, &status)| statuses[k] = status);
+                Ok(())
+            }
+            _ => Err(Error::new(code::PROTOCOL, "the answer has not the statuses asked for")),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Pull, push and erase.
+
+use crate::batch::{Batch, Share};
+use crate::value::{fields, Value};
+use crate::wire::{code, Error, Result};
+use crate::{Client, Stream};
+
+/// Statuses of keys.
+pub mod status {
+    pub const HIT: u8 = 0;
+    pub const INSERTED: u8 = 1;
+    pub const MISSING: u8 = 2;
+    pub const FILTERED: u8 = 3;
+    pub const EVICTED: u8 = 4;
+    pub const FULL: u8 = 5;
+}
+
+/// A table of all shards.
+pub struct Table<'a> {
+    pub name: String,
+    pub dim: usize,
+    pub(crate) client: &'a Client,
+    pub(crate) id: u64,
+    pub(crate) combiner: String,
+    pub(crate) partition: String,
+    /// With slot_sizes: where the keys of each slot begin.
+    pub(crate) starts: Vec<u64>,
+}
+
+/// The answer to a pull.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rows {
+    /// [rows][dim]
+    pub values: Vec<f32>,
+    /// Of each key, where asked for.
+    pub statuses: Vec<u8>,
+}
+
+/// The answer to a push. Counts are sums over the shards.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pushed {
+    pub step: u64,
+    pub inserted: u64,
+    pub full: u64,
+    pub filtered: u64,
+    pub evicted: u64,
+    pub statuses: Vec<u8>,
+    /// A numbered push that was applied before; nothing else is set.
+    pub again: bool,
+}
+
+/// The answer to an erase.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Erased {
+    pub erased: u64,
+    pub statuses: Vec<u8>,
+}
+
+fn parts(part: Value) -> Value {
+    fields(&[("parts", Value::List(vec![part]))])
+}
+
+fn new_statuses(batch: &Batch) -> Vec<u8> {
+    vec![0; if batch.status { batch.keys.len() } else { 0 }]
+}
+
+impl Table<'_> {
+    /// The stored key of a slot's key, in tables with slot_sizes; elsewhere the key itself.
+    pub fn key(&self, slot: usize, key: u64) -> u64 {
+        key + self.starts.get(slot).unwrap_or(&0)
+    }
+
+    /// Reads rows. Rows of mean and sqrtn tables are finished, unless `batch.sums`. With a 16-bit wire and several shards,
+    /// the shards' sums are rounded before they are added.
+    pub fn pull(&self, batch: &Batch) -> Result<Rows> {
+        batch.check(&self.partition)?;
+        let shares = self.shares(batch, batch.weights);
+        let answers = self.client.each(|i, shard| {
+            if shares[i].rows.is_empty() && shares.len() > 1 {
+                return Ok(vec![vec![], vec![]]);
+            }
+            let (part, bins) = self.part(batch, &shares[i]);
+            let (_, data) = shard.call("pull", &parts(part), &bins)?;
+            match data.first().map(Vec::len) == Some(shares[i].rows.len() * self.dim * batch.wire.bytes()) {
+                true => Ok(data),
+                false => Err(Error::new(code::PROTOCOL, "the answer has not the rows asked for")),
+            }
+        })?;
+        let mut rows = Rows { values: self.add(batch, &shares, &answers), statuses: new_statuses(batch) };
+        for (share, data) in shares.iter().zip(&answers) {
+            share.tell(data.get(1), &mut rows.statuses)?;
+        }
+        Ok(rows)
+    }
+
+    /// Sends gradients, [rows][dim]: one step of the table, on all shards. Gradients are those of finished rows, unless
+    /// `batch.sums`. Each shard takes or refuses its share by itself.
+    pub fn push(&self, batch: &Batch, gradients: &[f32]) -> Result<Pushed> {
+        self.push_as(batch, gradients, None)
+    }
+
+    /// Removes the batch's keys. It has neither offsets nor weights.
+    pub fn erase(&self, batch: &Batch) -> Result<Erased> {
+        if batch.offsets.is_some() || batch.weights.is_some() {
+            return Err(Error::new(code::INVALID, "an erase has neither offsets nor weights"));
+        }
+        batch.check(&self.partition)?;
+        let shares = self.shares(batch, None);
+        let keys = Batch { status: batch.status, slots: batch.slots, ..Batch::of(batch.keys) };
+        let answers = self.client.each(|i, shard| {
+            let (part, bins) = self.part(&keys, &shares[i]);
+            shard.call("erase", &parts(part), &bins)
+        })?;
+        let mut erased = Erased { erased: 0, statuses: new_statuses(batch) };
+        for (share, (answer, data)) in shares.iter().zip(&answers) {
+            erased.erased += first(answer)?.get("erased").uint();
+            share.tell(data.first(), &mut erased.statuses)?;
+        }
+        Ok(erased)
+    }
+
+    pub(crate) fn push_as(&self, batch: &Batch, gradients: &[f32], stream: Option<&Stream>) -> Result<Pushed> {
+        batch.check(&self.partition)?;
+        if gradients.len() != batch.n_rows() * self.dim {
+            let text = format!("{} gradients for {} rows of {}", gradients.len(), batch.n_rows(), self.dim);
+            return Err(Error::new(code::INVALID, text));
+        }
+        let divided = match self.divides(batch) && self.client.shards.len() > 1 {
+            true => Some(batch.divided(&self.combiner)),
+            false => None,
+        };
+        let shares = self.shares(batch, divided.as_deref().or(batch.weights));
+        let answers = self.client.each(|i, shard| {
+            let (part, mut bins) = self.part(batch, &shares[i]);
+            let mut grads = Vec::new();
+            for r in &shares[i].rows {
+                batch.wire.write(&gradients[r * self.dim..(r + 1) * self.dim], &mut grads);
+            }
+            bins.push(&grads);
+            shard.call("push", &numbered(parts(part), stream), &bins)
+        })?;
+        let mut pushed = Pushed { statuses: new_statuses(batch), ..Pushed::default() };
+        for (share, (answer, data)) in shares.iter().zip(&answers) {
+            if answer.get("again") == &Value::Bool(true) {
+                return Ok(Pushed { again: true, ..Pushed::default() });
+            }
+            share.tell(data.first(), &mut pushed.statuses)?;
+            pushed.count(first(answer)?);
+        }
+        Ok(pushed)
+    }
+
+    /// Whether rows are divided, and gradients with them.
+    fn divides(&self, batch: &Batch) -> bool {
+        batch.offsets.is_some() && !batch.sums && matches!(self.combiner.as_str(), "mean" | "sqrtn")
+    }
+
+    fn shares(&self, batch: &Batch, weights: Option<&[f32]>) -> Vec<Share> {
+        batch.shares(&self.partition, weights, self.client.shards.len())
+    }
+
+    /// The map of a shard's part, and its bins but gradients.
+    fn part<'s>(&self, batch: &Batch, share: &'s Share) -> (Value, Vec<&'s [u8]>) {
+        let mut part = vec![("table", self.id.into()), ("keys", (share.at.len() as u64).into())];
+        let mut bins: Vec<&[u8]> = vec![&share.keys];
+        if batch.offsets.is_some() {
+            part.push(("rows", (share.rows.len() as u64).into()));
+            bins.push(&share.offsets);
+        }
+        if batch.slots.is_some() {
+            part.push(("slots", true.into()));
+            bins.push(&share.slots);
+        }
+        if batch.offsets.is_some() && share.is_weighted {
+            part.push(("weights", true.into()));
+            bins.push(&share.weights);
+        }
+        if batch.wire.bytes() < 4 {
+            part.push(("dtype", batch.wire.name().into()));
+        }
+        let scale = self.divides(batch) && self.client.shards.len() == 1;
+        for (name, is) in [("status", batch.status), ("zero", batch.zero), ("scale", scale)] {
+            if is {
+                part.push((name, true.into()));
+            }
+        }
+        (fields(&part), bins)
+    }
+
+    /// Puts the shards' rows together, in the order of the shards, and divides sums.
+    fn add(&self, batch: &Batch, shares: &[Share], answers: &[Vec<Vec<u8>>]) -> Vec<f32> {
+        let (dim, mut values) = (self.dim, vec![0.0; batch.n_rows() * self.dim]);
+        let mut begun = vec![false; batch.n_rows()];
+        for (share, data) in shares.iter().zip(answers) {
+            let sums = batch.wire.read(&data[0]);
+            for (&r, sum) in share.rows.iter().zip(sums.chunks(dim)) {
+                for (value, &x) in values[r * dim..].iter_mut().zip(sum) {
+                    *value = if begun[r] { *value + x } else { x };
+                }
+                begun[r] = true;
+            }
+        }
+        if self.divides(batch) && shares.len() > 1 {
+            for (r, row) in values.chunks_mut(dim).enumerate() {
+                let by = batch.divisor(&self.combiner, r);
+                row.iter_mut().for_each(|value| *value /= by);
+            }
+        }
+        values
+    }
+}
+
+impl Pushed {
+    fn count(&mut self, part: &Value) {
+        self.step = part.get("step").uint();
+        self.inserted += part.get("inserted").uint();
+        self.full += part.get("full").uint();
+        self.filtered += part.get("filtered").uint();
+        self.evicted += part.get("evicted").uint();
+    }
+}
+
+/// The map of the answer's part.
+fn first(answer: &Value) -> Result<&Value> {
+    match answer.get("parts").list() {
+        [part] => Ok(part),
+        _ => Err(Error::new(code::PROTOCOL, "the answer has not one part")),
+    }
+}
+
+fn numbered(mut params: Value, stream: Option<&Stream>) -> Value {
+    if let (Value::Map(list), Some(stream)) = (&mut params, stream) {
+        let mut writer = stream.fields();
+        writer.push(("sequence", stream.next.into()));
+        list.push(("writer".to_string(), fields(&writer)));
+    }
+    params
+}

@@ -1,0 +1,252 @@
+//! Runs the files of $EMBD_VECTORS (../../proto/vectors) against the server at $EMBD_SERVER, which must be fresh. See
+//! proto/vectors/README.md.
+
+use embd::{fields, shard_of, Batch, Client, Options, Result, Stream, Value, Wire};
+use serde_json::{json, Value as Json};
+use std::time::Duration;
+use std::{env, fs, path::Path};
+
+fn connect() -> Option<Client> {
+    match env::var("EMBD_SERVER") {
+        Ok(address) => Some(Client::connect(&address, &Options::default()).unwrap()),
+        Err(_) => {
+            println!("skipped: EMBD_SERVER is not set");
+            None
+        }
+    }
+}
+
+#[test]
+fn the_client_agrees_with_all_vectors() {
+    let client = match connect() {
+        Some(client) => client,
+        None => return,
+    };
+    let folder = env::var("EMBD_VECTORS").unwrap_or_else(|_| "../../proto/vectors".into());
+    let mut paths: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().map_or(false, |ending| ending == "json"));
+    paths.sort();
+    let n: usize = paths.iter().map(|path| run_file(&client, path)).sum();
+    assert!(n >= 40, "only {} vectors in {} hold for {} shards", n, folder, client.n_shards());
+    println!("{} vectors agree, {} shards", n, client.n_shards());
+}
+
+fn run_file(client: &Client, path: &Path) -> usize {
+    let file: Json = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let holds = |vector: &&Json| list(&vector["shards"]).contains(&json!(client.n_shards()));
+    let vectors: Vec<_> = list(&file["vectors"]).iter().filter(holds).collect();
+    for vector in &vectors {
+        for (i, step) in list(&vector["steps"]).iter().enumerate() {
+            if let Some(difference) = run_step(client, step) {
+                panic!("{}, {}, step {}: {}", path.display(), vector["name"], i, difference);
+            }
+        }
+    }
+    vectors.len()
+}
+
+/// How the answer differs from the one in the file.
+fn run_step(client: &Client, step: &Json) -> Option<String> {
+    let (got, wanted) = match ask(client, step) {
+        Ok(None) => return None,
+        Ok(Some(answer)) => (answer, &step["answer"]),
+        Err(e) => (json!(e.code), &step["error"]),
+    };
+    (&got != wanted).then(|| format!("got {}, expected {}", got, wanted))
+}
+
+// ---- JSON ----
+
+fn list(value: &Json) -> &[Json] {
+    value.as_array().map_or(&[], |list| list)
+}
+
+fn text(value: &Json) -> &str {
+    value.as_str().unwrap_or("")
+}
+
+fn is(value: &Json) -> bool {
+    value.as_bool().unwrap_or(false)
+}
+
+fn uints(value: &Json) -> Vec<u64> {
+    list(value).iter().map(|n| n.as_u64().unwrap()).collect()
+}
+
+fn wire(value: &Json) -> Wire {
+    match text(value) {
+        "f16" => Wire::F16,
+        "bf16" => Wire::BF16,
+        _ => Wire::F32,
+    }
+}
+
+/// The numbers of hex digits.
+fn floats(digits: &str, wire: Wire) -> Vec<f32> {
+    let bytes = |word| u32::from_str_radix(word, 16).unwrap().to_le_bytes()[..wire.bytes()].to_vec();
+    wire.read(&digits.split_whitespace().flat_map(bytes).collect::<Vec<u8>>())
+}
+
+fn digits(values: &[f32], wire: Wire) -> String {
+    let mut bytes = Vec::new();
+    wire.write(values, &mut bytes);
+    let word = |bytes: &[u8]| bytes.iter().rev().map(|byte| format!("{:02x}", byte)).collect::<String>();
+    bytes.chunks(wire.bytes()).map(word).collect::<Vec<_>>().join(" ")
+}
+
+fn value_of(json: &Json) -> Value {
+    match json {
+        Json::Null => Value::Nil,
+        Json::Bool(is) => Value::Bool(*is),
+        Json::Number(n) if n.is_u64() => Value::Uint(n.as_u64().unwrap()),
+        Json::Number(n) if n.is_i64() => Value::Int(n.as_i64().unwrap()),
+        Json::Number(n) => Value::Float(n.as_f64().unwrap()),
+        Json::String(text) => Value::Str(text.clone()),
+        Json::Array(items) => Value::List(items.iter().map(value_of).collect()),
+        Json::Object(map) => Value::Map(map.iter().map(|(name, item)| (name.clone(), value_of(item))).collect()),
+    }
+}
+
+/// An answer in the file's form: statuses stand there where they were asked for.
+fn with(mut answer: Json, what: &Json, statuses: &[u8]) -> Option<Json> {
+    if is(&what["status"]) {
+        answer["status"] = json!(statuses);
+    }
+    Some(answer)
+}
+
+// ---- steps ----
+
+/// The arrays of a batch.
+struct Arrays {
+    keys: Vec<u64>,
+    offsets: Vec<u32>,
+    slots: Vec<u16>,
+    weights: Vec<f32>,
+}
+
+impl Arrays {
+    fn of(what: &Json) -> Arrays {
+        Arrays {
+            keys: uints(&what["keys"]),
+            offsets: uints(&what["offsets"]).iter().map(|&n| n as u32).collect(),
+            slots: uints(&what["slots"]).iter().map(|&n| n as u16).collect(),
+            weights: floats(text(&what["weights"]), Wire::F32),
+        }
+    }
+
+    fn batch(&self, what: &Json) -> Batch {
+        Batch {
+            offsets: what["offsets"].is_array().then(|| &self.offsets[..]),
+            slots: what["slots"].is_array().then(|| &self.slots[..]),
+            weights: what["weights"].is_string().then(|| &self.weights[..]),
+            wire: wire(&what["dtype"]),
+            status: is(&what["status"]),
+            zero: is(&what["zero"]),
+            sums: !is(&what["scale"]),
+            ..Batch::of(&self.keys)
+        }
+    }
+}
+
+/// None: this client does not speak to admin listeners.
+fn ask(client: &Client, step: &Json) -> Result<Option<Json>> {
+    let (kind, what) = step.as_object().unwrap().iter().find(|(name, _)| !["answer", "error"].contains(&name.as_str())).unwrap();
+    let arrays = Arrays::of(what);
+    let batch = arrays.batch(what);
+    match kind.as_str() {
+        "create" => create(client, what),
+        "push" => push(client, what, &batch),
+        "pull" => {
+            let table = client.open_table(text(&what["table"]))?;
+            let rows = table.pull(&batch)?;
+            let values: Vec<_> = rows.values.chunks(table.dim).map(|row| digits(row, batch.wire)).collect();
+            Ok(with(json!({ "values": values }), what, &rows.statuses))
+        }
+        "erase" => {
+            let erased = client.open_table(text(&what["table"]))?.erase(&batch)?;
+            Ok(with(json!({ "erased": erased.erased }), what, &erased.statuses))
+        }
+        "describe" => {
+            let answers = client.ask_all("table_describe", &fields(&[("name", text(&what["table"]).into())]), &[])?;
+            let sum = |name| answers.iter().map(|answer| answer.get(name).uint()).sum::<u64>();
+            let step = answers[0].get("step").uint();
+            Ok(Some(json!({ "step": step, "rows": sum("rows"), "candidates": sum("candidates") })))
+        }
+        "stream_open" => {
+            let answer = &client.ask_all(kind, &value_of(what), &[])?[0];
+            Ok(Some(json!({ "last": answer.get("last").uint(), "opened": answer.get("opened") == &Value::Bool(true) })))
+        }
+        "writer" => {
+            let answer = &client.ask_all(kind, &value_of(what), &[])?[0];
+            Ok(Some(json!({ "journaled": answer.get("journaled").uint(), "other": answer.get("other").uint() })))
+        }
+        "route" => {
+            let slot = |i: usize| arrays.slots.get(i).copied().unwrap_or(0);
+            let n = what["shards"].as_u64().unwrap() as usize;
+            let place = |(i, &key)| shard_of(text(&what["partition"]), key, slot(i), n);
+            Ok(Some(json!(arrays.keys.iter().enumerate().map(place).collect::<Vec<_>>())))
+        }
+        "call" => {
+            let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+            let bytes = |digits: &Json| text(digits).as_bytes().chunks(2).map(byte).collect::<Vec<u8>>();
+            let bins: Vec<_> = list(&what["bins"]).iter().map(bytes).collect();
+            let bins: Vec<_> = bins.iter().map(|bin| &bin[..]).collect();
+            client.ask(0, text(&what["method"]), &value_of(&what["params"]), &bins).map(|_| Some(json!("accepted")))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn create(client: &Client, what: &Json) -> Result<Option<Json>> {
+    let table = client.create_table(&value_of(&what["schema"]), &uints(&what["slot_sizes"]))?;
+    let tables = client.tables()?;
+    let (_, id) = tables.iter().find(|(name, _)| name == &table.name).unwrap();
+    Ok(Some(json!({ "id": id, "created": true })))
+}
+
+fn push(client: &Client, what: &Json, batch: &Batch) -> Result<Option<Json>> {
+    let table = client.open_table(text(&what["table"]))?;
+    let grads: Vec<f32> = list(&what["grads"]).iter().flat_map(|row| floats(text(row), batch.wire)).collect();
+    let writer = &what["writer"];
+    let number = |name: &str| writer[name].as_u64().unwrap_or(0);
+    let pushed = if writer.is_object() {
+        let (high, low, number, next) = (number("high"), number("low"), number("stream") as u32, number("sequence"));
+        Stream { high, low, number, next, patience: Duration::ZERO }.push(&table, batch, &grads)?
+    } else {
+        table.push(batch, &grads)?
+    };
+    if pushed.again {
+        return Ok(Some(json!({ "again": true })));
+    }
+    let counts = json!({ "step": pushed.step, "inserted": pushed.inserted, "full": pushed.full,
+                         "filtered": pushed.filtered, "evicted": pushed.evicted });
+    Ok(with(counts, what, &pushed.statuses))
+}
+
+// ---- streams ----
+
+#[test]
+fn a_push_whose_connection_is_lost_is_applied_once() {
+    let client = match connect() {
+        Some(client) => client,
+        None => return,
+    };
+    let schema = fields(&[
+        ("name", "streamed".into()),
+        ("dim", 1.into()),
+        ("durability", "snapshot".into()),
+        ("optimizer", fields(&[("kind", "sgd".into()), ("lr", 1.into())])),
+        ("initializer", fields(&[("kind", "constant".into())])),
+    ]);
+    let table = client.create_table(&schema, &[]).unwrap();
+    let mut stream = client.open_stream(77, 78, 0, false).unwrap();
+    let batch = Batch::of(&[1, 2, 3, 4, 5]);
+    for _ in 0..3 {
+        stream.push(&table, &batch, &[1.0; 5]).unwrap();
+        client.hang_up(0);
+    }
+    stream.next = 3;
+    assert!(stream.push(&table, &batch, &[1.0; 5]).unwrap().again);
+    assert_eq!(table.pull(&batch).unwrap().values, [-3.0; 5]);
+}
