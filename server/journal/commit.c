@@ -216,13 +216,20 @@ static bool apply_entry(struct commit *commit, struct journal_group *group,
  * these are applied. True: the time was over, and there is more. */
 static bool apply_some(struct commit *commit, struct journal_group *group)
 {
-    uint64_t until_ns = pace_now() + SLICE_NS;
-    while (apply_entry(commit, group, &group->entries[group->n_applied]))
+    uint64_t now_ns = pace_now(), until_ns = now_ns + SLICE_NS;
+    while (now_ns < until_ns) {
+        struct journal_entry *entry = &group->entries[group->n_applied];
+        const void *origin = entry->op != NULL ? entry->op->origin : NULL;
+        if (!apply_entry(commit, group, entry))
+            return false;
+        uint64_t began_ns = now_ns;
+        now_ns = pace_now();
+        if (origin != NULL && commit->spent != NULL)
+            commit->spent(origin, now_ns - began_ns);
         if (++group->n_applied == group->n_entries)
             return false;
-        else if (pace_now() >= until_ns)
-            return true;
-    return false;
+    }
+    return true;
 }
 
 bool commit_collect(struct commit *commit, bool *ended_out)

@@ -21,7 +21,10 @@ struct commit {
     uint64_t n_refused, refused_since_ns; /* operations since the disk takes no records */
     uint64_t n_errors;                    /* ever */
     uint64_t now_ns;                      /* of the operation that was submitted last */
-    struct msg msg;                       /* of the record being built */
+    /* An operation of `origin` (struct op) took so long to be applied. The owner's; NULL: nobody
+     * asks. */
+    void (*spent)(const void *origin, uint64_t ns);
+    struct msg msg; /* of the record being built */
     struct frame_scanner frame;
     struct operation_reader reader; /* of records whose owner has left */
 };

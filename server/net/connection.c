@@ -24,7 +24,7 @@
  * read yet.
  *
  * A peer cannot delay others: one read takes at most PARSER_DIRECT_BYTES, one turn of sending
- * TURN_BYTES; then libuv serves the next one. */
+ * TURN_BYTES, one turn of requests what turn.h says; then libuv serves the next one. */
 #include "server/net/connection.h"
 
 #include <stdlib.h>
@@ -240,6 +240,7 @@ void connection_took(struct connection *c, uint64_t n)
         connection_move(c, CONNECTION_YIELDING); /* perhaps it waits for what goes now */
     struct exchange *x;
     uint64_t now_ns = uv_hrtime();
+    turn_count(&c->turn, now_ns);
     while ((x = outlet_next_sent(&c->outlet)) != NULL) {
         if (x->is_with_shard)
             shard_request_sent(c->io->shard, &x->request, now_ns);
@@ -303,8 +304,11 @@ void connection_flush(struct connection *c)
 {
     uint64_t begin = c->bytes_out;
     int status = EMBD_OK;
-    while (connection_may_send(c) && !c->is_writing && outlet_gather(&c->outlet, c->io, &status)) {
-        bool is_over = c->bytes_out - begin >= TURN_BYTES;
+    if (c->turn.counted_ns == 0 && !outlet_is_empty(&c->outlet))
+        turn_work(&c->turn, uv_hrtime());
+    while (connection_may_send(c) && !c->is_writing &&
+           outlet_gather(&c->outlet, c->io, c->turn.counted_ns + TURN_NS, &status)) {
+        bool is_over = c->bytes_out - begin >= TURN_BYTES || turn_is_over(&c->turn);
         if (c->tls != NULL)
             tls_connection_write(c, is_over);
         else if (!is_over)
@@ -436,6 +440,7 @@ void connection_go(struct connection *c)
     if (is_ending && c->n_in_flight == 0 && !c->is_writing)
         end_stream(c);
     connection_set_reading(c);
+    turn_rest(&c->turn);
 }
 
 void connection_retry(struct connection *c)
@@ -451,7 +456,7 @@ bool connection_turn(struct shard_io *io)
 {
     struct connection *c;
     io->turn++;
-    while ((c = TAILQ_FIRST(&io->yielding)) != NULL && c->turn != io->turn)
+    while ((c = TAILQ_FIRST(&io->yielding)) != NULL && c->turn.number != io->turn)
         connection_retry(c);
     return !TAILQ_EMPTY(&io->yielding);
 }

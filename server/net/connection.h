@@ -8,6 +8,7 @@
 #include "server/net/outlet.h"
 #include "server/net/request_parser.h"
 #include "server/net/tls_connection.h"
+#include "server/net/turn.h"
 
 /* connection.c has the table of allowed moves. */
 enum connection_state {
@@ -57,8 +58,7 @@ struct connection {
     bool is_dirty;           /* in io->dirty */
     bool is_unauthenticated; /* in io->unauthenticated */
     uint32_t charged_bytes;  /* to the quota, for the connection itself */
-    uint32_t n_begun;        /* requests in turn `turn` */
-    uint64_t turn;
+    struct turn turn;
     uint8_t *kept; /* received, but no further request may begin now; NULL: nothing */
     size_t kept_at, kept_bytes;
     uint64_t bytes_in, bytes_out;

@@ -3,10 +3,10 @@
  * Reading order of this folder: loop (this), listener and accept (where peers arrive), connection
  * (one peer: its states, sending and receiving), request_parser (its bytes become requests),
  * exchange (one request and its answer), outlet (answers become bytes). These are the road of every
- * request. Beside it: tls_connection (TLS), unauthenticated (peers that have not proved who they
- * are), credentials (certificate and tokens), quota (what peers are charged with), frame_memory
- * (where bins lie), sweep (deadlines and the end), shard_io.h (what the connections of a shard
- * share). http/ is the operators' port.
+ * request. Beside it: turn (how much of the thread a connection gets), tls_connection (TLS),
+ * unauthenticated (peers that have not proved who they are), credentials (certificate and tokens),
+ * quota (what peers are charged with), frame_memory (where bins lie), sweep (deadlines and the
+ * end), shard_io.h (what the connections of a shard share). http/ is the operators' port.
  *
  * Life: loop_open binds, so that ports are known; loop_start opens the shard and starts the thread;
  * loop_drain asks it to end; it calls on_end when it has; loop_close frees. */

@@ -174,7 +174,13 @@ static bool put_answer(struct outlet *out, struct shard_io *io, struct exchange 
     return true;
 }
 
-bool outlet_gather(struct outlet *out, struct shard_io *io, int *status_out)
+/* Of the next answer rows are to be made, and the time for that is over. */
+static bool is_late(const struct outlet *out, const struct exchange *next, uint64_t until_ns)
+{
+    return out->chunk_used > 0 && next->request.work != NULL && uv_hrtime() >= until_ns;
+}
+
+bool outlet_gather(struct outlet *out, struct shard_io *io, uint64_t until_ns, int *status_out)
 {
     *status_out = EMBD_OK;
     if (out->batch_bytes > 0)
@@ -183,7 +189,7 @@ bool outlet_gather(struct outlet *out, struct shard_io *io, int *status_out)
     out->chunk_used = 0;
     struct exchange *x;
     while ((x = STAILQ_FIRST(&out->ready)) != NULL) {
-        if (!put_answer(out, io, x, status_out))
+        if (is_late(out, x, until_ns) || !put_answer(out, io, x, status_out))
             break;
         STAILQ_REMOVE_HEAD(&out->ready, in_queue);
         STAILQ_INSERT_TAIL(&out->gathered, x, in_queue);

@@ -32,9 +32,10 @@ void outlet_fini(struct outlet *out, struct shard_io *io);
 /* Takes an answered exchange. */
 void outlet_add(struct outlet *out, struct exchange *x);
 
-/* Builds the next batch if there is none. False: nothing to send, or in *status_out EMBD_BUSY:
- * there is no memory to make rows in now; EMBD_NO_MEMORY. */
-bool outlet_gather(struct outlet *out, struct shard_io *io, int *status_out);
+/* Builds the next batch if there is none; rows are made until `until_ns`, and those of one answer.
+ * False: nothing to send, or in *status_out EMBD_BUSY: there is no memory to make rows in now;
+ * EMBD_NO_MEMORY. */
+bool outlet_gather(struct outlet *out, struct shard_io *io, uint64_t until_ns, int *status_out);
 
 /* The kernel has taken n bytes of the batch. */
 void outlet_sent(struct outlet *out, struct shard_io *io, uint64_t n);

@@ -15,10 +15,7 @@
 /* Bounds one read, so that a connection with much to send leaves turns to others. */
 #define PARSER_DIRECT_BYTES (512u << 10)
 
-enum {
-    TURN_REQUESTS = 32,          /* requests begun before others get a turn */
-    HELD_ANSWER_BYTES = 1 << 20, /* of heads of answers that a peer has not taken */
-};
+enum { HELD_ANSWER_BYTES = 1 << 20 }; /* of heads of answers that a peer has not taken */
 
 /* ---- room ---- */
 
@@ -148,6 +145,7 @@ static void take_request(struct connection *c, struct exchange *x)
         return;
     }
     x->is_with_shard = true;
+    turn_work(&c->turn, x->request.received_ns);
     shard_handle(c->io->shard, &x->request);
 }
 
@@ -177,7 +175,6 @@ static bool begin_frame(struct connection *c)
         return false;
     }
     TAILQ_INSERT_TAIL(&c->exchanges, x, in_connection);
-    c->n_begun++;
     begin(&c->parser, x);
     c->in = (struct watch){.since_ms = connection_now_ms(c->io), .bytes = c->bytes_in};
     return true;
@@ -197,14 +194,12 @@ static size_t eat(struct connection *c, const uint8_t *p, size_t n)
     return used;
 }
 
-/* False: enough requests have begun for now. */
+/* False: it has had enough of the shard's thread for now. */
 static bool has_turn(struct connection *c)
 {
-    struct shard_io *io = c->io;
-    if (c->turn != io->turn)
-        c->n_begun = 0;
-    c->turn = io->turn;
-    if (c->n_begun < TURN_REQUESTS)
+    c->turn.owed_ns += c->session.spent_ns;
+    c->session.spent_ns = 0;
+    if (turn_may_begin(&c->turn, c->io->turn))
         return true;
     connection_move(c, CONNECTION_YIELDING);
     return false;

@@ -53,6 +53,13 @@ static int before_change(void *arg, const void *origin, const struct table *tabl
     return materialize(arg, origin, table, change, e);
 }
 
+/* The journal's operations end before their session does, or are read from their records. */
+static void on_spent(const void *origin, uint64_t ns)
+{
+    struct shard_session *session = (struct shard_session *)(uintptr_t)origin;
+    session->spent_ns += ns;
+}
+
 static void on_returned(void *arg)
 {
     dispatch_parked(arg);
@@ -76,6 +83,7 @@ int shard_open(const struct shard_config *config, struct shard **out, struct emb
     shard->engine.arg = shard;
     commit_init(&shard->commit, &shard->engine);
     shard->commit.shard = config->index;
+    shard->commit.spent = on_spent;
     shard->commit.is_deferred = config->wake != NULL;
     if (!msgpack_zone_init(&shard->zone, MSGPACK_ZONE_CHUNK_SIZE)) {
         access_drop(shard->access);

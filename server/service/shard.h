@@ -85,7 +85,8 @@ struct shard_session {
     uint64_t client;                      /* who pushes on it, see reach.h; 0: did not say */
     bool is_admin;
     const struct grant *grant; /* what the peer may do; NULL: only hello, if tokens are required */
-    bool is_refused;           /* the shard's: the token is not known, or not any more; net ends the
+    uint64_t spent_ns; /* of the shard's thread, on its changes behind the journal; net takes it */
+    bool is_refused;   /* the shard's: the token is not known, or not any more; net ends the
                         connection */
     /* The shard's alone. */
     struct access *access; /* that `grant` is in; NULL: it is grant_of_owner */

@@ -40,6 +40,8 @@ TOKENS = of("each role may do what it may", "embd-server", "embctl")
 STREAMS = of("a stream of pushes is opened before its first push", "test-shard-streams")
 PUSHERS = of("a push of a pusher is applied once", "test-shard-pushers")
 QUOTAS = of("a token's tables and rows stay within its limits", "embd-server", "embctl")
+TURNS = of("whose requests take long gets no more of a shard", "embd-server", "embd-fast-clock")
+JOURNAL = of("what a journal holds is the same tables after a start", "test-shard-journal")
 SYNCED = of("files of a journal are on disk before", "test-journal-synced")
 ENGINE = of("an engine does what the model does", "test-engine")
 HISTORIES = of("random histories of tables", "test-histories", "embd-server", "embd-cuda-emulated", "embd-nccl-emulated")
@@ -79,6 +81,13 @@ MUTANTS = [
            "        out->most_tables = GRANT_UNLIMITED;"),
     QUOTAS("everybody sees what others take", "server/service/authorize.c", "(grant != NULL && grant->role == ROLE_ADMIN)",
            "(grant != NULL && grant->role >= ROLE_READER)"),
+    TURNS("a turn has no end in time", "server/net/turn.c", "turn->n_begun == TURN_REQUESTS || turn_is_over(turn)",
+          "turn->n_begun == TURN_REQUESTS"),
+    TURNS("rows of all answers are made in one turn", "server/net/outlet.c", "if (is_late(out, x, until_ns) || ", "if ("),
+    TURNS("sending goes on though its turn is over", "server/net/connection.c", "begin >= TURN_BYTES || turn_is_over(&c->turn)",
+          "begin >= TURN_BYTES"),
+    JOURNAL("what a push takes behind the journal is nobody's", "server/service/shard.c", "    session->spent_ns += ns;",
+            "    session->spent_ns += 0 * ns;"),
     SYNCED("the directory is not synced after a base's rename", "server/journal/basefile.c", "if (fsync(dir) != 0)",
            "if (dir < 0)"),
     SYNCED("the list of withdrawn pushes is not synced", "server/journal/withdrawn.c", "(ssize_t)n && fsync(fd) == 0 ? 0 : errno",

@@ -741,6 +741,7 @@ static void requests_are_received_between_pushes_that_were_written_together(void
     ask_send(x[TOGETHER]);
     has_more = shard_collect(j.rig.shard);
     assert_true(has_more && x[1]->is_answered && !x[2]->is_answered && !x[3]->is_answered);
+    assert_true(j.rig.data.spent_ns > 0); /* counted to who pushed */
     for (int i = 0; i <= TOGETHER; i++) {
         ask_wait(x[i]);
         ask_ok(x[i]);

@@ -1,0 +1,58 @@
+/* turn.h - how much of the shard's thread a connection gets before others do.
+ *
+ * A turn of the loop gives each connection TURN_REQUESTS requests, and TURN_NS of the thread. What
+ * a request takes beyond that (a push that steps a whole table, a pull of millions of keys) is
+ * owed: the connection begins no further request until as many turns have passed as its debt has
+ * TURN_NS. Where nobody else asks for anything, turns pass at once.
+ *
+ * Counted is the time from a request's arrival to the end of its handling, of making the rows that
+ * are sent, and of applying its push when that is journaled. One request is never divided. The
+ * clock is read where it is read anyway, and else only where requests follow each other at once or
+ * their answers come later. Owner: the shard's thread. */
+#ifndef EMBD_TURN_H
+#define EMBD_TURN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define TURN_REQUESTS 32u
+#define TURN_NS       UINT64_C(1000000)
+
+struct turn {
+    uint64_t number;     /* of the loop's, in which it last asked for one */
+    uint32_t n_begun;    /* requests in it */
+    uint64_t owed_ns;    /* had, and not paid by turns yet */
+    uint64_t counted_ns; /* its work is counted up to here; 0: it is not at work */
+    bool is_open;        /* it has worked since */
+};
+
+/* It is at work since `now_ns`, or still. */
+static inline void turn_work(struct turn *turn, uint64_t now_ns)
+{
+    if (turn->counted_ns == 0)
+        turn->counted_ns = now_ns;
+    turn->is_open = true;
+}
+
+/* Its work until `now_ns` is counted. */
+static inline void turn_count(struct turn *turn, uint64_t now_ns)
+{
+    if (turn->counted_ns != 0 && now_ns > turn->counted_ns)
+        turn->owed_ns += now_ns - turn->counted_ns;
+    turn->counted_ns = now_ns;
+    turn->is_open = false;
+}
+
+/* It has had what it gets in this turn. */
+static inline bool turn_is_over(const struct turn *turn)
+{
+    return turn->owed_ns >= TURN_NS;
+}
+
+/* Whether a further request may begin in the loop's turn `number`. */
+bool turn_may_begin(struct turn *turn, uint64_t number);
+
+/* Others are at work next. */
+void turn_rest(struct turn *turn);
+
+#endif
