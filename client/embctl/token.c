@@ -14,7 +14,7 @@
 #include "client/embctl/listing.h"
 
 #define RANDOM_BYTES 32
-#define TABLES_MAX   256                        /* of a shard */
+#define TABLES_MAX   4096                       /* of a shard */
 #define TEXT_BYTES   (5 + 2 * RANDOM_BYTES + 1) /* "embd_", hexadecimal digits, NUL */
 
 struct token_arguments {

@@ -107,8 +107,7 @@ static void place_ids(struct tables *tables)
         add_id(tables, tables->by_name[i]);
 }
 
-/* The first table whose name is not below `name`. */
-static uint32_t place(const struct tables *tables, const char *name)
+uint32_t tables_from(const struct tables *tables, const char *name)
 {
     uint32_t low = 0, high = tables->n;
     while (low < high) {
@@ -129,7 +128,7 @@ static struct table *at_name(const struct tables *tables, uint32_t i, const char
 
 struct table *tables_find(const struct tables *tables, const char *name, struct embd__error *e)
 {
-    struct table *table = at_name(tables, place(tables, name), name);
+    struct table *table = at_name(tables, tables_from(tables, name), name);
     if (table == NULL)
         embd__error_set(e, EMBD_UNKNOWN_TABLE, "there is no table '%s'", name);
     return table;
@@ -177,7 +176,7 @@ static struct table *open_table(const struct store_ops *ops, const embd_schema *
 
 int tables_prepare(struct tables *tables, const embd_schema *schema, struct embd__error *e)
 {
-    const struct table *table = at_name(tables, place(tables, schema->name), schema->name);
+    const struct table *table = at_name(tables, tables_from(tables, schema->name), schema->name);
     if (table != NULL)
         return check_equal(table, schema, e);
     EMBD_ASSERT(tables->prepared == NULL);
@@ -197,7 +196,7 @@ static struct table *add_prepared(struct tables *tables, const char *name)
 {
     struct table *table = tables->prepared;
     EMBD_ASSERT(strcmp(table->schema.s.name, name) == 0);
-    uint32_t i = place(tables, name), after = tables->n - i;
+    uint32_t i = tables_from(tables, name), after = tables->n - i;
     memmove(tables->by_name + i + 1, tables->by_name + i, after * sizeof tables->by_name[0]);
     tables->by_name[i] = table;
     tables->n++;
@@ -215,13 +214,13 @@ int tables_create(struct tables *tables, const embd_schema *schema, struct table
         return e->status;
     *created_out = tables->prepared != NULL;
     *out = *created_out ? add_prepared(tables, schema->name)
-                        : at_name(tables, place(tables, schema->name), schema->name);
+                        : at_name(tables, tables_from(tables, schema->name), schema->name);
     return EMBD_OK;
 }
 
 void tables_drop(struct tables *tables, struct table *table)
 {
-    uint32_t i = place(tables, table->schema.s.name), after = tables->n - i - 1;
+    uint32_t i = tables_from(tables, table->schema.s.name), after = tables->n - i - 1;
     memmove(tables->by_name + i, tables->by_name + i + 1, after * sizeof tables->by_name[0]);
     tables->n--;
     place_ids(tables);

@@ -38,7 +38,10 @@ void tables_fini(struct tables *tables);
 /* NULL: none. */
 struct table *tables_by_id(const struct tables *tables, uint32_t id);
 
-/* As above, with an error: EMBD_UNKNOWN_TABLE naming it. */
+/* The place in by_name of the first table whose name is not below `name`. */
+uint32_t tables_from(const struct tables *tables, const char *name);
+
+/* As tables_by_id, with an error: EMBD_UNKNOWN_TABLE naming it. */
 struct table *tables_find(const struct tables *tables, const char *name, struct embd__error *e);
 
 /* A new empty table, or the one there is when its definition is equal. EMBD_EXISTS naming the field

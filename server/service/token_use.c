@@ -7,18 +7,40 @@
 #include "server/access/access.h"
 #include "server/service/state.h"
 
+/* Another prefix of the token covers all that its i-th does. */
+static bool is_within_another(const struct grant *grant, uint32_t i)
+{
+    for (uint32_t j = 0; j < grant->n_prefixes; j++) {
+        const char *other = grant->prefixes[j];
+        bool is_wider = strlen(other) < strlen(grant->prefixes[i]) ||
+                        (j < i && strcmp(other, grant->prefixes[i]) == 0);
+        if (is_wider && strncmp(grant->prefixes[i], other, strlen(other)) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Tables are in the order of their names, so those of a prefix stand together. */
+static void count(const struct tables *tables, const char *prefix, struct token_use *use)
+{
+    size_t n = strlen(prefix);
+    for (uint32_t i = tables_from(tables, prefix); i < tables->n; i++) {
+        const struct table *table = tables->by_name[i];
+        if (strncmp(table->schema.s.name, prefix, n) != 0)
+            return;
+        use->tables++;
+        use->row_bytes += table->counted_bytes;
+    }
+}
+
 struct token_use token_use_of(const struct tables *tables, const struct grant *grant)
 {
     struct token_use use = {.most_tables = grant->most_tables,
                             .most_row_bytes = grant->most_row_bytes};
     memcpy(use.name, grant->name, sizeof use.name);
-    for (uint32_t i = 0; i < tables->n; i++) {
-        const struct table *table = tables->by_name[i];
-        if (!grant_covers(grant, table->schema.s.name))
-            continue;
-        use.tables++;
-        use.row_bytes += table->counted_bytes;
-    }
+    for (uint32_t i = 0; i < grant->n_prefixes; i++)
+        if (!is_within_another(grant, i))
+            count(tables, grant->prefixes[i], &use);
     return use;
 }
 

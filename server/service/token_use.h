@@ -4,7 +4,8 @@
  * A table counts for each token with a prefix of its name, whoever created it: so the count is the
  * same after a restart, and tokens with the same prefixes share what there is. Of rows counts what
  * counts for row_memory (row_memory.h), as of the last push. Requests are asked, never a journal:
- * what it has was accepted. */
+ * what it has was accepted. Asking looks at each table of the token, so only those pay whose token
+ * has a limit. */
 #ifndef EMBD_SERVICE_TOKEN_USE_H
 #define EMBD_SERVICE_TOKEN_USE_H
 

@@ -107,6 +107,17 @@ class Tables(QuotaCase):
             operator.call("table_drop", {"name": name})
         self.create(self.connect("few"), "few_b")
 
+    def test_a_table_counts_once_whatever_prefixes_cover_it(self):
+        self.add("twice", "trainer", "a_b_,a_,c_,a_,a_b_c", "tables=4")
+        self.end()
+        self.start()
+        twice = self.connect("twice")
+        for name in ("a_b_c", "a_b_d", "a_c", "c_a"):
+            self.create(twice, name)
+        self.create(self.connect("operator"), "b_a", "snapshot")
+        self.full(["4 tables", "limit is 4"], self.create, twice, "a_b_e")
+        self.assertEqual(self.use(twice, "twice")["tables"], 4)
+
     def test_without_a_limit_of_its_own_a_token_with_prefixes_has_64(self):
         other, whole = self.connect("other"), self.connect("whole")
         for i in range(DEFAULT_TABLES):
@@ -241,8 +252,8 @@ class Lists(QuotaCase):
     def test_mistakes_are_named(self):
         digest = "a" * 64
         for role, limits, words in (
-                ("trainer *", "tables=257", ["tables=257", "0 to 256"]), ("trainer *", "tables=", ["tables=0 to 256"]),
-                ("trainer *", "tables=-1", ["tables=-1"]), ("trainer *", "tables=1K", ["tables=1K"]),
+                ("trainer *", "tables=4097", ["tables=4097", "0 to 4096"]), ("trainer *", "tables=", ["tables=0 to 4096"]),
+                ("trainer *", "tables=-1", ["tables=-1"]), ("trainer *", "tables=1M", ["tables=1M"]),
                 ("trainer *", "row_bytes=many", ["row_bytes=many"]), ("trainer *", "row_bytes=1P", ["row_bytes=1P"]),
                 ("trainer *", "row_bytes=1Kx", ["row_bytes=1Kx"]),
                 ("trainer *", "row_bytes=99999999999T", ["row_bytes=99999999999T"]),
@@ -277,7 +288,7 @@ class Lists(QuotaCase):
         self.full(["limit is 1"], self.create, self.connect("made"), "made_b")
         shown = json.loads(token("more", "trainer", "--row-bytes", "1G", "-o", "json").stdout)["tokens"][0]
         self.assertEqual(shown["limits"], "row_bytes=1G")
-        for arguments, word in ((["x", "reader", "--max-tables", "1"], "trainer"), (["x", "trainer", "--max-tables", "257"], "256"),
+        for arguments, word in ((["x", "reader", "--max-tables", "1"], "trainer"), (["x", "trainer", "--max-tables", "4097"], "4096"),
                                 (["x", "trainer", "--max-tables", "many"], "many"), (["x", "trainer", "--row-bytes", "1P"], "1P")):
             answer = token(*arguments)
             self.assertEqual((answer.returncode, answer.stdout), (USAGE, ""), arguments)
