@@ -16,12 +16,13 @@
 
 #include "proto/json_values.h"
 #include "proto/partfile.h"
+#include "proto/scope_json.h"
 #include "embd/admin.h"
 
 /* The newest. 1 has no id and no writers; dumps are written so. 2 has no base and no changes. 4 may
  * have a sequence, and the steps of shards whose table was at different ones; its id and base may
- * be absent. */
-#define MANIFEST_FORMAT 4
+ * be absent. 5 is of a job, or of some tables alone. */
+#define MANIFEST_FORMAT 5
 #define MANIFEST_PARTS  65536u /* of one table: far more than shards */
 
 /* How a manifest with a checksum ends, in place of "\n}". */
@@ -143,6 +144,8 @@ static bool has_different_steps(const struct manifest *manifest)
 /* The least that has a word for all of it. */
 static int format_of(const struct manifest *manifest)
 {
+    if (embd__scope_fields(&manifest->scope) > 0)
+        return 5;
     if (manifest->sequence != 0 || has_different_steps(manifest))
         return 4;
     return manifest->base.id != 0 ? 3 : manifest->id != 0 ? 2 : 1;
@@ -168,11 +171,15 @@ static json_t *manifest_to_json(const struct manifest *manifest)
         json_decref(streams);
         return NULL;
     }
-    return json_pack("{s:i, s:s, s:s, s:o*, s:o*, s:o*, s:o, s:o, s:o*, s:o*}", "format",
-                     format_of(manifest), "kind", manifest->kind, "embd_version",
-                     manifest->embd_version, "id", id, "sequence", sequence, "base", base, "shards",
-                     embd__json_u64(manifest->n_shards), "tables", tables, "writers", streams,
-                     "blobs", blobs);
+    json_t *json = json_pack("{s:i, s:s, s:s, s:o*, s:o*, s:o*, s:o, s:o, s:o*, s:o*}", "format",
+                             format_of(manifest), "kind", manifest->kind, "embd_version",
+                             manifest->embd_version, "id", id, "sequence", sequence, "base", base,
+                             "shards", embd__json_u64(manifest->n_shards), "tables", tables,
+                             "writers", streams, "blobs", blobs);
+    if (json == NULL || embd__scope_to_json(&manifest->scope, json) == 0)
+        return json;
+    json_decref(json);
+    return NULL;
 }
 
 /* `text` with the checksum; NULL for NULL or out of memory. */
@@ -467,6 +474,18 @@ static uint64_t read_sequence(struct members *m)
     return sequence;
 }
 
+/* Every table is one that it is of. */
+static void read_scope(struct members *m, struct manifest *out)
+{
+    if (out->format < 5)
+        return;
+    embd__scope_from_json(m, &out->scope);
+    for (uint32_t i = 0; i < out->n_tables && m->error->status == EMBD_OK; i++)
+        if (!embd__scope_covers(&out->scope, out->tables[i].schema.s.name))
+            embd__error_set(m->error, EMBD_CORRUPT, "%s 'scope' does not cover table '%s'", m->what,
+                            out->tables[i].schema.s.name);
+}
+
 static void read_manifest(const json_t *json, bool is_sealed, struct manifest *out,
                           struct embd__error *e)
 {
@@ -492,6 +511,7 @@ static void read_manifest(const json_t *json, bool is_sealed, struct manifest *o
     if (e->status == EMBD_OK && out->n_shards == 0)
         embd__error_set(e, EMBD_CORRUPT, "the manifest's 'shards' is 0, below the minimum of 1");
     read_tables(&m, out);
+    read_scope(&m, out);
     if (e->status == EMBD_OK && (out->base.id != 0 || has_member(&m, format, 2, "id"))) {
         out->id = read_id(&m);
         read_streams(&m, out);

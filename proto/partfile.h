@@ -14,6 +14,7 @@
 
 #include "proto/message.h"
 #include "proto/schema.h"
+#include "proto/scope.h"
 
 #define PARTFILE_HEADER_BYTES       64u
 #define PARTFILE_BLOCK_HEADER_BYTES 24u
@@ -92,6 +93,7 @@ struct manifest {
     struct manifest_streams *streams; /* snapshots from format 2 on; NULL: none */
     uint32_t n_streams;
     struct manifest_base base;
+    struct table_scope scope; /* snapshots from format 5 on; zero: all tables */
     uint64_t sequence; /* of the cut: those made later have greater ones; 0: of an earlier version,
                           or a dump */
     /* Set by reading, not written. */

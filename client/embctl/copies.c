@@ -10,6 +10,29 @@
 
 /* ---- arguments ---- */
 
+/* A,B*,C: the names point into `text`. */
+struct table_names {
+    char text[EMBD_SNAPSHOT_TABLES_MAX * 80];
+    const char *list[EMBD_SNAPSHOT_TABLES_MAX]; /* [n] */
+    uint32_t n;
+};
+
+/* Adds to those of an earlier --tables. */
+static void add_names(struct argp_state *state, struct table_names *names, const char *arg)
+{
+    size_t at =
+        names->n == 0 ? 0 : (size_t)(strchr(names->list[names->n - 1], '\0') + 1 - names->text);
+    if (at + strlen(arg) >= sizeof names->text)
+        argp_error(state, "--tables: too long; name a prefix of several tables: PREFIX*");
+    strcpy(names->text + at, arg);
+    for (char *rest = names->text + at, *name; (name = strsep(&rest, ",")) != NULL;) {
+        if (names->n == EMBD_SNAPSHOT_TABLES_MAX)
+            argp_error(state, "--tables: at most %d names; name a prefix of several: PREFIX*",
+                       EMBD_SNAPSHOT_TABLES_MAX);
+        names->list[names->n++] = name;
+    }
+}
+
 struct copy_arguments {
     struct words words;
     const char *table; /* NULL: all */
@@ -17,7 +40,8 @@ struct copy_arguments {
     const char *blobs[EMBD_BLOBS_MAX]; /* NAME=FILE */
     uint32_t n_blobs;
     uint64_t keep;
-    const char *base;
+    const char *base, *job;
+    struct table_names tables;
     bool cancels, looks;
 };
 
@@ -45,6 +69,12 @@ static int parse_copy(int key, char *arg, struct argp_state *state)
     case 'k':
         a->keep = parse_uint(state, "--keep", arg, 1, 1000000);
         return 0;
+    case 'j':
+        a->job = arg;
+        return 0;
+    case 'T':
+        add_names(state, &a->tables, arg);
+        return 0;
     case 't':
         a->table = arg;
         return 0;
@@ -64,7 +94,12 @@ static const struct argp_option snapshot_options[] = {
     {"incremental", 'i', "BASE", 0,
      "Write only rows that changed since the snapshot BASE, and keys that lost their row", 0},
     {"keep", 'k', "N", 0,
-     "Once it is complete, remove all snapshots of the data directories but the N newest", 0},
+     "Once it is complete, remove older snapshots of this job (or of none), whose tables this one "
+     "covers, from the data directories, but for the N newest",
+     0},
+    {"job", 'j', "JOB", 0, "The snapshot belongs to this job", 0},
+    {"tables", 'T', "TABLE,PREFIX*,...", 0,
+     "Write these tables alone: names, or prefixes with '*'; may be repeated", 0},
     {0},
 };
 
@@ -132,7 +167,7 @@ static int watch_snapshot(int (*what)(embd_client *client, const char *name), co
 
 static int check_snapshot(const struct copy_arguments *a)
 {
-    bool takes = a->n_blobs || a->keep || a->base;
+    bool takes = a->n_blobs || a->keep || a->base || a->job || a->tables.n;
     const char *why = a->cancels && a->looks ? "--cancel and --status do not go together"
                       : takes && (a->cancels || a->looks)
                           ? "--cancel and --status take no other option"
@@ -161,6 +196,7 @@ int command_snapshot(int argc, char **argv)
                "  embctl snapshot --blob dense=weights.npz step-9000\n"
                "  embctl snapshot --keep 7 \"nightly-$(date +%F)\"\n"
                "  embctl snapshot noon --incremental nightly-2024-05-01\n"
+               "  embctl snapshot ranker-9000 --job ranker --tables items,'user-*' --keep 3\n"
                "  embctl snapshot --status\n"
                "  embctl snapshot --cancel nightly-2024-05-01\n"
                "  embctl verify /var/lib/embd/nightly-2024-05-01"};
@@ -177,6 +213,9 @@ int command_snapshot(int argc, char **argv)
     taken.options.blobs = taken.blobs;
     taken.options.keep = (uint32_t)a.keep;
     taken.options.base = a.base;
+    taken.options.job = a.job;
+    taken.options.tables = a.tables.list;
+    taken.options.n_tables = a.tables.n;
     const struct transfer transfer = {.what = "snapshot",
                                       .place = taken.name,
                                       .label = "snapshot",

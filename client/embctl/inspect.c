@@ -51,6 +51,8 @@ static int add_table(void *arg, const embd_stored_table *t)
     listing_text(l, 5, embd_dtype_name(t->schema->dtype));
     listing_text(l, 6, embd_optimizer_name(t->schema->optimizer.kind));
     listing_uint(l, 9, t->step);
+    if (t->job && t->job[0])
+        listing_text(l, 10, t->job);
     return 0;
 }
 
@@ -70,11 +72,11 @@ static int add_row(void *arg, const embd_stored_table *t, uint32_t slot, uint64_
 
 static int inspect(struct inspect *in)
 {
-    static const struct column tables[] = {{"kind", CELL_TEXT},      {"table", CELL_TEXT},
-                                           {"rows", CELL_COUNT},     {"dim", CELL_NUMBER},
-                                           {"has_slots", CELL_FLAG}, {"dtype", CELL_TEXT},
-                                           {"optimizer", CELL_TEXT}, {"files", CELL_NUMBER},
-                                           {"bytes", CELL_BYTES},    {"steps", CELL_COUNT}};
+    static const struct column tables[] = {
+        {"kind", CELL_TEXT},      {"table", CELL_TEXT},     {"rows", CELL_COUNT},
+        {"dim", CELL_NUMBER},     {"has_slots", CELL_FLAG}, {"dtype", CELL_TEXT},
+        {"optimizer", CELL_TEXT}, {"files", CELL_NUMBER},   {"bytes", CELL_BYTES},
+        {"steps", CELL_COUNT},    {"job", CELL_TEXT}};
     static const struct column rows[] = {
         {"table", CELL_TEXT}, {"slot", CELL_NUMBER}, {"key", CELL_NUMBER}, {"values", CELL_FLOATS}};
     listing_init(&in->tables, "tables", tables, sizeof tables / sizeof tables[0]);

@@ -112,7 +112,8 @@ int embd__job_start(embd_client *client, const struct job_ask *a, struct job_tol
     if (embd__credentials_copy(&client->credentials, &proof, embd__client_error(client)) != EMBD_OK)
         return client->error.status;
     uint32_t n = (uint32_t)(a->base != NULL) + (uint32_t)(a->table != NULL) +
-                 (uint32_t)(a->keep != 0) + (uint32_t)a->has_files + (uint32_t)a->is_read;
+                 (uint32_t)(a->keep != 0) + (uint32_t)a->has_files + (uint32_t)a->is_read +
+                 embd__scope_fields(&a->scope);
     struct msg *m = begin(client, a->name, "start", n + count_proof(&proof));
     if (a->base != NULL)
         embd__msg_field_str(m, "base", a->base);
@@ -124,6 +125,7 @@ int embd__job_start(embd_client *client, const struct job_ask *a, struct job_tol
         embd__msg_field_bool(m, "files", true);
     if (a->is_read)
         embd__msg_field_bool(m, "read", true);
+    embd__scope_write(m, &a->scope);
     write_proof(m, &proof);
     int status = ask(client, out);
     embd__credentials_copy_fini(&proof);

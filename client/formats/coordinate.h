@@ -4,12 +4,14 @@
 #define EMBD_FORMATS_COORDINATE_H
 
 #include "client/core/request.h"
+#include "proto/scope.h"
 
 /* The request. */
 struct job_ask {
     const char *name, *base, *table; /* NULL: none */
     uint32_t keep;
     bool has_files, is_read;
+    struct table_scope scope;
 };
 
 /* How far it is. */

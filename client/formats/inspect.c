@@ -80,7 +80,8 @@ static int show_table(void *arg, const struct manifest_table *found)
                                .schema = &found->schema.s,
                                .dim = found->schema.s.dim,
                                .has_slots = found->schema.s.partition == EMBD_PARTITION_SLOT,
-                               .step = found->step};
+                               .step = found->step,
+                               .job = manifest->scope.job};
     embd__dumpdir_totals(n->dir, table.name, &totals);
     table.rows = totals.rows;
     table.bytes = totals.bytes;

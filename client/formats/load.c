@@ -200,9 +200,11 @@ static int fill(struct load *l, embd_progress *progress, void *arg, embd_dump_re
     int status = embd__dumpdir_each(l->dir, l->only, create_table, l);
     if (status == EMBD_OK)
         status = embd__dumpdir_each(l->dir, l->only, load_table, l);
-    if (status == EMBD_OK && !l->only) /* a stream may have pushed to all tables */
+    /* A stream may have pushed to all tables: without one of them its place is not known. */
+    bool is_whole = !l->only && embd__scope_is_all(&l->dir->shares[0].manifest.scope);
+    if (status == EMBD_OK && is_whole)
         status = embd__dumpdir_each(l->dir, NULL, see_kind, l);
-    if (status == EMBD_OK && !l->only)
+    if (status == EMBD_OK && is_whole)
         status = embd__streams_load(l->client, l->dir, l->kinds);
     if (status == EMBD_OK)
         status = embd__ticker_end(&l->ticker, l->e);

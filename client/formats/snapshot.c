@@ -36,16 +36,28 @@ static void give_up(embd_client *client, const char *name)
     client->error = kept;
 }
 
+static int take_scope(const embd_snapshot_options *options, struct table_scope *out,
+                      struct embd__error *e)
+{
+    *out = (struct table_scope){.n_names = 0};
+    if (options->job != NULL)
+        embd__scope_set_job(out, options->job, strlen(options->job), e);
+    for (uint32_t i = 0; i < options->n_tables && e->status == EMBD_OK; i++)
+        embd__scope_add(out, options->tables[i], strlen(options->tables[i]), e);
+    return e->status;
+}
+
 static int make(embd_client *client, const char *name, const embd_snapshot_options *options,
                 embd_dump_report *report)
 {
     struct job_told job;
     uint64_t blob_bytes = 0;
-    const struct job_ask ask = {.name = name,
-                                .base = options->base,
-                                .keep = options->keep,
-                                .has_files = options->n_blobs > 0};
-    if (embd__blobs_check(options->blobs, options->n_blobs, &client->error) ||
+    struct job_ask ask = {.name = name,
+                          .base = options->base,
+                          .keep = options->keep,
+                          .has_files = options->n_blobs > 0};
+    if (take_scope(options, &ask.scope, &client->error) ||
+        embd__blobs_check(options->blobs, options->n_blobs, &client->error) ||
         embd__job_start(client, &ask, &job))
         return client->error.status;
     if (send_blobs(client, &job, options, &blob_bytes)) {

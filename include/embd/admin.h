@@ -158,11 +158,18 @@ typedef struct embd_snapshot_options {
     uint32_t struct_bytes; /* sizeof(embd_snapshot_options) */
     uint32_t n_blobs;
     const embd_blob *blobs; /* [n_blobs], at most EMBD_BLOBS_MAX */
-    uint32_t keep; /* complete snapshots that stay in each data directory, this one and the newest
-                      others; 0: all */
-    const char *base; /* only rows that changed since this snapshot, which the servers made since
-                         they started; NULL: all rows */
+    uint32_t keep; /* complete snapshots of the job (or of none) that stay in each data directory:
+                      this one and the newest others whose tables it covers; 0: all */
+    const char
+        *base;       /* only rows that changed since this snapshot of the same tables and job, which
+                         the servers made since they started; NULL: all rows */
+    const char *job; /* whose snapshot it is, named like a table; NULL: nobody's */
+    uint32_t n_tables;
+    const char *const *tables; /* [n_tables] of these tables alone: names, or "PREFIX*"; at most
+                                  EMBD_SNAPSHOT_TABLES_MAX; none: all tables */
 } embd_snapshot_options;
+
+#define EMBD_SNAPSHOT_TABLES_MAX 32
 
 #define EMBD_SNAPSHOT_OPTIONS(...)                                                                 \
     {                                                                                              \
@@ -177,9 +184,10 @@ typedef struct embd_snapshot_options {
  * wait only for the moment of the cut. `options` and `report_out` may be NULL. Blocks.
  *   EMBD_EXISTS        the name is taken, or a blob's given twice
  *   EMBD_INVALID       a name, or struct_bytes
- *   EMBD_TOO_LARGE     too many blobs, or one too large
- *   EMBD_UNSUPPORTED   a server has no data directory or is of an earlier version, or a store does
- *                      not know what changed
+ *   EMBD_UNKNOWN_TABLE there is no table of a name or prefix in `tables`
+ *   EMBD_TOO_LARGE     too many blobs or tables, or a blob too large
+ *   EMBD_UNSUPPORTED   a server has no data directory or is of an earlier version, a store does not
+ *                      know what changed, or `base` is of other tables or of another job
  *   EMBD_BUSY          another snapshot or a dump is under way, or a push did not reach all of its
  *                      shards within 2 seconds
  *   EMBD_UNREACHABLE, EMBD_DENIED
@@ -243,6 +251,7 @@ typedef struct embd_stored_table {
     uint32_t n_files;
     bool has_slots; /* rows belong to (slot, key) */
     uint64_t rows, bytes, step;
+    const char *job; /* whose snapshot it is; "": nobody's */
 } embd_stored_table;
 
 /* Shows what a dump or snapshot directory holds, without a server: calls `visit_table` for each

@@ -227,6 +227,11 @@ static int compare_shares(const struct dump_share *a, const struct dump_share *b
             e, EMBD_CORRUPT,
             "%s and %s have different bases; they do not belong to the same snapshot", a->path,
             b->path);
+    if (!embd__scope_is_same(&a->manifest.scope, &b->manifest.scope))
+        return embd__error_set(
+            e, EMBD_CORRUPT,
+            "%s and %s are of different tables or jobs; they do not belong to the same snapshot",
+            a->path, b->path);
     if (a->manifest.n_shards != b->manifest.n_shards)
         return embd__error_set(e, EMBD_CORRUPT,
                                "%s is of %" PRIu32 " shards, %s of %" PRIu32

@@ -33,6 +33,7 @@ extern const char *const job_phase_names[JOB_PHASES];
 struct job_order {
     char name[SNAPSHOT_NAME_MAX + 1];
     char base[SNAPSHOT_NAME_MAX + 1]; /* "": all rows */
+    struct table_scope scope;         /* of what is written */
     uint32_t keep;                    /* 0: all older ones */
     bool has_files;                   /* the asker sends files, and then job_go */
     bool is_read; /* a cut whose rows the asker fetches, until job_go: nothing is written */

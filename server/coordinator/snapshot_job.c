@@ -101,9 +101,12 @@ static int check_base(struct snapshot *s)
 static int ask_begin(struct snapshot *s, uint32_t shard)
 {
     bool has_base = s->order->base[0] != '\0';
-    struct msg *m = phase_begin(s, shard, "begin", has_base, CLUSTER_ASK_MS);
+    const struct table_scope *scope = &s->order->scope;
+    struct msg *m =
+        phase_begin(s, shard, "begin", has_base + embd__scope_fields(scope), CLUSTER_ASK_MS);
     if (has_base)
         embd__msg_field_str(m, "base", s->order->base);
+    embd__scope_write(m, scope);
     return peers_run(s->job->peers, take_begun, s, s->e);
 }
 
@@ -320,8 +323,11 @@ static int keep_all(struct snapshot *s)
 static int cut_all(struct snapshot *s)
 {
     for (uint32_t shard = 0; shard < s->n_shards; shard++) {
-        struct msg *m = phase_begin(s, shard, "cut", s->base_id ? 3 : 1, CLUSTER_ASK_MS);
+        const struct table_scope *scope = &s->order->scope;
+        struct msg *m = phase_begin(
+            s, shard, "cut", (s->base_id ? 3 : 1) + embd__scope_fields(scope), CLUSTER_ASK_MS);
         embd__msg_field_uint(m, "id", s->job->id);
+        embd__scope_write(m, scope);
         if (s->base_id) {
             embd__msg_field_uint(m, "since", s->base_id);
             embd__msg_field_str(m, "base", s->order->base);

@@ -17,7 +17,6 @@
 
 #include "server/identity/identity.h"
 #include "server/service/compacting.h"
-#include "server/snapshot/snapshot_select.h"
 #include "server/journal/journal.h"
 #include "server/snapshot/cut_history.h"
 #include "server/log/log.h"
@@ -295,8 +294,7 @@ static void name_source(const struct shard *shard, char out[RECOVERY_SOURCE_BYTE
     if (shard->restore == NULL)
         snprintf(out, RECOVERY_SOURCE_BYTES, "its journal");
     else
-        snprintf(out, RECOVERY_SOURCE_BYTES, "snapshot '%s'",
-                 snapshot_select_name(shard->config.chosen));
+        snprintf(out, RECOVERY_SOURCE_BYTES, "snapshot '%s'", restore_snapshot(shard));
 }
 
 static void tell_identity(const struct shard *shard, char text[RECOVERY_TEXT_BYTES])

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/snapshot/snapshot_scope.h"
+
 void coordinate_read(struct call *call, struct fields *f, enum coordinate what,
                      struct coordinate_request *out)
 {
@@ -22,6 +24,7 @@ void coordinate_read(struct call *call, struct fields *f, enum coordinate what,
         order->has_files = embd__field_bool(f, "files", false);
         order->is_read = embd__field_bool(f, "read", false);
         embd__field_str(f, "table", order->table, sizeof order->table, "");
+        embd__scope_read(f, &order->scope);
     }
     if (what == COORDINATE_START || what == COORDINATE_CANCEL) {
         embd__field_str(f, "token", out->token, sizeof out->token, "");
@@ -81,6 +84,16 @@ static void answer_report(struct call *call, const struct job_report *report)
 
 /* ---- what is asked ---- */
 
+/* A dump's tables are chosen by its asker. */
+static int check_order(struct call *call, const struct job_order *order)
+{
+    if (order->is_read && embd__scope_fields(&order->scope) > 0)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "snapshot start: 'job' and 'tables' are of what is written, and "
+                               "'read' writes nothing; 'table' names one to read");
+    return snapshot_check_scope(call->shard, &order->scope, &call->error);
+}
+
 static int start(struct call *call, const char *name, struct job_order *order)
 {
     struct job_report report;
@@ -90,6 +103,10 @@ static int start(struct call *call, const char *name, struct job_order *order)
     order->admin_addresses = config->admin_addresses;
     order->admin_hosts = config->admin_hosts;
     bool needs_asker = order->is_read || order->has_files;
+    if (check_order(call, order) != EMBD_OK) {
+        peers_proof_fini(&order->proof);
+        return call->error.status;
+    }
     if (coordinator_start(config->coordinator, order, &report, &call->error) != EMBD_OK)
         return call->error.status;
     if (needs_asker)

@@ -16,6 +16,7 @@
 #include "server/service/compacting.h"
 #include "server/engine/block.h"
 #include "server/snapshot/cut_read.h"
+#include "server/snapshot/snapshot_scope.h"
 #include "server/snapshot/snapshot_watch.h"
 #include "server/files/writing.h"
 #include "server/snapshot/written.h"
@@ -105,20 +106,29 @@ static struct cut *cut_new(struct call *call, const char *name)
     return NULL;
 }
 
+static int freeze_table(struct cut *cut, const struct snapshot_cut *what, struct table *table,
+                        struct embd__error *e)
+{
+    const struct tables *tables = &cut->shard->engine.tables;
+    struct store_stats stats;
+    struct store_cut table_cut = {.id = what->id, .since = what->since};
+    if (tables_freeze(tables, table, &table_cut, e) != EMBD_OK)
+        return e->status;
+    tables->ops->stats(table->store, &stats);
+    cut->written[cut->n] =
+        (struct cut_part){.table = table, .step = stats.steps, .has_changes = !table_cut.has_all};
+    cut->schemas[cut->n++] = &table->schema.s;
+    return EMBD_OK;
+}
+
+/* The tables that the snapshot is of. */
 static int freeze(struct cut *cut, const struct snapshot_cut *what, struct embd__error *e)
 {
     const struct tables *tables = &cut->shard->engine.tables;
-    for (; cut->n < tables->n; cut->n++) {
-        struct store_stats stats;
-        struct store_cut table_cut = {.id = what->id, .since = what->since};
-        struct table *table = tables->by_name[cut->n];
-        if (tables_freeze(tables, table, &table_cut, e) != EMBD_OK)
+    for (uint32_t i = 0; i < tables->n; i++)
+        if (embd__scope_covers(&what->scope, tables->by_name[i]->schema.s.name) &&
+            freeze_table(cut, what, tables->by_name[i], e) != EMBD_OK)
             return e->status;
-        tables->ops->stats(table->store, &stats);
-        cut->written[cut->n] = (struct cut_part){
-            .table = table, .step = stats.steps, .has_changes = !table_cut.has_all};
-        cut->schemas[cut->n] = &table->schema.s;
-    }
     for (uint32_t i = 0; i < WRITING_BLOCKS; i++)
         cut->arrays[i].table = cut->n;
     return EMBD_OK;
@@ -181,7 +191,8 @@ int cut_begin(struct call *call, const char *name, const struct snapshot_cut *wh
                                shard->cut->name);
     if (cut_is_read(shard))
         return embd__error_set(e, EMBD_BUSY, "a dump is still being read");
-    if (check_since(shard, what, e) != EMBD_OK)
+    if (check_since(shard, what, e) != EMBD_OK ||
+        snapshot_check_scope(shard, &what->scope, e) != EMBD_OK)
         return e->status;
     if (shard->cut != NULL)
         cut_free(shard->cut);

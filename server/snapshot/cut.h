@@ -6,9 +6,9 @@
 
 #include "server/service/state.h"
 
-/* Freezes all tables, or their changes, and begins to write them into NAME.tmp, for as long as the
- * connection of `call` is open. EMBD_UNSUPPORTED: this shard cannot be woken; EMBD_BUSY,
- * EMBD_NO_MEMORY, EMBD_INVALID, EMBD_IO. */
+/* Freezes the tables that `what` covers, or their changes, and begins to write them into NAME.tmp,
+ * for as long as the connection of `call` is open. EMBD_UNSUPPORTED: this shard cannot be woken;
+ * EMBD_BUSY, EMBD_NO_MEMORY, EMBD_INVALID, EMBD_IO, EMBD_UNKNOWN_TABLE. */
 int cut_begin(struct call *call, const char *name, const struct snapshot_cut *what);
 
 /* Since the cut `id` stores note what changes; 0: they do not. */

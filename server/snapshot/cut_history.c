@@ -21,6 +21,7 @@
 struct cut_history {
     struct past_cut {
         uint64_t id, position, chain;
+        struct table_scope scope;
     } cuts[CUT_HISTORY_MAX]; /* [n] */
     uint32_t n;
 };
@@ -60,7 +61,7 @@ static void add_cuts(const struct shard *shard, const struct snapshot_list *all,
         struct streamsfile head;
         if (all->list[i].id != 0 && read_header(shard, all->list[i].name, &head))
             history->cuts[history->n++] =
-                (struct past_cut){all->list[i].id, head.position, head.chain};
+                (struct past_cut){all->list[i].id, head.position, head.chain, all->list[i].scope};
     }
 }
 
@@ -79,16 +80,18 @@ int cut_history_open(struct shard *shard, struct embd__error *e)
 }
 
 /* Where a table has no memory for it, its next cut has all rows. */
-static void note(struct shard *shard, uint64_t id)
+static void note(struct shard *shard, const struct past_cut *past)
 {
     const struct tables *tables = &shard->engine.tables;
     for (uint32_t i = 0; i < tables->n; i++) {
         struct embd__error ignored = {.status = EMBD_OK};
-        struct store_cut cut = {.id = id};
+        struct store_cut cut = {.id = past->id};
+        if (!embd__scope_covers(&past->scope, tables->by_name[i]->schema.s.name))
+            continue;
         tables->ops->freeze(tables->by_name[i]->store, &cut, &ignored);
         tables->ops->thaw(tables->by_name[i]->store);
     }
-    cut_note(shard, id);
+    cut_note(shard, past->id);
 }
 
 void cut_history_meet(struct shard *shard, uint64_t position, uint64_t chain)
@@ -96,7 +99,7 @@ void cut_history_meet(struct shard *shard, uint64_t position, uint64_t chain)
     const struct cut_history *history = shard->cut_history;
     for (uint32_t i = history->n; i > 0; i--)
         if (history->cuts[i - 1].position == position && history->cuts[i - 1].chain == chain)
-            note(shard, history->cuts[i - 1].id);
+            note(shard, &history->cuts[i - 1]);
 }
 
 void cut_history_close(struct shard *shard)

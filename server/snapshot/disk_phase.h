@@ -33,6 +33,7 @@ struct disk_phase {
     struct {                       /* of the phases that need them */
         int data_dir, dir;         /* the shard's; of NAME.tmp, to be closed, or -1 */
         struct manifest_base base; /* begin */
+        struct table_scope scope;  /* begin */
         uint64_t sequence;
         struct snapshot_piece piece; /* blob: reads the request's bytes */
         char blob[128], file[MANIFEST_BLOB_FILE];

@@ -12,6 +12,7 @@
 #include "server/snapshot/cut_read.h"
 #include "server/snapshot/disk_phase.h"
 #include "server/snapshot/snapshot.h"
+#include "server/snapshot/snapshot_scope.h"
 #include "server/snapshot/snapshot_watch.h"
 #include "server/service/state.h"
 #include "server/snapshot/written.h"
@@ -51,6 +52,7 @@ static void read_cut(struct fields *f, struct snapshot_cut *out)
     out->base[0] = '\0';
     if (out->since != 0)
         embd__field_str(f, "base", out->base, sizeof out->base, NULL);
+    embd__scope_read(f, &out->scope);
 }
 
 static int cut_shard(struct call *call, const char *name, const struct snapshot_cut *what)
@@ -149,7 +151,7 @@ static void make_staged(struct disk_phase *phase)
     char base_name[SNAPSHOT_NAME_MAX + 1];
     strcpy(base_name, phase->in.base.name);
     if ((base_name[0] == '\0' ||
-         snapshot_base(data_dir, base_name, &phase->in.base, e) == EMBD_OK) &&
+         snapshot_base(data_dir, base_name, &phase->in.scope, &phase->in.base, e) == EMBD_OK) &&
         snapshot_next_sequence(data_dir, &phase->in.sequence, e) == EMBD_OK)
         snapshot_begin(data_dir, phase->name, e);
 }
@@ -165,6 +167,7 @@ static void on_staged(struct disk_phase *phase, struct msg *m)
     if (shard->config.written != NULL)
         written_forget(shard->config.written);
     shard->snapshot.base = *base;
+    shard->snapshot.scope = phase->in.scope;
     shard->snapshot.owner = phase->session;
     strcpy(shard->snapshot.name, phase->name);
     if (m == NULL)
@@ -176,13 +179,17 @@ static void on_staged(struct disk_phase *phase, struct msg *m)
 }
 
 /* A new staged directory; an increment of the snapshot `base_name` unless that is "". */
-static int begin_shard(struct call *call, const char *name, const char *base_name)
+static int begin_shard(struct call *call, const char *name, const char *base_name,
+                       const struct table_scope *scope)
 {
     const struct disk_phase_order order = {phase_names[PHASE_BEGIN], name, make_staged, on_staged};
+    if (snapshot_check_scope(call->shard, scope, &call->error) != EMBD_OK)
+        return call->error.status;
     struct disk_phase *phase = disk_phase_new(call->shard, call, &order, &call->error);
     if (phase == NULL)
         return call->error.status;
     strcpy(phase->in.base.name, base_name);
+    phase->in.scope = *scope;
     return disk_phase_start(phase, &call->error);
 }
 
@@ -270,6 +277,7 @@ struct phase_fields {
     struct snapshot_told told;
     struct blob_fields blob;
     struct snapshot_cut cut;
+    struct table_scope scope; /* begin */
     struct coordinate_request asked;
     uint32_t n_kept;
 };
@@ -290,6 +298,8 @@ static enum phase read_phase(struct call *call, struct fields *f, struct phase_f
         coordinate_read(call, f, (enum coordinate)(phase - PHASE_START), &out->asked);
     if (phase == PHASE_BEGIN && embd__field_has(f, "base"))
         embd__field_str(f, "base", out->base, sizeof out->base, NULL);
+    if (phase == PHASE_BEGIN)
+        embd__scope_read(f, &out->scope);
     if (phase == PHASE_KEEP)
         out->n_kept = (uint32_t)embd__field_uint(f, "keep", 1, UINT32_MAX, FIELD_REQUIRED);
     return phase;
@@ -300,7 +310,7 @@ static int do_phase(struct call *call, enum phase phase, const struct phase_fiel
     const char *name = what->name;
     switch (phase) {
     case PHASE_BEGIN:
-        return begin_shard(call, name, what->base);
+        return begin_shard(call, name, what->base, &what->scope);
     case PHASE_CUT:
         return cut_shard(call, name, &what->cut);
     case PHASE_WRITE:

@@ -1,10 +1,9 @@
 /* restore.c - see restore.h.
  *
- * The happy path: the journal is replayed; the snapshot is chosen (snapshot_select.h); its tables
- * that no journal keeps are made and filled, part by part, from the last snapshot of the chain that
- * has all rows of this shard on; then come step counters, and the streams of pushers whose pushes
- * these tables have: so the next push of a pusher is the one that follows those in the snapshot,
- * and what came after the cut is neither there nor said to be.
+ * The happy path: the journal is replayed; the snapshots are chosen (snapshot_select.h); of each,
+ * the tables that it decides about and no journal keeps are made and filled, part by part, from the
+ * last snapshot of its chain that has all rows of this shard on; then come step counters, and the
+ * streams of pushers whose pushes these tables have (restore_streams.h).
  *
  * A journal is newer than any snapshot: the tables that it keeps, and their streams, are its alone.
  * Where this shard has no journal at all, it was lost or this is another machine: then they come
@@ -19,11 +18,11 @@
 #include "server/snapshot/snapshot_select.h"
 #include "proto/stored/chain.h"
 #include "server/snapshot/cut.h"
+#include "server/snapshot/restore_streams.h"
 #include "proto/dtype.h"
 #include "server/log/log.h"
 #include "proto/stored/partread.h"
 #include "proto/route.h"
-#include "proto/stored/streamsread.h"
 
 #define ALIGN 64u
 
@@ -32,10 +31,12 @@ struct restore {
     struct journal_end end;
     bool has_journal, has_begun, has_journaled;
     uint64_t began_ns;
+    uint32_t at; /* of the chosen snapshots */
     const struct dump_chain *chain;
     const struct manifest *manifest; /* of the last of it */
-    uint32_t n_at;                   /* tables that were looked at */
+    uint32_t n_at;                   /* tables of it that were looked at */
     uint32_t n_tables;               /* and taken */
+    uint64_t rows_before;            /* from those before it */
     uint64_t rows, done_bytes, total_bytes;
     /* The table being filled; NULL: none. */
     struct table *table;
@@ -170,7 +171,8 @@ static bool wants(const struct shard *shard, const struct manifest_table *table)
 {
     const struct restore *r = shard->restore;
     const char *name = table->schema.s.name;
-    if (is_journaled(&table->schema.s) && r->has_journal)
+    if (!snapshot_select_decides(shard->config.chosen, r->at, name) ||
+        (is_journaled(&table->schema.s) && r->has_journal))
         return false;
     if (tables_leave_out(&shard->engine.tables, embd__table_id(name)))
         return false;
@@ -233,54 +235,6 @@ static int next_block(struct shard *shard, struct embd__error *e)
     return e->status;
 }
 
-/* ---- pushers ---- */
-
-/* A journal that ends before the cut is not the one that the snapshot was made beside, or has lost
- * its end. */
-static void compare(const struct shard *shard, const struct streamsfile *head)
-{
-    const struct restore *r = shard->restore;
-    if (!r->has_journal || head->position <= r->end.position)
-        return;
-    log_event(LOG_WARN, "journal_is_older",
-              "shard=%u snapshot=%s why=\"the snapshot was made after record %llu of a journal, "
-              "and this journal has %llu: durable and buffered tables are older than the others\"",
-              shard->config.index, snapshot_select_name(shard->config.chosen),
-              (unsigned long long)head->position, (unsigned long long)r->end.position);
-}
-
-static int note_streams(struct pushers *streams, const uint8_t *bytes, uint64_t first, uint64_t n,
-                        struct embd__error *e)
-{
-    for (uint64_t i = 0; i < n && e->status == EMBD_OK; i++) {
-        const struct push_stream stream = embd__streamsfile_stream(bytes, first + i);
-        pushers_restore(streams, &stream, 1, 0, e);
-    }
-    return e->status;
-}
-
-static int load_streams(struct shard *shard, struct embd__error *e)
-{
-    struct restore *r = shard->restore;
-    const struct manifest_streams *mine = NULL;
-    struct streamsfile head;
-    for (uint32_t i = 0; i < r->manifest->n_streams; i++)
-        if (r->manifest->streams[i].shard == shard->config.index)
-            mine = &r->manifest->streams[i];
-    if (mine == NULL)
-        return EMBD_OK; /* of an earlier version: streams are not known then */
-    uint8_t *bytes = embd__streams_read(&embd__chain_last(r->chain)->shares[0], mine, &head, e);
-    if (bytes == NULL)
-        return e->status;
-    compare(shard, &head);
-    note_streams(&shard->engine.pushers, bytes, 0, head.n_other, e);
-    if (!r->has_journal && note_streams(&shard->engine.journaled_pushers, bytes, head.n_other,
-                                        head.n_journaled, e) == EMBD_OK)
-        r->has_journaled = r->has_journaled || head.n_journaled > 0;
-    free(bytes);
-    return e->status;
-}
-
 /* ---- from the first step to the last ---- */
 
 /* Increments may follow this cut, as if the shard had gone on since. */
@@ -292,42 +246,88 @@ static void note_cut(struct shard *shard, uint64_t id)
     cut_note(shard, id);
 }
 
+static const char *name_of(const struct shard *shard)
+{
+    return snapshot_select_chosen(shard->config.chosen, shard->restore->at);
+}
+
+static void begin_snapshot(struct shard *shard)
+{
+    struct restore *r = shard->restore;
+    r->chain = snapshot_select_chain(shard->config.chosen, r->at);
+    r->manifest = &embd__chain_last(r->chain)->shares[0].manifest;
+    r->n_at = r->n_tables = 0;
+    r->rows_before = r->rows;
+}
+
+/* Of the tables that the snapshot `at` decides about. */
+static uint64_t count_bytes(const struct shard *shard, uint32_t at, const struct manifest *m)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < m->n_tables; i++) {
+        const struct manifest_table *table = &m->tables[i];
+        if (!snapshot_select_decides(shard->config.chosen, at, table->schema.s.name))
+            continue;
+        for (uint32_t j = 0; j < table->n_parts; j++)
+            bytes += table->parts[j].shard == shard->config.index ? table->parts[j].bytes : 0;
+    }
+    return bytes;
+}
+
 static void begin(struct shard *shard)
 {
     struct restore *r = shard->restore;
     r->has_begun = true;
     r->began_ns = clock_ns();
-    r->chain = snapshot_select_chain(shard->config.chosen);
-    r->manifest = &embd__chain_last(r->chain)->shares[0].manifest;
-    for (uint32_t i = 0; i < r->chain->n; i++) {
-        const struct manifest *m = &r->chain->dirs[i].shares[0].manifest;
-        for (uint32_t j = 0; j < m->n_tables; j++)
-            for (uint32_t k = 0; k < m->tables[j].n_parts; k++)
-                r->total_bytes += m->tables[j].parts[k].shard == shard->config.index
-                                      ? m->tables[j].parts[k].bytes
-                                      : 0;
+    for (uint32_t i = 0; i < snapshot_select_count(shard->config.chosen); i++) {
+        const struct dump_chain *chain = snapshot_select_chain(shard->config.chosen, i);
+        for (uint32_t j = 0; j < chain->n; j++)
+            r->total_bytes += count_bytes(shard, i, &chain->dirs[j].shares[0].manifest);
     }
+    begin_snapshot(shard);
+}
+
+static void end_snapshot(struct shard *shard)
+{
+    struct restore *r = shard->restore;
+    if (r->n_tables > 0)
+        note_cut(shard, r->manifest->id);
+    log_event(LOG_INFO, "restored",
+              "shard=%u snapshot=%s cut=%016llx tables=%u rows=%llu bytes=%llu seconds=%.2f",
+              shard->config.index, name_of(shard), (unsigned long long)r->manifest->id, r->n_tables,
+              (unsigned long long)(r->rows - r->rows_before), (unsigned long long)r->done_bytes,
+              (double)(clock_ns() - r->began_ns) / 1e9);
 }
 
 static void end(struct shard *shard)
 {
     const struct restore *r = shard->restore;
-    if (r->n_tables > 0)
-        note_cut(shard, r->manifest->id);
-    shard->restored_cut = r->manifest->id;
+    shard->restored_cut = snapshot_select_cut(shard->config.chosen);
     shard->restored_rows = r->rows;
     shard->lacked_journal = r->has_journaled;
-    log_event(LOG_INFO, "restored",
-              "shard=%u snapshot=%s cut=%016llx tables=%u rows=%llu bytes=%llu seconds=%.2f",
-              shard->config.index, snapshot_select_name(shard->config.chosen),
-              (unsigned long long)r->manifest->id, r->n_tables, (unsigned long long)r->rows,
-              (unsigned long long)r->done_bytes, (double)(clock_ns() - r->began_ns) / 1e9);
     if (r->has_journaled)
         log_event(LOG_WARN, "restored_without_journal",
                   "shard=%u snapshot=%s why=\"there was no journal: tables that are durable or "
                   "buffered come from the "
                   "snapshot too\"",
-                  shard->config.index, snapshot_select_name(shard->config.chosen));
+                  shard->config.index, name_of(shard));
+}
+
+/* All tables of a snapshot were looked at. */
+static int end_tables(struct shard *shard, bool *is_over_out, struct embd__error *e)
+{
+    struct restore *r = shard->restore;
+    end_snapshot(shard);
+    if (r->at + 1 < snapshot_select_count(shard->config.chosen)) {
+        r->at++;
+        begin_snapshot(shard);
+        return EMBD_OK;
+    }
+    if (restore_streams(shard, &r->end, r->has_journal, &r->has_journaled, e) != EMBD_OK)
+        return e->status;
+    end(shard);
+    *is_over_out = true;
+    return EMBD_OK;
 }
 
 static int step(struct shard *shard, bool *is_over_out, struct embd__error *e)
@@ -345,9 +345,8 @@ static int step(struct shard *shard, bool *is_over_out, struct embd__error *e)
         return make_table(shard, table, e);
     } else if (table != NULL) {
         r->n_at++;
-    } else if (load_streams(shard, e) == EMBD_OK) {
-        end(shard);
-        *is_over_out = true;
+    } else {
+        return end_tables(shard, is_over_out, e);
     }
     return e->status;
 }
@@ -356,8 +355,7 @@ static int step(struct shard *shard, bool *is_over_out, struct embd__error *e)
 static int failed(const struct shard *shard, const struct embd__error *own, struct embd__error *e)
 {
     return embd__error_set(e, own->status, "shard %u: snapshot '%s' cannot be loaded: %.300s",
-                           shard->config.index, snapshot_select_name(shard->config.chosen),
-                           own->text);
+                           shard->config.index, name_of(shard), own->text);
 }
 
 int restore_begin(struct shard *shard, const struct journal_end *end, struct embd__error *e)
@@ -378,7 +376,7 @@ int restore_go_on(struct shard *shard, bool *waits_out, bool *is_over_out, struc
     *is_over_out = state == SNAPSHOT_SELECT_NONE;
     if (state == SNAPSHOT_SELECT_FAILED)
         *e = *snapshot_select_why(shard->config.chosen);
-    if (state != SNAPSHOT_SELECT_ONE)
+    if (state != SNAPSHOT_SELECT_FOUND)
         return e->status;
     if (!shard->restore->has_begun)
         begin(shard);
@@ -424,4 +422,9 @@ const char *restore_table(const struct shard *shard)
 {
     const struct restore *r = shard->restore;
     return r->table != NULL ? r->table->schema.s.name : "";
+}
+
+const char *restore_snapshot(const struct shard *shard)
+{
+    return shard->restore->has_begun ? name_of(shard) : snapshot_select_name(shard->config.chosen);
 }

@@ -1,5 +1,5 @@
-/* restore.h - what the chosen snapshot has of this shard comes back at its start, behind the replay
- * of its journal. */
+/* restore.h - what the chosen snapshots have of this shard comes back at its start, behind the
+ * replay of its journal. */
 #ifndef EMBD_SNAPSHOT_RESTORE_H
 #define EMBD_SNAPSHOT_RESTORE_H
 
@@ -23,5 +23,7 @@ void restore_progress(const struct shard *shard, uint64_t *done_bytes_out,
                       uint64_t *total_bytes_out);
 /* The table that is being loaded; "": none. */
 const char *restore_table(const struct shard *shard);
+/* The snapshot that is being checked or loaded; "": none. */
+const char *restore_snapshot(const struct shard *shard);
 
 #endif

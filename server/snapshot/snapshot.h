@@ -18,6 +18,7 @@
 struct snapshot_cut {
     uint64_t id, since;
     char base[SNAPSHOT_NAME_MAX + 1]; /* "" where since is 0 */
+    struct table_scope scope;         /* of those written: these tables */
     bool is_read;                     /* its rows are fetched, and not written here */
     char table[EMBD_NAME_MAX + 1];    /* of those: this one alone; "": all */
 };
@@ -37,6 +38,7 @@ struct snapshot_parts {
     uint64_t id;       /* 0: not given */
     uint64_t sequence; /* 0: this process's next one */
     struct manifest_base base;
+    struct table_scope scope;
     struct manifest_table *tables; /* [LIMIT_TABLES] or NULL; schemas are filled in at the end */
     char names[LIMIT_TABLES][EMBD_NAME_MAX + 1];
     uint32_t n_tables;
@@ -96,9 +98,10 @@ int snapshot_remove(int data_dir, const char *name, struct embd__error *e);
 int snapshot_remove_directory(int data_dir, const char *name, struct embd__error *e);
 
 /* Reads the complete snapshot `name` as a base: e->status, EMBD_UNSUPPORTED if it has no id, is not
- * sealed, or does not exist (not EMBD_INVALID, which means in `begin` that a shard is not the
- * first). */
-int snapshot_base(int data_dir, const char *name, struct manifest_base *out, struct embd__error *e);
+ * sealed, does not exist, or is not of the same tables and job (not EMBD_INVALID, which means in
+ * `begin` that a shard is not the first). */
+int snapshot_base(int data_dir, const char *name, const struct table_scope *scope,
+                  struct manifest_base *out, struct embd__error *e);
 
 /* A complete snapshot. */
 struct snapshot_kept {
@@ -108,6 +111,7 @@ struct snapshot_kept {
         when;    /* its manifest, its last file, was written: the age of those without a sequence */
     uint64_t id; /* of its cut; 0: it has none */
     struct manifest_base base; /* its base */
+    struct table_scope scope;
     bool stays;
 };
 struct snapshot_list {
@@ -128,8 +132,8 @@ int snapshot_least_sequence(int data_dir, uint64_t *out, struct embd__error *e);
  * whatever the clock said at one time. */
 int snapshot_next_sequence(int data_dir, uint64_t *out, struct embd__error *e);
 
-/* Keeps `name`, which is complete, and the n - 1 newest others; removes all other complete
- * snapshots. */
+/* Keeps `name`, which is complete, and the n - 1 newest others of its job (or, where it is of none,
+ * of those of none) whose tables it covers; removes all other such snapshots. */
 int snapshot_keep(int data_dir, const char *name, uint32_t n, uint32_t *removed_out,
                   struct embd__error *e);
 

@@ -162,6 +162,10 @@ static int read_part(struct call *call, const char *name, int dir, const msgpack
         return embd__error_set(&call->error, EMBD_INVALID,
                                "snapshot part '%s' has changes, and the snapshot has no base",
                                part->file);
+    if (!embd__scope_covers(&call->shard->snapshot.scope, told.table))
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "snapshot part '%s' is of table '%s', which begin did not name",
+                               part->file, told.table);
     const struct table *table = tables_find(&call->shard->engine.tables, told.table, &call->error);
     if (table == NULL || check_file(call, dir, told.table, part) != EMBD_OK ||
         check_written(call, name, &told) != EMBD_OK)
@@ -228,7 +232,8 @@ static int check_base(struct call *call)
     struct manifest_base found;
     if (base->id == 0)
         return EMBD_OK;
-    if (snapshot_base(call->shard->data_dir, base->name, &found, &call->error) != EMBD_OK)
+    const struct table_scope *scope = &call->shard->snapshot.scope;
+    if (snapshot_base(call->shard->data_dir, base->name, scope, &found, &call->error) != EMBD_OK)
         return call->error.status;
     if (found.id == base->id && found.xxh3 == base->xxh3 && call->shard->snapshot.id != 0)
         return EMBD_OK;
@@ -266,6 +271,7 @@ static char *make_manifest(struct call *call, const char *name, int dir)
         .id = parts->id,
         .sequence = parts->sequence,
         .base = parts->base,
+        .scope = parts->scope,
         .tables = parts->tables,
         .n_tables = parts->n_tables,
         .blobs = parts->blobs,

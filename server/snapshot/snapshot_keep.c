@@ -140,7 +140,12 @@ static int add(struct snapshot_list *kept, int data_dir, const char *name, struc
         return e->status;
     }
     struct snapshot_kept found = {
-        .sequence = manifest.sequence, .when = when, .id = manifest.id, .base = manifest.base};
+        .sequence = manifest.sequence,
+        .when = when,
+        .id = manifest.id,
+        .base = manifest.base,
+        .scope = manifest.scope,
+    };
     embd__manifest_fini(&manifest);
     strcpy(found.name, name); /* its form, and so its length, was checked */
     struct snapshot_kept *grown = realloc(kept->list, (kept->n + 1) * sizeof *grown);
@@ -275,18 +280,47 @@ static void keep_bases(struct snapshot_list *kept)
     }
 }
 
+static const struct table_scope *scope_of(const struct snapshot_list *kept, const char *name)
+{
+    for (uint32_t i = 0; i < kept->n; i++)
+        if (strcmp(kept->list[i].name, name) == 0)
+            return &kept->list[i].scope;
+    return NULL;
+}
+
+/* Those of other jobs stay, and those with tables that `name` does not cover. If it is not in the
+ * list, it cannot be read, and all stay. */
 static void choose(struct snapshot_list *kept, const char *name, uint32_t n)
 {
     uint32_t others = n - 1;
+    const struct table_scope *scope = scope_of(kept, name);
     for (uint32_t i = 0; i < kept->n; i++) {
-        bool is_it = strcmp(kept->list[i].name, name) == 0;
-        kept->list[i].stays = is_it || others > 0;
-        others -= !is_it && others > 0;
+        struct snapshot_kept *one = &kept->list[i];
+        bool is_it = strcmp(one->name, name) == 0;
+        bool counts = !is_it && scope != NULL && embd__scope_includes(scope, &one->scope);
+        one->stays = !counts || others > 0;
+        others -= counts && others > 0;
     }
     keep_bases(kept);
 }
 
-int snapshot_base(int data_dir, const char *name, struct manifest_base *out, struct embd__error *e)
+/* Its rows are all that the increment does not have. */
+static int check_scope(const char *name, const struct table_scope *base,
+                       const struct table_scope *scope, struct embd__error *e)
+{
+    char its[SCOPE_TEXT], wanted[SCOPE_TEXT];
+    if (embd__scope_is_same(base, scope))
+        return EMBD_OK;
+    embd__scope_text(base, its);
+    embd__scope_text(scope, wanted);
+    return embd__error_set(e, EMBD_UNSUPPORTED,
+                           "snapshot base '%s' is of %s, and this snapshot of %s; name the same "
+                           "tables and job, or make a snapshot of all rows",
+                           name, its, wanted);
+}
+
+int snapshot_base(int data_dir, const char *name, const struct table_scope *scope,
+                  struct manifest_base *out, struct embd__error *e)
 {
     struct manifest manifest;
     struct timespec when;
@@ -301,7 +335,10 @@ int snapshot_base(int data_dir, const char *name, struct manifest_base *out, str
                                "snapshot base '%s' does not exist or cannot be read", name);
     *out = (struct manifest_base){.id = manifest.id, .xxh3 = manifest.xxh3};
     strcpy(out->name, name); /* its form, and so its length, was checked */
+    const struct table_scope found = manifest.scope;
     embd__manifest_fini(&manifest);
+    if (check_scope(name, &found, scope, e) != EMBD_OK)
+        return e->status;
     if (out->id == 0 || out->xxh3 == 0)
         return embd__error_set(e, EMBD_UNSUPPORTED,
                                "snapshot base '%s' is of an earlier version and has no cut id; "

@@ -2,9 +2,10 @@
  *
  * The happy path: take the newest snapshot of the list; read its manifest and those of its bases;
  * verify all bytes of all files, as `embctl verify` does; check that every part of this process's
- * shards exists; and check that the other processes that can be seen have parts of the same cut. A
- * snapshot that fails is skipped, with a log line that says why, and the next older one is tried.
- * If an operator named a snapshot, only that one is tried; if it fails, the process ends. */
+ * shards exists; and check that the other processes that can be seen have parts of the same cut.
+ * One of some tables is joined by the next older one that decides about more, and so on to one of
+ * all tables. A snapshot that fails is skipped, with a log line that says why. If an operator named
+ * a snapshot, it comes first; if it fails, the process ends. */
 #include "server/snapshot/snapshot_select.h"
 
 #include <fcntl.h>
@@ -13,8 +14,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <xxhash.h>
+
 #include "server/log/log.h"
 #include "server/snapshot/snapshot_verify.h"
+
+struct choice {
+    const struct snapshot_kept *kept; /* of `all` */
+    struct dump_chain chain;
+};
 
 /* Owner: who opened it, but for what is marked. Nothing but those changes after
  * snapshot_select_open. */
@@ -22,7 +30,8 @@ struct snapshot_select {
     struct snapshot_select_config config;
     struct snapshot_list all;
     /* Owned by snapshot_select_find's thread until there is a verdict. */
-    struct dump_chain chain;
+    struct choice *choices; /* [n_choices], room for all */
+    uint32_t n_choices;
     struct embd__error why;
     /* Any thread's. */
     atomic_int state; /* enum snapshot_select_state */
@@ -98,46 +107,71 @@ static int on_progress(void *arg, uint64_t rows_done, uint64_t rows_total, uint6
 static int try_one(struct snapshot_select *c, const struct snapshot_kept *one,
                    struct embd__error *e)
 {
+    struct dump_chain chain;
     const struct snapshot_select_config *config = &c->config;
     const struct snapshot_verify_watch watch = {on_begin, on_progress, c};
     if (check_bases(c, one, e) != EMBD_OK ||
-        snapshot_verify_open(config->data_dir, one->name, &watch, &c->chain, e) != EMBD_OK)
+        snapshot_verify_open(config->data_dir, one->name, &watch, &chain, e) != EMBD_OK)
         return e->status;
-    if (check_parts(c, embd__chain_last(&c->chain), e) != EMBD_OK ||
+    if (check_parts(c, embd__chain_last(&chain), e) != EMBD_OK ||
         peer_shares_check(config->peers, config->n_peers, config->data_dir, one->name, one->id,
                           &watch, e) != EMBD_OK)
-        embd__chain_fini(&c->chain);
+        embd__chain_fini(&chain);
+    else
+        c->choices[c->n_choices++] = (struct choice){one, chain};
     return e->status;
 }
 
 /* ---- all of them ---- */
 
-static enum snapshot_select_state look(struct snapshot_select *c)
+/* Whether one that was chosen covers all that it does. */
+static bool is_decided(const struct snapshot_select *c, const struct snapshot_kept *one)
 {
-    for (uint32_t i = 0; i < c->all.n && !atomic_load(&c->stops); i++) {
-        struct embd__error e = {.status = EMBD_OK};
-        const struct snapshot_kept *one = &c->all.list[i];
-        if (c->config.name != NULL && strcmp(c->config.name, one->name) != 0)
-            continue;
-        atomic_store(&c->at, i);
-        if (try_one(c, one, &e) == EMBD_OK)
-            return SNAPSHOT_SELECT_ONE;
-        if (atomic_load(&c->stops))
-            break;
-        if (c->config.name != NULL ||
-            e.status == EMBD_NO_MEMORY) { /* which says nothing of the snapshot */
-            embd__error_set(&c->why, e.status, "snapshot '%s'%s: %.350s", one->name,
-                            c->config.name != NULL ? ", which --restore names" : "", e.text);
-            return SNAPSHOT_SELECT_FAILED;
-        }
-        log_event(LOG_WARN, "snapshot_passed_over", "snapshot=%s why=\"%s\"", one->name, e.text);
+    bool is_hidden = false;
+    for (uint32_t i = 0; i < c->n_choices; i++)
+        is_hidden = is_hidden || embd__scope_hides(&c->choices[i].kept->scope, &one->scope);
+    return is_hidden;
+}
+
+/* False: an error that ends the start. */
+static bool look_at(struct snapshot_select *c, uint32_t i, bool is_named)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    const struct snapshot_kept *one = &c->all.list[i];
+    if (is_decided(c, one))
+        return true;
+    atomic_store(&c->at, i);
+    if (try_one(c, one, &e) == EMBD_OK || atomic_load(&c->stops))
+        return true;
+    if (is_named || e.status == EMBD_NO_MEMORY) { /* which says nothing of the snapshot */
+        embd__error_set(&c->why, e.status, "snapshot '%s'%s: %.350s", one->name,
+                        is_named ? ", which --restore names" : "", e.text);
+        return false;
     }
-    if (c->config.name == NULL || atomic_load(&c->stops))
-        return SNAPSHOT_SELECT_NONE;
+    log_event(LOG_WARN, "snapshot_passed_over", "snapshot=%s why=\"%s\"", one->name, e.text);
+    return true;
+}
+
+static bool look_at_named(struct snapshot_select *c)
+{
+    for (uint32_t i = 0; i < c->all.n; i++)
+        if (strcmp(c->config.name, c->all.list[i].name) == 0)
+            return look_at(c, i, true);
     embd__error_set(&c->why, EMBD_INVALID,
                     "the snapshot '%.64s', which --restore names, does not exist in '%.200s'",
                     c->config.name, c->config.data_dir);
-    return SNAPSHOT_SELECT_FAILED;
+    return false;
+}
+
+static enum snapshot_select_state look(struct snapshot_select *c)
+{
+    if (c->config.name != NULL && !look_at_named(c))
+        return SNAPSHOT_SELECT_FAILED;
+    for (uint32_t i = 0; i < c->all.n && !atomic_load(&c->stops); i++)
+        if (!look_at(c, i, false))
+            return SNAPSHOT_SELECT_FAILED;
+    return c->n_choices > 0 && !atomic_load(&c->stops) ? SNAPSHOT_SELECT_FOUND
+                                                       : SNAPSHOT_SELECT_NONE;
 }
 
 void snapshot_select_find(struct snapshot_select *c)
@@ -174,6 +208,11 @@ int snapshot_select_open(const struct snapshot_select_config *config, struct sna
         snapshot_select_free(c);
         return e->status;
     }
+    c->choices = calloc(c->all.n + 1u, sizeof *c->choices);
+    if (c->choices == NULL) {
+        snapshot_select_free(c);
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a list of snapshots");
+    }
     bool is_over = config->is_off || (c->all.n == 0 && config->name == NULL);
     atomic_init(&c->state, is_over ? SNAPSHOT_SELECT_NONE : SNAPSHOT_SELECT_LOOKING);
     *out = c;
@@ -184,7 +223,9 @@ void snapshot_select_free(struct snapshot_select *c)
 {
     if (c == NULL)
         return;
-    embd__chain_fini(&c->chain);
+    for (uint32_t i = 0; i < c->n_choices; i++)
+        embd__chain_fini(&c->choices[i].chain);
+    free(c->choices);
     free(c->all.list);
     free(c);
 }
@@ -201,11 +242,6 @@ const struct embd__error *snapshot_select_why(const struct snapshot_select *c)
     return &c->why;
 }
 
-const struct dump_chain *snapshot_select_chain(const struct snapshot_select *c)
-{
-    return &c->chain;
-}
-
 const char *snapshot_select_name(const struct snapshot_select *c)
 {
     return c == NULL || c->all.n == 0 ? "" : c->all.list[atomic_load(&c->at)].name;
@@ -216,6 +252,37 @@ void snapshot_select_progress(const struct snapshot_select *c, uint64_t *done_by
 {
     *done_bytes_out = c == NULL ? 0 : atomic_load(&c->done_bytes);
     *total_bytes_out = c == NULL ? 0 : atomic_load(&c->total_bytes);
+}
+
+uint32_t snapshot_select_count(const struct snapshot_select *c)
+{
+    return c->n_choices;
+}
+
+const char *snapshot_select_chosen(const struct snapshot_select *c, uint32_t i)
+{
+    return c->choices[i].kept->name;
+}
+
+const struct dump_chain *snapshot_select_chain(const struct snapshot_select *c, uint32_t i)
+{
+    return &c->choices[i].chain;
+}
+
+bool snapshot_select_decides(const struct snapshot_select *c, uint32_t i, const char *table)
+{
+    bool is_decided = false;
+    for (uint32_t j = 0; j < i; j++)
+        is_decided = is_decided || embd__scope_covers(&c->choices[j].kept->scope, table);
+    return !is_decided && embd__scope_covers(&c->choices[i].kept->scope, table);
+}
+
+uint64_t snapshot_select_cut(const struct snapshot_select *c)
+{
+    uint64_t cut = c->choices[0].kept->id;
+    for (uint32_t i = 1; i < c->n_choices; i++)
+        cut = XXH3_64bits_withSeed(&c->choices[i].kept->id, sizeof cut, cut);
+    return cut;
 }
 
 const struct snapshot_list *snapshot_select_list(const struct snapshot_select *c)

@@ -17,9 +17,12 @@ void snapshot_watch_begin(struct shard *shard)
     if (!shard->config.is_first || shard->config.chosen == NULL)
         return;
     const struct snapshot_list *all = snapshot_select_list(shard->config.chosen);
-    if (all->n == 0)
+    uint32_t i = 0;
+    while (i < all->n && !embd__scope_is_all(&all->list[i].scope))
+        i++;
+    if (i == all->n)
         return;
-    snprintf(manifest, sizeof manifest, "%s/manifest.json", all->list[0].name);
+    snprintf(manifest, sizeof manifest, "%s/manifest.json", all->list[i].name);
     if (fstatat(shard->data_dir, manifest, &st, AT_SYMLINK_NOFOLLOW) == 0)
         shard->snapshot_made_s = (uint64_t)st.st_mtim.tv_sec;
 }
@@ -27,7 +30,8 @@ void snapshot_watch_begin(struct shard *shard)
 void snapshot_watch_committed(struct shard *shard)
 {
     shard->counters.snapshots++;
-    shard->snapshot_made_s = (uint64_t)time(NULL);
+    if (embd__scope_is_all(&shard->snapshot.scope))
+        shard->snapshot_made_s = (uint64_t)time(NULL);
 }
 
 void snapshot_watch_failed(struct shard *shard, const char *phase, const char *name,

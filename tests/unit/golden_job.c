@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "proto/scope.h"
+
 #define JOB          UINT64_C(1787922613096031)
 #define FAILURE_TEXT "write nightly.tmp/items.1.part: No space left on device"
 
@@ -67,6 +69,29 @@ void read_snapshot_start_request(struct reader *r)
     expect_phase(&f, r, "nightly", "start");
     expect_uint(&f, "keep", 3);
     expect_bool(&f, "files", true);
+    expect_end(&f);
+}
+
+void build_snapshot_tables_request(struct msg *m)
+{
+    struct table_scope scope = {.job = "ranker", .n_names = 2, .names = {"items", "rec-*"}};
+    begin(m, 28, "ranker-9000", "start", 1 + embd__scope_fields(&scope));
+    embd__msg_field_uint(m, "keep", 3);
+    embd__scope_write(m, &scope);
+    embd__msg_end(m);
+}
+
+void read_snapshot_tables_request(struct reader *r)
+{
+    struct fields f;
+    struct table_scope scope;
+    const struct table_scope expected = {
+        .job = "ranker", .n_names = 2, .names = {"items", "rec-*"}};
+    expect_phase(&f, r, "ranker-9000", "start");
+    expect_uint(&f, "keep", 3);
+    embd__scope_read(&f, &scope);
+    if (r->error->status == EMBD_OK && !embd__scope_is_same(&scope, &expected))
+        embd__error_set(r->error, EMBD_INVALID, "the scope is another one");
     expect_end(&f);
 }
 

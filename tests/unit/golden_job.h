@@ -6,6 +6,8 @@
 
 void build_snapshot_start_request(struct msg *m);
 void read_snapshot_start_request(struct reader *r);
+void build_snapshot_tables_request(struct msg *m);
+void read_snapshot_tables_request(struct reader *r);
 void build_snapshot_start_result(struct msg *m);
 void read_snapshot_start_result(struct reader *r);
 void build_snapshot_progress_request(struct msg *m);

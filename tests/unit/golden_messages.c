@@ -769,6 +769,7 @@ const struct golden goldens[] = {
     GOLDEN(load_request, read_rows, check_rows),
     GOLDEN(snapshot_request, read_snapshot_request, check_snapshot_request),
     GOLDEN(snapshot_start_request, read_snapshot_start_request, read_snapshot_start_request),
+    GOLDEN(snapshot_tables_request, read_snapshot_tables_request, read_snapshot_tables_request),
     GOLDEN(snapshot_start_result, read_snapshot_start_result, read_snapshot_start_result),
     GOLDEN(snapshot_progress_request, read_snapshot_progress_request,
            read_snapshot_progress_request),

@@ -191,6 +191,77 @@ static void a_sequence_makes_it_format_4_and_is_read_back(void **state)
 }
 
 /* The first is ahead of the second; then with an id, then with a base too. */
+static void a_job_or_tables_make_it_format_5_and_are_read_back(void **state)
+{
+    struct manifest m, out;
+    struct manifest_table table;
+    struct manifest_part parts[2];
+    struct embd__error e = {0};
+    (void)state;
+    make(&m, &table, parts);
+    assert_int_equal(embd__scope_set_job(&m.scope, "ranker", 6, &e), EMBD_OK);
+    assert_int_equal(embd__scope_add(&m.scope, "users", 5, &e), EMBD_OK);
+    assert_int_equal(embd__scope_add(&m.scope, "it*", 3, &e), EMBD_OK);
+    assert_int_equal(embd__scope_add(&m.scope, "it*", 3, &e), EMBD_OK);
+    char *text = embd__manifest_write(&m);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "\"format\": 5"));
+    assert_int_equal(embd__manifest_read(text, strlen(text), &out, &e), EMBD_OK);
+    assert_true(embd__scope_is_same(&out.scope, &m.scope));
+    assert_string_equal(out.scope.names[0], "it*");
+    assert_int_equal(out.scope.n_names, 2);
+    embd__manifest_fini(&out);
+    free(text);
+}
+
+static struct table_scope scope_of(const char *job, const char *a, const char *b)
+{
+    struct table_scope scope = {.n_names = 0};
+    struct embd__error e = {0};
+    if (job[0] != '\0')
+        embd__scope_set_job(&scope, job, strlen(job), &e);
+    if (a[0] != '\0')
+        embd__scope_add(&scope, a, strlen(a), &e);
+    if (b[0] != '\0')
+        embd__scope_add(&scope, b, strlen(b), &e);
+    assert_int_equal(e.status, EMBD_OK);
+    return scope;
+}
+
+static void a_scope_covers_names_and_prefixes(void **state)
+{
+    struct table_scope all = scope_of("", "", ""), some = scope_of("", "a", "rec-*"),
+                       wider = scope_of("", "a*", "r*"), ours = scope_of("j", "a*", "r*");
+    char text[SCOPE_TEXT];
+    (void)state;
+    assert_true(embd__scope_covers(&all, "b"));
+    assert_true(embd__scope_covers(&some, "a") && embd__scope_covers(&some, "rec-"));
+    assert_false(embd__scope_covers(&some, "ab") || embd__scope_covers(&some, "rec"));
+    assert_true(embd__scope_hides(&all, &some) && embd__scope_hides(&wider, &some));
+    assert_false(embd__scope_hides(&some, &all) || embd__scope_hides(&some, &wider));
+    assert_true(embd__scope_hides(&ours, &some));
+    assert_false(embd__scope_includes(&ours, &some));
+    embd__scope_text(&ours, text);
+    assert_string_equal(text, "tables a*,r* of job 'j'");
+    embd__scope_text(&all, text);
+    assert_string_equal(text, "all tables");
+}
+
+static void a_scope_has_a_limit(void **state)
+{
+    struct table_scope scope = {.n_names = 0};
+    struct embd__error e = {0};
+    char name[16];
+    (void)state;
+    for (unsigned i = 0; i < SCOPE_NAMES_MAX; i++) {
+        snprintf(name, sizeof name, "t%u", i);
+        assert_int_equal(embd__scope_add(&scope, name, strlen(name), &e), EMBD_OK);
+    }
+    assert_int_equal(embd__scope_add(&scope, "t5", 2, &e), EMBD_OK);
+    assert_int_equal(embd__scope_add(&scope, "u", 1, &e), EMBD_TOO_LARGE);
+    assert_int_equal(scope.n_names, SCOPE_NAMES_MAX);
+}
+
 static void steps_that_differ_make_it_format_4_and_are_read_back(void **state)
 {
     struct manifest m, out;
@@ -299,8 +370,18 @@ static void what_a_manifest_says_is_checked(void **state)
     (void)state;
     refused("\"format\": 1", "\"format\": 2", EMBD_CORRUPT,
             "the manifest has no 'id', which is required");
-    refused("\"format\": 1", "\"format\": 5", EMBD_UNSUPPORTED,
-            "'format' is 5, this version reads 1 to 4");
+    refused("\"format\": 1", "\"format\": 6", EMBD_UNSUPPORTED,
+            "'format' is 6, this version reads 1 to 5");
+    refused("\"format\": 1,", "\"format\": 4, \"job\": \"j\",", EMBD_CORRUPT, "1 of them unknown");
+    refused("\"format\": 1,", "\"format\": 5, \"job\": \"J\",", EMBD_CORRUPT,
+            "snapshot job: 'J', expected a name of 1 to 63 bytes");
+    refused("\"format\": 1,", "\"format\": 5, \"scope\": [],", EMBD_CORRUPT,
+            "'scope' has no names");
+    refused("\"format\": 1,", "\"format\": 5, \"scope\": [1],", EMBD_CORRUPT, "is no string");
+    refused("\"format\": 1,", "\"format\": 5, \"scope\": [\"*\"],", EMBD_CORRUPT,
+            "snapshot tables: '*', expected a name, or PREFIX*,");
+    refused("\"format\": 1,", "\"format\": 5, \"scope\": [\"users\"],", EMBD_CORRUPT,
+            "'scope' does not cover table 'items'");
     refused("\"format\": 1,", "\"format\": 4, \"sequence\": 0,", EMBD_CORRUPT,
             "the manifest 'sequence' is 0, below the minimum of 1");
     refused("\"format\": 1,", "\"format\": 1, \"sequence\": 1,", EMBD_CORRUPT, "1 of them unknown");
@@ -425,6 +506,9 @@ int main(void)
         cmocka_unit_test(an_id_and_writers_make_it_format_2_and_are_read_back),
         cmocka_unit_test(a_base_makes_it_format_3_and_is_read_back_with_what_changed),
         cmocka_unit_test(a_sequence_makes_it_format_4_and_is_read_back),
+        cmocka_unit_test(a_job_or_tables_make_it_format_5_and_are_read_back),
+        cmocka_unit_test(a_scope_covers_names_and_prefixes),
+        cmocka_unit_test(a_scope_has_a_limit),
         cmocka_unit_test(steps_that_differ_make_it_format_4_and_are_read_back),
         cmocka_unit_test(a_shard_is_not_ahead_of_its_tables_step),
         cmocka_unit_test(blobs_are_written_and_read_back),

@@ -265,10 +265,12 @@ class Client:
         return DumpReport(**structs.read(report))
 
     def snapshot(self, name: str, blobs: Optional[Mapping[str, bytes]] = None, keep: int = 0,
-                 base: Optional[str] = None) -> DumpReport:
+                 base: Optional[str] = None, job: Optional[str] = None, tables: Sequence[str] = ()) -> DumpReport:
         """Has every server process write its state under its data directory, one cut over all. `blobs` are files of
-        the trainer's own that go along: dense weights, a step; embd.stored.blob reads them. With `keep` all complete
-        snapshots but the newest so many are removed afterwards; with `base` it has what changed since that one alone."""
+        the trainer's own that go along: dense weights, a step; embd.stored.blob reads them. With `base` it has what
+        changed since that one alone. With `tables` it has these tables alone: names, or prefixes as "rec-*". `job` is
+        whose snapshot it is. With `keep` all complete snapshots of the same job, or of none, whose tables this one
+        covers are removed afterwards, but the newest so many."""
         report, options = ffi.new("embd_dump_report *"), structs.new("embd_snapshot_options")
         held: list[Any] = []
         c_blobs = ffi.new("embd_blob[]", max(1, len(blobs or {})))
@@ -278,6 +280,10 @@ class Client:
         options.blobs, options.n_blobs, options.keep = c_blobs, len(blobs or {}), keep
         c_base = ffi.NULL if base is None else ffi.new("char[]", base.encode())
         options.base = c_base
+        c_job = ffi.NULL if job is None else ffi.new("char[]", job.encode())
+        names = [ffi.new("char[]", table.encode()) for table in tables]
+        c_tables = ffi.new("const char *[]", names or 1)
+        options.job, options.tables, options.n_tables = c_job, c_tables, len(names)
         with self.handle as c:
             self.handle.check(lib.embd_snapshot(c, name.encode(), options, report))
         return DumpReport(**structs.read(report))

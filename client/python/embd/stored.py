@@ -38,6 +38,7 @@ class StoredTable(NamedTuple):
     keys: NDArray[np.uint64]
     slots: NDArray[np.uint32]
     values: Floats
+    job: Optional[str] = None  # whose snapshot it is
 
 
 class _Watch:
@@ -91,7 +92,8 @@ def embd_python_on_table(arg: Any, table: Any) -> int:
     name = None if table.name == ffi.NULL else ffi.string(table.name).decode()
     dim = schema.dim if schema else table.dim
     ffi.from_handle(arg).append(StoredTable(ffi.string(table.kind).decode(), name, schema, dim, table.has_slots,
-                                            table.rows, table.bytes, table.step, *_room(dim, 0)))
+                                            table.rows, table.bytes, table.step, *_room(dim, 0),
+                                            None if table.job == ffi.NULL else ffi.string(table.job).decode() or None))
     return 0
 
 
