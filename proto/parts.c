@@ -13,6 +13,7 @@
 #include "proto/reading.h"
 #include "embd/sync.h"
 
+#include <float.h>
 #include <string.h>
 
 /* ---- writing ---- */
@@ -20,7 +21,7 @@
 static uint32_t count_fields(const struct part *p)
 {
     return 2u + (p->offsets != NULL) + (p->dtype != EMBD_DTYPE_F32) + (p->slots != NULL) +
-           (p->weights != NULL) + p->want_status + p->zero_missing + p->scale;
+           (p->weights != NULL) + p->want_status + p->zero_missing + p->scale + (p->lr != 0.0f);
 }
 
 static void write_flag(struct msg *m, const char *name, bool value)
@@ -43,6 +44,8 @@ static void write_map(struct msg *m, const struct part *p)
     write_flag(m, "status", p->want_status);
     write_flag(m, "zero", p->zero_missing);
     write_flag(m, "scale", p->scale);
+    if (p->lr != 0.0f)
+        embd__msg_field_f32(m, "lr", p->lr);
 }
 
 static void write_bins(struct msg *m, const struct part *p, enum parts_kind kind)
@@ -134,6 +137,17 @@ static uint32_t read_count(struct fields *f, const char *name, uint32_t limit, u
     return 0;
 }
 
+/* 0 where it is absent. What becomes 0 or infinite as an f32 is none. */
+static float read_lr(struct fields *f)
+{
+    float lr = embd__field_f32(f, "lr", 0.0f);
+    if (embd__field_has(f, "lr") && !(lr > 0.0f && lr <= FLT_MAX))
+        embd__error_set(f->reader->error, embd__reader_fault(f->reader, EMBD_INVALID),
+                        "%s field 'lr' is %g, expected a finite number above 0", f->what,
+                        (double)lr);
+    return lr;
+}
+
 static void check_promise(struct fields *f, const struct part *p, const struct promise *promise)
 {
     struct embd__error *e = f->reader->error;
@@ -166,6 +180,8 @@ static void read_map(struct reader *r, const msgpack_object *item, uint32_t i, e
         p->scale = embd__field_bool(&f, "scale", false);
     if (kind == PARTS_PULL)
         p->zero_missing = embd__field_bool(&f, "zero", false);
+    if (kind == PARTS_PUSH)
+        p->lr = read_lr(&f);
     check_promise(&f, p, promise);
     embd__fields_end(&f);
 }

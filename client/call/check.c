@@ -78,6 +78,16 @@ static int check_weights(struct embd_call *call, const embd_part *part, uint32_t
                            (unsigned long long)i, (double)part->weights[i]);
 }
 
+static int check_lr(struct embd_call *call, const embd_part *part, uint32_t index)
+{
+    if (call->kind != PARTS_PUSH || part->lr == 0.0f || (part->lr > 0.0f && isfinite(part->lr)))
+        return EMBD_OK;
+    return embd__error_set(&call->client->error, EMBD_INVALID,
+                           "part %u: lr is %g; it must be a finite number above 0, or 0: the "
+                           "table's",
+                           index, (double)part->lr);
+}
+
 /* Keys with their slot's start added, each checked against its slot's size. */
 static int add_slot_starts(struct embd_call *call, struct work *work)
 {
@@ -146,6 +156,8 @@ int embd__work_begin(struct embd_call *call, struct work *work, uint32_t index)
     status = check_offsets(call, part, index);
     if (status == EMBD_OK)
         status = check_weights(call, part, index);
+    if (status == EMBD_OK)
+        status = check_lr(call, part, index);
     if (status == EMBD_OK)
         status = shape(call, work);
     if (status == EMBD_OK && part->table->schema.slot_starts != NULL)

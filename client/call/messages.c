@@ -365,6 +365,7 @@ static int add_slice(struct builder *b, uint32_t w, uint32_t first, uint32_t end
         const uint8_t *grads = share->given != NULL ? share->given : share->grads;
         part->grads = grads + first * work->row_bytes;
         part->grads_bytes = n_rows * work->row_bytes;
+        part->lr = work->part->lr;
     } else if (call->kind == PARTS_PULL) {
         part->zero_missing = call->zero_missing;
         part->scale = call->client->n_shards == 1 && work->is_pooled && !work->by_rows;

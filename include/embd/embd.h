@@ -184,6 +184,8 @@ typedef struct embd_part {
                              Tables with a combiner, and not `raw`: [n_rows][dim]. Otherwise
                              [n_keys][dim], row k for key k, unweighted */
     uint8_t *statuses;    /* [n_keys] of embd_key_status, or NULL */
+    float lr;             /* push: the learning rate of this step; 0: the table's. All workers of a
+                             round give the same */
 } embd_part;
 
 /* An initializer, also within one of an array: embd_part part = EMBD_PART(.table = items). */
@@ -205,9 +207,9 @@ struct embd_clock; /* sync.h */
  *
  * libembd sends such a push again after a lost connection, also to a server that was restarted,
  * until the deadline. A number that was applied before changes nothing and is EMBD_OK: also for a
- * trainer that was restarted and pushes it again. It must have the same gradients, because some
- * shards may not have applied it. A refused push uses no number: the next one is EMBD_GAP until the
- * refused one was pushed (without keys, to leave it out).
+ * trainer that was restarted and pushes it again. It must have the same gradients and learning
+ * rates, because some shards may not have applied it. A refused push uses no number: the next one
+ * is EMBD_GAP until the refused one was pushed (without keys, to leave it out).
  *
  * The first push opens the stream on each shard. A shard has room for 65536 streams, 4096 of them
  * for one token. A full shard forgets a stream of the same token, or of those without a token, that
@@ -277,7 +279,8 @@ EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_par
  *   EMBD_FULL         no room (on_full is not grow), and no `statuses` to say which keys: the shard
  *                     refused the push; or no room for the stream of a pusher's first push
  *   EMBD_CLOSED       without a number: the connection was lost, and the push may have been applied
- *   EMBD_INVALID      also: another push of this worker was in the round
+ *   EMBD_INVALID      also: a learning rate is none; another push of this worker was in the round;
+ *                     other workers gave the step another learning rate
  *   EMBD_LATE         the round was made without this worker, see embd_clock
  *   EMBD_UNANSWERED   with a number: it was sent, and the deadline passed without an answer
  *   EMBD_GAP          the shard has lost acknowledged pushes; with a pusher also: the push before

@@ -50,6 +50,7 @@ static struct store_change change_of(struct op_part *part)
         .in = op_keys(&part->in),
         .dtype = part->in.dtype,
         .grads = part->in.grads,
+        .lr = part->in.lr,
         .statuses = part->statuses,
     };
     part->ticket = (struct store_ticket){0};

@@ -69,11 +69,11 @@ EMBD_INLINE double optimizer_power(double base, uint64_t n)
     return power;
 }
 
-/* t: the table's pushes with this one, from 1. */
-EMBD_INLINE struct optimizer_step optimizer_begin(const embd_optimizer *o, uint64_t t)
+/* lr: the push's own, or 0: the table's. t: the table's pushes with this one, from 1. */
+EMBD_INLINE struct optimizer_step optimizer_begin(const embd_optimizer *o, float lr, uint64_t t)
 {
     struct optimizer_step p;
-    p.lr = o->lr;
+    p.lr = lr > 0.0f ? lr : o->lr;
     p.scaler = o->scaler;
     p.momentum = o->momentum;
     p.beta1 = o->beta1;
@@ -86,8 +86,8 @@ EMBD_INLINE struct optimizer_step optimizer_begin(const embd_optimizer *o, uint6
     p.one_minus_beta2 = 1.0f - o->beta2;
     double correction1 = 1.0 - optimizer_power((double)o->beta1, t);
     double correction2 = 1.0 - optimizer_power((double)o->beta2, t);
-    p.alpha = (float)((double)o->lr * sqrt(correction2) / correction1);
-    p.beta_over_lr = o->beta / o->lr;
+    p.alpha = (float)((double)p.lr * sqrt(correction2) / correction1);
+    p.beta_over_lr = o->beta / p.lr;
     p.t = t;
     p.is_lazy = o->update == EMBD_UPDATE_LAZY_GLOBAL;
     return p;

@@ -74,6 +74,7 @@ struct store_change {
     struct store_keys in;
     embd_dtype dtype;  /* of a push's */
     const void *grads; /* [n_rows][dim] of dtype */
+    float lr;          /* of a push's step; 0: the table's */
     /* [n_keys] or NULL. A change without statuses that would need room beyond capacity, also after
      * evicting all that may go, is refused with EMBD_FULL before any effect. With statuses the keys
      * without room answer EMBD_KEY_FULL: the first of the request get the room. */

@@ -126,8 +126,10 @@ static void begin_push(struct waiting *w, embd_dtype wire)
     draw_gradients(w, wire);
     w->push = (struct store_change){
         .in = batch_keys(&w->batch), .dtype = wire, .grads = w->values, .statuses = w->statuses};
+    w->push.lr = pair->model->lr = pair_draw_lr(pair);
     w->expected_status = model_push(pair->model, &w->batch.in, w->expected, false,
                                     w->statuses ? w->expected_statuses : NULL, &w->counts);
+    pair->model->lr = 0;
     w->step = pair->model->step;
     pair->ops->apply(pair->store, &w->push, &w->done);
 }

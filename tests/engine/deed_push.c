@@ -60,6 +60,7 @@ static void compare_part(struct world *w, const struct request *r, uint32_t i)
     const struct op_part *part = &r->op.parts[i];
     uint8_t statuses[KEYS_MOST];
     struct model_counts counts;
+    model->lr = part->in.lr;
     int status = model_push(model, &r->batches[i].in, r->grads[i], false,
                             part->in.want_status ? statuses : NULL, &counts);
     assert_int_equal(status, EMBD_OK);

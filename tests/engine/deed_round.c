@@ -67,6 +67,7 @@ static void compare_part(struct world *w, const struct request *pushes, uint32_t
 {
     struct model *model = w->tables[pushes[0].tables[i]].model;
     struct model_counts counts;
+    model->lr = pushes[0].op.parts[i].in.lr;
     int status =
         model_push(model, &m->in, m->grads, false, m->wants_statuses ? m->statuses : NULL, &counts);
     assert_int_equal(status, EMBD_OK);
@@ -128,6 +129,19 @@ static void count_end(struct op *op)
     op->is_again = true; /* no push of a round is; here: it was told */
 }
 
+/* One step has one rate: a push with another one is refused, and nothing waits that did not. */
+static void enter_with_another_rate(struct world *w, struct request *r,
+                                    const struct push_round *round)
+{
+    float *lr = &r->op.parts[r->n_parts - 1].in.lr, was = *lr;
+    uint32_t n_waiting = w->engine.rounds.n_waiting;
+    *lr = was + 0.5f;
+    assert_int_equal(enter(w, r, round), EMBD_INVALID);
+    assert_int_equal(w->engine.rounds.n_waiting, n_waiting);
+    *lr = was;
+    seen.other_rates++;
+}
+
 /* All enter, in a drawn order; some of them twice, since they went before. */
 static void enter_all(struct world *w, struct request *pushes, uint32_t job)
 {
@@ -137,6 +151,8 @@ static void enter_all(struct world *w, struct request *pushes, uint32_t job)
         struct push_round round = round_of(w, job, k);
         assert_null(round_take(&w->engine, w->now_ns, NULL, NULL));
         pushes[k].op.done = count_end;
+        if (i > 0 && one_in(w, 4))
+            enter_with_another_rate(w, &pushes[k], &round);
         assert_int_equal(enter(w, &pushes[k], &round), EMBD_OK);
         if (one_in(w, 8)) {
             round_forget(&pushes[k].op, w->now_ns);
@@ -168,6 +184,8 @@ void deed_round(struct world *w)
         pushes[k].n_parts = pushes[0].n_parts > 2 ? 2 : pushes[0].n_parts;
         memcpy(pushes[k].tables, pushes[0].tables, sizeof pushes[k].tables);
         request_draw(w, &pushes[k], OP_PUSH);
+        for (uint32_t i = 0; i < pushes[0].n_parts; i++)
+            pushes[k].op.parts[i].in.lr = pushes[0].op.parts[i].in.lr;
     }
     struct push_round round = round_of(w, job, 0);
     if (request_is_mixed(w, &pushes[0])) {

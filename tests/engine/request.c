@@ -62,8 +62,10 @@ static void draw_part(struct world *w, struct request *r, uint32_t i, enum op_ki
                           .offsets = batch->in.offsets,
                           .slots = batch->in.slots,
                           .weights = batch->in.weights};
-    if (kind == OP_PUSH)
+    if (kind == OP_PUSH) {
+        part->lr = one_in(w, 3) ? 0.001f + 0.4f * (float)below(w, 3) : 0.0f;
         draw_gradients(w, r, i, part);
+    }
 }
 
 void request_draw(struct world *w, struct request *r, enum op_kind kind)

@@ -102,6 +102,7 @@ static void check_seen(void)
     assert_true(seen.evicted > 0 && seen.filtered > 0 && seen.rows_made > 0 && seen.joined > 0);
     assert_true(seen.erased > 0 && seen.gone > 0 && seen.steps_set > 0);
     assert_true(seen.rounds > 0 && seen.late > 0 && seen.withdrawn > 0 && seen.mixed > 0);
+    assert_true(seen.other_rates > 0);
     assert_true(seen.wrong > 0 && seen.unequal > 0 && seen.replaced_streams > 0);
 }
 

@@ -42,6 +42,7 @@ static void add_part(struct world *w, struct request *request, uint32_t table)
     bool is_one_slot = one_in(w, 2);
     request_draw_keys(w, &w->now.tables[table].schema, n_keys, is_one_slot, k);
     k->asks_statuses = one_in(w, 2);
+    k->lr = one_in(w, 3) ? 0.01f + 0.1f * (float)draw(w, 3) : 0.0f;
 }
 
 void request_draw(struct world *w, uint32_t table, struct request *request)
@@ -72,8 +73,9 @@ void request_tell(struct world *w, const char *deed, const struct request *reque
 {
     tell(w, "\n%s", deed);
     for (uint32_t i = 0; i < request->n; i++)
-        tell(w, "%s t%" PRIu32 ", %" PRIu32 " keys%s", i ? " and" : "", request->tables[i],
-             request->keys[i].n, request->keys[i].asks_statuses ? ", statuses" : "");
+        tell(w, "%s t%" PRIu32 ", %" PRIu32 " keys%s, lr %g", i ? " and" : "", request->tables[i],
+             request->keys[i].n, request->keys[i].asks_statuses ? ", statuses" : "",
+             (double)request->keys[i].lr);
 }
 
 void request_parts(struct world *w, struct request *request, embd_part *parts)
@@ -85,7 +87,8 @@ void request_parts(struct world *w, struct request *request, embd_part *parts)
             (embd_part)EMBD_PART(.table = w->handles[table],
                                  .n_rows = w->now.tables[table].schema.slots, .offsets = k->offsets,
                                  .n_keys = k->n, .keys = k->keys, .values = k->values,
-                                 .statuses = k->asks_statuses ? k->statuses : NULL, .raw = true);
+                                 .statuses = k->asks_statuses ? k->statuses : NULL, .raw = true,
+                                 .lr = k->lr);
     }
 }
 
@@ -101,6 +104,7 @@ struct share {
     float values[KEYS_MAX * DIM_TOP];
     uint8_t statuses_memory[KEYS_MAX];
     uint8_t *statuses; /* NULL: it asks for none */
+    float lr;
 };
 
 /* Of all parts; good until the next call. */
@@ -124,6 +128,7 @@ static struct share *shares_of(struct world *w, const struct request *request, u
         share->batch = (struct model_batch){
             .n_keys = n, .n_rows = n, .keys = share->keys, .slots = share->slots};
         share->statuses = k->asks_statuses ? share->statuses_memory : NULL;
+        share->lr = k->lr;
     }
     return shares;
 }
@@ -155,9 +160,11 @@ static bool push_to_shard(struct share *shares, uint32_t n)
     for (uint32_t p = 0; p < n; p++)
         if (!finds_room(&shares[p]))
             return false;
-    for (uint32_t p = 0; p < n; p++)
+    for (uint32_t p = 0; p < n; p++) {
+        shares[p].model->lr = shares[p].lr;
         model_push(shares[p].model, &shares[p].batch, shares[p].values, false, shares[p].statuses,
                    NULL);
+    }
     return true;
 }
 

@@ -194,6 +194,16 @@ class BadInput(unittest.TestCase):
             self.refused(wire.NOT_FINITE, ["77"], "push", self.one_part(keys=2), wire.keys([1, 77]),
                          wire.floats([1.0, 1.0, bad, 1.0]))
 
+    def test_learning_rates_that_are_none(self):
+        for lr, said in ((0, "0"), (0.0, "0"), (-0.5, "-0.5"), (1e-60, "0"), (float("inf"), "inf"), (float("nan"), "number"),
+                         (1e39, "1e+39")):
+            self.refused(wire.INVALID, ["part 0", "'lr'", said], "push", self.one_part(keys=1, lr=lr), wire.keys([1]),
+                         wire.floats([1.0, 1.0]))
+        self.refused(wire.MALFORMED, ["'lr'", "str"], "push", self.one_part(keys=1, lr="0.1"), wire.keys([1]),
+                     wire.floats([1.0, 1.0]))
+        for method in ("pull", "erase"):
+            self.refused(wire.INVALID, ["'lr'"], method, self.one_part(keys=1, lr=0.5), wire.keys([1]))
+
     def test_a_slot_beyond_the_table(self):
         import array
         parts = {"parts": [{"table": self.sloted, "keys": 1, "slots": True}]}

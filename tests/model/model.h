@@ -38,6 +38,7 @@ struct model {
     uint64_t n_rows, n_candidates;
     uint64_t least_candidates; /* that are kept */
     bool forgets;              /* the request at hand forgets all candidates first */
+    float lr;                  /* of pushes to come; 0: the schema's */
     uint64_t step, request;    /* pushes, and requests that may change something, so far */
     uint32_t state_floats; /* all of a row: the optimizer's, the stamp of lazy_global, the use of
                                evict tables */

@@ -78,9 +78,9 @@ static void step_column(const embd_optimizer *o, uint64_t t, float *w, float *s,
 }
 
 /* adam with lazy_global: what the steps since the row's last one owe, then m and v of now. */
-static void step_lazily(const struct model *model, struct model_key *k, const float *g)
+static void step_lazily(const struct model *model, const embd_optimizer *o, struct model_key *k,
+                        const float *g)
 {
-    const embd_optimizer *o = &model->schema.optimizer;
     uint32_t dim = model->schema.dim;
     float *m = k->state, *v = m + dim, *stamp = v + dim, pay = 0, decay1 = 1, decay2 = 1;
     uint64_t prev = model_read_step(stamp), t = model->step;
@@ -100,9 +100,9 @@ static void step_lazily(const struct model *model, struct model_key *k, const fl
     model_write_step(stamp, t);
 }
 
-static void step_columns(const struct model *model, struct model_key *k, const float *g)
+static void step_columns(const struct model *model, const embd_optimizer *o, struct model_key *k,
+                         const float *g)
 {
-    const embd_optimizer *o = &model->schema.optimizer;
     uint32_t dim = model->schema.dim, n = model->optimizer_floats;
     if (o->kind == EMBD_OPTIMIZER_ROWWISE_ADAGRAD)
         k->state[0] += sum_of_squares(g, dim) / (float)dim;
@@ -115,10 +115,13 @@ static void step_columns(const struct model *model, struct model_key *k, const f
 
 void model_step_row(const struct model *model, struct model_key *k, const float *g)
 {
-    if (model->schema.optimizer.update == EMBD_UPDATE_LAZY_GLOBAL)
-        step_lazily(model, k, g);
+    embd_optimizer o = model->schema.optimizer;
+    if (model->lr > 0)
+        o.lr = model->lr;
+    if (o.update == EMBD_UPDATE_LAZY_GLOBAL)
+        step_lazily(model, &o, k, g);
     else
-        step_columns(model, k, g);
+        step_columns(model, &o, k, g);
     for (uint32_t c = 0; c < model->schema.dim; c++)
         k->w[c] = model_round(k->w[c], model->schema.dtype);
 }

@@ -93,8 +93,10 @@ static void start_push(struct pair *pair, struct flight *f)
     f->is_pull = false;
     f->push = (struct store_change){.in = batch_keys(&f->batch),
                                     .grads = f->values,
+                                    .lr = pair->model->lr = pair_draw_lr(pair),
                                     .statuses = f->has_statuses ? f->statuses : NULL};
     model_push(pair->model, &f->batch.in, f->values, false, f->expected_statuses, NULL);
+    pair->model->lr = 0;
     f->expected_steps = pair->model->step;
     pair->ops->apply(pair->store, &f->push, &f->outcome.done);
 }

@@ -61,5 +61,5 @@ __global__ void pool(const void *rows, embd_dtype dtype, const float *weights, f
 
 optimizer_step begin(const embd_optimizer *o, uint64_t t)
 {
-    return optimizer_begin(o, t);
+    return optimizer_begin(o, 0.0f, t);
 }

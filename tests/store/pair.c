@@ -285,6 +285,12 @@ static void compare_beforehand(const struct beforehand *b, const struct model_co
     assert_int_equal(b->n_evicted, expected->n_evicted);
 }
 
+float pair_draw_lr(struct pair *pair)
+{
+    static const float rates[] = {0.0f, 0.0f, 0.25f, 0.003f};
+    return rates[dice_below(&pair->dice, 4)];
+}
+
 int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, bool want_status)
 {
     uint32_t n_keys = batch->in.n_keys;
@@ -294,6 +300,7 @@ int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, boo
     struct store_change push = {.in = batch_keys(batch),
                                 .dtype = wire,
                                 .grads = malloc(n * embd__dtype_bytes(wire) + 1),
+                                .lr = pair->model->lr = pair_draw_lr(pair),
                                 .statuses = want_status ? statuses : NULL};
     struct model_counts counts;
     struct outcome outcome;
@@ -305,6 +312,7 @@ int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, boo
     await(pair, &outcome);
     int expected = model_push(pair->model, &batch->in, grads, false,
                               want_status ? expected_statuses : NULL, &counts);
+    pair->model->lr = 0;
     assert_int_equal(outcome.status, expected);
     assert_int_equal(outcome.calls, 1);
     if (expected == EMBD_OK)

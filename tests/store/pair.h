@@ -51,6 +51,8 @@ struct store_keys batch_keys(const struct batch *batch);
 /* Each fails the test where store and model differ. Returns the status both gave. */
 int pair_pull(struct pair *pair, const struct batch *batch, embd_dtype wire, bool zero_missing,
               bool scale);
+/* A push's learning rate; of two in four 0: the table's. */
+float pair_draw_lr(struct pair *pair);
 int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, bool want_status);
 int pair_insert(struct pair *pair, const struct batch *batch, bool want_status);
 

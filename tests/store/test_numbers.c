@@ -134,7 +134,8 @@ static void test_power(void **state)
     embd_optimizer o;
     embd_optimizer_init(&o, EMBD_OPTIMIZER_ADAM, 0.5f);
     o.beta1 = 0.5f, o.beta2 = 0.75f;
-    assert_float_equal(optimizer_begin(&o, 1).alpha, 0.5f * 0.5f / 0.5f, 0); /* sqrt(1/4) / (1/2) */
+    assert_float_equal(optimizer_begin(&o, 0.0f, 1).alpha, 0.5f * 0.5f / 0.5f,
+                       0); /* sqrt(1/4) / (1/2) */
 }
 
 /* Every half, and floats around every half and halfway between, by the naive rounding of the model.

@@ -20,6 +20,7 @@ enum { KEYS = 12, DIM = 5, STEPS = 60, TOUCHES = 6 };
 /* The whole table. A key exists from its first push on. */
 struct oracle {
     const embd_optimizer *o;
+    double lr; /* of this push */
     int t;
     bool exists[KEYS];
     int prev[KEYS];
@@ -32,7 +33,7 @@ static void adam(struct oracle *x, int k, int c, double g)
     const embd_optimizer *o = x->o;
     x->m[k][c] = o->beta1 * x->m[k][c] + (1 - (double)o->beta1) * g;
     x->v[k][c] = o->beta2 * x->v[k][c] + (1 - (double)o->beta2) * g * g;
-    double rate = o->lr * sqrt(1 - pow(o->beta2, x->t)) / (1 - pow(o->beta1, x->t));
+    double rate = x->lr * sqrt(1 - pow(o->beta2, x->t)) / (1 - pow(o->beta1, x->t));
     x->w[k][c] -= rate * x->m[k][c] / (sqrt(x->v[k][c]) + o->eps);
 }
 
@@ -43,7 +44,7 @@ static void lazy_adam(struct oracle *x, int k, int c, double g)
     const embd_optimizer *o = x->o;
     int skipped = x->t - x->prev[k];
     double b1 = o->beta1, b2 = o->beta2;
-    x->w[k][c] -= o->lr / (1 - b1) * sqrt(1 - pow(b2, x->prev[k])) / (1 - pow(b1, x->prev[k])) *
+    x->w[k][c] -= x->lr / (1 - b1) * sqrt(1 - pow(b2, x->prev[k])) / (1 - pow(b1, x->prev[k])) *
                   (1 - pow(b1, skipped)) * x->m[k][c] / (sqrt(x->v[k][c]) + o->eps);
     x->m[k][c] = pow(b1, skipped) * x->m[k][c] + (1 - b1) * g;
     x->v[k][c] = pow(b2, skipped) * x->v[k][c] + (1 - b2) * g * g;
@@ -53,12 +54,12 @@ static void ftrl(struct oracle *x, int k, int c, double g)
 {
     const embd_optimizer *o = x->o;
     double n = x->m[k][c] + g * g, sign;
-    x->v[k][c] += g - (sqrt(n + o->eps) - sqrt(x->m[k][c] + o->eps)) / o->lr * x->w[k][c];
+    x->v[k][c] += g - (sqrt(n + o->eps) - sqrt(x->m[k][c] + o->eps)) / x->lr * x->w[k][c];
     x->m[k][c] = n;
     sign = x->v[k][c] < 0 ? -1 : 1;
     x->w[k][c] = fabs(x->v[k][c]) > o->l1
                      ? (sign * o->l1 - x->v[k][c]) /
-                           (sqrt(n + o->eps) / o->lr + o->l2 + (double)o->beta / o->lr)
+                           (sqrt(n + o->eps) / x->lr + o->l2 + (double)o->beta / x->lr)
                      : 0;
 }
 
@@ -68,20 +69,20 @@ static void step_column(struct oracle *x, int k, int c, double g, double mean_sq
     double before = x->m[k][c];
     switch (o->kind) {
     case EMBD_OPTIMIZER_SGD:
-        x->w[k][c] -= o->lr * g;
+        x->w[k][c] -= x->lr * g;
         break;
     case EMBD_OPTIMIZER_MOMENTUM:
-        x->m[k][c] = o->momentum * before - o->lr * g;
+        x->m[k][c] = o->momentum * before - x->lr * g;
         x->w[k][c] += x->m[k][c];
         break;
     case EMBD_OPTIMIZER_NESTEROV:
-        x->m[k][c] = o->momentum * before - o->lr * g;
+        x->m[k][c] = o->momentum * before - x->lr * g;
         x->w[k][c] += -o->momentum * before + (1 + (double)o->momentum) * x->m[k][c];
         break;
     case EMBD_OPTIMIZER_ADAGRAD:
     case EMBD_OPTIMIZER_ROWWISE_ADAGRAD:
         x->v[k][c] += o->kind == EMBD_OPTIMIZER_ADAGRAD ? g * g : mean_square;
-        x->w[k][c] -= o->lr * g / (sqrt(x->v[k][c]) + o->eps);
+        x->w[k][c] -= x->lr * g / (sqrt(x->v[k][c]) + o->eps);
         break;
     case EMBD_OPTIMIZER_ADAM:
         if (o->update == EMBD_UPDATE_LAZY_GLOBAL)
@@ -91,7 +92,7 @@ static void step_column(struct oracle *x, int k, int c, double g, double mean_sq
         break;
     case EMBD_OPTIMIZER_RMSPROP:
         x->v[k][c] = o->beta2 * x->v[k][c] + (1 - (double)o->beta2) * g * g;
-        x->w[k][c] -= o->lr * g / (sqrt(x->v[k][c]) + o->eps);
+        x->w[k][c] -= x->lr * g / (sqrt(x->v[k][c]) + o->eps);
         break;
     case EMBD_OPTIMIZER_FTRL:
         ftrl(x, k, c, g);
@@ -145,6 +146,8 @@ static void push_both(struct pair *pair, struct oracle *x)
     }
     batch_of(&batch, keys, TOUCHES);
     struct store_change push = {.in = batch_keys(&batch), .dtype = EMBD_DTYPE_F32, .grads = grads};
+    push.lr = pair_draw_lr(pair);
+    x->lr = push.lr > 0 ? (double)push.lr : (double)x->o->lr;
     outcome_init(&outcome);
     pair->ops->apply(pair->store, &push, &outcome.done);
     while (outcome.calls == 0)

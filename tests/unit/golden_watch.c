@@ -1,5 +1,5 @@
-/* golden_watch.c - the messages that look at a shard at work: hot and trace; and the push of a
- * round. As golden_messages.c has the others. */
+/* golden_watch.c - the messages that look at a shard at work: hot and trace; and pushes of a
+ * round and with a learning rate. As golden_messages.c has the others. */
 #include "tests/unit/golden_watch.h"
 
 #include <string.h>
@@ -33,6 +33,28 @@ void read_push_round_request(struct reader *r)
         round.clock != 300 || round.lease_ms != 10000 || round.incarnation != 0x1122334455667788 ||
         round.epoch != 2)
         embd__error_set(r->error, EMBD_INVALID, "the push or its round is another");
+}
+
+void build_push_lr_request(struct msg *m)
+{
+    const struct part part = {.table = 0x12345678,
+                              .n_keys = 2,
+                              .n_rows = 2,
+                              .lr = 0.001f,
+                              .keys = push_keys,
+                              .grads = push_grads,
+                              .grads_bytes = sizeof push_grads};
+    embd__msg_request(m, 28, METHOD_PUSH);
+    embd__push_write(m, &part, 1, NULL);
+    embd__msg_end(m);
+}
+
+void read_push_lr_request(struct reader *r)
+{
+    static struct part parts[LIMIT_PARTS];
+    struct push_extra extra;
+    if (embd__push_read(r, parts, LIMIT_PARTS, &extra) != 1 || parts[0].lr != 0.001f)
+        embd__error_set(r->error, EMBD_INVALID, "the push or its learning rate is another");
 }
 
 void build_hot_request(struct msg *m)

@@ -1,4 +1,4 @@
-/* golden_watch.h - hot, trace and the push of a round, built and read. */
+/* golden_watch.h - hot, trace, and pushes of a round and with a rate, built and read. */
 #ifndef EMBD_TESTS_UNIT_GOLDEN_WATCH_H
 #define EMBD_TESTS_UNIT_GOLDEN_WATCH_H
 
@@ -6,6 +6,8 @@
 
 void build_push_round_request(struct msg *m);
 void read_push_round_request(struct reader *r);
+void build_push_lr_request(struct msg *m);
+void read_push_lr_request(struct reader *r);
 void build_hot_request(struct msg *m);
 void read_hot_request(struct reader *r);
 void build_hot_result(struct msg *m);

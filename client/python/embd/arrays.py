@@ -58,6 +58,15 @@ def floats(name: str, values: Any, size: int) -> Floats:
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
+def rate(name: str, value: float) -> float:
+    """A learning rate that float32 can hold."""
+    with np.errstate(over="ignore", under="ignore"):
+        lr = float(np.float32(value))
+    if not 0 < lr < np.inf:
+        raise ValueError(f"{name} is {value}; a finite float32 above 0 is expected")
+    return lr
+
+
 def output(name: str, array: Any, dtype: Any, size: int) -> Any:
     """An array that C writes to."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype:

@@ -30,16 +30,19 @@ class Part:
     weights   [n_keys] float32, or None: all 1
     statuses  [n_keys] uint8, filled with embd.KeyStatus; or None
     raw       rows of single keys although the table combines
+    lr        push: the learning rate of this step; None: the table's
 
     In a table of several slots row r is of sample r // slots and slot r % slots."""
 
-    __slots__ = ("table", "keys", "offsets", "weights", "values", "statuses", "raw", "shape", "_pointers")
+    __slots__ = ("table", "keys", "offsets", "weights", "values", "statuses", "raw", "lr", "shape",
+                 "_pointers")
 
     def __init__(self, table: "Table", keys: Keys, offsets: Optional[ArrayLike] = None, *,
                  lengths: Optional[ArrayLike] = None, weights: Optional[ArrayLike] = None,
                  values: Optional[ArrayLike] = None, statuses: Optional[NDArray[np.uint8]] = None,
-                 raw: bool = False):
+                 raw: bool = False, lr: Optional[float] = None):
         self.table = table
+        self.lr = lr
         self.keys = arrays.unsigned("keys", keys)
         if lengths is not None:
             if offsets is not None:
@@ -79,6 +82,8 @@ class Part:
             c_part.statuses = keep[-1]
         if self.raw:
             c_part.raw = True
+        if self.lr is not None:
+            c_part.lr = arrays.rate("lr", self.lr)
         self._pointers = keep
 
     def output(self) -> Floats:
@@ -212,10 +217,11 @@ class Table:
 
     def push(self, keys: Keys, gradients: ArrayLike, offsets: Optional[ArrayLike] = None, *,
              lengths: Optional[ArrayLike] = None, weights: Optional[ArrayLike] = None,
-             statuses: Optional[NDArray[np.uint8]] = None, raw: bool = False, **options: Any) -> None:
-        """One optimizer step for every key of the batch."""
+             statuses: Optional[NDArray[np.uint8]] = None, raw: bool = False, lr: Optional[float] = None,
+             **options: Any) -> None:
+        """One optimizer step for every key of the batch, with the learning rate `lr`, or else the table's."""
         self.client.push([Part(self, keys, offsets, lengths=lengths, weights=weights, values=gradients,
-                               statuses=statuses, raw=raw)], **options)
+                               statuses=statuses, raw=raw, lr=lr)], **options)
 
     def erase(self, keys: Keys, offsets: Optional[ArrayLike] = None, *, lengths: Optional[ArrayLike] = None,
               statuses: Optional[NDArray[np.uint8]] = None, **options: Any) -> None:
@@ -234,8 +240,8 @@ class Table:
 
     def push_start(self, keys: Keys, gradients: ArrayLike, offsets: Optional[ArrayLike] = None, *,
                    lengths: Optional[ArrayLike] = None, weights: Optional[ArrayLike] = None,
-                   statuses: Optional[NDArray[np.uint8]] = None, raw: bool = False,
+                   statuses: Optional[NDArray[np.uint8]] = None, raw: bool = False, lr: Optional[float] = None,
                    **options: Any) -> Call[None]:
         """As push, but returns once the call is on its way."""
         return self.client.push_start([Part(self, keys, offsets, lengths=lengths, weights=weights,
-                                            values=gradients, statuses=statuses, raw=raw)], **options)
+                                            values=gradients, statuses=statuses, raw=raw, lr=lr)], **options)

@@ -122,6 +122,28 @@ int rounds_join(struct rounds *rounds, struct jobs *jobs, const struct push_roun
     return EMBD_OK;
 }
 
+static bool waits_for_tables(const struct round *round, const char *job, const uint32_t *tables,
+                             uint32_t n_tables)
+{
+    return round->n_waiting > 0 && strcmp(round->job->name, job) == 0 &&
+           is_for(round, round->job, tables, n_tables);
+}
+
+const struct op *rounds_beside(const struct rounds *rounds, const struct push_round *push,
+                               const uint32_t *tables, uint32_t n_tables)
+{
+    for (uint32_t i = 0; i < ROUNDS_MAX && rounds->n_waiting > 0; i++) {
+        const struct round *round = rounds->rounds[i];
+        if (round == NULL || !waits_for_tables(round, push->job, tables, n_tables))
+            continue;
+        for (uint32_t w = 0; w < round->n_workers; w++)
+            if (w != push->worker && round->workers[w].push != NULL &&
+                round->workers[w].clock == push->clock)
+                return round->workers[w].push;
+    }
+    return NULL;
+}
+
 /* ---- leaving ---- */
 
 static struct op *take(struct rounds *rounds, struct round *round, uint32_t worker)

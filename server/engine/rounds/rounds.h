@@ -52,6 +52,10 @@ int rounds_join(struct rounds *rounds, struct jobs *jobs, const struct push_roun
                 const uint32_t *tables, uint32_t n_tables, uint64_t now_ns, struct op *request,
                 struct op **replaced_out, struct embd__error *e);
 
+/* A push of another worker that waits for the same step; NULL: none does. */
+const struct op *rounds_beside(const struct rounds *rounds, const struct push_round *push,
+                               const uint32_t *tables, uint32_t n_tables);
+
 /* Withdraws a push whose connection is closed. The others still wait for its worker, for its lease.
  * False: the push does not wait. */
 bool rounds_withdraw(struct rounds *rounds, const struct op *request, uint64_t now_ns);

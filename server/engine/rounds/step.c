@@ -10,6 +10,7 @@
 #include "server/engine/rounds/step.h"
 #include "embd/sync.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,33 @@
 #include "server/engine/check.h"
 #include "server/engine/engine.h"
 
+#define LR_TEXT 24
+
 /* ---- waiting ---- */
+
+/* "0.1", or "the table's" */
+static const char *name_lr(char text[LR_TEXT], float lr)
+{
+    if (lr == 0.0f)
+        return "the table's";
+    snprintf(text, LR_TEXT, "%.9g", (double)lr);
+    return text;
+}
+
+/* One step has one learning rate. */
+static int check_lr(const struct op *op, const struct op *other, struct embd__error *e)
+{
+    char own[LR_TEXT], theirs[LR_TEXT];
+    for (uint32_t i = 0; i < op->n_parts; i++) {
+        float lr = op->parts[i].in.lr, expected = other->parts[i].in.lr;
+        if (lr != expected)
+            return embd__error_set(e, EMBD_INVALID,
+                                   "part %u field 'lr' is %s, pushes of other workers that wait "
+                                   "for this step have %s; all have to give the same",
+                                   i, name_lr(own, lr), name_lr(theirs, expected));
+    }
+    return EMBD_OK;
+}
 
 int round_enter(struct op *op, const struct push_round *push, uint64_t now_ns,
                 struct op **replaced_out, struct embd__error *e)
@@ -29,6 +56,9 @@ int round_enter(struct op *op, const struct push_round *push, uint64_t now_ns,
         return e->status;
     for (uint32_t i = 0; i < op->n_parts; i++)
         tables[i] = op->parts[i].in.table;
+    const struct op *other = rounds_beside(&engine->rounds, push, tables, op->n_parts);
+    if (other != NULL && check_lr(op, other, e) != EMBD_OK)
+        return e->status;
     if (rounds_join(&engine->rounds, &engine->jobs, push, tables, op->n_parts, now_ns, op,
                     replaced_out, e) != EMBD_OK)
         return e->status;
@@ -142,6 +172,7 @@ static void merge(const struct round_step *step, uint32_t i, uint8_t *buffer,
                            .n_keys = key,
                            .n_rows = row,
                            .want_status = l->want_status,
+                           .lr = step->members[0]->parts[i].in.lr,
                            .keys = keys,
                            .offsets = l->has_offsets ? offsets : NULL,
                            .slots = l->has_slots ? slots : NULL,

@@ -22,7 +22,8 @@ struct round_step {
 
 /* The checked push waits in its round from now on; its tables are looked up again later.
  * *replaced_out is the worker's earlier push, which waits no more, or NULL. Errors of rounds_join,
- * and EMBD_INVALID where some of its tables are journaled and others are not. */
+ * and EMBD_INVALID where some of its tables are journaled and others are not, or where its learning
+ * rates are not those of pushes that wait for the same step. */
 int round_enter(struct op *op, const struct push_round *push, uint64_t now_ns,
                 struct op **replaced_out, struct embd__error *e);
 

@@ -234,13 +234,13 @@ static void set_rest(const struct staged *s, struct batch_view *j)
         j->weights = (const float *)(const void *)(rest + ((uint8_t *)s->weights - s->rest));
 }
 
-static int launch(struct store *store, const struct batch_view *j)
+static int launch(struct call *const *calls, struct store *store, const struct batch_view *j)
 {
     const embd_optimizer *o = &store->schema->s.optimizer;
     struct batch_steps steps;
     struct use_view use = {0};
     for (uint32_t i = 0; i < j->n; i++)
-        steps.at[i] = optimizer_begin(o, store->step + i + 1);
+        steps.at[i] = optimizer_begin(o, calls[i]->change->lr, store->step + i + 1);
     if (store->evicts)
         use = cuda_use(store);
     int status = launch_batch_plan(store->view, *j, store->stream);
@@ -277,7 +277,7 @@ int batch_push_start(struct call *const *calls, uint32_t n)
         return status;
     set_rest(&s, &j);
     s.report->is_done = j.n_keys == 0;
-    return j.n_keys ? launch(first->store, &j) : 0;
+    return j.n_keys ? launch(calls, first->store, &j) : 0;
 }
 
 bool batch_push_end(struct call *first)

@@ -159,10 +159,10 @@ static int enqueue_step(struct call *call, struct step_memory *s, const struct o
 }
 
 /* A push without keys: it counts as a step. */
-static int step_alone(struct store *store, struct embd__error *e)
+static int step_alone(struct store *store, float lr, struct embd__error *e)
 {
     const embd_optimizer *o = &store->schema->s.optimizer;
-    struct optimizer_step step = optimizer_begin(o, ++store->step);
+    struct optimizer_step step = optimizer_begin(o, lr, ++store->step);
     if (!store->is_global || store->n_rows == 0)
         return EMBD_OK;
     int status = frozen_keep_range(store, 0, store->n_rows);
@@ -219,7 +219,8 @@ static int commit_push(struct call *call, struct embd__error *e)
     lay_out(call, &s, &arena);
     s.view.is_aligned = store->view.dim % 4 == 0 && (uintptr_t)s.view.grads % 16 == 0;
     const embd_optimizer *o = &store->schema->s.optimizer;
-    struct first_push first = {s.view, o->kind, optimizer_begin(o, store->step + 1)};
+    struct first_push first = {s.view, o->kind,
+                               optimizer_begin(o, call->change->lr, store->step + 1)};
     bool is_first = insert_plan_is_all_new(call) && first_fits(&store->view, &s.view);
     if (insert_plan_commit(call, call->may_drop, is_first ? &first : NULL, e) == EMBD_OK) {
         store->step++;
@@ -252,7 +253,7 @@ int push_commit(struct call *call, struct embd__error *e)
     if ((!is_empty && push_reserve(call, e) != EMBD_OK) || forget_candidates(call, e) != EMBD_OK)
         status = e->status;
     else if (is_empty)
-        status = step_alone(call->store, e);
+        status = step_alone(call->store, call->change->lr, e);
     else if (call->kind == CALL_PUSH)
         status = commit_push(call, e);
     else

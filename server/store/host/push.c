@@ -447,7 +447,7 @@ static void step_rows(struct store *store, const struct store_change *push)
     a.store = store;
     a.push = push;
     a.grad_bytes = store->dim * (uint32_t)embd__dtype_bytes(push->dtype);
-    a.step = optimizer_begin(&store->schema->s.optimizer, ++store->step);
+    a.step = optimizer_begin(&store->schema->s.optimizer, push->lr, ++store->step);
     if (a.step.is_lazy)
         apply_lazy_adam(&a);
     else

@@ -24,6 +24,7 @@ static int open_call(struct flow *flow, struct member *m)
     call->inputs[IN_OFFSETS].from = m->in.offsets;
     call->inputs[IN_VALUES].on_device = m->lanes[LANE_GRADS].owner;
     m->push.dtype = flow->kind == CALL_PUSH ? flow->change->dtype : EMBD_DTYPE_F32;
+    m->push.lr = flow->kind == CALL_PUSH ? flow->change->lr : 0.0f;
     call->staging_bytes = sizeof *call->report;
     call->staging = buffer_new(call->staging_bytes);
     call->report = (struct plan_report *)(void *)call->staging;

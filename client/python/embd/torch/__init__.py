@@ -23,7 +23,8 @@ from .ahead import accumulate, ahead, flush, synchronous
 from .collection import EmbeddingBagCollection, EmbeddingCollection
 from .config import EmbeddingBagConfig, EmbeddingConfig
 from .modules import Embedding, EmbeddingBag
+from .rates import TableOptimizer, optimizer
 from .rows import Ticket
 
 __all__ = ["Embedding", "EmbeddingBag", "EmbeddingBagCollection", "EmbeddingBagConfig", "EmbeddingCollection",
-           "EmbeddingConfig", "Ticket", "accumulate", "ahead", "flush", "synchronous"]
+           "EmbeddingConfig", "TableOptimizer", "Ticket", "accumulate", "ahead", "flush", "optimizer", "synchronous"]

@@ -8,7 +8,8 @@ from typing import Callable, TypeVar
 from torch import nn
 
 from ..clock import Clock
-from .rows import Source, Ticket
+from .rates import sources_of
+from .rows import Ticket
 
 B = TypeVar("B")
 
@@ -28,17 +29,12 @@ def ahead(batches: Iterable[B], prefetch: Callable[[B], Ticket]) -> Iterator[tup
     yield from waiting
 
 
-def _sources(model: nn.Module) -> list[Source]:
-    found = (getattr(module, "source", None) for module in model.modules())
-    return [source for source in found if isinstance(source, Source)]
-
-
 @contextlib.contextmanager
 def accumulate(model: nn.Module) -> Iterator[None]:
     """Gradients of every backward within are added up and are one step of each table when the block ends: as with
     torch.nn, where one optimizer step follows several passes, or one module is used twice in a model. When the block
     fails, they are dropped."""
-    sources = _sources(model)
+    sources = sources_of(model)
     for source in sources:
         source.is_holding = True
     try:
@@ -55,11 +51,11 @@ def synchronous(model: nn.Module, clock: Clock) -> None:
     """From now on the pushes of all workers of the clock's job make one step together, with the mean of their
     gradients; the bits do not depend on which came first. Every worker runs the same modules in the same order, on a
     client of its own, and ticks after each iteration."""
-    for source in _sources(model):
+    for source in sources_of(model):
         source.round = clock
 
 
 def flush(model: nn.Module) -> None:
     """Waits until the gradients of every backward so far have been applied; raises what failed."""
-    for source in _sources(model):
+    for source in sources_of(model):
         source.flush()

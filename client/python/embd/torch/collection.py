@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Optional, Union
+from typing import Any, Optional, TypeVar, Union
 
 import torch
 from torch import nn
@@ -18,6 +18,8 @@ from ..table import Table
 from .config import definition, features_of
 from .jagged import Jagged, jagged_of, pooled, unpooled
 from .rows import Source, Ticket
+
+C = TypeVar("C", bound=nn.Module)
 
 
 class _Collection(nn.Module):
@@ -40,7 +42,7 @@ class _Collection(nn.Module):
         self.names: list[list[str]] = [
             [f"{feature}@{config.name}" if shared[feature] > 1 else feature for feature in features]
             for config, features in zip(configs, self.features)]
-        self.source = Source(self.client)
+        self.source = Source(self.client, self.tables)
 
     @property
     def feature_names(self) -> list[str]:
@@ -53,6 +55,12 @@ class _Collection(nn.Module):
 
     def _rows(self, ticket: Ticket) -> tuple[torch.Tensor, ...]:
         return ticket.rows(self.training and torch.is_grad_enabled())
+
+    def requires_grad_(self: C, requires_grad: bool = True) -> C:
+        """False: the rows are frozen, and nothing is pushed. To be called of this module: its rows are no parameters,
+        so that requires_grad_() of a model around it does not reach them."""
+        self.source.anchor.requires_grad_(requires_grad)
+        return self
 
     def flush(self) -> None:
         """Waits until the gradients of every backward so far have been applied; raises what failed."""

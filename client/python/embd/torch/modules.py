@@ -5,7 +5,7 @@ weights of samples want gradients, single rows travel and PyTorch combines them,
 PyTorch's own."""
 from __future__ import annotations
 
-from typing import Any, NoReturn, Optional, Union
+from typing import Any, NoReturn, Optional, TypeVar, Union
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from ..table import Part, Table
 from . import op
 from .rows import Source, Ticket, to_numpy
 
+M = TypeVar("M", bound=nn.Module)
 NORMAL = Initializer("normal", 0.0, 1.0)  # what torch.nn draws from
 
 
@@ -51,7 +52,7 @@ class _Rows(nn.Module):
         if table.schema.slots != 1:
             raise ValueError(f"table {table.name} has {table.schema.slots} slots; a module has one")
         self.table = table
-        self.source = Source(table.client)
+        self.source = Source(table.client, [table])
 
     def _padding(self, padding_idx: Optional[int]) -> Optional[int]:
         if padding_idx is None or padding_idx >= 0 or self.num_embeddings is None:
@@ -69,6 +70,12 @@ class _Rows(nn.Module):
     @property
     def _pushes(self) -> bool:
         return bool(self.training and torch.is_grad_enabled())
+
+    def requires_grad_(self: M, requires_grad: bool = True) -> M:
+        """False: the rows are frozen, and nothing is pushed. To be called of this module: its rows are no parameters,
+        so that requires_grad_() of a model around it does not reach them."""
+        self.source.anchor.requires_grad_(requires_grad)
+        return self
 
     @property
     def weight(self) -> torch.Tensor:

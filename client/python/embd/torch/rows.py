@@ -6,7 +6,7 @@ until accumulate() ends, and then pushed with the others as one step of each tab
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import numpy as np
 import torch
@@ -14,6 +14,9 @@ import torch
 from ..client import Client
 from ..clock import Clock
 from ..table import Call, Part, Table
+
+if TYPE_CHECKING:
+    from .rates import TableOptimizer
 
 PUSHES_IN_FLIGHT = 4
 
@@ -65,8 +68,10 @@ def part_with(part: Part, gradient: torch.Tensor) -> Part:
 class Source:
     """The way to the servers of one module."""
 
-    def __init__(self, client: Client):
+    def __init__(self, client: Client, tables: Sequence[Table]):
         self.client = client
+        self.tables = tables
+        self.optimizer: Optional[TableOptimizer] = None
         # Has no elements; only makes autograd call backward. No Parameter, so that no optimizer finds it.
         self.anchor = torch.empty(0, requires_grad=True)
         self.is_holding = False
@@ -87,6 +92,9 @@ class Source:
     def push_held(self) -> None:
         parts = merged(self._held)
         self._held = []
+        if self.optimizer is not None:
+            for part in parts:
+                part.lr = self.optimizer.rate(part.table)
         if parts:
             self._pushes.append(self.client.push_start(parts, round=self.round))
 
