@@ -9,7 +9,9 @@ from embctl import DAMAGED, OK, Embd, Scratch, embctl, embctl_json, run_cases, s
 from ports import free_ports
 from test_changes import SHARDS, create, dumped
 import test_changes
-from wire import RpcError, Wire, connect
+from wire import RpcError, Wire, connect, floats, keys, open_stream, owned
+
+FORGOTTEN = 22
 
 TABLES = [(name, "--dim", 2, "--optimizer", "adagrad", "--set", "durability=snapshot") for name in ("rec-a", "rec-b", "ads")]
 
@@ -148,6 +150,45 @@ def case_what_a_newer_snapshot_covers_and_lacks_does_not_come_back():
         with serve(scratch) as server:  # rec-b was dropped before the newest cut that covers it, rec-a after
             assert [t["name"] for t in embctl_json(server, "table", "list")["tables"]] == ["ads", "rec-a"]
             assert "snapshot=j cut=" in server.log() and "snapshot=all cut=" in server.log()
+
+
+def case_streams_that_pushed_between_the_cuts_are_forgotten():
+    """And all of them where no snapshot is of all tables: a stream may have pushed to one that is in none."""
+    def push(wire, low, number, *names):
+        there = {t["name"]: t["id"] for t in wire.call("tables")[0]["tables"]}
+        writer = {"high": 1, "low": low, "sequence": number}
+        key = owned(1, 0, SHARDS)
+        return wire.call("push", {"parts": [{"table": there[name], "keys": 1} for name in names], "writer": writer},
+                         *(data for _ in names for data in (keys(key), floats([1.0, 1.0]))))[0]
+
+    def said(wire, *arguments):
+        try:
+            return push(wire, *arguments).get("again", False)
+        except RpcError as error:
+            return error.number
+
+    for has_all in (True, False):
+        with Scratch() as scratch:
+            with serve(scratch) as server:
+                create(server, TABLES)
+                with connect(server) as wire:
+                    for low in (1, 2, 3):
+                        open_stream(wire, {"high": 1, "low": low}, False)
+                        push(wire, low, 1, "rec-a", "ads")
+                    if has_all:
+                        embctl(server, "snapshot", "all")
+                    push(wire, 1, 2, "rec-a")
+                    push(wire, 2, 2, "ads")
+                embctl(server, "snapshot", "part", "--tables", "rec-*")
+                server.kill()
+            with serve(scratch) as server, connect(server) as wire:
+                if not has_all:
+                    create(server, TABLES[2:])
+                assert [said(wire, low, 3, "rec-a") for low in (1, 2)] == [FORGOTTEN, FORGOTTEN]
+                assert [said(wire, low, 2, "rec-a") for low in (1, 2)] == [FORGOTTEN, FORGOTTEN]
+                assert said(wire, 3, 1, "rec-a", "ads") == (True if has_all else FORGOTTEN)
+                assert said(wire, 3, 2, "rec-a", "ads") == (False if has_all else FORGOTTEN)
+                assert f"pushers_forgotten shard=0 streams={2 if has_all else 3}" in server.log(), server.log()
 
 
 def case_restore_names_one_of_some_tables():

@@ -47,6 +47,7 @@ ENGINE = of("an engine does what the model does", "test-engine")
 HISTORIES = of("random histories of tables", "test-histories", "embd-server", "embd-cuda-emulated", "embd-nccl-emulated")
 MEMORY = of("pushes that need more than row_memory", "embd-server", "embctl")
 FRAME = of("the frame scanner takes every format", "test_frame")
+PARTIAL = of("a snapshot of some tables has these", "embd-server", "embctl")
 
 MUTANTS = [
     TOKENS("a reader may erase", "server/service/authorize.c", "[METHOD_ERASE] = ROLE_TRAINER", "[METHOD_ERASE] = ROLE_READER"),
@@ -98,6 +99,16 @@ MUTANTS = [
             "return principal != PRINCIPAL_EVERYBODY ? "),
     PUSHERS("a push that was applied is applied again", "server/engine/pushers.c", "if (push->sequence <= s->last)",
             "if (push->sequence < s->last)"),
+    PARTIAL("a table comes from an older snapshot than the newest that covers it", "server/snapshot/snapshot_select.c",
+            "return !is_decided && embd__scope_covers(&c->choices[i]", "return embd__scope_covers(&c->choices[i]"),
+    PARTIAL("a stream that pushed between two cuts is kept", "server/snapshot/restore_streams.c",
+            "found != NULL && found->last == stream->last &&", "found != NULL &&"),
+    PARTIAL("streams are kept where no snapshot is of all tables", "server/snapshot/restore_streams.c",
+            "if (!embd__scope_is_all(&manifest_of(shard, n - 1)->scope))", "if (false)"),
+    PARTIAL("a job's keep removes snapshots of others", "server/snapshot/snapshot_keep.c",
+            "scope != NULL && embd__scope_includes(scope, &one->scope)", "scope != NULL"),
+    PARTIAL("a snapshot of some tables counts as one of all for its age", "server/snapshot/snapshot_watch.c",
+            "if (embd__scope_is_all(&shard->snapshot.scope))", "if (true)"),
     ENGINE("a load sets no step", "server/engine/apply.c", "if (status == EMBD_OK && load->fields.has_step)",
            "if (status != EMBD_OK && load->fields.has_step)"),
     HISTORIES("a block of one shard overtakes rows gathered for it", "client/formats/scatter.c",

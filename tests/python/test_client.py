@@ -601,6 +601,21 @@ class Snapshots(clusters.ClusterTest):
             embd.stored.blob(folders[0], "nothing")
         self.client.snapshot("tuesday")
 
+    def test_a_snapshot_of_a_job_has_its_tables_and_is_kept_apart(self):
+        for name in ("rec-a", "rec-b", "other"):
+            self.client.create_table(name, 3).push([1], np.ones((1, 3), np.float32))
+        self.client.snapshot("all")
+        for step in (1, 2, 3):
+            self.client.snapshot(f"rec-{step}", {"step": b"%d" % step}, keep=2, job="rec", tables=["rec-*"])
+        folders = {os.path.basename(root): root for root, _, files in os.walk(self.dir.name) if "manifest.json" in files}
+        self.assertEqual({name for name in folders if name == "all" or name.startswith("rec-")}, {"all", "rec-2", "rec-3"})
+        self.assertEqual([(t.name, t.job) for t in embd.stored.tables(folders["rec-3"])], [("rec-a", "rec"), ("rec-b", "rec")])
+        self.assertEqual({t.job for t in embd.stored.tables(folders["all"])}, {None})
+        with self.assertRaisesRegex(embd.UnknownTableError, "has no table 'nothing'"):
+            self.client.snapshot("rec-4", job="rec", tables=["rec-a", "nothing"])
+        with self.assertRaisesRegex(embd.Error, "is of tables rec-\\* of job 'rec', and this snapshot of tables rec-a of job 'rec'"):
+            self.client.snapshot("rec-4", base="rec-3", job="rec", tables=["rec-a"])
+
     def test_how_a_snapshot_went_can_be_asked_and_one_that_is_unfinished_be_ended(self):
         self.client.create_table("t", 3).push([1, 2], np.ones((2, 3), np.float32))
         with self.assertRaisesRegex(embd.InvalidError, "thursday"):
