@@ -259,7 +259,6 @@ static int take_token(struct frame_scanner *s, struct embd__error *e)
     if (status != EMBD_OK)
         return status;
     uint8_t byte = s->token[0];
-    uint64_t length = token_number(s, s->token_want - 1);
     if (byte >= 0x80 && byte <= 0x8f)
         return open_container(s, byte & 0x0fu, true, e);
     if (byte >= 0x90 && byte <= 0x9f)
@@ -267,13 +266,13 @@ static int take_token(struct frame_scanner *s, struct embd__error *e)
     if (byte >= 0xa0 && byte <= 0xbf)
         return open_str(s, byte & 0x1fu, e);
     if (byte == 0xdc || byte == 0xdd)
-        return open_container(s, length, false, e);
+        return open_container(s, token_number(s, s->token_want - 1), false, e);
     if (byte == 0xde || byte == 0xdf)
-        return open_container(s, length, true, e);
+        return open_container(s, token_number(s, s->token_want - 1), true, e);
     if (byte >= 0xd9 && byte <= 0xdb)
-        return open_str(s, (uint32_t)length, e);
+        return open_str(s, (uint32_t)token_number(s, s->token_want - 1), e);
     if (byte >= 0xc4 && byte <= 0xc6)
-        return open_bin(s, (uint32_t)length, e);
+        return open_bin(s, (uint32_t)token_number(s, s->token_want - 1), e);
     if (byte >= 0xc7 && byte <= 0xc9) /* a length, then the ext type */
         return open_body(s, token_number(s, s->token_want - 2), e);
     if (byte >= 0xd4 && byte <= 0xd8)

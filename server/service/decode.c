@@ -24,12 +24,13 @@ static int check_all(struct call *call)
 {
     struct op *op = &call->work->op;
     struct embd__error *e = &call->error;
-    bool is_push = op->kind == OP_PUSH;
+    bool is_push = op->kind == OP_PUSH, scales = false;
     const struct routed_place place = shard_place(call->shard);
     for (uint32_t i = 0; i < op->n_parts; i++) {
         struct op_part *part = &op->parts[i];
         uint64_t n_finite = is_push && i == 0 ? prefetch_n_finite(call->request) : 0;
         part->in = call->shard->parts[i];
+        scales |= part->in.scale;
         part->table = tables_by_id(&call->shard->engine.tables, part->in.table);
         if (authorize_part(call, part, i, op->kind != OP_PULL) != EMBD_OK ||
             check_part_of(part->table, &part->in, i, e) != EMBD_OK ||
@@ -37,7 +38,9 @@ static int check_all(struct call *call)
             (is_push && check_grads(part->table, &part->in, i, n_finite, e) != EMBD_OK))
             return e->status;
     }
-    return is_push && check_tables_differ(op, e) == EMBD_OK ? scale_push(op, e) : e->status;
+    if (!is_push || check_tables_differ(op, e) != EMBD_OK)
+        return e->status;
+    return scales ? scale_push(op, e) : EMBD_OK;
 }
 
 int decode_parts(struct call *call, enum op_kind kind)

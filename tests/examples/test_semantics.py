@@ -1,6 +1,7 @@
 """proto/SEMANTICS.md says what a server does: its blocks of Python give the server's bits, and its rules the server's answers."""
 
 import array
+import json
 import sys
 
 import numpy as np
@@ -126,6 +127,92 @@ def optimizers(wire, rng):
             same(other, rows(wire, adam, [7], dim)[0])
 
 
+VECTORS = ROOT / "proto/vectors"
+DEFAULTS = {"adam": {"beta1": 0.9, "beta2": 0.999, "eps": 1e-7}, "rowwise_adagrad": {"eps": 1e-7}, "ftrl": {"eps": 2.0 ** -23}}
+
+
+def vectors(name):
+    return json.loads((VECTORS / f"{name}.json").read_text(encoding="ascii"))["vectors"]
+
+
+def floats_of(text):
+    return np.array([int(word, 16) for word in text.split()], np.uint32).view(f32)
+
+
+class Row:
+    """A row by the page alone."""
+
+    def __init__(self, key, dim, optimizer):
+        self.w, self.prev = PAGE["uniform_row"](0, key, 0, dim, -0.05, 0.05), 0
+        n = {"sgd": 0, "adam": 2, "ftrl": 2}.get(optimizer["kind"], 1)
+        first = f32(optimizer.get("initial_accumulator", 0))
+        width = 1 if optimizer["kind"] == "rowwise_adagrad" else dim
+        self.state = tuple(np.full(width, first, f32) for _ in range(n))
+
+    def step(self, optimizer, g, t):
+        kind = optimizer["kind"]
+        given = {name: v for name, v in optimizer.items() if name not in ("kind", "update", "scaler", "initial_accumulator")}
+        given = {**DEFAULTS.get(kind, {}), **given}
+        if kind == "adam" and optimizer["update"] == "lazy_global":
+            self.w, *self.state = PAGE["lazy_adam"](self.w, *self.state, g, t, self.prev, **given)
+        elif kind == "adam":
+            self.w, *self.state = PAGE["adam"](self.w, *self.state, g, t, **given)
+        elif kind == "rowwise_adagrad":
+            self.w, *self.state = PAGE["rowwise_adagrad"](self.w, *self.state, g, **given)
+        else:
+            self.w, self.state = PAGE["others"](kind, self.w, self.state, g, **given)
+        self.prev = t
+
+
+def push_by_the_page(rows, schema, what, t):
+    optimizer, dim = schema["optimizer"], schema["dim"]
+    terms = {}
+    for key, row in zip(what["keys"], what["grads"]):
+        terms.setdefault(key, []).append(floats_of(row))
+    sums = {key: PAGE["add_gradients"](list(grads)) for key, grads in terms.items()}
+    for key in sums:
+        rows.setdefault(key, Row(key, dim, optimizer))
+    for key, row in rows.items():
+        if key in sums:
+            scaler = f32(optimizer.get("scaler", 1))
+            row.step(optimizer, sums[key] / scaler if scaler != 1 else sums[key], t)
+        elif optimizer["update"] == "global":
+            row.step(optimizer, np.zeros(dim, f32), t)
+
+
+def the_page_gives_the_vectors_of_optimizers(*_):
+    n = 0
+    for vector in vectors("optimizers"):
+        schema, rows, t = vector["steps"][0]["create"]["schema"], {}, 0
+        for step in vector["steps"]:
+            if "push" in step and "initializer" not in schema:
+                t += 1
+                push_by_the_page(rows, {**schema, "optimizer": {"update": "local", **schema["optimizer"]}}, step["push"], t)
+            for told in step.get("answer", {}).get("rows", []) if "rows" in step else []:
+                row, state = rows[told["key"]], floats_of(told["state"])
+                same(floats_of(told["value"]), row.w)
+                if row.state:
+                    same(state[:sum(map(len, row.state))], np.concatenate(row.state))
+                n += 1
+    assert n > 40, n
+
+
+def the_page_gives_the_vectors_of_first_values(*_):
+    n = 0
+    for vector in vectors("first_values"):
+        schema = vector["steps"][0]["create"]["schema"]
+        given = schema.get("initializer", {"kind": "uniform", "a": -0.05, "b": 0.05})
+        if given["kind"] not in ("uniform", "normal") or schema.get("dtype", "f32") != "f32":
+            continue
+        pull = next(step for step in vector["steps"] if "pull" in step)
+        keys = pull["pull"]["keys"]
+        for key, slot, row in zip(keys, pull["pull"].get("slots", [0] * len(keys)), pull["answer"]["values"]):
+            make = PAGE[f"{given['kind']}_row"]
+            same(make(schema.get("seed", 0), key, slot, schema["dim"], given["a"], given["b"]), floats_of(row))
+            n += 1
+    assert n >= 15, n
+
+
 def statuses(wire, table, keys):
     part = {"table": table, "keys": len(keys), "status": True}
     return list(push(wire, part, w.keys(keys), w.floats([1.0] * len(keys)))[1])
@@ -181,7 +268,7 @@ def the_first_error_is_the_answer(wire, _):
 
 
 with Embd() as server, w.connect(server) as connection:
-    for test in (first_values, pools_and_gradients, a_weight_that_the_division_makes_infinite_is_refused, optimizers, the_first_keys_get_the_last_rooms,
+    for test in (the_page_gives_the_vectors_of_first_values, the_page_gives_the_vectors_of_optimizers, first_values, pools_and_gradients, a_weight_that_the_division_makes_infinite_is_refused, optimizers, the_first_keys_get_the_last_rooms,
                  values_are_invalid_and_shapes_malformed, the_first_error_is_the_answer):
         test(connection, np.random.default_rng(7))
         print("ok", test.__name__)

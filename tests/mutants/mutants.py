@@ -48,8 +48,15 @@ HISTORIES = of("random histories of tables", "test-histories", "embd-server", "e
 MEMORY = of("pushes that need more than row_memory", "embd-server", "embctl")
 FRAME = of("the frame scanner takes every format", "test_frame")
 PARTIAL = of("a snapshot of some tables has these", "embd-server", "embctl")
+VECTORS = of("proto/vectors has the oracle's bits", "embd-server", "embd-cuda-emulated", "vectors-oracle")
 
 MUTANTS = [
+    VECTORS("a push's scale is read and has no effect", "server/service/decode.c", "return scales ? scale_push(op, e) : EMBD_OK;",
+            "return EMBD_OK;"),
+    VECTORS("divided weights may be infinite", "server/engine/scale.c", "if (bad < in->n_keys)", "if (0 && bad < in->n_keys)"),
+    VECTORS("a gradient is divided by the weight's sum, also of sqrtn", "server/engine/scale.c",
+            "float divisor = embd__divisor(part->table->schema.s.combiner,", "float divisor = embd__divisor(EMBD_COMBINER_MEAN,"),
+    FRAME("bytes packed as str are no bins", "proto/frame.c", "return is_bin_as_str(s) ? open_bin", "return 0 ? open_bin"),
     TOKENS("a reader may erase", "server/service/authorize.c", "[METHOD_ERASE] = ROLE_TRAINER", "[METHOD_ERASE] = ROLE_READER"),
     TOKENS("a reader may tick", "server/service/authorize.c", "[METHOD_TICK] = ROLE_TRAINER", "[METHOD_TICK] = ROLE_READER"),
     TOKENS("a reader may ask for any pusher's number", "server/service/authorize.c", "[METHOD_WRITER] = ROLE_TRAINER",
