@@ -136,6 +136,27 @@ class ShardGoesOn(unittest.TestCase):
         done = self.embctl("snapshot", name, *options)
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_a_second_cancel_does_not_cut_short_the_clean_up_after_the_first(self):
+        def say(phase):
+            return self.admin.call("snapshot", {"name": "twice", "phase": phase})[0]
+        self.gate.close()
+        say("start")
+        while not self.gate.waiting():
+            time.sleep(0.001)
+        say("cancel")
+        while say("progress")["phase"] != "abort":
+            time.sleep(0.001)
+        for _ in range(20):  # the disk does not go on
+            told = say("cancel")
+            self.assertEqual(told["state"], "running", told)
+            time.sleep(0.005)
+        self.gate.open()
+        while say("progress")["state"] == "running":
+            time.sleep(0.001)
+        self.assertIn("'twice' was cancelled", say("progress")["text"])
+        self.assertEqual([name for name in os.listdir(self.data.name) if name.startswith("twice")], [])
+        self.snapshot("twice")
+
     def test_an_erase(self):
         self.assertEqual(self.goes_on(lambda: self.erase(1), ["fdatasync"])["erased"], 1)
         self.assertEqual(wire.pull(self.asks, self.items, [1, 2]), [0.0] * DIM + [-1.0] * DIM)

@@ -42,6 +42,7 @@ PUSHERS = of("a push of a pusher is applied once", "test-shard-pushers")
 QUOTAS = of("a token's tables and rows stay within its limits", "embd-server", "embctl")
 TURNS = of("whose requests take long gets no more of a shard", "embd-server", "embd-fast-clock")
 JOURNAL = of("what a journal holds is the same tables after a start", "test-shard-journal")
+DISK = of("serves others while its disk is busy", "embd-server", "embctl", "embd-gated-disk")
 SYNCED = of("files of a journal are on disk before", "test-journal-synced")
 ENGINE = of("an engine does what the model does", "test-engine")
 HISTORIES = of("random histories of tables", "test-histories", "embd-server", "embd-cuda-emulated", "embd-nccl-emulated")
@@ -96,6 +97,8 @@ MUTANTS = [
           "begin >= TURN_BYTES"),
     JOURNAL("what a push takes behind the journal is nobody's", "server/service/shard.c", "    session->spent_ns += ns;",
             "    session->spent_ns += 0 * ns;"),
+    DISK("a second cancel cuts short the clean-up after the first", "server/coordinator/coordinator.c",
+         "bool cleans_up = c->is_cancelled && !c->is_stopped;", "bool cleans_up = c->is_cancelled && c->is_stopped;"),
     SYNCED("the directory is not synced after a base's rename", "server/journal/basefile.c", "if (fsync(dir) != 0)",
            "if (dir < 0)"),
     SYNCED("the list of withdrawn pushes is not synced", "server/journal/withdrawn.c", "(ssize_t)n && fsync(fd) == 0 ? 0 : errno",
