@@ -34,9 +34,9 @@ static int open_links(embd_client *client)
         config.client_id = 0;
         if (!embd__choose_admin(shard, &config))
             continue;
-        if (config.is_path) {
+        if (config.is_path)
             config.credentials = NULL;
-        }
+        shard->asks_admin = client->came_by_socket && config.is_path;
         status = embd__link_open(&config, &shard->admin, &client->error);
         if (status != EMBD_OK)
             return status;
@@ -71,7 +71,7 @@ static void begin_ping(embd_client *client, struct pings *pings, uint32_t i, uin
     embd__client_begin(client, x, 0);
     x->deadline_ns = deadline_ns;
     x->fail_fast = true;
-    x->link = client->shards[i].link;
+    x->link = client->shards[i].asks_admin ? client->shards[i].admin : client->shards[i].link;
     x->owner = &pings->job;
     x->on_bin = on_ping_bin;
     x->on_answer = on_ping_answer;

@@ -18,6 +18,7 @@ struct client_shard {
     char *_Atomic address, *_Atomic admin_address, *_Atomic admin_host;
     char *texts;               /* that they were in the first map; the client's */
     struct link *link, *admin; /* admin is NULL if there is none */
+    bool asks_admin;           /* by `admin` what both listeners answer */
 };
 
 /* The memory of plan.c for batches of one size. */
@@ -49,6 +50,8 @@ struct embd_client {
     struct embd_call *calls;      /* all that were ever made */
     struct embd_call *free_calls; /* those not in use */
     struct exchange request;      /* of request.h */
+    enum method request_method;   /* its */
+    bool came_by_socket;          /* the map came from an admin socket */
     struct distinct distinct;     /* of the rows plan */
     struct map_refresh map_refresh;
     struct opened opened;          /* streams of pushers */

@@ -8,10 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "client/core/client.h"
 #include "client/core/request.h"
+
+#define SOCKET_PATH_BYTES sizeof(((struct sockaddr_un *)0)->sun_path)
 
 /* ---- reading the map ---- */
 
@@ -102,6 +105,12 @@ bool embd__choose_admin(const struct client_shard *shard, struct link_config *co
 
 /* ---- one address ---- */
 
+/* An admin socket, for operators on its host, who get in when data connections are used up. */
+static bool is_socket(const char *address)
+{
+    return address[0] == '/';
+}
+
 /* Asks one address, on a link of its own that is closed again. `host` is what its certificate is
  * for, NULL: that of the address. Both must outlive the loop's next run. */
 static int ask_address(embd_client *client, const char *address, const char *host,
@@ -111,6 +120,9 @@ static int ask_address(embd_client *client, const char *address, const char *hos
     struct link_config config = embd__link_config(client, address);
     uint64_t now = uv_hrtime();
     config.tls_host = host;
+    config.is_path = is_socket(address);
+    if (config.is_path)
+        config.credentials = NULL;
     client->error.status = EMBD_OK;
     int status = embd__link_open(&config, &link, &client->error);
     if (status != EMBD_OK)
@@ -119,6 +131,7 @@ static int ask_address(embd_client *client, const char *address, const char *hos
                      deadline_ns > now ? (uint32_t)((deadline_ns - now) / 1000000 + 1) : 1);
     embd__link_close(link);
     uv_run(&client->io.loop, UV_RUN_NOWAIT);
+    client->came_by_socket = config.is_path;
     return status;
 }
 
@@ -150,6 +163,14 @@ static int ask_name(embd_client *client, const struct dns_name *name, uint64_t d
 
 /* ---- the list ---- */
 
+static int check_path(const char *item, size_t bytes, struct embd__error *e)
+{
+    if (bytes < SOCKET_PATH_BYTES)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_INVALID, "the path %.*s has %zu bytes, the limit is %zu", 120,
+                           item, bytes, SOCKET_PATH_BYTES - 1);
+}
+
 /* No item of the list may be unreadable, also when an earlier one answers. */
 static int check_list(const char *servers, uint32_t *n_out, bool *has_names_out,
                       struct embd__error *e)
@@ -163,8 +184,9 @@ static int check_list(const char *servers, uint32_t *n_out, bool *has_names_out,
         struct dns_name name;
         rest = embd__address_next(rest, &item, &bytes);
         bool is_name = embd__is_dns(item, bytes);
-        int status = is_name ? embd__dns_read(item, bytes, &name, e)
-                             : embd__address_read(item, bytes, &address, e);
+        int status = is_socket(item) ? check_path(item, bytes, e)
+                     : is_name       ? embd__dns_read(item, bytes, &name, e)
+                                     : embd__address_read(item, bytes, &address, e);
         if (status != EMBD_OK)
             return status;
         *has_names_out |= is_name;
@@ -181,7 +203,7 @@ static int ask_item(embd_client *client, const char *item, size_t bytes, uint64_
         embd__dns_read(item, bytes, &name, &ignored);
         return ask_name(client, &name, deadline_ns);
     }
-    snprintf(address, sizeof address, "%.*s", (int)bytes, item);
+    snprintf(address, sizeof address, "%.*s", (int)bytes, item); /* at least SOCKET_PATH_BYTES */
     return ask_address(client, address, NULL, deadline_ns);
 }
 

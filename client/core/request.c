@@ -37,6 +37,7 @@ static bool is_for_loading(enum method method)
 struct msg *embd__request_begin(embd_client *client, enum method method)
 {
     struct exchange *x = &client->request;
+    client->request_method = method;
     embd__client_begin(client, x, 0);
     x->while_loading = is_for_loading(method);
     embd__msg_request(&x->msg, x->msgid, method);
@@ -113,8 +114,9 @@ static struct link *link_of(embd_client *client, uint32_t shard, enum listener l
         return NULL;
     }
     struct client_shard *s = &client->shards[shard];
+    bool is_for_both = embd__method_listener(client->request_method) == LISTENER_BOTH;
     if (listener != LISTENER_ADMIN)
-        return s->link;
+        return is_for_both && s->asks_admin ? s->admin : s->link;
     if (s->admin == NULL)
         embd__error_set(&client->error, EMBD_UNREACHABLE, "%s: has no admin socket on this host",
                         s->address);

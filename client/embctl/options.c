@@ -16,8 +16,10 @@ struct globals globals;
 enum { OPTION_DEADLINE = 0x1000 };
 
 static const struct argp_option options[] = {
-    {"servers", 's', "HOST:PORT[,...]|dns://NAME:PORT", 0,
-     "Servers of the cluster; one that answers is enough (default: $EMBD_SERVERS, "
+    {"servers", 's', "HOST:PORT[,...]|dns://NAME:PORT|SOCKET", 0,
+     "Servers of the cluster; one that answers is enough. SOCKET, the path of an admin socket "
+     "here, "
+     "is answered when all data connections are in use (default: $EMBD_SERVERS, "
      "else " DEFAULT_SERVERS ")",
      0},
     {"output", 'o', "table|json", 0,

@@ -79,10 +79,12 @@ EMBD_API void embd_options_init_sized(embd_options *options, uint32_t struct_byt
 /* Connects to a cluster: asks the first address of `servers` ("host:port[,host:port]...") that
  * answers for the map of all shards, then connects to each. Items may also be names, which are
  * looked up until the deadline while no server answers: "dns://NAME:PORT" is every address of NAME,
- * "dns://_SERVICE._PROTO.NAME" every server of its SRV records. A lost connection looks the host of
- * its shard's address up again; if a shard has moved (the map is in etcd then), the client asks
- * another server. `options` may be NULL. Blocks up to the deadline. On failure `*client_out` is
- * NULL.
+ * "dns://_SERVICE._PROTO.NAME" every server of its SRV records. The path of an admin socket on this
+ * host, "/run/embd/7700.sock", is for operators: without a token, and when all data connections are
+ * in use, shards of this host answer all but pulls and changes of rows. A lost connection looks the
+ * host of its shard's address up again; if a shard has moved (the map is in etcd then), the client
+ * asks another server. `options` may be NULL. Blocks up to the deadline. On failure `*client_out`
+ * is NULL.
  *   EMBD_INVALID       an option; an address, token or certificate cannot be read
  *   EMBD_UNREACHABLE   no server answered
  *   EMBD_PROTOCOL      the peer is not embd, has another version, or is not trusted

@@ -56,8 +56,11 @@ static bool find_room(const struct connection *c, struct embd__error *e)
     struct connection *other = unauthenticated_oldest(io, (int)c->door, c->network);
     if (other == NULL) {
         embd__error_set(e, EMBD_BUSY,
-                        "the shard has %u connections, the limit is %u (max_connections)", limit,
-                        limit);
+                        c->door == DOOR_DATA
+                            ? "the shard has %u connections, the limit is %u (max_connections); "
+                              "operators come in by its admin socket: embctl --servers SOCKET"
+                            : "the admin listener has %u connections, the limit is %u",
+                        limit, limit);
         return false;
     }
     connection_drop(other, "it is not authenticated, and others connect (max_connections)");

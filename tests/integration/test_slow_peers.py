@@ -1,12 +1,17 @@
 """Peers that rest, drip, hoard or never read: they are dropped in bounded time, memory stays bounded, and nobody else
 has to wait for them."""
+import os
+import shutil
 import socket
+import subprocess
+import tempfile
 import time
 import unittest
 
 from embd_process import Embd
 import wire
 
+EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
 MB = 1 << 20
 PING_S = 1.0  # a turn takes milliseconds; the rest is for machines with more work than cores
 
@@ -162,6 +167,37 @@ class Limits(unittest.TestCase):
             time.sleep(0.2)
             with wire.connect(server) as again:
                 again.call("ping")
+
+    def test_operators_get_in_by_the_admin_socket_when_data_connections_are_used_up(self):
+        data = tempfile.mkdtemp(prefix="embd-full-")
+        self.addCleanup(shutil.rmtree, data)
+        with Embd("--max-connections", "3", "--data-dir", data, shards=2) as server:
+            inside = [wire.connect(server, shard) for shard in (0, 1) for _ in range(3)]
+            for w in inside:
+                self.addCleanup(w.close)
+                w.call("ping")
+
+            def embctl(servers, *arguments):
+                return subprocess.run([EMBCTL, "--servers", servers, *arguments], capture_output=True, text=True, timeout=60,
+                                      check=False)
+            refused = embctl(server.addresses[0], "--deadline", "1", "ping")
+            self.assertNotEqual(refused.returncode, 0)
+            server.wait_log("--servers SOCKET")
+            for command in ("ping", "cluster", "stats", "wait --ready", "shard list", "table create kept --dim 4",
+                            "table list", "table describe kept", "hot kept", "trace", "snapshot s1", "table drop kept"):
+                done = embctl(server.admin_path(), *command.split())
+                self.assertEqual((done.returncode, done.stderr), (0, ""), command)
+            for w in inside:  # who was there before stays
+                w.call("ping")
+            done = embctl(server.admin_path(), "drain")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(server.wait(), 0)
+
+    def test_a_path_that_no_socket_can_have(self):
+        done = subprocess.run([EMBCTL, "--servers", "/" + 200 * "x", "ping"], capture_output=True, text=True, timeout=60,
+                              check=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("201 bytes, the limit is 107", done.stderr)
 
     def test_idle_connections_end_when_asked_to(self):
         with Embd("--idle-timeout", "1") as server, wire.connect(server) as w:

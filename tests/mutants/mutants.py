@@ -42,6 +42,7 @@ PUSHERS = of("a push of a pusher is applied once", "test-shard-pushers")
 QUOTAS = of("a token's tables and rows stay within its limits", "embd-server", "embctl")
 TURNS = of("whose requests take long gets no more of a shard", "embd-server", "embd-fast-clock")
 JOURNAL = of("what a journal holds is the same tables after a start", "test-shard-journal")
+PEERS = of("peers that rest, drip or never read", "embd-server", "embctl")
 DISK = of("serves others while its disk is busy", "embd-server", "embctl", "embd-gated-disk")
 SYNCED = of("files of a journal are on disk before", "test-journal-synced")
 ENGINE = of("an engine does what the model does", "test-engine")
@@ -97,6 +98,8 @@ MUTANTS = [
           "begin >= TURN_BYTES"),
     JOURNAL("what a push takes behind the journal is nobody's", "server/service/shard.c", "    session->spent_ns += ns;",
             "    session->spent_ns += 0 * ns;"),
+    PEERS("operators ask by data connections", "client/core/request.c", "is_for_both && s->asks_admin ? s->admin",
+          "is_for_both && s->asks_admin && shard > 4096 ? s->admin"),
     DISK("a second cancel cuts short the clean-up after the first", "server/coordinator/coordinator.c",
          "bool cleans_up = c->is_cancelled && !c->is_stopped;", "bool cleans_up = c->is_cancelled && c->is_stopped;"),
     SYNCED("the directory is not synced after a base's rename", "server/journal/basefile.c", "if (fsync(dir) != 0)",
