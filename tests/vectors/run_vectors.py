@@ -268,14 +268,18 @@ def run_vector(cluster, vector):
             raise SystemExit(f"{vector['name']!r}, step {i}: {difference}")
 
 
+def vectors_of(paths, n_shards):
+    for path in paths or sorted((ROOT / "proto/vectors").glob("*.json")):
+        for vector in json.loads(pathlib.Path(path).read_text(encoding="ascii"))["vectors"]:
+            if n_shards in vector["shards"]:
+                yield vector
+
+
 def run(address, admins=(), paths=()):
     """The number of vectors that were run; a difference ends the program."""
     n, cluster = 0, Cluster(address, admins)
-    for path in paths or sorted((ROOT / "proto/vectors").glob("*.json")):
-        for vector in json.loads(pathlib.Path(path).read_text(encoding="ascii"))["vectors"]:
-            if len(cluster.shards) in vector["shards"]:
-                run_vector(cluster, vector)
-                n += 1
+    for n, vector in enumerate(vectors_of(paths, len(cluster.shards)), 1):
+        run_vector(cluster, vector)
     cluster.close()
     return n
 
