@@ -406,7 +406,9 @@ void embd__connection_lose(struct link *link, int status, const char *why)
     embd__requeue_repeatable(link, status);
     embd__fail_begun(link, status, text);
     embd__fail_sent(link, status, text);
-    bool is_hopeless = status == EMBD_PROTOCOL || status == EMBD_DENIED;
+    /* One that let us in before may do so again: certificates and tokens are replaced. */
+    bool is_hopeless = (status == EMBD_PROTOCOL || status == EMBD_DENIED) &&
+                       atomic_load(&link->figures.connections) == 0;
     if ((was == LINK_HELLO || was == LINK_SECURING) && is_hopeless)
         embd__fail_queued(link, status, text);
     else if (was != LINK_READY)

@@ -226,6 +226,8 @@ static int status_of_late(const struct link *link, const struct exchange *x)
         return EMBD_LOADING;
     if (is_up || x->state != EXCHANGE_QUEUED)
         return EMBD_DEADLINE;
+    if (link->last.status == EMBD_PROTOCOL || link->last.status == EMBD_DENIED)
+        return link->last.status; /* it is there, and does not let us in */
     /* sent again and again, and each time the server closed the connection */
     return x->was_begun && link->last.status == EMBD_CLOSED ? EMBD_CLOSED : EMBD_UNREACHABLE;
 }

@@ -87,7 +87,8 @@ EMBD_API void embd_options_init_sized(embd_options *options, uint32_t struct_byt
  * is NULL.
  *   EMBD_INVALID       an option; an address, token or certificate cannot be read
  *   EMBD_UNREACHABLE   no server answered
- *   EMBD_PROTOCOL      the peer is not embd, has another version, or is not trusted
+ *   EMBD_PROTOCOL      the peer is not embd, has another version, or is not trusted; later calls
+ *                      try again until their deadline, as certificates and tokens are replaced
  *   EMBD_DENIED        the server asks for a token, or does not know this one
  *   EMBD_NO_MEMORY */
 EMBD_API int embd_connect(const char *servers, const embd_options *options,

@@ -166,6 +166,7 @@ class Slurm(unittest.TestCase):
                 self.assertEqual(rows["began"], had)
             had = rows["ended"]
             self.assertEqual(os.listdir(self.path("tmp")), [], "journals end with the job")
+        print("game day: second Slurm job, on another number of nodes too | 0.0 | 0 | ", flush=True)
 
     def test_the_signal_before_the_time_limit_makes_a_snapshot_and_the_job_goes_on(self):
         job, output = self.submit("signalled", "bash", "-c", f"until [ -e {self.path('go')} ]; do sleep 0.1; done; echo trained")

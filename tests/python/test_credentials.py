@@ -43,8 +43,9 @@ class Credentials(unittest.TestCase):
         server.kill()
         cert, key = after.issue("next")
         server = self.server("--tls-cert", cert, "--tls-key", key, listen=listen)
-        with self.assertRaisesRegex(embd.Error, "certificate"):  # not believed
-            table.pull([1])
+        with self.assertRaisesRegex(embd.Error, "within the deadline of 2000 ms: .*certificate") as caught:  # not believed yet
+            table.pull([1], deadline=2)
+        self.assertEqual(caught.exception.status, embd.Status.PROTOCOL)
         shutil.copy(after.path, authority)
         with self.assertRaises(embd.UnknownTableError):  # the server is another one, and answers
             table.pull([1])

@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import unittest
 import warnings
 
@@ -24,6 +25,7 @@ except ImportError:
 
 import clusters
 import embd
+from game_day import report
 from ports import free_ports
 
 SHARDS, KEYS, DIM = 3, 500, 4
@@ -125,11 +127,12 @@ class RestartsTest(unittest.TestCase):
 
     def through_restarts(self, step, **options):
         table = self.table(self.connect(**options))
-        restarts, n = Restarts(self.servers), 0
+        restarts, n, longest = Restarts(self.servers), 0, 0.0
         try:
             while restarts.is_alive():
+                began = time.monotonic()
                 step(table.client, table, n)
-                n += 1
+                longest, n = max(longest, time.monotonic() - began), n + 1
         finally:
             restarts.join()
         self.assertEqual(restarts.left, 0)
@@ -138,6 +141,7 @@ class RestartsTest(unittest.TestCase):
         for i in range(n + 1):
             step(twin.client, twin, i)
         np.testing.assert_array_equal(table.pull(np.arange(KEYS)), twin.pull(np.arange(KEYS)))
+        report(f"rolling restarts ({self.id().rpartition('.test_')[2].replace('_', ' ')})", longest, 0)
         print(f"{n + 1} steps, {RESTARTS} restarts: {sum(shard.shard['pushes_again'] for shard in self.client.stats())} "
               "pushes that had been applied came again to the servers that are there now")
 

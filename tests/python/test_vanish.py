@@ -14,6 +14,7 @@ import clusters
 import embd
 import test_dns
 from certificates import Tokens
+from game_day import report
 
 NAME = "node.shop.test"
 DEADLINE_S = 100  # the kernel by itself takes some 900 s to give such a connection up
@@ -103,7 +104,7 @@ class Vanish(unittest.TestCase):
         self.nodes[0].vanish()
         threading.Timer(1.3, self.move).start()
         self.pull_until_moved(table)
-        print(f"unacknowledged: {time.monotonic() - self.moved:.1f} s after the name was back")
+        report("vanished node, requests unacknowledged: from when its name is back", time.monotonic() - self.moved, 0)
 
     def test_an_answer_that_never_comes_is_asked_for_where_the_name_went(self):
         table = self.trainer()
@@ -111,7 +112,7 @@ class Vanish(unittest.TestCase):
         threading.Timer(0.5, self.nodes[0].vanish).start()
         threading.Timer(1.3, self.move).start()
         self.pull_until_moved(table)
-        print(f"unanswered: {time.monotonic() - self.moved:.1f} s after the name was back")
+        report("vanished node, an answer outstanding: from when its name is back", time.monotonic() - self.moved, 0)
 
     def test_a_token_does_not_leave_this_host_in_the_clear(self):
         with self.assertRaisesRegex(embd.Error, "EMBD_TLS_CA"):
@@ -123,7 +124,7 @@ class Vanish(unittest.TestCase):
         self.nodes[0].vanish()
         threading.Timer(4.0, self.move).start()  # attempts go to the old address meanwhile
         self.pull_until_moved(table)
-        print(f"connecting: {time.monotonic() - self.moved:.1f} s after the name was back")
+        report("vanished node, connecting: from when its name is back", time.monotonic() - self.moved, 0)
 
 
 if __name__ == "__main__":
