@@ -69,9 +69,7 @@ impl<'a> Batch<'a> {
         let span = self.span(r);
         let sum = match self.weights {
             None => span.len() as f32,
-            Some(weights) => {
-                weights[span].iter().fold(0.0, |sum, &w| sum + if combiner == "mean" { w } else { w * w })
-            }
+            Some(weights) => weights[span].iter().fold(0.0, |sum, &w| sum + if combiner == "mean" { w } else { w * w }),
         };
         match combiner {
             "mean" | "sqrtn" if sum == 0.0 => 1.0,

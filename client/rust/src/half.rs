@@ -14,7 +14,11 @@ impl Wire {
     }
 
     pub fn bytes(self) -> usize {
-        if self == Wire::F32 { 4 } else { 2 }
+        if self == Wire::F32 {
+            4
+        } else {
+            2
+        }
     }
 
     pub fn write(self, values: &[f32], to: &mut Vec<u8>) {

@@ -50,7 +50,7 @@ impl Client {
 
     /// Creates a table on all shards, or finds it as it is. `schema` is the map of proto/PROTOCOL.md, "Schemas", without
     /// slot_sizes; these may be empty. EXISTS: there is another one of this name.
-    pub fn create_table(&self, schema: &Value, slot_sizes: &[u64]) -> Result<Table> {
+    pub fn create_table(&self, schema: &Value, slot_sizes: &[u64]) -> Result<Table<'_>> {
         let sizes: Vec<u8> = slot_sizes.iter().flat_map(|size| size.to_le_bytes()).collect();
         let mut definition = schema.clone();
         let mut bins: Vec<&[u8]> = vec![];
@@ -63,7 +63,7 @@ impl Client {
     }
 
     /// Looks a table up.
-    pub fn open_table(&self, name: &str) -> Result<Table> {
+    pub fn open_table(&self, name: &str) -> Result<Table<'_>> {
         let (answer, bins) = self.shards[0].call("table_describe", &fields(&[("name", name.into())]), &[])?;
         let schema = answer.get("schema");
         let mut starts = vec![0];

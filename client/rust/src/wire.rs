@@ -52,7 +52,7 @@ impl Error {
 }
 
 impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "embd: error {}: {}", self.code, self.text)
     }
 }
@@ -156,7 +156,9 @@ fn exchange(c: &mut Connection, method: &str, params: &Value, bins: &[&[u8]]) ->
     Value::List(vec![0.into(), Value::Uint(c.msgid.into()), method.into(), Value::List(items)]).write(&mut bytes);
     c.stream.get_mut().write_all(&bytes)?;
     match Value::read(&mut c.stream)? {
-        Value::List(m) if m.len() == 4 && m[0] == Value::Uint(1) && m[1] == Value::Uint(c.msgid.into()) => Ok(answer(m)),
+        Value::List(m) if m.len() == 4 && m[0] == Value::Uint(1) && m[1] == Value::Uint(c.msgid.into()) => {
+            Ok(answer(m))
+        }
         _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the server sent something else than the answer")),
     }
 }

@@ -135,7 +135,7 @@ impl Arrays {
         }
     }
 
-    fn batch(&self, what: &Json) -> Batch {
+    fn batch(&self, what: &Json) -> Batch<'_> {
         Batch {
             offsets: what["offsets"].is_array().then(|| &self.offsets[..]),
             slots: what["slots"].is_array().then(|| &self.slots[..]),
@@ -151,7 +151,8 @@ impl Arrays {
 
 /// None: this client does not speak to admin listeners.
 fn ask(client: &Client, step: &Json) -> Result<Option<Json>> {
-    let (kind, what) = step.as_object().unwrap().iter().find(|(name, _)| !["answer", "error"].contains(&name.as_str())).unwrap();
+    let (kind, what) =
+        step.as_object().unwrap().iter().find(|(name, _)| !["answer", "error"].contains(&name.as_str())).unwrap();
     let arrays = Arrays::of(what);
     let batch = arrays.batch(what);
     match kind.as_str() {
