@@ -108,15 +108,26 @@ def connect(servers: Optional[Servers] = None, *, own_thread: bool = True, **opt
     structs.fill(c_options, {"own_thread": own_thread, **options}, keep)
     out = ffi.new("embd_client **")
     errors.check(lib.embd_connect(servers.encode(), c_options, out))
-    return Client(Handle(out[0]))
+    return Client(Handle(out[0]), servers, {"own_thread": own_thread, **options})
 
 
 class Client:
     """A connected cluster; made by connect(). Any thread may use it, one call at a time: a second thread waits
     for the first one's call, so that threads that are to overlap take a client each, or started calls."""
 
-    def __init__(self, handle: Handle):
+    def __init__(self, handle: Handle, servers: str, options: dict[str, Any]):
         self.handle = handle
+        self._servers = servers
+        self._options = options
+
+    def __deepcopy__(self, memo: Any) -> "Client":
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle has what connect() was given; where it is read a client connects."""
+        if self._options.get("token") is not None:
+            raise TypeError("the client was given a token, which a pickle would disclose; give token_file, or EMBD_TOKEN_FILE")
+        return _connected, (self._servers, self._options)
 
     def __enter__(self) -> "Client":
         return self
@@ -348,6 +359,10 @@ class Client:
         with progress_callback(progress) as (callback, arg), self.handle as c:
             self.handle.check(function(c, what, os.fsencode(folder), c_options, callback, arg, report))
         return DumpReport(**structs.read(report))
+
+
+def _connected(servers: str, options: dict[str, Any]) -> Client:
+    return connect(servers, **options)
 
 
 def _latency(c_latency: Any) -> Latency:

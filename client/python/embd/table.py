@@ -200,6 +200,13 @@ class Table:
     def __repr__(self) -> str:
         return f"<embd table {self.name}, dim {self.dim}, {self.schema.optimizer.kind}>"
 
+    def __deepcopy__(self, memo: Any) -> "Table":
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle has the client and the name; where it is read the table is opened."""
+        return _opened, (self.client, self.name, self.dim)
+
     def describe(self) -> Schema:
         """The definition as the servers have it now."""
         return self.client.table(self.name).schema
@@ -245,3 +252,10 @@ class Table:
         """As push, but returns once the call is on its way."""
         return self.client.push_start([Part(self, keys, offsets, lengths=lengths, weights=weights,
                                             values=gradients, statuses=statuses, raw=raw, lr=lr)], **options)
+
+
+def _opened(client: "Client", name: str, dim: int) -> Table:
+    table = client.table(name)
+    if table.dim != dim:
+        raise ValueError(f"table {name} has {table.dim} columns, the pickled one had {dim}")
+    return table

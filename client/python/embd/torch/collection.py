@@ -7,22 +7,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Optional, TypeVar, Union
+from typing import Any, Optional, Union
 
 import torch
-from torch import nn
 
 from ..client import Client, connect
 from ..schema import Initializer, Optimizer
 from ..table import Table
+from .base import Reference
 from .config import definition, features_of
 from .jagged import Jagged, jagged_of, pooled, unpooled
 from .rows import Source, Ticket
 
-C = TypeVar("C", bound=nn.Module)
 
-
-class _Collection(nn.Module):
+class _Collection(Reference):
     """What collections share: tables, their features, a source."""
 
     def __init__(self, configs: Sequence[Any], combiner: Optional[str], client: Union[Client, str, None],
@@ -55,16 +53,6 @@ class _Collection(nn.Module):
 
     def _rows(self, ticket: Ticket) -> tuple[torch.Tensor, ...]:
         return ticket.rows(self.training and torch.is_grad_enabled())
-
-    def requires_grad_(self: C, requires_grad: bool = True) -> C:
-        """False: the rows are frozen, and nothing is pushed. To be called of this module: its rows are no parameters,
-        so that requires_grad_() of a model around it does not reach them."""
-        self.source.anchor.requires_grad_(requires_grad)
-        return self
-
-    def flush(self) -> None:
-        """Waits until the gradients of every backward so far have been applied; raises what failed."""
-        self.source.flush()
 
     def extra_repr(self) -> str:
         return ", ".join(f"{table.name}[{table.dim}]: {' '.join(features)}"

@@ -5,20 +5,19 @@ weights of samples want gradients, single rows travel and PyTorch combines them,
 PyTorch's own."""
 from __future__ import annotations
 
-from typing import Any, NoReturn, Optional, TypeVar, Union
+from typing import Any, NoReturn, Optional, Union
 
 import numpy as np
 import torch
-from torch import nn
 from torch.nn import functional
 
 from ..client import Client, connect
 from ..schema import Initializer, Optimizer
 from ..table import Part, Table
 from . import op
+from .base import Reference
 from .rows import Source, Ticket, to_numpy
 
-M = TypeVar("M", bound=nn.Module)
 NORMAL = Initializer("normal", 0.0, 1.0)  # what torch.nn draws from
 
 
@@ -26,7 +25,7 @@ def _refuse(module: str, option: str, reason: str) -> NoReturn:
     raise NotImplementedError(f"embd.torch.{module} has no {option}: {reason}")
 
 
-class _Rows(nn.Module):
+class _Rows(Reference):
     """What the modules share: a table, keys that are checked, a source."""
 
     def __init__(self, num_embeddings: Optional[int], embedding_dim: int, combiner: str, padding_idx: Optional[int],
@@ -71,23 +70,18 @@ class _Rows(nn.Module):
     def _pushes(self) -> bool:
         return bool(self.training and torch.is_grad_enabled())
 
-    def requires_grad_(self: M, requires_grad: bool = True) -> M:
-        """False: the rows are frozen, and nothing is pushed. To be called of this module: its rows are no parameters,
-        so that requires_grad_() of a model around it does not reach them."""
-        self.source.anchor.requires_grad_(requires_grad)
-        return self
-
     @property
     def weight(self) -> torch.Tensor:
         """A copy of the rows 0 to num_embeddings - 1 as the servers have them."""
         if self.num_embeddings is None:
-            raise AttributeError("weight: num_embeddings is None, any 64-bit integer is a row")
+            raise AttributeError  # said by __getattr__, which comes next
         self.source.flush()
         return torch.from_numpy(self.table.pull(np.arange(self.num_embeddings), raw=True))
 
-    def flush(self) -> None:
-        """Waits until the gradients of every backward so far have been applied; raises what failed."""
-        self.source.flush()
+    def __getattr__(self, name: str) -> Any:
+        if name == "weight":
+            raise AttributeError("weight: num_embeddings is None, any 64-bit integer is a row; pull keys of the table")
+        return super().__getattr__(name)
 
     def extra_repr(self) -> str:
         text = f"{self.num_embeddings}, {self.embedding_dim}, table={self.table.name}"
@@ -154,6 +148,11 @@ class EmbeddingBag(_Rows):
                          dtype, client, name, table, optimizer, initializer, fields)
         self.mode = mode
         self.include_last_offset = include_last_offset
+        self._operand = op.register(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Of a copy, or from a pickle."""
+        super().__setstate__(state)
         self._operand = op.register(self)
 
     def _offsets(self, input: torch.Tensor, offsets: Optional[torch.Tensor]) -> Any:

@@ -79,6 +79,10 @@ class Source:
         self._held: list[Part] = []
         self._pushes: list[Call[None]] = []
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy refers to the same tables, and has no round, rates or gradients of its own yet."""
+        return _source, (self.client, list(self.tables), self.anchor.requires_grad)
+
     def start(self, parts: list[Part], device: torch.device, layout: Any = None) -> Ticket:
         self._settle(PUSHES_IN_FLIGHT)
         return Ticket(self, parts, self.client.pull_start(parts), device, layout)
@@ -108,6 +112,12 @@ class Source:
     def _settle(self, n_left: int) -> None:
         while self._pushes and (len(self._pushes) > n_left or self._pushes[0].done()):
             self._pushes.pop(0).wait()
+
+
+def _source(client: Client, tables: Sequence[Table], requires_grad: bool) -> Source:
+    source = Source(client, tables)
+    source.anchor.requires_grad_(requires_grad)
+    return source
 
 
 def merged(parts: Sequence[Part]) -> list[Part]:
