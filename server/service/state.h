@@ -51,8 +51,7 @@ struct shard {
     struct cut_read *cut_read;     /* whose rows are fetched; NULL: none */
     struct cut *cut;               /* being written or committed; NULL: none */
     struct disk_phase *disk_phase; /* of a snapshot, which a thread does; NULL: none */
-    uint64_t
-        cuts[CUTS_KNOWN]; /* ids of the last ones, since which stores note what changes; 0: none */
+    struct cuts_known cuts;        /* since which stores note what changes */
     struct compacting compacting;
     /* Until the journal is replayed; see recovery.c. */
     struct journal_reading *reading;      /* NULL: loaded, or none */

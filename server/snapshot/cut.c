@@ -155,24 +155,13 @@ static int start(struct cut *cut, const struct snapshot_cut *what, struct embd__
 static int check_since(const struct shard *shard, const struct snapshot_cut *what,
                        struct embd__error *e)
 {
-    bool is_known = what->since == 0;
-    for (uint32_t i = 0; i < CUTS_KNOWN; i++)
-        is_known = is_known || shard->cuts[i] == what->since;
-    if (is_known)
+    if (what->since == 0 || cuts_known_has(&shard->cuts, what->since))
         return EMBD_OK;
     return embd__error_set(
         e, EMBD_INVALID,
         "snapshot cut: shard %u does not know what changed since '%s': its journal has no record "
         "of that cut, or it made %u later ones; make a snapshot of all rows",
         shard->config.index, what->base, CUTS_KNOWN);
-}
-
-void cut_note(struct shard *shard, uint64_t id)
-{
-    if (id == 0)
-        return;
-    memmove(shard->cuts, shard->cuts + 1, (CUTS_KNOWN - 1) * sizeof *shard->cuts);
-    shard->cuts[CUTS_KNOWN - 1] = id;
 }
 
 int cut_begin(struct call *call, const char *name, const struct snapshot_cut *what)
@@ -201,7 +190,7 @@ int cut_begin(struct call *call, const char *name, const struct snapshot_cut *wh
     if (cut == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a cut");
     if (start(cut, what, e) == EMBD_OK) {
-        cut_note(shard, what->id);
+        cuts_known_add(&shard->cuts, what->id, &what->scope);
         return EMBD_OK;
     }
     thaw(cut);

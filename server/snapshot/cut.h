@@ -11,9 +11,6 @@
  * EMBD_BUSY, EMBD_NO_MEMORY, EMBD_INVALID, EMBD_IO, EMBD_UNKNOWN_TABLE. */
 int cut_begin(struct call *call, const char *name, const struct snapshot_cut *what);
 
-/* Since the cut `id` stores note what changes; 0: they do not. */
-void cut_note(struct shard *shard, uint64_t id);
-
 /* Whether NAME has begun here; then tables may not be dropped. */
 bool cut_is_of(const struct shard *shard, const char *name);
 

@@ -91,7 +91,7 @@ static void note(struct shard *shard, const struct past_cut *past)
         tables->ops->freeze(tables->by_name[i]->store, &cut, &ignored);
         tables->ops->thaw(tables->by_name[i]->store);
     }
-    cut_note(shard, past->id);
+    cuts_known_add(&shard->cuts, past->id, &past->scope);
 }
 
 void cut_history_meet(struct shard *shard, uint64_t position, uint64_t chain)

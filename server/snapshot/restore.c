@@ -237,15 +237,6 @@ static int next_block(struct shard *shard, struct embd__error *e)
 
 /* ---- from the first step to the last ---- */
 
-/* Increments may follow this cut, as if the shard had gone on since. */
-static void note_cut(struct shard *shard, uint64_t id)
-{
-    for (uint32_t i = 0; i < CUTS_KNOWN; i++)
-        if (shard->cuts[i] == id)
-            return;
-    cut_note(shard, id);
-}
-
 static const char *name_of(const struct shard *shard)
 {
     return snapshot_select_chosen(shard->config.chosen, shard->restore->at);
@@ -290,8 +281,8 @@ static void begin(struct shard *shard)
 static void end_snapshot(struct shard *shard)
 {
     struct restore *r = shard->restore;
-    if (r->n_tables > 0)
-        note_cut(shard, r->manifest->id);
+    if (r->n_tables > 0) /* increments may follow this cut, as if the shard had gone on since */
+        cuts_known_add(&shard->cuts, r->manifest->id, &r->manifest->scope);
     log_event(LOG_INFO, "restored",
               "shard=%u snapshot=%s cut=%016llx tables=%u rows=%llu bytes=%llu seconds=%.2f",
               shard->config.index, name_of(shard), (unsigned long long)r->manifest->id, r->n_tables,

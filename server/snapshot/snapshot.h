@@ -11,8 +11,7 @@
 #include "proto/partfile.h"
 #include "server/engine/tables.h"
 #include "proto/streamsfile.h"
-
-#define CUTS_KNOWN 7u /* of a shard: a store keeps this many, and one that is being made */
+#include "server/snapshot/cuts_known.h"
 
 /* The cut to make: as struct store_cut, with the name of the earlier one. */
 struct snapshot_cut {

@@ -138,6 +138,18 @@ def case_a_base_is_of_the_same_tables_and_job():
             assert manifest(scratch, "s3")["tables"][0]["parts"][0]["changes"] is True
 
 
+def case_snapshots_of_others_do_not_make_a_base_forgotten():
+    with Scratch() as scratch, serve(scratch) as server:
+        filled(server)
+        embctl(server, "snapshot", "ads-1", "--job", "ads", "--tables", "ads")
+        for i in range(8):
+            embctl(server, "snapshot", f"rec-{i}", "--job", "rec", "--tables", "rec-*")
+        change(server, random.Random(2), n=40)
+        embctl(server, "snapshot", "ads-2", "--job", "ads", "--tables", "ads", "--incremental", "ads-1")
+        assert manifest(scratch, "ads-2")["tables"][0]["parts"][0]["changes"] is True
+        refused(server, "rec-8", "--job", "rec", "--tables", "rec-*", "--incremental", "rec-0", says=["it made 7 later ones"])
+
+
 def case_what_a_newer_snapshot_covers_and_lacks_does_not_come_back():
     with Scratch() as scratch:
         with serve(scratch) as server:

@@ -3,9 +3,10 @@
  *
  * A history is a few dozen deeds, drawn from its seed alone: tables are created and dropped; keys
  * are pushed, erased and pulled, of two tables at once too, and some shards refuse what others
- * apply; snapshots are made, upon one another; the server is ended and started again; and the
- * tables are loaded into clusters of other sizes and stores, where the history goes on. Every row,
- * state, candidate, step and count is compared with the model on the way and at the end.
+ * apply; snapshots are made, upon one another, and of some tables; the server is ended and started
+ * again; and the tables are loaded into clusters of other sizes and stores, where the history goes
+ * on. Every row, state, candidate, step and count is compared with the model on the way and at the
+ * end.
  *
  * Histories are those of the seeds 1, 2, ... for a minute, or N seconds, and HISTORIES_MIN of them
  * however long they take. With =MINUTES they begin at a seed of the clock's. --seed N plays one,
@@ -39,7 +40,9 @@ static uint32_t draw_shards(struct world *w)
 
 static void cut(struct world *w)
 {
-    if (w->n_cuts < CUTS_MAX)
+    if (one_in(w, 4) && w->n_parts < CUTS_MAX)
+        world_cut_some(w);
+    else if (w->n_cuts < CUTS_MAX)
         world_cut(w, one_in(w, 5) ? -1 : world_draw_base(w));
 }
 

@@ -102,11 +102,19 @@ static void end_server(struct world *w, bool is_killed)
         fail(w, "the server ended with status %d, it should be 0", status);
 }
 
+static void forget_parts(struct world *w)
+{
+    for (uint32_t i = 0; i < w->n_parts; i++)
+        image_fini(&w->parts[i].image);
+    w->n_parts = 0;
+}
+
 static void forget_cuts(struct world *w)
 {
     for (uint32_t i = 0; i < w->n_cuts; i++)
         image_fini(&w->cuts[i].image);
     w->n_cuts = 0;
+    forget_parts(w);
 }
 
 /* A cluster of now.n_shards without tables. */
@@ -187,10 +195,63 @@ void world_cut(struct world *w, int base)
     expect(w, "embd_snapshot", embd_snapshot(w->client, cut->name, &options, NULL), EMBD_OK);
     cut->image = image_copy(&w->now, w->now.n_shards);
     w->n_cuts++;
+    forget_parts(w);
     wait_for_next_time(); /* a start takes the youngest */
 }
 
+void world_cut_some(struct world *w)
+{
+    char name[16];
+    const char *names[TABLES_MAX];
+    uint32_t n = 0;
+    struct part_cut *cut = &w->parts[w->n_parts];
+    *cut = (struct part_cut){.image.n_shards = w->now.n_shards};
+    for (uint32_t i = 0; i < TABLES_MAX; i++) {
+        cut->covers[i] = w->now.tables[i].is_there && one_in(w, 2);
+        if (cut->covers[i])
+            names[n++] = w->now.tables[i].schema.name;
+    }
+    if (n == 0)
+        return;
+    snprintf(name, sizeof name, "p%" PRIu32, w->n_parts_made++);
+    embd_snapshot_options options = EMBD_SNAPSHOT_OPTIONS(.tables = names, .n_tables = n);
+    tell(w, "\nsnapshot %s of %" PRIu32 " tables, the first is %s", name, n, names[0]);
+    expect(w, "embd_snapshot", embd_snapshot(w->client, name, &options, NULL), EMBD_OK);
+    cut->image = image_copy(&w->now, w->now.n_shards);
+    w->n_parts++;
+}
+
 /* ---- restarts ---- */
+
+/* The snapshots of some tables that a start takes, the newest first, then the newest of all: which
+ * of them a table comes from. `none`: it is in none of them. */
+static const struct image *source_of(const struct world *w, uint32_t table,
+                                     const struct image *none)
+{
+    for (uint32_t i = w->n_parts; i > 0; i--)
+        if (w->parts[i - 1].covers[table])
+            return &w->parts[i - 1].image;
+    return w->n_cuts > 0 ? &w->cuts[w->n_cuts - 1].image : none;
+}
+
+/* Whether the stream stands at one push in all snapshots that tables without a journal come from,
+ * and in the newest of all tables. Then it is as there. */
+static bool take_stream(struct world *w)
+{
+    const struct image_stream *all = NULL;
+    if (w->n_cuts == 0)
+        return false;
+    all = &w->cuts[w->n_cuts - 1].image.streams[UNJOURNALED];
+    for (uint32_t table = 0; table < TABLES_MAX; table++) {
+        const struct image *from = source_of(w, table, NULL);
+        const struct image_stream *own = &from->streams[UNJOURNALED];
+        if (kind_of(table) == UNJOURNALED && from->tables[table].is_there &&
+            (own->number != all->number || own->last != all->last))
+            return false;
+    }
+    w->now.streams[UNJOURNALED] = *all;
+    return true;
+}
 
 /* Streams of a kind of which there are no tables may come back or not. */
 static void check_streams(struct world *w, bool may_be_new)
@@ -214,17 +275,14 @@ static void check_streams(struct world *w, bool may_be_new)
 
 void world_end_and_start(struct world *w, bool is_killed)
 {
-    const struct image none = {.n_shards = w->now.n_shards},
-                       *newest = w->n_cuts > 0 ? &w->cuts[w->n_cuts - 1].image : &none;
+    const struct image none = {.n_shards = w->now.n_shards};
     tell(w, "\n%s", is_killed ? "kill -9" : "SIGTERM");
     end_server(w, is_killed);
     for (uint32_t i = 0; i < TABLES_MAX; i++)
         if (kind_of(i) == UNJOURNALED)
-            image_take_table(&w->now, newest, i);
+            image_take_table(&w->now, source_of(w, i, &none), i);
     start_server(w);
-    if (w->n_cuts > 0)
-        w->now.streams[UNJOURNALED] = newest->streams[UNJOURNALED];
-    else
+    if (!take_stream(w))
         begin_stream(w, UNJOURNALED);
     for (uint32_t i = 0; i < TABLES_MAX; i++)
         if (w->now.tables[i].is_there)

@@ -24,6 +24,12 @@ struct cut {
     struct image image;
 };
 
+/* A snapshot of some tables. */
+struct part_cut {
+    bool covers[TABLES_MAX];
+    struct image image;
+};
+
 struct world {
     uint64_t seed, dice;
     const struct program *programs;
@@ -34,6 +40,8 @@ struct world {
     embd_table *handles[TABLES_MAX];
     struct image now;
     struct cut cuts[CUTS_MAX];
+    struct part_cut parts[CUTS_MAX]; /* [n_parts] since the last of `cuts`, the newest last */
+    uint32_t n_parts, n_parts_made;
     uint32_t n_cuts, n_clusters, n_dumps;
     uint32_t n_deeds, n_checks, n_loads, n_refused; /* done so far */
     uint32_t n_full;              /* pushes and pulls that shards refused for want of room */
@@ -62,6 +70,8 @@ void world_end(struct world *w);
 void world_open_table(struct world *w, uint32_t table);
 /* A snapshot, upon an earlier one where `base` is not negative. */
 void world_cut(struct world *w, int base);
+/* A snapshot of some tables alone, drawn; nothing where there is none. */
+void world_cut_some(struct world *w);
 /* The earlier one that a snapshot may be upon; -1: there is none. */
 int world_draw_base(struct world *w);
 /* The server ends, by SIGTERM or SIGKILL, and starts again on its data. */
