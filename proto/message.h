@@ -43,7 +43,8 @@
     X(WRITER, "writer", LISTENER_DATA)                                                             \
     X(WRITERS, "writers", LISTENER_ADMIN)                                                          \
     X(STREAM_OPEN, "stream_open", LISTENER_DATA)                                                   \
-    X(IDENTITY, "identity", LISTENER_BOTH)
+    X(IDENTITY, "identity", LISTENER_BOTH)                                                         \
+    X(TABLE_SET, "table_set", LISTENER_BOTH)
 
 enum listener { LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
 enum method {

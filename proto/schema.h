@@ -23,6 +23,10 @@ int embd__schema_check(const embd_schema *schema, struct embd__error *e);
  * every durability. */
 const char *embd__schema_difference(const embd_schema *a, const embd_schema *b);
 
+/* The same without the fields that may change (schema_change.h): NULL where both can be one table
+ * at two times. */
+const char *embd__schema_fixed_difference(const embd_schema *a, const embd_schema *b);
+
 /* The first field that differs and both its values, as text: "dim", "16", "4". */
 struct schema_difference {
     char field[32], a[32], b[32];
@@ -30,10 +34,20 @@ struct schema_difference {
 /* The same of two schemas of one name. False when they are equal; *out is as it was. */
 bool embd__schema_tell_difference(const embd_schema *a, const embd_schema *b,
                                   struct schema_difference *out);
+/* A table's schema and one that is asked for: fields that were set since it was created do not
+ * count. */
+bool embd__schema_tell_asked(const embd_schema *table, const embd_schema *asked,
+                             struct schema_difference *out);
 
 /* The schema as one map; where it has slot_sizes, the map says `slot_sizes: true` and this function
  * adds their u64 bin right after it. So a schema is the last field of the map around it. */
 void embd__schema_write(struct msg *m, const embd_schema *schema);
+/* One field of it. */
+struct schema_field;
+void embd__schema_field_write(struct msg *m, const struct schema_field *field,
+                              const embd_schema *schema);
+void embd__schema_field_read(struct fields *map, const struct schema_field *field,
+                             embd_schema *schema);
 /* Reads the map; where it says slot_sizes, takes the reader's next bin. Checks everything. On error
  * *out is zero. */
 int embd__schema_read(struct fields *map, struct table_schema *out);

@@ -6,6 +6,7 @@
 
 #include "proto/names.h"
 #include "proto/schema.h"
+#include "proto/schema_change.h"
 #include "proto/schema_fields.h"
 
 static bool differs(const embd_schema *a, const embd_schema *b, const struct schema_group *group,
@@ -22,13 +23,15 @@ static bool differs(const embd_schema *a, const embd_schema *b, const struct sch
     return memcmp(&x, &y, sizeof x) != 0; /* bits: -0 starts other rows than 0 */
 }
 
-/* The first field that differs, or NULL. */
-static const struct schema_field *find_difference(const embd_schema *a, const embd_schema *b)
+/* The first field that differs, or NULL. `ignored`: bits of fields, as in embd_schema.changed. */
+static const struct schema_field *find_difference(const embd_schema *a, const embd_schema *b,
+                                                  uint64_t ignored)
 {
     for (const struct schema_group *g = embd__schema_groups;
          g < embd__schema_groups + SCHEMA_GROUPS; g++)
-        for (const struct schema_field *f = g->fields; f < g->fields + g->n_fields; f++)
-            if (differs(a, b, g, f))
+        for (const struct schema_field *f = g->fields; f < g->fields + g->n_fields;
+             f++, ignored >>= 1)
+            if (!(ignored & 1) && differs(a, b, g, f))
                 return f;
     return NULL;
 }
@@ -40,14 +43,25 @@ static bool slot_sizes_differ(const embd_schema *a, const embd_schema *b)
     return memcmp(a->slot_sizes, b->slot_sizes, a->slots * sizeof *a->slot_sizes) != 0;
 }
 
-const char *embd__schema_difference(const embd_schema *a, const embd_schema *b)
+static const char *name_difference(const embd_schema *a, const embd_schema *b, uint64_t ignored)
 {
     if (strcmp(a->name, b->name) != 0)
         return "name";
-    const struct schema_field *field = find_difference(a, b);
+    const struct schema_field *field = find_difference(a, b, ignored);
     if (field != NULL)
         return field->full;
     return slot_sizes_differ(a, b) ? "slot_sizes" : NULL;
+}
+
+const char *embd__schema_difference(const embd_schema *a, const embd_schema *b)
+{
+    return name_difference(a, b, 0);
+}
+
+const char *embd__schema_fixed_difference(const embd_schema *a, const embd_schema *b)
+{
+    bool is_alike = embd__schema_state_floats(a) == embd__schema_state_floats(b);
+    return name_difference(a, b, is_alike ? embd__schema_may_change() : 0);
 }
 
 /* ---- in words ---- */
@@ -96,10 +110,10 @@ static void tell_slot_sizes(struct schema_difference *out, const embd_schema *a,
     snprintf(out->b, sizeof out->b, "%" PRIu64, b->slot_sizes[s]);
 }
 
-bool embd__schema_tell_difference(const embd_schema *a, const embd_schema *b,
-                                  struct schema_difference *out)
+static bool tell(const embd_schema *a, const embd_schema *b, uint64_t ignored,
+                 struct schema_difference *out)
 {
-    const struct schema_field *field = find_difference(a, b);
+    const struct schema_field *field = find_difference(a, b, ignored);
     if (field != NULL) {
         snprintf(out->field, sizeof out->field, "%s", field->full);
         tell_value(out->a, sizeof out->a, a, field);
@@ -110,4 +124,16 @@ bool embd__schema_tell_difference(const embd_schema *a, const embd_schema *b,
     if (is_different)
         tell_slot_sizes(out, a, b);
     return is_different;
+}
+
+bool embd__schema_tell_difference(const embd_schema *a, const embd_schema *b,
+                                  struct schema_difference *out)
+{
+    return tell(a, b, 0, out);
+}
+
+bool embd__schema_tell_asked(const embd_schema *table, const embd_schema *asked,
+                             struct schema_difference *out)
+{
+    return tell(table, asked, table->changed & embd__schema_may_change(), out);
 }

@@ -21,13 +21,18 @@
      .max = max_, .kinds = EVERY_KIND}
 #define BOOL(field)                                                                                \
     {.name = #field, .full = #field, .type = SCHEMA_BOOL, .at = offsetof(embd_schema, field),      \
-     .kinds = EVERY_KIND}
+     .kinds = EVERY_KIND, .may_change = true}
 #define ENUM(name_, field, names_)                                                                 \
     {.name = name_, .full = #field, .type = SCHEMA_ENUM, .at = offsetof(embd_schema, field),       \
      .names = names_, .kinds = EVERY_KIND}
+/* The same of one that may change. */
+#define ENUM_LIVE(name_, field, names_)                                                            \
+    {.name = name_, .full = #field, .type = SCHEMA_ENUM, .at = offsetof(embd_schema, field),       \
+     .names = names_, .kinds = EVERY_KIND, .may_change = true}
 #define F32(group, field, low_, high_, kinds_)                                                     \
     {.name = #field, .full = #group "." #field, .type = SCHEMA_F32,                                \
-     .at = offsetof(embd_schema, group.field), .low = low_, .high = high_, .kinds = kinds_}
+     .at = offsetof(embd_schema, group.field), .low = low_, .high = high_, .kinds = kinds_,        \
+     .may_change = true}
 /* clang-format on */
 
 #define KIND(kind) (1u << (kind))
@@ -50,9 +55,10 @@ static const struct schema_field own_fields[] = {
      .at = offsetof(embd_schema, ttl),
      .min = 1,
      .max = UINT64_MAX,
-     .kinds = KIND(EMBD_ON_FULL_EVICT_TTL)},
+     .kinds = KIND(EMBD_ON_FULL_EVICT_TTL),
+     .may_change = true},
     U32(admit_after, 0, UINT32_MAX),
-    ENUM("create_on", create_on, embd__create_on_names),
+    ENUM_LIVE("create_on", create_on, embd__create_on_names),
     BOOL(admit_nonfinite),
     ENUM("durability", durability, embd__durability_names),
 };

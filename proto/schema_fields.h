@@ -23,6 +23,7 @@ struct schema_field {
     const char *const *names; /* SCHEMA_ENUM, ended by NULL */
     uint32_t kinds;           /* bit k: a parameter of the group's kind k; in the first group, of
                                  on_full k */
+    bool may_change;          /* while the table lives: schema_change.h */
 };
 
 /* A map of fields. Except in the first group the first field is `kind`, which decides about the
@@ -35,6 +36,13 @@ struct schema_group {
 
 #define SCHEMA_GROUPS 3
 extern const struct schema_group embd__schema_groups[SCHEMA_GROUPS];
+
+/* By its full name; "optimizer" and "initializer" are their kinds. NULL: there is none. */
+const struct schema_field *embd__schema_find(const char *name,
+                                             const struct schema_group **group_out);
+/* Sets it from text, whatever the schema's kind. EMBD_INVALID names it as `name`. */
+int embd__schema_parse(embd_schema *schema, const struct schema_field *field, const char *name,
+                       const char *text, struct embd__error *e);
 
 /* Whether the schema's kind has this parameter. */
 bool embd__schema_applies(const struct schema_group *group, const struct schema_field *field,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "proto/names.h"
+#include "proto/schema_change.h"
 #include "proto/schema_fields.h"
 
 /* ---- writing: jansson takes NULL values as failures, so one check at the end of each object is
@@ -66,9 +67,12 @@ static json_t *sizes_to_json(const embd_schema *schema)
 
 json_t *embd__schema_to_json(const embd_schema *schema)
 {
+    char changed[SCHEMA_CHANGED_BYTES];
     json_t *object = json_object();
     int failed = object == NULL;
     failed |= json_object_set_new(object, "name", json_string(schema->name));
+    if (embd__schema_changed_names(schema->changed, changed))
+        failed |= json_object_set_new(object, "changed", json_string(changed));
     if (schema->slot_sizes != NULL)
         failed |= json_object_set_new(object, "slot_sizes", sizes_to_json(schema));
     failed |= object != NULL && set_fields(object, &embd__schema_groups[0], schema);
@@ -149,6 +153,18 @@ static void read_fields(struct members *m, const struct schema_group *group, emb
     }
 }
 
+static void read_changed(struct members *m, embd_schema *schema)
+{
+    char names[SCHEMA_CHANGED_BYTES];
+    struct embd__error found = {0};
+    if (m->error->status != EMBD_OK || json_object_get(m->object, "changed") == NULL)
+        return;
+    embd__member_str(m, "changed", names, sizeof names);
+    if (m->error->status == EMBD_OK &&
+        embd__schema_changed_read(names, &schema->changed, &found) != EMBD_OK)
+        embd__error_set(m->error, EMBD_CORRUPT, "%s: %s", m->what, found.text);
+}
+
 static void read_sizes(struct members *m, embd_schema *schema, uint64_t sizes[EMBD_SLOTS_MAX])
 {
     size_t n;
@@ -180,6 +196,7 @@ int embd__schema_from_json(const json_t *object, const char *what, struct table_
         read_fields(&nested, group, &schema);
         embd__members_end(&nested);
     }
+    read_changed(&m, &schema);
     read_sizes(&m, &schema, sizes);
     if (embd__members_end(&m) == EMBD_OK && embd__schema_check(&schema, e) == EMBD_OK)
         embd__schema_copy(out, &schema, e);

@@ -85,8 +85,8 @@ static int set_enum(embd_schema *schema, const struct schema_field *f, const cha
     return unreadable(name, text, known, e);
 }
 
-static int set_field(embd_schema *schema, const struct schema_field *f, const char *name,
-                     const char *text, struct embd__error *e)
+int embd__schema_parse(embd_schema *schema, const struct schema_field *f, const char *name,
+                       const char *text, struct embd__error *e)
 {
     switch (f->type) {
     case SCHEMA_U32:
@@ -142,8 +142,8 @@ static int set_slot_sizes(embd_schema *schema, const char *text, uint64_t *stora
     return EMBD_OK;
 }
 
-/* The field of "optimizer.lr" or "dim"; "optimizer" alone is "optimizer.kind". */
-static const struct schema_field *find(const char *name, const struct schema_group **group_out)
+const struct schema_field *embd__schema_find(const char *name,
+                                             const struct schema_group **group_out)
 {
     for (const struct schema_group *g = embd__schema_groups;
          g < embd__schema_groups + SCHEMA_GROUPS; g++) {
@@ -174,7 +174,7 @@ static int set(embd_schema *schema, const char *name, const char *value, uint64_
         return set_name(schema, value, e);
     if (strcmp(name, "slot_sizes") == 0)
         return set_slot_sizes(schema, value, storage, e);
-    const struct schema_field *f = find(name, &group);
+    const struct schema_field *f = embd__schema_find(name, &group);
     if (f == NULL)
         return embd__error_set(e, EMBD_INVALID, "unknown schema field '%.60s'", name);
     if (!embd__schema_applies(group, f, schema) && group->name[0] == '\0')
@@ -187,7 +187,7 @@ static int set(embd_schema *schema, const char *name, const char *value, uint64_
                                "schema field '%s' is not a parameter of the %s '%s'", name,
                                group->name, group->fields[0].names[kind]);
     }
-    int status = set_field(schema, f, name, value, e);
+    int status = embd__schema_parse(schema, f, name, value, e);
     if (status == EMBD_OK && group->name[0] != '\0' && f == &group->fields[0])
         embd__schema_reset_group(schema, group);
     return status;

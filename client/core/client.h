@@ -89,5 +89,7 @@ uint64_t embd__table_starts(const embd_client *client, bool is_journaled);
 void embd__calls_fini(struct embd_client *client);
 /* tables.c */
 void embd__tables_fini(struct embd_client *client);
+/* EMBD_INVALID: none, or too long. */
+int embd__table_name_check(embd_client *client, const char *name);
 
 #endif

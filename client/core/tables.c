@@ -1,11 +1,13 @@
 /* tables.c - tables by name. What is asked of every shard is asked of one after the other: these
  * are calls of a start-up, not of a training step. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/core/client.h"
 #include "client/core/request.h"
 #include "proto/route.h"
+#include "proto/schema_change.h"
 #include "proto/schema_fields.h"
 
 static void clear_error(embd_client *client)
@@ -13,7 +15,7 @@ static void clear_error(embd_client *client)
     *embd__client_error(client) = (struct embd__error){0};
 }
 
-static int check_name(embd_client *client, const char *name)
+int embd__table_name_check(embd_client *client, const char *name)
 {
     size_t bytes = name == NULL ? 0 : strlen(name);
     if (bytes >= 1 && bytes <= EMBD_NAME_MAX)
@@ -64,7 +66,7 @@ static int drop_on(embd_client *client, uint32_t shard, const char *name)
 int embd_table_drop(embd_client *client, const char *name)
 {
     clear_error(client);
-    int status = check_name(client, name);
+    int status = embd__table_name_check(client, name);
     if (status != EMBD_OK)
         return embd__error_keep(&client->error, status);
     uint32_t n_dropped = 0;
@@ -128,20 +130,26 @@ static int compare(embd_client *client, uint32_t shard, const embd_schema *first
     int status = describe(client, shard, first->name, &other);
     if (status != EMBD_OK)
         return status;
-    const char *field = embd__schema_difference(first, &other.s);
+    struct schema_difference d;
+    char mend[256] = "";
+    bool differs = embd__schema_tell_difference(first, &other.s, &d);
+    if (differs && embd__schema_fixed_difference(first, &other.s) == NULL)
+        snprintf(mend, sizeof mend, "; set it on all: embctl table set %s %s=%s", first->name,
+                 d.field, d.b);
     embd__schema_fini(&other);
-    if (field == NULL)
+    if (!differs)
         return EMBD_OK;
-    return embd__error_set(
-        &client->error, EMBD_PROTOCOL, "%s: field %s of table %s differs from that of %s",
-        client->shards[shard].address, field, first->name, client->shards[0].address);
+    return embd__error_set(&client->error, EMBD_PROTOCOL,
+                           "table '%s' has %s %s on shard 0 (%s) and %s on shard %u (%s)%s",
+                           first->name, d.field, d.a, client->shards[0].address, d.b, shard,
+                           client->shards[shard].address, mend);
 }
 
 static embd_table *find_known(const embd_client *client, const embd_schema *schema)
 {
     for (embd_table *table = client->tables; table != NULL; table = table->next)
         if (strcmp(table->schema.s.name, schema->name) == 0 &&
-            embd__schema_difference(&table->schema.s, schema) == NULL)
+            embd__schema_fixed_difference(&table->schema.s, schema) == NULL)
             return table;
     return NULL;
 }
@@ -151,6 +159,7 @@ static int add_table(embd_client *client, struct table_schema *schema, embd_tabl
 {
     embd_table *table = find_known(client, &schema->s);
     if (table != NULL) {
+        embd__schema_take_changes(&table->schema.s, &schema->s);
         embd__schema_fini(schema);
         *table_out = table;
         return EMBD_OK;
@@ -192,7 +201,7 @@ int embd_table_open(embd_client *client, const char *name, embd_table **table_ou
 {
     struct table_schema schema;
     clear_error(client);
-    int status = check_name(client, name);
+    int status = embd__table_name_check(client, name);
     if (status == EMBD_OK)
         status = describe_alike(client, name, &schema);
     if (status != EMBD_OK)

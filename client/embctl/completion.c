@@ -43,14 +43,15 @@ static void print_bash(const struct command *commands)
         print_words(c->group);
         printf("\" -- \"$cur\")) ;;\n");
     }
-    printf("    completion) COMPREPLY=($(compgen -W \"bash zsh\" -- \"$cur\")) ;;\n"
-           "    hot | get | \"table stats\" | \"table describe\" | \"table drop\")\n"
-           "        COMPREPLY=($(compgen -W \"$(embctl table list --deadline 1 2>/dev/null |\n"
-           "            awk 'NR > 1 {print $1}')\" -- \"$cur\")) ;;\n"
-           "    *) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n"
-           "    esac\n"
-           "}\n"
-           "complete -F _embctl embctl\n");
+    printf(
+        "    completion) COMPREPLY=($(compgen -W \"bash zsh\" -- \"$cur\")) ;;\n"
+        "    hot | get | \"table stats\" | \"table describe\" | \"table set\" | \"table drop\")\n"
+        "        COMPREPLY=($(compgen -W \"$(embctl table list --deadline 1 2>/dev/null |\n"
+        "            awk 'NR > 1 {print $1}')\" -- \"$cur\")) ;;\n"
+        "    *) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n"
+        "    esac\n"
+        "}\n"
+        "complete -F _embctl embctl\n");
 }
 
 /* zsh runs bash's function. */

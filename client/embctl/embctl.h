@@ -43,6 +43,7 @@ int command_table_list(int argc, char **argv);
 int command_table_describe(int argc, char **argv);
 int command_table_create(int argc, char **argv);
 int command_table_drop(int argc, char **argv);
+int command_table_set(int argc, char **argv);
 int command_table_stats(int argc, char **argv);
 int command_top(int argc, char **argv);
 int command_hot(int argc, char **argv);

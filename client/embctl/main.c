@@ -3,9 +3,10 @@
  * Reading order: main.c (the list of commands), options.c (what all of them take), listing.h (how
  * results are shown: a table, or JSON from the same cells), figures.h (what the shards say of
  * themselves), then one file per group of commands: cluster.c, shard.c, stats.c, tokenstats.c,
- * top.c, table.c and tablestats.c (settings.h: a definition on the command line), watch.c, get.c
- * and delete.c (chosen.h: which keys), copies.c (snapshot, dump, load, verify; progress.h shows how
- * far they are), models.c (export, import; psjson.h: tables of a ps.json), inspect.c, blobs.c,
+ * top.c, table.c, tableset.c and tablestats.c (settings.h: a definition on the command line),
+ * watch.c, get.c and delete.c (chosen.h: which keys), copies.c (snapshot, dump, load, verify;
+ * progress.h shows how far they are), models.c (export, import; psjson.h: tables of a ps.json),
+ * inspect.c, blobs.c,
  * token.c. */
 #include <locale.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@ static const struct command table_commands[] = {
     {"list", "Tables, their rows and memory", command_table_list, NULL},
     {"describe", "A table's whole definition", command_table_describe, NULL},
     {"create", "Create a table on every shard", command_table_create, NULL},
+    {"set", "Change fields of a table while it lives", command_table_set, NULL},
     {"drop", "Drop a table and its rows", command_table_drop, NULL},
     {"stats", "Figures of a table, added up over the shards", command_table_stats, NULL},
     {0},
@@ -41,7 +43,7 @@ static const struct command all_commands[] = {
     {"top", "What shards and tables do now, live", command_top, NULL},
     {"hot", "The keys of a table that are requested most", command_hot, NULL},
     {"trace", "Where the time of single requests went", command_trace, NULL},
-    {"table", "List, describe, create and drop tables", NULL, table_commands},
+    {"table", "List, describe, create, change and drop tables", NULL, table_commands},
     {"get", "Show the rows of keys", command_get, NULL},
     {"delete", "Erase keys and their rows", command_delete, NULL},
     {"snapshot", "Write the servers' state to their data directories", command_snapshot, NULL},

@@ -94,7 +94,7 @@ static int describe(struct dump *d, struct manifest_table *table, uint32_t shard
         table->schema = description.schema;
         return EMBD_OK;
     }
-    const char *differs = embd__schema_difference(&table->schema.s, &description.schema.s);
+    const char *differs = embd__schema_fixed_difference(&table->schema.s, &description.schema.s);
     embd__schema_fini(&description.schema);
     if (!differs)
         return EMBD_OK;

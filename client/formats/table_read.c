@@ -37,7 +37,7 @@ static int describe_shard(struct table_read *r, const char *table, uint32_t shar
         r->schema = description.schema;
         return EMBD_OK;
     }
-    const char *differs = embd__schema_difference(&r->schema.s, &description.schema.s);
+    const char *differs = embd__schema_fixed_difference(&r->schema.s, &description.schema.s);
     embd__schema_fini(&description.schema);
     if (!differs)
         return EMBD_OK;

@@ -18,7 +18,7 @@ static int look_at(embd_client *client, const embd_schema *schema, const char *s
     if (status)
         return status;
     struct schema_difference differs;
-    bool is_other = embd__schema_tell_difference(&found.schema.s, schema, &differs);
+    bool is_other = embd__schema_tell_asked(&found.schema.s, schema, &differs);
     uint64_t rows = found.rows + found.candidates;
     embd__schema_fini(&found.schema);
     if (is_other)

@@ -110,8 +110,8 @@ EMBD_API int embd_ping(embd_client *client, uint32_t shard, uint64_t *microsecon
 
 /* ---- tables ---- */
 
-/* Creates the table on every shard. A table of the same name and definition is not an error.
- * Blocks.
+/* Creates the table on every shard. A table of the same name and definition is not an error; fields
+ * that embd_table_set has set since it was created are not compared, and keep their values. Blocks.
  *   EMBD_EXISTS   it exists with another definition; names the field and both values
  *   others        as embd_schema_check and embd_ping */
 EMBD_API int embd_table_create(embd_client *client, const embd_schema *schema);
@@ -120,13 +120,36 @@ EMBD_API int embd_table_create(embd_client *client, const embd_schema *schema);
  *   EMBD_UNKNOWN_TABLE   no shard has it; others as embd_ping */
 EMBD_API int embd_table_drop(embd_client *client, const char *name);
 
-/* Opens a table. The handle belongs to the client and lives as long; opening a name again gives a
- * handle of the same definition. Blocks.
+/* A field of a definition and its value, as embd_schema_set takes them: "optimizer.lr", "0.05". */
+typedef struct embd_field {
+    const char *field, *value;
+} embd_field;
+
+/* Sets fields of a table while it lives: parameters of its optimizer, initializer.a and
+ * initializer.b, ttl, create_on and admit_nonfinite. Every shard first checks all fields; then each
+ * of them sets all fields between two pushes, durably where the table is. So pushes that this
+ * client made before go by the old values on every shard, and later ones by the new; pushes of
+ * other clients may come before on one shard and behind on another. Rows keep their values and
+ * state; a parameter for new rows affects those made later. steps_out[embd_shard_count()] or NULL:
+ * the pushes that each shard had applied before. Blocks.
+ *   EMBD_INVALID         an unknown field or value, a field named twice, none, or one that the
+ *                        table's optimizer or policy lacks: nothing has changed
+ *   EMBD_UNSUPPORTED     a field that is fixed when a table is created: nothing has changed
+ *   EMBD_UNKNOWN_TABLE   a shard does not have it: nothing has changed
+ *   others               as embd_ping. If some shards have the change and others may not, the text
+ *                        says so: repeat the call, which sets them all */
+EMBD_API int embd_table_set(embd_client *client, const char *name, const embd_field *fields,
+                            uint32_t n_fields, uint64_t *steps_out);
+
+/* Opens a table. The handle belongs to the client and lives as long; opening a name again gives the
+ * same handle, with the definition as it is then. Blocks.
  *   EMBD_UNKNOWN_TABLE
- *   EMBD_PROTOCOL        shards do not agree on its definition; others as embd_ping */
+ *   EMBD_PROTOCOL        shards do not agree on its definition: names the field, both values, and
+ *                        the embctl table set that mends it; others as embd_ping */
 EMBD_API int embd_table_open(embd_client *client, const char *name, embd_table **table_out);
 
-/* Valid as long as the client. */
+/* Valid as long as the client. Fields that embd_table_set sets are as of this client's last
+ * embd_table_open or embd_table_set. */
 EMBD_API const embd_schema *embd_table_schema(const embd_table *table);
 
 /* How often shards came back with less of the table than they had acknowledged, or may have, since

@@ -153,6 +153,9 @@ typedef struct embd_schema {
     embd_durability durability;
     uint64_t ttl; /* EMBD_ON_FULL_EVICT_TTL: pushes of its table that a row outlives without one of
                      its own, 1 or more */
+    /* The library's: the fields that embd_table_set has set, a bit each. embd_table_create does not
+     * compare them. */
+    uint64_t changed;
 } embd_schema;
 
 /* Sets a schema to the defaults: slots 1, hash, sum, f32, sgd with lr 0.01, uniform [-0.05, 0.05),

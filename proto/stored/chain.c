@@ -80,7 +80,7 @@ static int check_part(const struct dump_dir *dir, const struct dump_dir *base,
         return EMBD_OK;
     const struct manifest_table *before = embd__dumpdir_find(base, name);
     const char *differs =
-        !before ? NULL : embd__schema_difference(&before->schema.s, &table->schema.s);
+        !before ? NULL : embd__schema_fixed_difference(&before->schema.s, &table->schema.s);
     if (differs)
         return embd__error_set(e, EMBD_CORRUPT, "%s and its base %s: table '%s' differs in %s",
                                dir->path, base->path, name, differs);

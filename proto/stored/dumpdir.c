@@ -188,7 +188,7 @@ static int compare_tables(const struct dump_share *a, const struct manifest_tabl
                           const struct dump_share *b, const struct manifest_table *y,
                           struct embd__error *e)
 {
-    const char *differs = embd__schema_difference(&x->schema.s, &y->schema.s);
+    const char *differs = embd__schema_fixed_difference(&x->schema.s, &y->schema.s);
     if (differs)
         return embd__error_set(
             e, EMBD_CORRUPT,

@@ -17,6 +17,12 @@ void apply_drop(struct op *op)
     op->as.dropped = NULL;
 }
 
+void apply_set(struct op *op)
+{
+    struct op_table_set *set = &op->as.set;
+    tables_set(&op->engine->tables, set->table, &set->change, &op->error);
+}
+
 /* ---- rows ---- */
 
 void apply_erase(struct op *op)

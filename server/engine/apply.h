@@ -11,5 +11,6 @@ void apply_erase(struct op *op);
 void apply_load(struct op *op);
 void apply_open_stream(struct op *op);
 void apply_streams(struct op *op);
+void apply_set(struct op *op);
 
 #endif

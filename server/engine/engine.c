@@ -40,6 +40,8 @@ int engine_make_way(const struct op *op, struct embd__error *e)
         return make_way(op, op->as.dropped, CHANGE_DROP, e);
     if (op->kind == OP_LOAD)
         return make_way(op, op->as.load.table, CHANGE_ROWS, e);
+    if (op->kind == OP_TABLE_SET && embd__schema_change_begins_rows(&op->as.set.change))
+        return make_way(op, op->as.set.table, CHANGE_ROWS, e);
     for (uint32_t i = 0; i < op->n_parts && (op->kind == OP_PUSH || op->kind == OP_ERASE); i++)
         if (make_way(op, op->parts[i].table, CHANGE_ROWS, e) != EMBD_OK)
             return e->status;
@@ -54,6 +56,9 @@ int engine_admit(struct op *op)
     if (op->kind == OP_PULL)
         return pull_admit(op);
     if (op->kind == OP_PUSH && (push_admit(op) != EMBD_OK || op->is_again))
+        return op->error.status;
+    if (op->kind == OP_TABLE_SET &&
+        tables_check_set(op->as.set.table, &op->as.set.change, &op->error) != EMBD_OK)
         return op->error.status;
     if (op->kind == OP_STREAMS && !streams->may_replace &&
         pushers_check_room(op_pushers(op), streams->list, streams->n, &op->error) != EMBD_OK)
@@ -70,6 +75,7 @@ void engine_apply(struct op *op)
         [OP_LOAD] = apply_load,
         [OP_STREAM_OPEN] = apply_open_stream,
         [OP_STREAMS] = apply_streams,
+        [OP_TABLE_SET] = apply_set,
     };
     if (op->kind == OP_PULL) {
         pull_apply(op);

@@ -120,6 +120,9 @@ int op_durability(const struct op *op, embd_durability *out, struct embd__error 
     case OP_TABLE_DROP:
         *out = op->as.dropped->schema.s.durability;
         return EMBD_OK;
+    case OP_TABLE_SET:
+        *out = op->as.set.table->schema.s.durability;
+        return EMBD_OK;
     case OP_LOAD:
         *out = op->as.load.table->schema.s.durability;
         return EMBD_OK;

@@ -7,6 +7,7 @@
 
 #include "proto/load.h"
 #include "proto/opening.h"
+#include "proto/schema_change.h"
 #include "proto/streamsfile.h"
 #include "server/engine/tables.h"
 
@@ -23,6 +24,7 @@ enum op_kind {
     OP_LOAD,        /* rows with given values, or keys to be forgotten */
     OP_STREAM_OPEN, /* a stream of numbered pushes */
     OP_STREAMS,     /* streams with given positions */
+    OP_TABLE_SET,   /* fields of a table's definition */
 };
 
 /* One table's share of a pull, push or erase. */
@@ -59,6 +61,11 @@ struct op_load {
     struct load_fields fields; /* the step and is_gone; the rest is said by: */
     struct table *table;
     struct row_block block;
+};
+
+struct op_table_set {
+    struct table *table;
+    struct schema_change change;
 };
 
 struct op_streams {
@@ -129,6 +136,7 @@ struct op {
         struct op_load load;
         struct stream_opening opening;
         struct op_streams streams;
+        struct op_table_set set;
     } as;
 };
 

@@ -137,7 +137,7 @@ struct table *tables_find(const struct tables *tables, const char *name, struct 
 static int check_equal(const struct table *table, const embd_schema *schema, struct embd__error *e)
 {
     struct schema_difference differs;
-    if (!embd__schema_tell_difference(&table->schema.s, schema, &differs))
+    if (!embd__schema_tell_asked(&table->schema.s, schema, &differs))
         return EMBD_OK;
     return embd__error_set(e, EMBD_EXISTS, "table '%s' has %s %s, asked for %s", schema->name,
                            differs.field, differs.a, differs.b);
@@ -192,6 +192,11 @@ void tables_give_up(struct tables *tables)
     tables->prepared = NULL;
 }
 
+static bool creates_by_pulls(const struct table *table)
+{
+    return table->schema.s.create_on == EMBD_CREATE_ON_PULL;
+}
+
 static struct table *add_prepared(struct tables *tables, const char *name)
 {
     struct table *table = tables->prepared;
@@ -201,7 +206,7 @@ static struct table *add_prepared(struct tables *tables, const char *name)
     tables->by_name[i] = table;
     tables->n++;
     add_id(tables, table);
-    tables->n_creating += table->schema.s.create_on == EMBD_CREATE_ON_PULL;
+    tables->n_creating += creates_by_pulls(table);
     tables->prepared = NULL;
     tables_count(tables, table);
     return table;
@@ -218,13 +223,32 @@ int tables_create(struct tables *tables, const embd_schema *schema, struct table
     return EMBD_OK;
 }
 
+int tables_check_set(const struct table *table, const struct schema_change *change,
+                     struct embd__error *e)
+{
+    embd_schema changed;
+    return embd__schema_change_make(change, &table->schema.s, &changed, e);
+}
+
+int tables_set(struct tables *tables, struct table *table, const struct schema_change *change,
+               struct embd__error *e)
+{
+    bool did_create = creates_by_pulls(table);
+    if (embd__schema_change_make(change, &table->schema.s, &table->schema.s, e) != EMBD_OK)
+        return e->status;
+    tables->n_creating += creates_by_pulls(table);
+    tables->n_creating -= did_create;
+    tables->ops->alter(table->store);
+    return EMBD_OK;
+}
+
 void tables_drop(struct tables *tables, struct table *table)
 {
     uint32_t i = tables_from(tables, table->schema.s.name), after = tables->n - i - 1;
     memmove(tables->by_name + i, tables->by_name + i + 1, after * sizeof tables->by_name[0]);
     tables->n--;
     place_ids(tables);
-    tables->n_creating -= table->schema.s.create_on == EMBD_CREATE_ON_PULL;
+    tables->n_creating -= creates_by_pulls(table);
     uncount(tables, table);
     free_table(tables->ops, table);
 }

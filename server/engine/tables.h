@@ -4,7 +4,7 @@
 
 #include "server/engine/hot.h"
 #include "server/engine/row_memory.h"
-#include "proto/schema.h"
+#include "proto/schema_change.h"
 #include "server/store/store.h"
 
 /* Owner: the shard's thread. Never moves, so that its store may point to the schema. */
@@ -66,6 +66,13 @@ void tables_count_all(struct tables *tables);
 /* store_ops.freeze, with what is left for copies. */
 int tables_freeze(const struct tables *tables, struct table *table, struct store_cut *cut,
                   struct embd__error *e);
+
+/* Whether the change can be made. EMBD_INVALID, EMBD_UNSUPPORTED. */
+int tables_check_set(const struct table *table, const struct schema_change *change,
+                     struct embd__error *e);
+/* Makes it. No store call may be in flight. Errors as above: nothing changed. */
+int tables_set(struct tables *tables, struct table *table, const struct schema_change *change,
+               struct embd__error *e);
 
 /* Ends the table and its rows. No store call may be in flight. */
 void tables_drop(struct tables *tables, struct table *table);

@@ -12,6 +12,7 @@ struct compaction {
     struct commit *commit;
     uint32_t n, at;              /* tables; whose rows are read next */
     struct table **tables;       /* [n] */
+    embd_schema *schemas;        /* [n] as they were; their slot_sizes are the tables' */
     uint64_t *steps;             /* [n] */
     struct push_stream *streams; /* [n_streams] */
     uint32_t n_streams;
@@ -43,7 +44,7 @@ static int add(struct compaction *c, struct embd__error *e)
 static int add_create(struct compaction *c, struct embd__error *e)
 {
     op_begin(&c->op, c->commit->engine, OP_TABLE_CREATE);
-    c->op.as.schema = c->tables[c->at]->schema; /* the table's */
+    c->op.as.schema = (struct table_schema){.s = c->schemas[c->at]};
     c->is_made = true;
     return add(c, e);
 }
@@ -112,6 +113,7 @@ static void compaction_free(struct compaction *c)
     op_fini(&c->op);
     free(c->memory);
     free(c->tables);
+    free(c->schemas);
     free(c->steps);
     free(c->streams);
     free(c);
@@ -125,9 +127,10 @@ static struct compaction *compaction_new(struct commit *commit, struct embd__err
     if (c != NULL) {
         c->commit = commit;
         c->tables = malloc(n * sizeof *c->tables);
+        c->schemas = malloc(n * sizeof *c->schemas);
         c->steps = malloc(n * sizeof *c->steps);
         c->streams = malloc((engine->journaled_pushers.n + 1) * sizeof *c->streams);
-        if (c->tables != NULL && c->steps != NULL && c->streams != NULL)
+        if (c->tables != NULL && c->schemas != NULL && c->steps != NULL && c->streams != NULL)
             return c;
         compaction_free(c);
     }
@@ -148,6 +151,7 @@ static int freeze(struct compaction *c, struct embd__error *e)
             return e->status;
         ops_of(c)->stats(table->store, &stats);
         c->steps[c->n] = stats.steps;
+        c->schemas[c->n] = table->schema.s;
         c->tables[c->n++] = table;
     }
     c->n_streams = pushers_list(&engine->journaled_pushers, c->streams);

@@ -21,6 +21,7 @@ static const enum method method_of[] = {
     [OP_LOAD] = METHOD_LOAD,
     [OP_STREAM_OPEN] = METHOD_STREAM_OPEN,
     [OP_STREAMS] = METHOD_WRITERS,
+    [OP_TABLE_SET] = METHOD_TABLE_SET,
 };
 
 static int write_parts(struct msg *m, const struct op *op, struct embd__error *e)
@@ -84,6 +85,12 @@ static int write_fields(struct msg *m, const struct op *op, struct embd__error *
         break;
     case OP_STREAMS:
         write_streams(m, &op->as.streams);
+        break;
+    case OP_TABLE_SET:
+        embd__msg_map(m, 2);
+        embd__msg_field_str(m, "name", op->as.set.table->schema.s.name);
+        embd__msg_str(m, "set");
+        embd__schema_change_write(m, &op->as.set.change);
         break;
     case OP_PULL:
         break;
@@ -219,6 +226,21 @@ static int read_drop(struct op *op, struct reader *r)
     return r->error->status;
 }
 
+static int read_set(struct op *op, struct reader *r)
+{
+    struct fields f, map;
+    struct op_table_set *set = &op->as.set;
+    char name[EMBD_NAME_MAX + 1];
+    embd__read_fields(&f, r, "table_set");
+    embd__field_str(&f, "name", name, sizeof name, NULL);
+    embd__field_map(&f, "set", &map, "set");
+    if (embd__schema_change_read(&map, &set->change) != EMBD_OK ||
+        embd__fields_end(&f) != EMBD_OK || embd__reader_end(r) != EMBD_OK || is_left_out(op, name))
+        return r->error->status;
+    set->table = tables_find(&op->engine->tables, name, r->error);
+    return r->error->status;
+}
+
 /* A journal holds accepted operations, whatever the limits of steps were then. */
 static int read_load(struct op *op, struct reader *r)
 {
@@ -272,6 +294,9 @@ static int read_fields(struct operation_reader *reader, struct reader *r)
     case METHOD_TABLE_DROP:
         op->kind = OP_TABLE_DROP;
         return read_drop(op, r);
+    case METHOD_TABLE_SET:
+        op->kind = OP_TABLE_SET;
+        return read_set(op, r);
     case METHOD_LOAD:
         op->kind = OP_LOAD;
         return read_load(op, r);

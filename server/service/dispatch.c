@@ -49,6 +49,7 @@ static const struct method_entry {
     [METHOD_WRITERS] = {handle_writers, TOUCH_STRUCTURE, false, false},
     [METHOD_STREAM_OPEN] = {handle_stream_open, TOUCH_CHANGES, false, false},
     [METHOD_IDENTITY] = {handle_identity, TOUCH_NOTHING, true, true},
+    [METHOD_TABLE_SET] = {handle_table_set, TOUCH_STRUCTURE, false, false},
 };
 
 /* ---- handling ---- */

@@ -123,6 +123,47 @@ int handle_table_drop(struct call *call)
     return submit(call, submit_result_empty);
 }
 
+/* From the step after this one the table goes by it. */
+static void write_step(const struct shard *shard, const struct table *table, struct msg *m)
+{
+    struct store_stats stats;
+    shard->engine.tables.ops->stats(table->store, &stats);
+    embd__msg_map(m, 1);
+    embd__msg_field_uint(m, "step", stats.steps);
+}
+
+static void was_set(const struct shard_work *work, struct msg *m)
+{
+    write_step(work->shard, work->op.as.set.table, m);
+}
+
+static int tell_check(struct call *call, const struct op_table_set *set)
+{
+    if (tables_check_set(set->table, &set->change, &call->error) != EMBD_OK)
+        return call->error.status;
+    embd__msg_result(call->answer, call->reader.msgid);
+    write_step(call->shard, set->table, call->answer);
+    return EMBD_OK;
+}
+
+int handle_table_set(struct call *call)
+{
+    struct op_table_set *set = &work_op(call->work, OP_TABLE_SET)->as.set;
+    struct fields f, map;
+    char name[EMBD_NAME_MAX + 1];
+    embd__read_fields(&f, &call->reader, "table_set");
+    embd__field_str(&f, "name", name, sizeof name, NULL);
+    bool only_checks = embd__field_bool(&f, "check", false);
+    embd__field_map(&f, "set", &map, "set");
+    if (embd__schema_change_read(&map, &set->change) != EMBD_OK || call_end(call, &f) != EMBD_OK ||
+        authorize_table(call, name) != EMBD_OK)
+        return call->error.status;
+    set->table = tables_find(&call->shard->engine.tables, name, &call->error);
+    if (set->table == NULL)
+        return call->error.status;
+    return only_checks ? tell_check(call, set) : submit(call, was_set);
+}
+
 /* The answer's slot_sizes must outlive the table, which may be dropped before they are sent. */
 static int keep_slot_sizes(struct call *call, embd_schema *schema)
 {

@@ -84,6 +84,7 @@ int handle_tables(struct call *call);
 int handle_table_create(struct call *call);
 int handle_table_drop(struct call *call);
 int handle_table_describe(struct call *call);
+int handle_table_set(struct call *call);
 int handle_pull(struct call *call);
 int handle_push(struct call *call);
 int handle_erase(struct call *call);

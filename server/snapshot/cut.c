@@ -45,7 +45,8 @@ struct cut {
     const struct shard_session *owner; /* NULL: closed; the parts are not needed */
     uint32_t n, at;                    /* tables; whose rows are handed over next */
     struct cut_part *written;          /* [n] */
-    const embd_schema **schemas;       /* [n] */
+    embd_schema *as_cut;               /* [n]; their slot_sizes are the tables' */
+    const embd_schema **schemas;       /* [n] these */
     struct manifest_part *parts;       /* [n] */
     struct snapshot_streams streams;
     struct writing_config config;
@@ -74,6 +75,7 @@ void cut_discard(struct cut *cut)
     free(cut->streams.bytes);
     free(cut->written);
     free(cut->schemas);
+    free(cut->as_cut);
     free(cut->parts);
     free(cut);
 }
@@ -98,9 +100,10 @@ static struct cut *cut_new(struct call *call, const char *name)
     memcpy(cut->name, name, strlen(name));
     cut->config.dir = -1;
     cut->written = calloc(n, sizeof *cut->written);
+    cut->as_cut = calloc(n, sizeof *cut->as_cut);
     cut->schemas = calloc(n, sizeof *cut->schemas);
     cut->parts = calloc(n, sizeof *cut->parts);
-    if (cut->written != NULL && cut->schemas != NULL && cut->parts != NULL)
+    if (cut->written != NULL && cut->as_cut != NULL && cut->schemas != NULL && cut->parts != NULL)
         return cut;
     cut_free(cut);
     return NULL;
@@ -117,7 +120,9 @@ static int freeze_table(struct cut *cut, const struct snapshot_cut *what, struct
     tables->ops->stats(table->store, &stats);
     cut->written[cut->n] =
         (struct cut_part){.table = table, .step = stats.steps, .has_changes = !table_cut.has_all};
-    cut->schemas[cut->n++] = &table->schema.s;
+    cut->as_cut[cut->n] = table->schema.s;
+    cut->schemas[cut->n] = &cut->as_cut[cut->n];
+    cut->n++;
     return EMBD_OK;
 }
 
@@ -201,6 +206,15 @@ int cut_begin(struct call *call, const char *name, const struct snapshot_cut *wh
 bool cut_is_of(const struct shard *shard, const char *name)
 {
     return shard->cut != NULL && shard->cut->owner != NULL && strcmp(shard->cut->name, name) == 0;
+}
+
+const embd_schema *cut_schema(const struct shard *shard, const char *name,
+                              const struct table *table)
+{
+    for (uint32_t i = 0; cut_is_of(shard, name) && i < shard->cut->n; i++)
+        if (shard->cut->written[i].table == table)
+            return shard->cut->schemas[i];
+    return NULL;
 }
 
 bool cut_is_ending(const struct shard *shard, const char *name)

@@ -14,6 +14,10 @@ int cut_begin(struct call *call, const char *name, const struct snapshot_cut *wh
 /* Whether NAME has begun here; then tables may not be dropped. */
 bool cut_is_of(const struct shard *shard, const char *name);
 
+/* The table's definition at the cut NAME; NULL: it is not of this shard's. */
+const embd_schema *cut_schema(const struct shard *shard, const char *name,
+                              const struct table *table);
+
 /* Whether the connection that began NAME is closed, and its files will end soon. */
 bool cut_is_ending(const struct shard *shard, const char *name);
 

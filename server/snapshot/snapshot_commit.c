@@ -212,7 +212,8 @@ static int read_streams(struct call *call, const char *name, int dir, const msgp
 
 /* ---- the manifest ---- */
 
-/* The schemas of the tables as they are now; while there is a cut none is dropped. */
+/* The schemas of the tables at the cut, or as they are now where the cut is not this shard's; while
+ * there is a cut none is dropped. */
 static int fill_schemas(struct call *call, struct snapshot_parts *parts)
 {
     for (uint32_t i = 0; i < parts->n_tables; i++) {
@@ -221,6 +222,9 @@ static int fill_schemas(struct call *call, struct snapshot_parts *parts)
         if (table == NULL)
             return call->error.status;
         parts->tables[i].schema = table->schema; /* lent for the moment of writing */
+        const embd_schema *as_cut = cut_schema(call->shard, parts->name, table);
+        if (as_cut != NULL)
+            parts->tables[i].schema.s = *as_cut;
     }
     return EMBD_OK;
 }

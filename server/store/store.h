@@ -228,6 +228,10 @@ struct store_ops {
      * (never on the host), EMBD_UNSUPPORTED: nothing changed. Blocks. */
     int (*erase)(struct store *store, struct store_erase *erase, struct embd__error *e);
 
+    /* Fields of the schema have changed: of schema_fields.h those that may, except its
+     * initializer's kind. Calls from now on go by them. No calls are under way; tickets may be. */
+    void (*alter)(struct store *store);
+
     void (*stats)(const struct store *store, struct store_stats *out);
 
     /* Where the stores have their rows that the calling thread opens: number of the memory, and

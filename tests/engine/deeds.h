@@ -21,6 +21,9 @@ void deed_pull(struct world *w);
 /* deed_round.c: pushes of a job's workers become one step. */
 void deed_round(struct world *w);
 
+/* deed_set.c: fields of a table are set, others are refused. */
+void deed_set(struct world *w);
+
 /* deed_table.c */
 void deed_create(struct world *w);
 void deed_drop(struct world *w);

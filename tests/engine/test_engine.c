@@ -33,9 +33,9 @@ static const struct {
     void (*deed)(struct world *w);
     uint32_t weight;
 } deeds[] = {
-    {deed_push, 40},   {deed_pull, 25}, {deed_erase, 5},       {deed_round, 6},
+    {deed_push, 38},   {deed_pull, 23}, {deed_erase, 5},       {deed_round, 6},
     {deed_load, 4},    {deed_wrong, 3}, {deed_open_stream, 4}, {deed_set_streams, 2},
-    {deed_create, 10}, {deed_drop, 1},
+    {deed_create, 10}, {deed_drop, 1},  {deed_set, 4},
 };
 enum { N_DEEDS = sizeof deeds / sizeof deeds[0], WEIGHT = 100 };
 
@@ -50,7 +50,7 @@ static void do_one(struct world *w)
 static uint64_t refusals(void)
 {
     return seen.full + seen.full_pulls + seen.full_loads + seen.gaps + seen.forgotten + seen.mixed +
-           seen.wrong + seen.unequal;
+           seen.wrong + seen.unequal + seen.unset;
 }
 
 static void replay_all(struct world *w)
@@ -92,7 +92,7 @@ static double now(void)
 static void check_seen(void)
 {
     static const enum op_kind kinds[] = {OP_PUSH, OP_ERASE,       OP_TABLE_CREATE, OP_TABLE_DROP,
-                                         OP_LOAD, OP_STREAM_OPEN, OP_STREAMS};
+                                         OP_LOAD, OP_STREAM_OPEN, OP_STREAMS,      OP_TABLE_SET};
     for (uint32_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         assert_true(seen.recorded[kinds[i]] > 0);
     assert_true(seen.full > 0 && seen.full_of_several > 0 && seen.full_pulls > 0 &&
@@ -103,6 +103,7 @@ static void check_seen(void)
     assert_true(seen.erased > 0 && seen.gone > 0 && seen.steps_set > 0);
     assert_true(seen.rounds > 0 && seen.late > 0 && seen.withdrawn > 0 && seen.mixed > 0);
     assert_true(seen.other_rates > 0);
+    assert_true(seen.set > 0 && seen.unset > 0);
     assert_true(seen.wrong > 0 && seen.unequal > 0 && seen.replaced_streams > 0);
 }
 

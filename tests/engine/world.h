@@ -10,7 +10,7 @@
 #include "tests/engine/records.h"
 #include "tests/store/pair.h"
 
-enum { TABLES = 5, STREAMS = 6, JOBS = 3, KINDS = OP_STREAMS + 1 };
+enum { TABLES = 5, STREAMS = 6, JOBS = 3, KINDS = OP_TABLE_SET + 1 };
 
 /* A stream of numbered pushes, as the model has it. */
 struct stream {
@@ -25,6 +25,7 @@ struct seen {
     uint64_t again_in_turn, gaps_in_turn; /* of pushes that were recorded with others */
     uint64_t evicted, filtered, rows_made, joined, erased, gone, steps_set;
     uint64_t rounds, late, withdrawn, mixed, wrong, unequal, replaced_streams, other_rates;
+    uint64_t set, unset; /* fields of tables: set, refused */
 };
 
 struct world {

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/history/request.h"
@@ -95,6 +96,49 @@ void deed_drop(struct world *w)
     expect(w, "embd_table_drop", embd_table_drop(w->client, w->now.tables[table].schema.name),
            EMBD_OK);
     image_drop(&w->now, table);
+}
+
+/* Sets a field of the definition, and tells it as text. */
+static const char *draw_field(struct world *w, embd_schema *s, char value[32])
+{
+    uint32_t which = draw(w, 5);
+    snprintf(value, 32, "%" PRIu32, 1 + draw(w, 12));
+    if (which == 0 && s->on_full == EMBD_ON_FULL_EVICT_TTL) {
+        s->ttl = strtoull(value, NULL, 10);
+        return "ttl";
+    }
+    if (which == 1 && s->durability == EMBD_DURABILITY_SNAPSHOT) {
+        s->create_on = one_in(w, 2) ? EMBD_CREATE_ON_PULL : EMBD_CREATE_ON_PUSH;
+        snprintf(value, 32, "%s", embd_create_on_name(s->create_on));
+        return "create_on";
+    }
+    if (which == 2) {
+        s->initializer.b = strtof(value, NULL);
+        return "initializer.b";
+    }
+    if (which == 3 && (s->optimizer.kind == EMBD_OPTIMIZER_ADAGRAD ||
+                       s->optimizer.kind == EMBD_OPTIMIZER_ROWWISE_ADAGRAD)) {
+        s->optimizer.initial_accumulator = strtof(value, NULL);
+        return "optimizer.initial_accumulator";
+    }
+    snprintf(value, 32, "0.%02" PRIu32, 1 + draw(w, 60));
+    s->optimizer.lr = strtof(value, NULL);
+    return "optimizer.lr";
+}
+
+void deed_set(struct world *w)
+{
+    char value[32];
+    uint32_t table = draw_table(w);
+    if (table == TABLES_MAX)
+        return;
+    struct image_table *t = &w->now.tables[table];
+    embd_field field = {draw_field(w, &t->schema, value), value};
+    tell(w, "\nset t%" PRIu32 ": %s=%s", table, field.field, field.value);
+    expect(w, "embd_table_set", embd_table_set(w->client, t->schema.name, &field, 1, NULL),
+           EMBD_OK);
+    for (uint32_t shard = 0; shard < w->now.n_shards; shard++)
+        t->shards[shard]->schema = t->schema;
 }
 
 /* ---- push ---- */

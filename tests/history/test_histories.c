@@ -59,8 +59,10 @@ static void one_deed(struct world *w)
 {
     uint32_t which = draw(w, 100);
     w->n_deeds++;
-    if (which < 50)
+    if (which < 47)
         deed_push(w);
+    else if (which < 50)
+        deed_set(w);
     else if (which < 58)
         deed_erase(w);
     else if (which < 66)

@@ -90,6 +90,7 @@ class Roles(TokenCase):
                     {"parts": [{"table": self.table["ads_click"], "keys": 1}]}, wire.keys([1]), wire.floats([1.0] * 4))
         self.denied(peer, ["table_create", "trainer"], "table_create", {"schema": wire.constant_schema("ads_new")})
         self.denied(peer, ["table_drop", "admin"], "table_drop", {"name": "ads_click"})
+        self.denied(peer, ["table_set", "trainer"], "table_set", {"name": "ads_click", "set": {"optimizer": {"lr": 1}}})
         self.denied(peer, ["pull", "ads_grow", "trainer", "reader"], "pull",
                     {"parts": [{"table": self.table["ads_grow"], "keys": 1}]}, wire.keys([1]))
 
@@ -119,6 +120,10 @@ class Roles(TokenCase):
         wire.create(peer, "ads_made")
         self.denied(peer, ["table_create", "user_made", "nightly"], "table_create",
                     {"schema": wire.constant_schema("user_made")})
+        peer.call("table_set", {"name": "ads_made", "set": {"optimizer": {"lr": 0.25}}})
+        for name in ("user_made", "items"):
+            self.denied(peer, ["table_set", name, "nightly"], "table_set",
+                        {"name": name, "set": {"optimizer": {"lr": 1}}})
         self.denied(peer, ["table_drop", "admin", "trainer"], "table_drop", {"name": "ads_made"})
         with self.assertRaises(wire.RpcError) as caught:
             peer.call("drain", {})
@@ -295,7 +300,7 @@ LEAST = {"hello": None, "ping": "reader", "cluster": "reader", "tables": "reader
          "pull": "reader", "stats": "reader", "table_create": "trainer", "push": "trainer", "erase": "trainer",
          "tick": "trainer", "writer": "trainer", "stream_open": "trainer", "table_drop": "admin", "hold": "admin", "release": "admin",
          "snapshot": "admin", "scan": "admin", "load": "admin", "drain": "admin", "hot": "admin", "trace": "admin",
-         "writers": "admin", "identity": "reader"}
+         "writers": "admin", "identity": "reader", "table_set": "trainer"}
 ROLES = {None: None, "reader": "looker", "trainer": "nightly", "admin": "operator"}
 
 

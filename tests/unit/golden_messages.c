@@ -5,6 +5,7 @@
 #include "tests/unit/golden_erase.h"
 #include "tests/unit/golden_hold.h"
 #include "tests/unit/golden_identity.h"
+#include "tests/unit/golden_set.h"
 #include "tests/unit/golden_job.h"
 #include "tests/unit/golden_tick.h"
 #include "tests/unit/golden_watch.h"
@@ -758,6 +759,8 @@ const struct golden goldens[] = {
     GOLDEN(table_create_request, read_table_create_request, check_table_create_request),
     GOLDEN(table_create_result, read_table_create_result, read_table_create_result),
     GOLDEN(table_describe_result, read_table_describe_result, check_table_describe_result),
+    GOLDEN(table_set_request, read_table_set_request, check_table_set_request),
+    GOLDEN(table_set_result, read_table_set_result, read_table_set_result),
     GOLDEN(pull_request, read_pull_request, check_pull_request),
     GOLDEN(pull_result, read_pull_result, check_pull_result),
     GOLDEN(push_request, read_push_request, check_push_request),

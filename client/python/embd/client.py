@@ -14,7 +14,7 @@ from . import errors, structs
 from ._native import ffi, lib
 from .arrays import Floats
 from .handle import Flight, Handle
-from .schema import CSchema
+from .schema import CFields, CSchema
 from .stored import DumpReport, Progress, progress_callback
 from .table import Batch, Call, Part, Table, call_options, warn_of_rollback
 
@@ -183,6 +183,15 @@ class Client:
         with self.handle as c:
             self.handle.check(lib.embd_table_list(c, lib.embd_python_on_name, me))
         return names
+
+    def set_table(self, name: str, fields: Optional[Mapping[str, Any]] = None, **more: Any) -> list[int]:
+        """Sets fields of a table while it lives, as embd_table_set does: set_table("items", {"optimizer.lr": 0.05}),
+        set_table("items", optimizer={"lr": 0.05}, ttl=9). Returns the pushes that each shard had applied before."""
+        c_fields = CFields({**(fields or {}), **more})
+        with self.handle as c:
+            steps = ffi.new("uint64_t[]", lib.embd_shard_count(c))
+            self.handle.check(lib.embd_table_set(c, name.encode(), c_fields.fields, c_fields.n, steps))
+            return list(steps)
 
     def drop_table(self, name: str) -> None:
         with self.handle as c:

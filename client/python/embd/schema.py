@@ -1,7 +1,7 @@
 """Table definitions: what create_table takes and what an open table shows."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import structs
@@ -87,6 +87,7 @@ class Schema:
 def from_c(c_schema: Any) -> Schema:
     members = structs.read(c_schema)
     sizes = c_schema.slot_sizes
+    del members["changed"]
     members["slot_sizes"] = None if sizes == ffi.NULL else list(ffi.unpack(sizes, c_schema.slots))
     optimizer, initializer = members["optimizer"], members["initializer"]
     members["optimizer"] = Optimizer(optimizer.pop("kind"), **optimizer)
@@ -114,6 +115,22 @@ def _fields(fields: dict[str, Any]) -> list[tuple[str, str]]:
         elif value is not None:
             out.append((name, _text(value)))
     return out
+
+
+class CFields:
+    """Fields of a definition and their values as an array of embd_field, and the memory it points to."""
+
+    def __init__(self, fields: Mapping[str, Any]):
+        pairs = [pair for name, value in fields.items() for pair in _pairs(name, value)]
+        self.texts = [(ffi.new("char[]", name.encode()), ffi.new("char[]", value.encode())) for name, value in pairs]
+        self.n = len(pairs)
+        self.fields = ffi.new("embd_field[]", self.texts)
+
+
+def _pairs(name: str, value: Any) -> list[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        return [(f"{name}.{parameter}", _text(v)) for parameter, v in value.items()]
+    return [(name, _text(value))]
 
 
 class CSchema:

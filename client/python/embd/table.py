@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar, cast
 
 import numpy as np
@@ -210,6 +211,12 @@ class Table:
     def describe(self) -> Schema:
         """The definition as the servers have it now."""
         return self.client.table(self.name).schema
+
+    def set(self, fields: Optional[Mapping[str, Any]] = None, **more: Any) -> list[int]:
+        """Sets fields while the table lives: table.set(optimizer={"lr": 0.05}). See Client.set_table."""
+        steps = self.client.set_table(self.name, fields, **more)
+        self.schema = from_c(lib.embd_table_schema(self.c))
+        return steps
 
     def drop(self) -> None:
         """Drops the table on every shard, its rows with it."""

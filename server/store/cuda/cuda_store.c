@@ -178,6 +178,16 @@ static void cuda_set_step(struct store *store, uint64_t step)
     store->none_expire_before = 0;
 }
 
+void cuda_alter(struct store *store)
+{
+    const embd_schema *s = &store->schema->s;
+    store->view.initializer.a = s->initializer.a;
+    store->view.initializer.b = s->initializer.b;
+    store->view.first_state = optimizer_first_state(&s->optimizer);
+    store->is_global = optimizer_is_global(&s->optimizer);
+    store->none_expire_before = 0;
+}
+
 static void cuda_stats(const struct store *store, struct store_stats *out)
 {
     *out = (struct store_stats){
@@ -218,6 +228,7 @@ const struct store_ops store_cuda = {
     .load = cuda_load,
     .set_step = cuda_set_step,
     .erase = cuda_erase,
+    .alter = cuda_alter,
     .stats = cuda_stats,
     .memory = cuda_memory,
     .buffer_new = buffer_new,

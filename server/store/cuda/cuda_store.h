@@ -105,6 +105,7 @@ int cuda_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__er
 int cuda_open_on(const struct table_schema *schema, int device, struct store **out,
                  struct embd__error *e);
 void cuda_close(struct store *store);
+void cuda_alter(struct store *store);
 
 int cuda_prepare(struct store *store, struct store_change *change, enum store_prepare what,
                  struct embd__error *e);

@@ -92,6 +92,18 @@ static void host_set_step(struct store *store, uint64_t step)
     eviction_queue_drop(store);
 }
 
+/* The rest is read from the schema where it is used. */
+static void host_alter(struct store *store)
+{
+    const embd_schema *s = &store->schema->s;
+    merge_forget(&store->merge);
+    store->initializer.a = s->initializer.a;
+    store->initializer.b = s->initializer.b;
+    store->is_global = optimizer_is_global(&s->optimizer);
+    store->none_expire_before = 0;
+    eviction_queue_drop(store);
+}
+
 static void host_stats(const struct store *store, struct store_stats *out)
 {
     *out = (struct store_stats){
@@ -151,6 +163,7 @@ const struct store_ops store_host = {
     .load = host_load,
     .set_step = host_set_step,
     .erase = host_erase,
+    .alter = host_alter,
     .stats = host_stats,
     .memory = host_memory,
     .buffer_new = host_buffer_new,

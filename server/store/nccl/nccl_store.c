@@ -402,6 +402,14 @@ static void nccl_set_step(struct store *store, uint64_t step)
     group->step = step;
 }
 
+static void nccl_alter(struct store *store)
+{
+    struct group *group = group_of(store);
+    set_member_schema(group, group->schema);
+    for (uint32_t d = 0; d < group->n; d++)
+        cuda_alter(group->tables[d]);
+}
+
 static void nccl_stats(const struct store *store, struct store_stats *out)
 {
     const struct group *group = group_of(store);
@@ -454,6 +462,7 @@ const struct store_ops store_nccl = {
     .load = nccl_load,
     .set_step = nccl_set_step,
     .erase = nccl_erase,
+    .alter = nccl_alter,
     .stats = nccl_stats,
     .memory = nccl_memory,
     .buffer_new = buffer_new,

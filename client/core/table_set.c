@@ -1,0 +1,98 @@
+/* table_set.c - fields of a table are set on all shards. The happy path: each shard checks the
+ * fields, then each sets them, one after the other. What can fail: a shard refuses them, and none
+ * has set any; or a shard is lost between two, and the call is to be repeated. Setting a field to
+ * the value that it has changes nothing, so that a repeated call completes the first. */
+#include <stdio.h>
+#include <string.h>
+
+#include "client/core/client.h"
+#include "client/core/request.h"
+#include "proto/schema_change.h"
+
+static int read_fields(const embd_field *fields, uint32_t n, struct schema_change *out,
+                       struct embd__error *e)
+{
+    embd__schema_change_init(out);
+    if (n == 0)
+        return embd__error_set(e, EMBD_INVALID, "no field is named; name one or more");
+    for (uint32_t i = 0; i < n; i++)
+        if (embd__schema_change_add(out, fields[i].field, fields[i].value, e) != EMBD_OK)
+            return e->status;
+    return EMBD_OK;
+}
+
+static int set_on(embd_client *client, uint32_t shard, const char *name,
+                  const struct schema_change *change, bool only_checks, uint64_t *step_out)
+{
+    struct answer *answer;
+    struct fields f;
+    struct msg *m = embd__request_begin(client, METHOD_TABLE_SET);
+    embd__msg_map(m, only_checks ? 3 : 2);
+    embd__msg_field_str(m, "name", name);
+    if (only_checks)
+        embd__msg_field_bool(m, "check", true);
+    embd__msg_str(m, "set");
+    embd__schema_change_write(m, change);
+    if (embd__request(client, shard, LISTENER_DATA, &answer) != EMBD_OK)
+        return client->error.status;
+    embd__read_fields(&f, &answer->reader, "table_set");
+    *step_out = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
+    embd__fields_end(&f);
+    int status = answer->reader.error->status;
+    embd__answer_free(answer);
+    return status;
+}
+
+/* Shard `shard` failed, or its answer was lost. */
+static int tell_partly(embd_client *client, uint32_t shard)
+{
+    struct embd__error why = client->error;
+    if (client->n_shards == 1)
+        return why.status;
+    client->error.status = EMBD_OK;
+    return embd__error_set(
+        &client->error, why.status,
+        "%.300s; %u of %u shards have set it, shard %u may have: repeat the call", why.text, shard,
+        client->n_shards, shard);
+}
+
+/* The definitions that this client's handles show. */
+static void note(embd_client *client, const char *name, const struct schema_change *change)
+{
+    struct embd__error ignored = {.status = EMBD_OK};
+    embd_schema changed;
+    for (embd_table *table = client->tables; table != NULL; table = table->next)
+        if (strcmp(table->schema.s.name, name) == 0 &&
+            embd__schema_change_make(change, &table->schema.s, &changed, &ignored) == EMBD_OK)
+            embd__schema_take_changes(&table->schema.s, &changed);
+}
+
+static int set_on_all(embd_client *client, const char *name, const struct schema_change *change,
+                      uint64_t *steps_out)
+{
+    uint64_t step;
+    for (uint32_t i = 0; i < client->n_shards; i++)
+        if (set_on(client, i, name, change, true, &step) != EMBD_OK)
+            return client->error.status;
+    for (uint32_t i = 0; i < client->n_shards; i++) {
+        if (set_on(client, i, name, change, false, &step) != EMBD_OK)
+            return tell_partly(client, i);
+        if (steps_out != NULL)
+            steps_out[i] = step;
+    }
+    note(client, name, change);
+    return EMBD_OK;
+}
+
+int embd_table_set(embd_client *client, const char *name, const embd_field *fields,
+                   uint32_t n_fields, uint64_t *steps_out)
+{
+    struct schema_change change;
+    embd__client_clear_error(client);
+    int status = embd__table_name_check(client, name);
+    if (status == EMBD_OK)
+        status = read_fields(fields, n_fields, &change, &client->error);
+    if (status == EMBD_OK)
+        status = set_on_all(client, name, &change, steps_out);
+    return embd__error_keep(&client->error, status);
+}

@@ -1,0 +1,115 @@
+/* deed_set.c - fields of a table are set between its pushes. The model's definition is changed by
+ * assignment; whether a field may be set is said here once more, in the plainest way. */
+#include "tests/engine/deeds.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static bool is_one_of(const embd_optimizer *o, embd_optimizer_kind a, embd_optimizer_kind b)
+{
+    return o->kind == a || o->kind == b;
+}
+
+static bool is_adagrad(const embd_schema *s)
+{
+    return is_one_of(&s->optimizer, EMBD_OPTIMIZER_ADAGRAD, EMBD_OPTIMIZER_ROWWISE_ADAGRAD);
+}
+
+/* The parameter of that number, where the optimizer has it, else NULL; and its name. */
+static float *parameter(embd_schema *s, uint32_t i, const char **name_out)
+{
+    embd_optimizer *o = &s->optimizer;
+    bool is_adam = o->kind == EMBD_OPTIMIZER_ADAM, is_ftrl = o->kind == EMBD_OPTIMIZER_FTRL,
+         decays = is_adam || o->kind == EMBD_OPTIMIZER_RMSPROP;
+    const struct {
+        const char *name;
+        float *value;
+    } all[] = {
+        {"optimizer.lr", &o->lr},
+        {"optimizer.scaler", &o->scaler},
+        {"optimizer.momentum",
+         is_one_of(o, EMBD_OPTIMIZER_MOMENTUM, EMBD_OPTIMIZER_NESTEROV) ? &o->momentum : NULL},
+        {"optimizer.beta1", is_adam ? &o->beta1 : NULL},
+        {"optimizer.beta2", decays ? &o->beta2 : NULL},
+        {"optimizer.eps", is_adagrad(s) || decays || is_ftrl ? &o->eps : NULL},
+        {"optimizer.initial_accumulator", is_adagrad(s) ? &o->initial_accumulator : NULL},
+        {"optimizer.beta", is_ftrl ? &o->beta : NULL},
+        {"optimizer.l1", is_ftrl ? &o->l1 : NULL},
+        {"optimizer.l2", is_ftrl ? &o->l2 : NULL},
+        {"initializer.a",
+         s->initializer.kind != EMBD_INITIALIZER_UNIFORM_SLOT ? &s->initializer.a : NULL},
+    };
+    *name_out = all[i].name;
+    return all[i].value;
+}
+enum { PARAMETERS = 11 };
+
+/* Sets one field of *s and of the change. Returns what the engine should say. */
+static int draw_field(struct world *w, embd_schema *s, struct schema_change *change)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    const char *name;
+    char text[32];
+    uint32_t i = below(w, PARAMETERS + 4);
+    if (i < PARAMETERS) {
+        float *to = parameter(s, i, &name), value = 0.015625f * (float)(1 + below(w, 60));
+        value = i == PARAMETERS - 1 ? -value : value;
+        snprintf(text, sizeof text, "%.9g", (double)value);
+        assert_int_equal(embd__schema_change_add(change, name, text, &e), EMBD_OK);
+        if (to != NULL)
+            *to = value;
+        return to != NULL ? EMBD_OK : EMBD_INVALID;
+    }
+    if (i == PARAMETERS) {
+        snprintf(text, sizeof text, "%u", 1 + below(w, 6));
+        assert_int_equal(embd__schema_change_add(change, "ttl", text, &e), EMBD_OK);
+        s->ttl = (uint64_t)(text[0] - '0');
+        return s->on_full == EMBD_ON_FULL_EVICT_TTL ? EMBD_OK : EMBD_INVALID;
+    }
+    if (i == PARAMETERS + 1) {
+        s->create_on = one_in(w, 2) ? EMBD_CREATE_ON_PULL : EMBD_CREATE_ON_PUSH;
+        assert_int_equal(
+            embd__schema_change_add(change, "create_on", embd_create_on_name(s->create_on), &e),
+            EMBD_OK);
+        bool is_allowed =
+            s->create_on == EMBD_CREATE_ON_PUSH || s->durability == EMBD_DURABILITY_SNAPSHOT;
+        return is_allowed ? EMBD_OK : EMBD_UNSUPPORTED;
+    }
+    if (i == PARAMETERS + 2) { /* gradients here are finite: it has no effect */
+        s->admit_nonfinite = one_in(w, 2);
+        assert_int_equal(embd__schema_change_add(change, "admit_nonfinite",
+                                                 s->admit_nonfinite ? "true" : "false", &e),
+                         EMBD_OK);
+        return EMBD_OK;
+    }
+    assert_int_equal(embd__schema_change_add(change, "optimizer.scaler", "0", &e), EMBD_OK);
+    return EMBD_INVALID;
+}
+
+void deed_set(struct world *w)
+{
+    struct op op = {.engine = NULL};
+    uint32_t i = world_draw_table(w);
+    if (i == TABLES)
+        return;
+    struct pair *pair = &w->tables[i];
+    embd_schema s = pair->schema.s;
+    op_begin(&op, &w->engine, OP_TABLE_SET);
+    op.as.set.table = world_table(w, i);
+    embd__schema_change_init(&op.as.set.change);
+    int wanted = draw_field(w, &s, &op.as.set.change);
+    world_submit(w, &op);
+    assert_int_equal(op.error.status, wanted);
+    seen.set += wanted == EMBD_OK;
+    seen.unset += wanted != EMBD_OK;
+    if (wanted == EMBD_OK)
+        pair->schema.s = s;
+    if (wanted == EMBD_OK)
+        pair->model->schema = s;
+    op_fini(&op);
+}
