@@ -15,6 +15,7 @@ type Batch struct {
 	Wire    string    // dtype of values and gradients on the wire: "f32" (also ""), "f16", "bf16"
 	Status  bool      // ask for the status of each key
 	Zero    bool      // pull: keys without a row give zeros, and get none
+	LR      float32   // push: learning rate of this step; 0: the table's
 	Sums    bool      // rows of mean and sqrtn tables are sums, and gradients are those of sums
 }
 

@@ -76,6 +76,9 @@ func (t *Table) part(b *Batch, s *share) (fields, [][]byte) {
 	if b.Status {
 		part["status"] = true
 	}
+	if b.LR != 0 {
+		part["lr"] = b.LR
+	}
 	if b.Zero {
 		part["zero"] = true
 	}

@@ -106,6 +106,7 @@ type request struct {
 	Offsets               []uint32
 	Slots                 []uint16
 	Scale, Status, Zero   bool
+	LR                    float32
 	Grads                 []string
 	Writer                *writer
 }
@@ -117,7 +118,7 @@ type writer struct {
 }
 
 func (r *request) batch() *Batch {
-	b := &Batch{Keys: r.Keys, Offsets: r.Offsets, Slots: r.Slots, Wire: r.Dtype, Status: r.Status, Zero: r.Zero, Sums: !r.Scale}
+	b := &Batch{Keys: r.Keys, Offsets: r.Offsets, Slots: r.Slots, Wire: r.Dtype, Status: r.Status, Zero: r.Zero, LR: r.LR, Sums: !r.Scale}
 	if r.Weights != "" {
 		b.Weights = numbers(r.Weights, "f32")
 	}

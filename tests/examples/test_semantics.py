@@ -150,7 +150,7 @@ class Row:
         self.state = tuple(np.full(width, first, f32) for _ in range(n))
 
     def step(self, optimizer, g, t):
-        kind = optimizer["kind"]
+        kind = optimizer["kind"]  # lr is the push's
         given = {name: v for name, v in optimizer.items() if name not in ("kind", "update", "scaler", "initial_accumulator")}
         given = {**DEFAULTS.get(kind, {}), **given}
         if kind == "adam" and optimizer["update"] == "lazy_global":
@@ -165,8 +165,8 @@ class Row:
 
 
 def push_by_the_page(rows, schema, what, t):
-    optimizer, dim = schema["optimizer"], schema["dim"]
-    terms = {}
+    optimizer, dim, terms = {**schema["optimizer"]}, schema["dim"], {}
+    optimizer["lr"] = what.get("lr", optimizer["lr"])
     for key, row in zip(what["keys"], what["grads"]):
         terms.setdefault(key, []).append(floats_of(row))
     sums = {key: PAGE["add_gradients"](list(grads)) for key, grads in terms.items()}

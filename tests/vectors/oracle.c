@@ -2,14 +2,14 @@
  * line out for each command. Floats are the eight hex digits of their bits.
  *
  *     table NAME N (FIELD VALUE)*N           id, state floats
- *     push NAME BATCH GRADS                  error, inserted, full, filtered, evicted, statuses
+ *     push NAME LR BATCH GRADS               error, inserted, full, filtered, evicted, statuses
  *     pull NAME ZERO BATCH                   error, values, statuses
  *     erase NAME BATCH                       erased, statuses
  *     describe NAME                          step, rows, candidates
  *     rows NAME                              of each key: a row?, key, slot, sights, values, state
  *
- * BATCH is DIVIDE ASKS_STATUSES N_KEYS N_ROWS HAS_OFFSETS HAS_SLOTS HAS_WEIGHTS, then the arrays:
- * keys, and those that it has. */
+ * LR is a float, 0 for the table's. BATCH is DIVIDE ASKS_STATUSES N_KEYS N_ROWS HAS_OFFSETS
+ * HAS_SLOTS HAS_WEIGHTS, then the arrays: keys, and those that it has. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,6 +138,7 @@ static void push(struct batch *b)
 {
     struct model *model = read_table();
     struct model_counts counts;
+    read_floats(&model->lr, 1);
     read_batch(b);
     read_floats(b->values, (uint64_t)b->in.n_rows * model->schema.dim);
     int status = model_push(model, &b->in, b->values, b->divide,

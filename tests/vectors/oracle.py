@@ -97,7 +97,7 @@ class Vector:
         return name
 
     def push(self, table, keys, grads, dtype="f32", writer=None, **part):
-        """`grads`: [rows][dim], rounded to dtype first."""
+        """`grads`: [rows][dim], rounded to dtype first. Parts may have an `lr`."""
         dim = self.oracle.dims[table]
         rows = [bits(row, dtype) for row in np.asarray(grads, f32).reshape(-1, dim)]
         what = {"table": table, "keys": keys, **part, **({"dtype": dtype} if dtype != "f32" else {}), "grads": rows,
@@ -106,7 +106,7 @@ class Vector:
             return
         sent = [bits(values_of(row, dtype)) for row in rows]
         error, inserted, full, filtered, evicted, *statuses = map(int, self.oracle.ask(
-            "push", table, *self.oracle.batch(what), *sent))
+            "push", table, bits(part.get("lr", 0)), *self.oracle.batch(what), *sent))
         if error:
             self.step("push", what, error=error)
             return

@@ -112,7 +112,7 @@ class Cluster:
         """The map of one shard's part, and its bins but grads."""
         dtype = what.get("dtype", "f32")
         part = {"table": table["id"], "keys": len(share.keys), "dtype": dtype}
-        part.update({name: True for name in ("status", "zero") if what.get(name)})
+        part.update({name: what[name] for name in ("status", "zero", "lr") if what.get(name)})
         bins = [wire.keys(share.keys)]
         if "offsets" in what:
             part["rows"] = len(share.rows)

@@ -63,6 +63,7 @@ def optimizers(oracle, rng):
         v.pull(t, [1, 2, 9, 10], status=True)
         v.rows(t)
         yield v
+    yield from learning_rates(oracle, rng, cases)
     v = Vector(oracle, "optimizer: rowwise_adagrad adds squares in 32 lanes")
     t = v.create("optimizer-lanes", 40, optimizer={"kind": "rowwise_adagrad", "lr": 0.125})
     v.push(t, [5], reals(rng, (1, 40)))
@@ -73,6 +74,19 @@ def optimizers(oracle, rng):
     v.push(t, [3] * 600, reals(rng, (600, 1)))
     v.pull(t, [3])
     yield v
+
+
+def learning_rates(oracle, rng, cases):
+    """The second push has its own."""
+    for i, (kind, update, more) in enumerate(cases):
+        if more:
+            continue
+        v = Vector(oracle, f"learning rate of a push: {kind}, {update}")
+        t = v.create(f"rate-{i}", 2, optimizer={"kind": kind, "update": update, "lr": 0.125})
+        for keys, rate in (([1, 2, 9], {}), ([9, 1], {"lr": 0.75}), ([2, 1], {})):
+            v.push(t, keys, reals(rng, (len(keys), 2)), **rate)
+        v.rows(t)
+        yield v
 
 
 def combiners(oracle, rng):
@@ -292,6 +306,9 @@ def refused(oracle, rng):
             (not_finite, "push", [one], [key, struct.pack("<f", float("nan"))]),
             (not_finite, "push", [{**one, "dtype": "f16"}], [key, b"\0\x7c"]),
             (invalid, "push", [{**one, "scale": True}], [key, grad]),
+            (invalid, "push", [{**one, "lr": 0}], [key, grad]),
+            (invalid, "push", [{**one, "lr": -0.5}], [key, grad]),
+            (invalid, "pull", [{**one, "lr": 0.5}], [key]),
             (invalid, "erase", [{**one, "dtype": "f32"}], [key])):
         v.call(method, {"parts": parts}, *bins, error=error)
     v.call("pull", {}, error=invalid)

@@ -19,6 +19,8 @@ pub struct Batch<'a> {
     pub status: bool,
     /// Pull: keys without a row give zeros, and get none.
     pub zero: bool,
+    /// Push: the learning rate of this step. None: the table's.
+    pub lr: Option<f32>,
     /// Rows of mean and sqrtn tables are sums, and gradients are those of sums.
     pub sums: bool,
 }
@@ -26,7 +28,7 @@ pub struct Batch<'a> {
 impl<'a> Batch<'a> {
     pub fn of(keys: &'a [u64]) -> Batch<'a> {
         let (status, zero, sums) = (false, false, false);
-        Batch { keys, offsets: None, slots: None, weights: None, wire: Wire::F32, status, zero, sums }
+        Batch { keys, offsets: None, slots: None, weights: None, wire: Wire::F32, status, zero, lr: None, sums }
     }
 
     pub fn n_rows(&self) -> usize {

@@ -178,6 +178,9 @@ impl Table<'_> {
         if batch.wire.bytes() < 4 {
             part.push(("dtype", batch.wire.name().into()));
         }
+        if let Some(lr) = batch.lr {
+            part.push(("lr", f64::from(lr).into()));
+        }
         let scale = self.divides(batch) && self.client.shards.len() == 1;
         for (name, is) in [("status", batch.status), ("zero", batch.zero), ("scale", scale)] {
             if is {

@@ -143,6 +143,7 @@ impl Arrays {
             wire: wire(&what["dtype"]),
             status: is(&what["status"]),
             zero: is(&what["zero"]),
+            lr: what["lr"].as_f64().map(|lr| lr as f32),
             sums: !is(&what["scale"]),
             ..Batch::of(&self.keys)
         }
