@@ -221,6 +221,8 @@ class Hidden(TokenCase):
         job = {"job": "ads_job", "workers": 1, "worker": 0, "clock": 0}
         yield "table_describe", {"name": name}
         yield "table_drop", {"name": name}
+        for fields in {"optimizer": {"lr": 0.25}}, {"optimizer": {"lr": -1}}, {"dim": 8}, {}:
+            yield "table_set", {"name": name, "set": fields}
         yield "table_create", {"schema": wire.constant_schema(name)}
         yield "table_create", {"schema": wire.constant_schema(name, 8)}
         yield "table_create", {"schema": wire.constant_schema(name, durability="auto")}
