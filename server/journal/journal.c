@@ -1,4 +1,4 @@
-/* journal.c - appending: groups, the thread that writes them, segments.
+/* journal.c - appending: groups, and the thread that writes them (segments.h).
  *
  * The happy path is: journal_append copies records into the gathering group; journal_submit hands
  * it to the thread; the thread numbers and seals the records, writes them with one pwrite, syncs,
@@ -15,8 +15,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,203 +25,8 @@
 
 #include "proto/assert.h"
 #include "server/files/below.h"
-#include "server/journal/group.h"
-#include "server/journal/pace.h"
 #include "server/journal/reached.h"
-#include "server/journal/recordfile.h"
-#include "server/journal/room.h"
-#include "server/journal/syncs.h"
-#include "server/log/ending.h"
-
-#define MARK_AFTER_NS 1000000000u /* nothing was written for so long */
-
-enum out { OUT_NONE, OUT_WRITING, OUT_WRITTEN };
-
-struct journal {
-    struct journal_config config;
-    struct journal_group groups[3];
-    struct journal_group *gathering, *out;  /* out: empty while OUT_NONE */
-    struct journal_group *applying, *spare; /* one of them is NULL; the shard's */
-    pthread_t thread;
-    bool has_thread;
-    pthread_mutex_t lock;
-    pthread_cond_t news;
-    /* Under the lock. */
-    enum out state;
-    bool is_ending, is_syncing, is_reserving, has_next_base;
-    /* The file: the thread's while OUT_WRITING or is_syncing, else under the lock. */
-    struct recordfile file;
-    int reached_fd; /* -1: not written yet */
-    uint64_t segment, offset, position, chain, synced;
-    struct record_key key; /* of the file */
-    struct pace pace;
-    struct room room;
-    struct syncs syncs;  /* any thread reads */
-    bool is_marked;      /* the file ends with a mark, or has nothing behind its header */
-    uint64_t mark_at_ns; /* otherwise: when it will be */
-    bool begins_segment; /* with the next record */
-    _Atomic uint64_t written_bytes; /* ever, and those behind the base at the start */
-    /* The shard's. */
-    struct {
-        int fd; /* of its file, locked; -1: none */
-        uint64_t number, bytes, made_s;
-        uint64_t written_before; /* of written_bytes: what it has taken the place of */
-    } base;
-    struct basefile *next_base; /* being written; NULL: none */
-    uint64_t next_number, next_written_before;
-};
-
-/* ---- the file ---- */
-
-_Noreturn static void end_process(const struct journal *journal, const char *what)
-{
-    char name[64];
-    journal_file_name(name, journal->config.shard, journal->segment);
-    log_exit(
-        EXIT_DISK, "journal_sync_failed",
-        "file=%s call=%s error=\"%s\" why=\"pushes must not be acknowledged that may not be on "
-        "disk: the process ends; check the disk, then start it again\"",
-        name, what, strerror(errno));
-}
-
-static void sync_file(struct journal *journal)
-{
-    uint64_t begin = pace_now();
-    if (fdatasync(journal->file.fd) != 0)
-        end_process(journal, "fdatasync");
-    uint64_t end = pace_now();
-    journal->synced = journal->position;
-    reached_note(&journal->reached_fd, journal->config.data_dir, journal->config.shard,
-                 journal->synced);
-    pace_synced(&journal->pace, begin, end);
-    syncs_note(&journal->syncs, begin, end);
-}
-
-/* 0 or errno: then the file does not exist, or is used the next time: nobody else creates files of
- * these names. */
-static int make_segment(const struct journal *journal, const char *name, const uint8_t *header,
-                        int *fd_out)
-{
-    int fd = below_open(journal->config.data_dir, name, O_RDWR | O_CREAT, 0600);
-    if (fd < 0)
-        return errno;
-    const struct recordfile file = {fd, -1};
-    bool is_ours = flock(fd, LOCK_EX | LOCK_NB) == 0;
-    int error = !is_ours || ftruncate(fd, 0) != 0
-                    ? errno
-                    : recordfile_write(&file, header, SEGMENT_HEADER_BYTES, 0);
-    *fd_out = fd;
-    if (error == 0)
-        return 0;
-    if (is_ours)
-        unlinkat(journal->config.data_dir, name, 0);
-    close(fd);
-    return error;
-}
-
-/* 0 or errno: then the segment before goes on. That one is on disk before there is another one:
- * only the tail of the last may be torn. */
-static int begin_segment(struct journal *journal)
-{
-    int fd = -1;
-    char name[64];
-    uint8_t bytes[SEGMENT_HEADER_BYTES];
-    uint64_t number = journal->segment + 1;
-    struct segment_header header = {.shard = journal->config.shard,
-                                    .n_shards = journal->config.n_shards,
-                                    .number = number,
-                                    .first_position = journal->position,
-                                    .chain = journal->chain};
-    int error = record_key_new(&header.key);
-    if (error != 0)
-        return error;
-    journal_file_name(name, journal->config.shard, number);
-    segment_header_write(bytes, &header);
-    if (journal->file.fd >= 0)
-        sync_file(journal);
-    error = make_segment(journal, name, bytes, &fd);
-    if (error != 0)
-        return error;
-    if (fsync(fd) != 0 || fsync(journal->config.data_dir) != 0)
-        end_process(journal, "fsync of the next segment");
-    recordfile_close(&journal->file);
-    journal->file.fd = fd;
-    journal->segment = number;
-    journal->key = header.key;
-    journal->offset = SEGMENT_HEADER_BYTES;
-    journal->begins_segment = false;
-    journal->is_marked = true;
-    recordfile_open_direct(&journal->file, journal->config.data_dir, name);
-    return 0;
-}
-
-/* The segment before, which a base may have removed, is closed before the disk is looked at. 0 or
- * errno. */
-static int make_ready(struct journal *journal, struct journal_group *group)
-{
-    int error = 0;
-    group->unreserved = 0;
-    if (journal->file.fd < 0 || journal->begins_segment || journal->offset >= JOURNAL_SEGMENT_BYTES)
-        error = begin_segment(journal);
-    if (error != 0)
-        return error;
-    error = room_hold(&journal->room, group->n_bytes);
-    if (error != 0)
-        group->unreserved = atomic_load(&journal->room.need);
-    return error;
-}
-
-static void try_group(struct journal *journal, struct journal_group *group)
-{
-    EMBD_ASSERT(group->n_entries > 0 && journal->synced <= journal->position);
-    group->error = make_ready(journal, group);
-    if (group->error != 0)
-        return;
-    uint64_t begin_ns = pace_now();
-    uint64_t end, chain = group_seal(group, &journal->key, journal->position, journal->synced,
-                                     journal->chain);
-    group->error =
-        recordfile_append(&journal->file, group->bytes, group->n_bytes, journal->offset, &end);
-    if (group->error != 0) {
-        if (ftruncate(journal->file.fd, (off_t)journal->offset) != 0)
-            end_process(journal, "ftruncate after a failed write");
-        return;
-    }
-    journal->chain = chain;
-    uint64_t begin = journal->offset;
-    EMBD_ASSERT(end - begin >= group->n_bytes);
-    journal->offset = end;
-    journal->position += group->n_entries;
-    atomic_fetch_add_explicit(&journal->written_bytes, end - begin, memory_order_relaxed);
-    bool is_held = group->is_durable || pace_holds(&journal->pace);
-    /* So that the sync finds less to do, and holds up the next writes for less long. */
-    if (!is_held)
-        sync_file_range(journal->file.fd, (off_t)begin, (off_t)(end - begin),
-                        SYNC_FILE_RANGE_WRITE);
-    uint64_t end_ns = pace_now();
-    pace_wrote(&journal->pace, begin_ns, end_ns);
-    journal->is_marked = false;
-    journal->mark_at_ns = end_ns + MARK_AFTER_NS;
-    if (is_held)
-        sync_file(journal);
-}
-
-static void write_group(struct journal *journal, struct journal_group *group)
-{
-    try_group(journal, group);
-    room_wrote(&journal->room, group->n_bytes, group->error);
-}
-
-/* All that is written is synced. What says so is not, and where it cannot be written, nothing is
- * lost: pieces of it are written over. */
-static void write_mark(struct journal *journal)
-{
-    uint8_t bytes[MARK_BYTES];
-    journal->is_marked = true;
-    mark_write(bytes, &journal->key, journal->position, journal->chain);
-    if (recordfile_write(&journal->file, bytes, sizeof bytes, journal->offset) == 0)
-        journal->offset += sizeof bytes;
-}
+#include "server/journal/segments.h"
 
 /* ---- the thread ---- */
 
@@ -262,7 +65,7 @@ static void write_out(struct journal *journal)
 {
     do {
         pthread_mutex_unlock(&journal->lock);
-        write_group(journal, journal->out);
+        segments_write(journal, journal->out);
         pthread_mutex_lock(&journal->lock);
     } while (waits_for_base(journal));
     journal->state = OUT_WRITTEN;
@@ -270,7 +73,7 @@ static void write_out(struct journal *journal)
     journal->config.wake(journal->config.wake_arg);
 }
 
-/* sync_file or write_mark. */
+/* segments_sync or segments_mark. */
 static void do_late(struct journal *journal, void (*what)(struct journal *))
 {
     journal->is_syncing = true;
@@ -296,7 +99,7 @@ static void rest(struct journal *journal)
 {
     reserve_late(journal);
     if (journal->state != OUT_WRITING)
-        do_late(journal, write_mark);
+        do_late(journal, segments_mark);
 }
 
 static void *run(void *arg)
@@ -305,7 +108,7 @@ static void *run(void *arg)
     pthread_mutex_lock(&journal->lock);
     while (!journal->is_ending) {
         if (is_due(journal))
-            do_late(journal, sync_file);
+            do_late(journal, segments_sync);
         else if (journal->state == OUT_WRITING)
             write_out(journal);
         else if (is_mark_due(journal))
@@ -437,9 +240,9 @@ void journal_close(struct journal *journal)
         pthread_join(journal->thread, NULL);
     }
     if (journal->pace.is_dirty)
-        sync_file(journal);
+        segments_sync(journal);
     if (!journal->is_marked)
-        write_mark(journal);
+        segments_mark(journal);
     recordfile_close(&journal->file);
     if (journal->reached_fd >= 0)
         close(journal->reached_fd);
@@ -535,7 +338,7 @@ int journal_write_now(struct journal *journal, const struct frame_scanner *frame
     EMBD_ASSERT(journal->state == OUT_NONE);
     while (journal->is_syncing || journal->is_reserving)
         pthread_cond_wait(&journal->news, &journal->lock);
-    write_group(journal, journal->gathering);
+    segments_write(journal, journal->gathering);
     pthread_cond_broadcast(&journal->news);
     pthread_mutex_unlock(&journal->lock);
     int error = journal->gathering->error;

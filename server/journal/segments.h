@@ -1,0 +1,19 @@
+/* segments.h - a journal's files, one after the other: groups go to the end of the last, and are
+ * synced.
+ *
+ * Owner: whoever has the journal's file, see journal_internal.h. */
+#ifndef EMBD_JOURNAL_SEGMENTS_H
+#define EMBD_JOURNAL_SEGMENTS_H
+
+#include "server/journal/journal_internal.h"
+
+/* What was written is on disk when this returns; else the process has ended. */
+void segments_sync(struct journal *journal);
+/* Behind the last record, in the next segment if it is time; synced if it is durable, or if there
+ * is no time to do so later. group->error: none of it is in the journal. */
+void segments_write(struct journal *journal, struct journal_group *group);
+/* All that is written is synced. What says so is not, and where it cannot be written, nothing is
+ * lost: pieces of it are written over. */
+void segments_mark(struct journal *journal);
+
+#endif
