@@ -156,9 +156,8 @@ class Journal(unittest.TestCase):
                         table.push(keys, gradients(t)[: len(keys)], lr=RATES[t % 4])
                 if server is killed:
                     client.close()
-                    listen = server.addresses[0]
                     server.kill()
-                    server = Embd("--data-dir", folder, listen=listen, shards=shards)
+                    server = Embd("--data-dir", folder, shards=shards)
                     client = embd.connect(server.addresses[0])
                 rows.append([client.table(f"t{i}").pull(KEYS) for i in range(len(kinds))])
                 rows.append([client.table(f"t{i}").push(KEYS, gradients(20)) or client.table(f"t{i}").pull(KEYS)

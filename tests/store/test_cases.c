@@ -311,6 +311,27 @@ static void test_empty(void **state)
     pair_close(&pair);
 }
 
+/* A push without keys steps every row of a table that is global, with its own rate. */
+static void test_empty_of_global(void **state)
+{
+    (void)state;
+    static const uint64_t keys[3] = {1, 2, 3};
+    embd_schema schema = plain_schema(8, EMBD_OPTIMIZER_ADAM);
+    schema.optimizer.update = EMBD_UPDATE_GLOBAL;
+    struct pair pair;
+    struct batch batch, none;
+    pair_open(&pair, store_name, &schema, 18);
+    batch_of(&batch, keys, 3);
+    batch_of(&none, NULL, 0);
+    pair_push(&pair, &batch, EMBD_DTYPE_F32, false);
+    for (uint32_t i = 0; i < 12; i++)
+        pair_push(&pair, &none, EMBD_DTYPE_F32, false);
+    pair_compare(&pair);
+    batch_free(&batch);
+    batch_free(&none);
+    pair_close(&pair);
+}
+
 /* A refused push leaves rows, candidates and step; with statuses the first keys get the room that
  * is left. */
 static void test_full(void **state)
@@ -454,12 +475,12 @@ int main(int argc, char **argv)
     if (argc > 3)
         pair_set_way(argv[3]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_full),         cmocka_unit_test(test_load),
-        cmocka_unit_test(test_eviction),     cmocka_unit_test(test_ttl),
-        cmocka_unit_test(test_repeated_key), cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_growth),       cmocka_unit_test(test_first_push),
-        cmocka_unit_test(test_case_table),
+        cmocka_unit_test(test_names),      cmocka_unit_test(test_empty_of_global),
+        cmocka_unit_test(test_empty),      cmocka_unit_test(test_full),
+        cmocka_unit_test(test_load),       cmocka_unit_test(test_eviction),
+        cmocka_unit_test(test_ttl),        cmocka_unit_test(test_repeated_key),
+        cmocka_unit_test(test_extremes),   cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_first_push), cmocka_unit_test(test_case_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
