@@ -3,7 +3,7 @@
 
 void embd__load_fields_write(struct msg *m, const struct load_fields *load)
 {
-    embd__msg_map(m, 3u + load->has_step + load->is_gone);
+    embd__msg_map(m, 3u + load->has_step + load->is_gone + (load->staged != 0));
     embd__msg_field_str(m, "table", load->table);
     embd__msg_field_uint(m, "rows", load->n_rows);
     embd__msg_field_uint(m, "candidates", load->n_candidates);
@@ -11,6 +11,8 @@ void embd__load_fields_write(struct msg *m, const struct load_fields *load)
         embd__msg_field_uint(m, "step", load->step);
     if (load->is_gone)
         embd__msg_field_bool(m, "gone", true);
+    if (load->staged != 0)
+        embd__msg_field_uint(m, "staged", load->staged);
 }
 
 int embd__load_fields_read(struct reader *r, uint64_t max_step, struct load_fields *out)
@@ -23,5 +25,6 @@ int embd__load_fields_read(struct reader *r, uint64_t max_step, struct load_fiel
     out->has_step = embd__field_has(&f, "step");
     out->step = embd__field_uint(&f, "step", 0, max_step, 0);
     out->is_gone = embd__field_bool(&f, "gone", false);
+    out->staged = embd__field_uint(&f, "staged", 1, UINT64_MAX, 0);
     return embd__fields_end(&f);
 }

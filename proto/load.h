@@ -10,7 +10,8 @@ struct load_fields {
     uint32_t n_rows, n_candidates;
     bool is_gone; /* its candidates are keys to be forgotten */
     bool has_step;
-    uint64_t step; /* the table's, after it */
+    uint64_t step;   /* the table's, after it */
+    uint64_t staged; /* id of the set of staged tables that it is in; 0: it is in none */
 };
 
 void embd__load_fields_write(struct msg *m, const struct load_fields *load);

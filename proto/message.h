@@ -44,7 +44,9 @@
     X(WRITERS, "writers", LISTENER_ADMIN)                                                          \
     X(STREAM_OPEN, "stream_open", LISTENER_DATA)                                                   \
     X(IDENTITY, "identity", LISTENER_BOTH)                                                         \
-    X(TABLE_SET, "table_set", LISTENER_BOTH)
+    X(TABLE_SET, "table_set", LISTENER_BOTH)                                                       \
+    X(TABLE_STAGE, "table_stage", LISTENER_ADMIN)                                                  \
+    X(TABLE_REPLACE, "table_replace", LISTENER_ADMIN)
 
 enum listener { LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
 enum method {

@@ -32,11 +32,13 @@ static void add_names(struct argp_state *state, struct table_names *names, const
         names->list[names->n++] = name;
     }
 }
+#define LOADED_TABLES_MAX 4096 /* as many as a cluster has */
 
 struct copy_arguments {
     struct words words;
-    const char *table; /* NULL: all */
-    bool all;
+    const char *loaded[LOADED_TABLES_MAX]; /* [n_loaded]; of none: all */
+    uint32_t n_loaded;
+    bool all, replaces;
     const char *blobs[EMBD_BLOBS_MAX]; /* NAME=FILE */
     uint32_t n_blobs;
     uint64_t keep;
@@ -75,8 +77,13 @@ static int parse_copy(int key, char *arg, struct argp_state *state)
     case 'T':
         add_names(state, &a->tables, arg);
         return 0;
+    case 'r':
+        a->replaces = true;
+        return 0;
     case 't':
-        a->table = arg;
+        if (a->n_loaded == LOADED_TABLES_MAX)
+            argp_error(state, "a cluster has at most %d tables", LOADED_TABLES_MAX);
+        a->loaded[a->n_loaded++] = arg;
         return 0;
     default:
         return parse_words(key, arg, state);
@@ -283,7 +290,9 @@ int command_dump(int argc, char **argv)
 /* ---- load ---- */
 
 static const struct argp_option load_options[] = {
-    {"table", 't', "NAME", 0, "This table only (default: all in DIR)", 0},
+    {"table", 't', "NAME", 0, "This table only (default: all in DIR); may be repeated", 0},
+    {"replace", 'r', NULL, 0,
+     "Tables that exist become those of DIR, all at once; without it they must be empty", 0},
     {0},
 };
 
@@ -291,7 +300,10 @@ static int load(embd_client *client, void *arg, embd_progress *progress, void *t
                 embd_dump_report *report)
 {
     const struct copy_arguments *a = arg;
-    return embd_load(client, a->table, a->words.list[0], progress, told, report);
+    const embd_load_options options =
+        EMBD_LOAD_OPTIONS(.tables = a->loaded, .n_tables = a->n_loaded, .replace = a->replaces,
+                          .progress = progress, .arg = told);
+    return embd_load_tables(client, a->words.list[0], &options, report);
 }
 
 int command_load(int argc, char **argv)
@@ -300,19 +312,30 @@ int command_load(int argc, char **argv)
         .options = load_options,
         .parser = parse_copy,
         .args_doc = "DIR",
-        .doc = "Creates the tables of a dump or snapshot directory "
-               "and fills them, bit for bit, on a cluster of any "
-               "number of shards.\v"
-               "The command verifies DIR first. It changes nothing if DIR is damaged, or if a "
-               "table exists and is not empty or has another definition. To load a snapshot of "
-               "several server processes, copy their directories into one directory and load that. "
-               "If shards of a table are at different steps, each gets its own step back on the "
-               "same number of shards; on another number all get the greatest. " NEEDS_ADMINS "\n"
-               "Examples:\n"
-               "  embctl load ./everything\n"
-               "  embctl load --table items ./everything\n"
-               "  mkdir all; cp -r /data/a/nightly all/a; cp -r /data/b/nightly all/b\n"
-               "  embctl load all"};
+        .doc =
+            "Creates the tables of a dump or snapshot directory "
+            "and fills them, bit for bit, on a cluster of any "
+            "number of shards.\v"
+            "The command verifies DIR first. It changes nothing if DIR is damaged, or if a "
+            "table exists and is not empty or has another definition. To load a snapshot of "
+            "several server processes, copy their directories into one directory and load that. "
+            "If shards of a table are at different steps, each gets its own step back on the "
+            "same number of shards; on another number all get the greatest. " NEEDS_ADMINS "\n"
+            "\n"
+            "With --replace the tables are loaded beside those in use, and take their places on "
+            "all shards while pushes wait for a moment: a failure before that changes nothing. "
+            "Rows, states, candidates, steps and definitions are those of DIR then; the "
+            "durability of a table stays, and other tables are not touched. Streams of numbered "
+            "pushes go with the tables: a trainer that goes on from the snapshot is applied, and "
+            "one that does not know of the load gets an error. The servers need memory for both "
+            "tables. If a server dies while the tables take their places, give the command "
+            "again.\n"
+            "Examples:\n"
+            "  embctl load ./everything\n"
+            "  embctl load --table items ./everything\n"
+            "  embctl load --replace --table ctr-users --table ctr-items /data/nightly\n"
+            "  mkdir all; cp -r /data/a/nightly all/a; cp -r /data/b/nightly all/b\n"
+            "  embctl load all"};
     struct copy_arguments a = {.words = {.min = 1, .max = 1, .wanted = "name a directory"}};
     parse_command(&argp, argc, argv, &a);
     const struct transfer transfer = {.what = "load",

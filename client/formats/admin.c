@@ -121,16 +121,16 @@ static int load_block(embd_client *client, uint32_t shard, const embd_schema *sc
 }
 
 int embd__admin_load(embd_client *client, uint32_t shard, const embd_schema *schema,
-                     const struct row_block *block)
+                     uint64_t staged, const struct row_block *block)
 {
-    struct load_fields fields = {.is_gone = embd__block_is_gone(block)};
+    struct load_fields fields = {.is_gone = embd__block_is_gone(block), .staged = staged};
     return load_block(client, shard, schema, block, &fields);
 }
 
 int embd__admin_set_step(embd_client *client, uint32_t shard, const embd_schema *schema,
-                         uint64_t step)
+                         uint64_t staged, uint64_t step)
 {
     const struct row_block empty = {0};
-    struct load_fields fields = {.has_step = true, .step = step};
+    struct load_fields fields = {.has_step = true, .step = step, .staged = staged};
     return load_block(client, shard, schema, &empty, &fields);
 }

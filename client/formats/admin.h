@@ -39,10 +39,11 @@ struct scan_block {
 int embd__admin_scan(embd_client *client, uint32_t shard, uint64_t cut, const embd_schema *schema,
                      uint64_t cursor, struct scan_block *out);
 
-/* Writes rows to a shard, or removes keys there; they must be routed to it. */
+/* Writes rows to a shard, or removes keys there; they must be routed to it. `staged`: the id of the
+ * set of staged tables that it is in; 0: it is in none. */
 int embd__admin_load(embd_client *client, uint32_t shard, const embd_schema *schema,
-                     const struct row_block *block);
+                     uint64_t staged, const struct row_block *block);
 int embd__admin_set_step(embd_client *client, uint32_t shard, const embd_schema *schema,
-                         uint64_t step);
+                         uint64_t staged, uint64_t step);
 
 #endif

@@ -113,7 +113,7 @@ int embd__job_start(embd_client *client, const struct job_ask *a, struct job_tol
         return client->error.status;
     uint32_t n = (uint32_t)(a->base != NULL) + (uint32_t)(a->table != NULL) +
                  (uint32_t)(a->keep != 0) + (uint32_t)a->has_files + (uint32_t)a->is_read +
-                 embd__scope_fields(&a->scope);
+                 embd__scope_fields(&a->scope) + 2 * (uint32_t)(a->staged != 0);
     struct msg *m = begin(client, a->name, "start", n + count_proof(&proof));
     if (a->base != NULL)
         embd__msg_field_str(m, "base", a->base);
@@ -126,6 +126,10 @@ int embd__job_start(embd_client *client, const struct job_ask *a, struct job_tol
     if (a->is_read)
         embd__msg_field_bool(m, "read", true);
     embd__scope_write(m, &a->scope);
+    if (a->staged != 0) {
+        embd__msg_field_uint(m, "staged", a->staged);
+        embd__msg_field_uint(m, "staged_tables", a->n_staged);
+    }
     write_proof(m, &proof);
     int status = ask(client, out);
     embd__credentials_copy_fini(&proof);

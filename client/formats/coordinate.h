@@ -12,6 +12,8 @@ struct job_ask {
     uint32_t keep;
     bool has_files, is_read;
     struct table_scope scope;
+    uint64_t staged;   /* id of staged tables that take their places; 0: none do */
+    uint32_t n_staged; /* of these */
 };
 
 /* How far it is. */

@@ -1,4 +1,5 @@
-/* load.c - embd_load: fills a cluster of any size from a dump or snapshot directory, bit for bit.
+/* load.c - embd_load and embd_load_tables: fill a cluster of any size from a dump or snapshot
+ * directory, bit for bit. Tables that replace others are loaded in replace.c.
  *
  * The happy path: open and verify the whole directory; check that no table of the cluster is in the
  * way; create the tables; read the parts once more, sending each row to the shard that owns its key
@@ -11,27 +12,10 @@
 
 #include "client/formats/admin.h"
 #include "proto/stored/partread.h"
-#include "client/formats/scatter.h"
-#include "client/formats/streams.h"
+#include "client/formats/load.h"
 #include "client/formats/vacancy.h"
 #include "embd/admin.h"
 #include "proto/stored/verify.h"
-
-struct load {
-    embd_client *client;
-    struct embd__error *e; /* the client's */
-    const char *only;
-    struct dump_chain chain;
-    const struct dump_dir *dir; /* the last of it */
-    uint32_t n_shards;
-    struct ticker ticker;
-    const char **created; /* [n_created] names in the chain */
-    uint32_t n_created;
-    /* The table being filled. */
-    const embd_schema *schema;
-    struct scatter scatter;
-    unsigned kinds; /* of the tables here */
-};
 
 /* ---- before anything changes ---- */
 
@@ -150,38 +134,113 @@ static int load_steps(struct load *l)
         greatest = step_of(l, shard) > greatest ? step_of(l, shard) : greatest;
     for (uint32_t shard = 0; shard < l->n_shards; shard++) {
         uint64_t step = n == l->n_shards ? step_of(l, shard) : greatest;
-        if (embd__admin_set_step(l->client, shard, l->schema, step))
+        if (embd__admin_set_step(l->client, shard, l->schema, l->staged, step))
             return l->e->status;
     }
     return EMBD_OK;
 }
 
-static int load_table(void *arg, const struct manifest_table *table)
+int embd__load_table(void *arg, const struct manifest_table *table)
 {
     struct load *l = arg;
     l->schema = &table->schema.s;
-    int status = embd__scatter_open(&l->scatter, l->client, l->schema);
+    int status = embd__scatter_open(&l->scatter, l->client, l->schema, l->staged);
     if (status == EMBD_OK)
         status = load_parts(l);
     embd__scatter_close(&l->scatter);
     return status == EMBD_OK ? load_steps(l) : status;
 }
 
+/* ---- which tables ---- */
+
+static bool wants(const struct load *l, const char *table)
+{
+    bool is_named = l->n_tables == 0;
+    for (uint32_t i = 0; i < l->n_tables; i++)
+        is_named = is_named || strcmp(l->tables[i], table) == 0;
+    return is_named;
+}
+
+struct each {
+    struct load *load;
+    int (*fn)(void *arg, const struct manifest_table *table);
+};
+
+static int visit(void *arg, const struct manifest_table *table)
+{
+    const struct each *each = arg;
+    return wants(each->load, table->schema.s.name) ? each->fn(each->load, table) : 0;
+}
+
+int embd__load_each(struct load *l, int (*fn)(void *arg, const struct manifest_table *table))
+{
+    struct each each = {l, fn};
+    return embd__dumpdir_each(l->dir, NULL, visit, &each);
+}
+
+static int count_unwanted(void *arg, const struct manifest_table *table)
+{
+    const struct load *l = arg;
+    return !wants(l, table->schema.s.name);
+}
+
+bool embd__load_has_all(struct load *l)
+{
+    return embd__scope_is_all(&l->dir->shares[0].manifest.scope) &&
+           embd__dumpdir_each(l->dir, NULL, count_unwanted, l) == 0;
+}
+
+static int add_totals(void *arg, const struct manifest_table *table)
+{
+    struct load *l = arg;
+    embd_dump_report one;
+    embd__chain_totals(&l->chain, table->schema.s.name, &one);
+    l->totals.rows += one.rows;
+    l->totals.bytes += one.bytes;
+    return 0;
+}
+
 /* ---- the phases ---- */
 
-static int check(struct load *l, embd_progress *progress, void *arg)
+static int check_names(struct load *l)
 {
-    embd_dump_report totals;
-    if (l->only && !embd__dumpdir_find(l->dir, l->only))
-        return embd__error_set(l->e, EMBD_UNKNOWN_TABLE, "%s: has no table '%s'", l->dir->path,
-                               l->only);
-    if (embd__dumpdir_complete(l->dir, l->e))
+    for (uint32_t i = 0; i < l->n_tables; i++)
+        if (!embd__dumpdir_find(l->dir, l->tables[i]))
+            return embd__error_set(l->e, EMBD_UNKNOWN_TABLE, "%s: has no table '%s'", l->dir->path,
+                                   l->tables[i]);
+    return EMBD_OK;
+}
+
+int embd__load_open(struct load *l, const char *dir, embd_progress *progress, void *arg)
+{
+    *l->e = (struct embd__error){0};
+    l->n_shards = embd_shard_count(l->client);
+    if (embd__chain_open(dir, &l->chain, l->e))
         return l->e->status;
-    embd__chain_totals(&l->chain, l->only, &totals);
-    embd__ticker_begin(&l->ticker, progress, arg, totals.rows);
-    if (embd__verify_chain(&l->chain, l->only, &l->ticker, l->e))
+    l->is_open = true;
+    l->dir = embd__chain_last(&l->chain);
+    if (check_names(l) || embd__dumpdir_complete(l->dir, l->e))
         return l->e->status;
-    return embd__dumpdir_each(l->dir, l->only, plan_table, l);
+    if (l->n_tables == 0)
+        embd__chain_totals(&l->chain, NULL, &l->totals);
+    else
+        embd__load_each(l, add_totals);
+    embd__ticker_begin(&l->ticker, progress, arg, l->totals.rows);
+    for (uint32_t i = 0; i < l->n_tables && !l->e->status; i++)
+        embd__verify_chain(&l->chain, l->tables[i], &l->ticker, l->e);
+    if (l->n_tables == 0)
+        embd__verify_chain(&l->chain, NULL, &l->ticker, l->e);
+    return l->e->status;
+}
+
+int embd__load_end(struct load *l, int status, embd_dump_report *report_out)
+{
+    if (status == EMBD_OK && report_out)
+        *report_out = l->totals;
+    if (l->is_open)
+        embd__chain_fini(&l->chain);
+    free(l->created);
+    return embd__error_keep(l->e, status);
 }
 
 /* After a failure, keeping its error. What cannot be dropped stays, with the rows it got. */
@@ -193,19 +252,17 @@ static void undo(struct load *l)
     *l->e = kept;
 }
 
-static int fill(struct load *l, embd_progress *progress, void *arg, embd_dump_report *report)
+static int fill(struct load *l, embd_progress *progress, void *arg)
 {
-    embd__chain_totals(&l->chain, l->only, report);
-    embd__ticker_begin(&l->ticker, progress, arg, report->rows);
-    int status = embd__dumpdir_each(l->dir, l->only, create_table, l);
+    embd__ticker_begin(&l->ticker, progress, arg, l->totals.rows);
+    bool brings_streams = embd__load_has_all(l); /* a stream may have pushed to all tables */
+    int status = embd__load_each(l, create_table);
     if (status == EMBD_OK)
-        status = embd__dumpdir_each(l->dir, l->only, load_table, l);
-    /* A stream may have pushed to all tables: without one of them its place is not known. */
-    bool is_whole = !l->only && embd__scope_is_all(&l->dir->shares[0].manifest.scope);
-    if (status == EMBD_OK && is_whole)
-        status = embd__dumpdir_each(l->dir, NULL, see_kind, l);
-    if (status == EMBD_OK && is_whole)
-        status = embd__streams_load(l->client, l->dir, l->kinds);
+        status = embd__load_each(l, embd__load_table);
+    if (status == EMBD_OK && brings_streams)
+        status = embd__load_each(l, see_kind);
+    if (status == EMBD_OK && brings_streams)
+        status = embd__streams_load(l->client, l->dir, l->kinds, NULL);
     if (status == EMBD_OK)
         status = embd__ticker_end(&l->ticker, l->e);
     if (status)
@@ -213,22 +270,20 @@ static int fill(struct load *l, embd_progress *progress, void *arg, embd_dump_re
     return status;
 }
 
+int embd__load_new(struct load *l, const char *dir, embd_progress *progress, void *arg)
+{
+    int status = embd__load_open(l, dir, progress, arg);
+    if (status == EMBD_OK)
+        status = embd__load_each(l, plan_table);
+    return status == EMBD_OK ? fill(l, progress, arg) : status;
+}
+
 EMBD_API int embd_load(embd_client *client, const char *table, const char *dir,
                        embd_progress *progress, void *arg, embd_dump_report *report_out)
 {
-    struct load l = {.client = client, .e = embd__client_error(client), .only = table};
-    embd_dump_report report;
-    *l.e = (struct embd__error){0};
-    l.n_shards = embd_shard_count(client);
-    if (embd__chain_open(dir, &l.chain, l.e))
-        return embd__error_keep(l.e, l.e->status);
-    l.dir = embd__chain_last(&l.chain);
-    int status = check(&l, progress, arg);
-    if (status == EMBD_OK)
-        status = fill(&l, progress, arg, &report);
-    if (status == EMBD_OK && report_out)
-        *report_out = report;
-    embd__chain_fini(&l.chain);
-    free(l.created);
-    return embd__error_keep(l.e, status);
+    struct load l = {.client = client,
+                     .e = embd__client_error(client),
+                     .tables = &table,
+                     .n_tables = table != NULL};
+    return embd__load_end(&l, embd__load_new(&l, dir, progress, arg), report_out);
 }

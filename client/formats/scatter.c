@@ -15,9 +15,11 @@
 /* For rows gathered per shard, all shards together; a shard's share is at most one block. */
 #define GATHER_BYTES (256u << 20)
 
-int embd__scatter_open(struct scatter *s, embd_client *client, const embd_schema *schema)
+int embd__scatter_open(struct scatter *s, embd_client *client, const embd_schema *schema,
+                       uint64_t staged)
 {
-    *s = (struct scatter){.client = client, .schema = schema, .n_shards = embd_shard_count(client)};
+    *s = (struct scatter){
+        .client = client, .schema = schema, .staged = staged, .n_shards = embd_shard_count(client)};
     s->batches = calloc(s->n_shards, sizeof *s->batches);
     if (!s->batches)
         return embd__error_set(embd__client_error(client), EMBD_NO_MEMORY,
@@ -32,7 +34,7 @@ static int flush(struct scatter *s, uint32_t shard)
         return EMBD_OK;
     struct row_block block = embd__batch_block(batch);
     batch->n_rows = batch->n_candidates = 0;
-    return embd__admin_load(s->client, shard, s->schema, &block);
+    return embd__admin_load(s->client, shard, s->schema, s->staged, &block);
 }
 
 int embd__scatter_finish(struct scatter *s)
@@ -106,7 +108,7 @@ int embd__scatter_block(struct scatter *s, const struct row_block *block)
     if (shard == s->n_shards)
         return gather(s, block);
     int status = flush(s, shard); /* rows gathered for it are older */
-    return status ? status : embd__admin_load(s->client, shard, s->schema, block);
+    return status ? status : embd__admin_load(s->client, shard, s->schema, s->staged, block);
 }
 
 void embd__scatter_close(struct scatter *s)

@@ -8,13 +8,15 @@
 struct scatter {
     embd_client *client;
     const embd_schema *schema; /* the caller's */
+    uint64_t staged;           /* the set of staged tables that it is in; 0: none */
     uint32_t n_shards;
     struct batch *batches; /* [n_shards] */
     bool has_gone;         /* they are of keys that lost their rows */
 };
 
 /* `schema` must outlive the scatter. EMBD_NO_MEMORY. */
-int embd__scatter_open(struct scatter *s, embd_client *client, const embd_schema *schema);
+int embd__scatter_open(struct scatter *s, embd_client *client, const embd_schema *schema,
+                       uint64_t staged);
 
 /* Sends the rows and candidates of a block, or keeps copies to send later. The client's error names
  * the shard that refuses. */

@@ -23,9 +23,10 @@ struct shard_streams {
 
 struct streams {
     embd_client *client;
-    struct embd__error *e; /* the client's */
-    uint32_t n;            /* shards of the snapshot */
-    unsigned kinds;        /* of the tables here */
+    struct embd__error *e;               /* the client's */
+    uint32_t n;                          /* shards of the snapshot */
+    unsigned kinds;                      /* of the tables here */
+    const struct streams_staged *staged; /* NULL: they are restored at once */
     struct shard_streams *shards;
     struct push_stream *list; /* [capacity] being sent */
     uint64_t capacity;
@@ -126,20 +127,42 @@ static int take_common(struct streams *s, int kind, uint64_t *n_out)
 
 /* ---- sending ---- */
 
-static int send_list(struct streams *s, uint32_t shard, int kind, uint64_t n)
+static struct msg *begin_list(struct streams *s, enum method method, uint64_t n, bool is_journaled)
+{
+    const struct streams_staged *staged = s->staged;
+    struct msg *m = embd__admin_begin(s->client, method);
+    embd__msg_map(m, staged ? 4 : 3);
+    embd__msg_field_uint(m, "writers", n);
+    embd__msg_field_bool(m, "journaled", is_journaled);
+    if (staged) {
+        embd__msg_field_uint(m, "id", staged->id);
+        embd__msg_field_bool(m, "all", staged->is_all);
+    } else {
+        embd__msg_field_bool(m, "principals", true);
+    }
+    return m;
+}
+
+static int send_list(struct streams *s, uint32_t shard, uint64_t n, bool is_journaled)
 {
     struct answer *answer;
+    enum method method = s->staged ? METHOD_TABLE_STAGE : METHOD_WRITERS;
     if (n == 0)
         return EMBD_OK;
-    struct msg *m = embd__admin_begin(s->client, METHOD_WRITERS);
-    embd__msg_map(m, 3);
-    embd__msg_field_uint(m, "writers", n);
-    embd__msg_field_bool(m, "principals", true);
-    embd__msg_field_bool(m, "journaled",
-                         s->kinds == STREAMS_JOURNALED || (s->kinds != STREAMS_OTHER && kind == 1));
+    struct msg *m = begin_list(s, method, n, is_journaled);
     embd__msg_bin(m, s->list, n * sizeof *s->list);
     int status = embd__request(s->client, shard, LISTENER_ADMIN, &answer);
-    return status ? status : embd__admin_end(s->client, shard, METHOD_WRITERS, answer);
+    return status ? status : embd__admin_end(s->client, shard, method, answer);
+}
+
+/* Whether streams of that kind there belong to tables that are, or are not, journaled here. */
+static bool goes(const struct streams *s, int kind, bool is_journaled)
+{
+    if (s->staged)
+        return s->staged->goes[kind][is_journaled];
+    bool becomes_journaled =
+        s->kinds == STREAMS_JOURNALED || (s->kinds != STREAMS_OTHER && kind == 1);
+    return becomes_journaled == is_journaled;
 }
 
 static int send_kind(struct streams *s, int kind)
@@ -148,9 +171,12 @@ static int send_kind(struct streams *s, int kind)
     uint32_t n_here = embd_shard_count(s->client);
     if (n_here != s->n && take_common(s, kind, &n))
         return s->e->status;
-    for (uint32_t shard = 0; shard < n_here; shard++)
-        if (send_list(s, shard, kind, n_here == s->n ? take_all(s, shard, kind) : n))
+    for (uint32_t i = 0; i < 2 * n_here; i++) {
+        uint32_t shard = i / 2;
+        if (goes(s, kind, i % 2) &&
+            send_list(s, shard, n_here == s->n ? take_all(s, shard, kind) : n, i % 2))
             return s->e->status;
+    }
     return EMBD_OK;
 }
 
@@ -163,12 +189,14 @@ static void run(struct streams *s, const struct dump_dir *dir)
             send_kind(s, kind);
 }
 
-int embd__streams_load(embd_client *client, const struct dump_dir *dir, unsigned kinds)
+int embd__streams_load(embd_client *client, const struct dump_dir *dir, unsigned kinds,
+                       const struct streams_staged *staged)
 {
     struct streams s = {.client = client,
                         .e = embd__client_error(client),
                         .n = dir->shares[0].manifest.n_shards,
-                        .kinds = kinds};
+                        .kinds = kinds,
+                        .staged = staged};
     s.shards = calloc(s.n, sizeof *s.shards);
     if (!s.shards)
         return embd__error_set(s.e, EMBD_NO_MEMORY,

@@ -32,7 +32,7 @@ int embd__copy_fill_open(embd_client *client, const embd_schema *schema, const c
     *f = (struct table_fill){.client = client, .schema = schema, .is_new = is_new};
     int status = embd_table_create(client, schema);
     if (status == EMBD_OK)
-        status = embd__scatter_open(&f->scatter, client, schema);
+        status = embd__scatter_open(&f->scatter, client, schema, 0);
     if (status == EMBD_OK)
         *out = f;
     else
@@ -66,7 +66,7 @@ int embd__copy_fill_set_step(struct table_fill *f, uint64_t step)
 {
     int status = EMBD_OK;
     for (uint32_t shard = 0; shard < embd_shard_count(f->client) && !status; shard++)
-        status = embd__admin_set_step(f->client, shard, f->schema, step);
+        status = embd__admin_set_step(f->client, shard, f->schema, 0, step);
     return status;
 }
 

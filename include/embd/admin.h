@@ -135,6 +135,42 @@ EMBD_API int embd_dump(embd_client *client, const char *table, const char *dir,
 EMBD_API int embd_load(embd_client *client, const char *table, const char *dir,
                        embd_progress *progress, void *arg, embd_dump_report *report_out);
 
+typedef struct embd_load_options {
+    uint32_t struct_bytes;     /* sizeof(embd_load_options) */
+    uint32_t n_tables;         /* 0: all of the directory */
+    const char *const *tables; /* [n_tables] names */
+    bool replace;              /* tables that exist become those of the directory */
+    embd_progress *progress;   /* NULL: none */
+    void *arg;                 /* of progress */
+} embd_load_options;
+
+#define EMBD_LOAD_OPTIONS(...)                                                                     \
+    {                                                                                              \
+        .struct_bytes = sizeof(embd_load_options), __VA_ARGS__                                     \
+    }
+
+/* As embd_load, of any number of tables. With `replace` the tables of a living cluster go back to
+ * the directory's: rows, states, candidates, steps and definition; a table's durability stays.
+ * They are loaded beside the ones in use, then take their places on all shards, while pushes wait
+ * for a moment. Other tables are not touched. A pull sees a shard's old table or its new one. The
+ * servers need memory for both.
+ *
+ * A failure, or the death of the caller, before they take their places changes nothing. If a server
+ * dies at that moment, some shards may have the new tables, and others the old ones: each shard's
+ * tables are whole, and the same call replaces them on all.
+ *
+ * Streams of numbered pushes go with the tables. A stream that has pushed to replaced tables alone
+ * is where it was in the snapshot: the next push of a trainer that goes on from there is applied,
+ * and one with a later number gets EMBD_GAP. A stream that pushed to other tables too, or that the
+ * directory does not have, is forgotten: its pushes get EMBD_FORGOTTEN, and none is applied twice.
+ * `options` and `report_out` may be NULL. Blocks. Needs the shards' admin listeners.
+ *   EMBD_BUSY      another load, a snapshot or a dump is under way
+ *   EMBD_FULL      there is no memory for both (row_memory)
+ *   EMBD_INVALID   also a table with durability that would create rows on pulls; struct_bytes
+ *   others         as embd_load and embd_snapshot */
+EMBD_API int embd_load_tables(embd_client *client, const char *dir,
+                              const embd_load_options *options, embd_dump_report *report_out);
+
 /* Checks a directory without a server: manifest, sizes, checksums, structure. Blocks.
  *   EMBD_CORRUPT   names the file and what differs
  *   EMBD_IO, EMBD_NO_MEMORY */

@@ -59,6 +59,18 @@ static struct job_report *find(struct coordinator *c, const char *name)
     return NULL;
 }
 
+static enum job_phase first_phase(const struct job_order *order)
+{
+    if (order->is_abort)
+        return JOB_ABORT;
+    return order->is_read || order->staged != 0 ? JOB_HOLD : JOB_BEGIN;
+}
+
+static const char *what_is(const struct job_report *job)
+{
+    return job->is_read ? "dump" : job->is_replace ? "replacement" : "snapshot";
+}
+
 static struct job_report *add(struct coordinator *c, const struct job *job)
 {
     if (c->n_jobs == JOBS_REMEMBERED)
@@ -67,9 +79,8 @@ static struct job_report *add(struct coordinator *c, const struct job *job)
     *report = (struct job_report){
         .id = job->id,
         .is_read = job->order.is_read,
-        .phase = job->order.is_abort  ? JOB_ABORT
-                 : job->order.is_read ? JOB_HOLD
-                                      : JOB_BEGIN,
+        .is_replace = job->order.staged != 0,
+        .phase = first_phase(&job->order),
     };
     memcpy(report->name, job->order.name, sizeof report->name);
     return report;
@@ -212,6 +223,8 @@ static void do_job(struct job *job)
         abort_job_run(job);
     else if (job->order.is_read)
         read_job_run(job);
+    else if (job->order.staged != 0)
+        replace_job_run(job);
     else
         snapshot_job_run(job);
 }
@@ -247,7 +260,7 @@ static void end_job(struct job *job)
     c->runs = false;
     c->job = NULL;
     pthread_mutex_unlock(&c->mutex);
-    const char *what = told.is_read ? "dump" : "snapshot";
+    const char *what = what_is(&told);
     if (told.state == JOB_DONE)
         log_event(LOG_INFO, "job_done", "job=%s name=%s rows=%llu bytes=%llu pause_us=%llu us=%llu",
                   what, told.name, (unsigned long long)told.rows, (unsigned long long)told.bytes,
@@ -297,7 +310,7 @@ static struct job *job_new(struct coordinator *c, struct job_order *order, struc
     job->order = *order;
     order->proof = (struct peers_proof){.token = NULL};
     job->n_shards = n;
-    job->phase = order->is_abort ? JOB_ABORT : order->is_read ? JOB_HOLD : JOB_BEGIN;
+    job->phase = first_phase(order);
     job->order.addresses = copy_list(order->addresses, n);
     job->order.admin_addresses = copy_list(order->admin_addresses, n);
     job->order.admin_hosts = copy_list(order->admin_hosts, n);
@@ -323,7 +336,7 @@ static int check_free(struct coordinator *c, struct embd__error *e)
     return embd__error_set(e, EMBD_BUSY,
                            "the %s '%s' has run for %llu s and is in the phase %s; wait for it, or "
                            "cancel it: embctl snapshot --cancel %s",
-                           other->is_read ? "dump" : "snapshot", other->name,
+                           what_is(other), other->name,
                            (unsigned long long)((clock_ns() - c->began_ns) / 1000000000u),
                            job_phase_names[other->phase], other->name);
 }

@@ -1,4 +1,5 @@
-/* coordinator.h - snapshots of the whole cluster, made by one server for an admin.
+/* coordinator.h - snapshots of the whole cluster, made by one server for an admin; and tables that
+ * take the places of others on all shards.
  *
  * An admin's request begins a job and is answered at once. A thread of this process does the job by
  * asking all shards (server/peers); any admin may watch it or cancel it. The job goes on to its end
@@ -38,6 +39,8 @@ struct job_order {
     bool has_files;                   /* the asker sends files, and then job_go */
     bool is_read; /* a cut whose rows the asker fetches, until job_go: nothing is written */
     char table[EMBD_NAME_MAX + 1]; /* of those: this one alone; "": all */
+    uint64_t staged;               /* id of staged tables that take their places; 0: none do */
+    uint32_t n_staged;             /* of these, on each shard */
     bool is_abort; /* only what an interrupted one of that name has left is removed */
     struct peers_proof proof;
     /* The cluster as it is now. Lifetimes: the call. */
@@ -49,7 +52,7 @@ struct job_report {
     char name[SNAPSHOT_NAME_MAX + 1];
     enum job_state state;
     enum job_phase phase;
-    bool is_read;
+    bool is_read, is_replace;
     uint32_t shards_done; /* of this phase */
     uint64_t rows, bytes, pause_us, elapsed_us;
     struct embd__error error; /* of JOB_FAILED */

@@ -31,5 +31,6 @@ int job_reopen(struct job *job);
 void snapshot_job_run(struct job *job);
 void read_job_run(struct job *job);
 void abort_job_run(struct job *job);
+void replace_job_run(struct job *job);
 
 #endif

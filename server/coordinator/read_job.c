@@ -1,10 +1,12 @@
-/* read_job.c - a cut of all shards whose rows the asker fetches.
+/* read_job.c - the jobs that write no snapshot: a cut of all shards whose rows the asker fetches,
+ * and tables that the asker has loaded beside others, and that take their places.
  *
  * The happy path: hold changes on all shards; `cut` on every shard, which freezes its tables;
  * release; the asker fetches the rows from the shards (`scan` with the cut's id) while changes go
  * on, and says that it has them. The connections of this job keep the cuts, so that they end with
  * it, whatever becomes of the asker. */
 #include "server/coordinator/cluster_hold.h"
+#include "server/coordinator/cluster_replace.h"
 #include "server/coordinator/job.h"
 
 static int cut_all(struct job *job)
@@ -34,4 +36,20 @@ void read_job_run(struct job *job)
     job_tell_pause(job, pause_us);
     if (status == EMBD_OK && job_enter(job, JOB_READ))
         job_wait(job, "fetched all rows");
+}
+
+/* Each push is on all shards before it, or on none. */
+void replace_job_run(struct job *job)
+{
+    uint64_t pause_us = 0;
+    const struct job_order *order = &job->order;
+    if (!job_enter(job, JOB_HOLD) ||
+        cluster_hold(job->peers, job->n_shards, &pause_us, &job->error) != EMBD_OK)
+        return;
+    if (cluster_check_replace(job->peers, job->n_shards, order->staged, order->n_staged,
+                              &job->error) == EMBD_OK &&
+        job_enter(job, JOB_COMMIT))
+        cluster_apply_replace(job->peers, job->n_shards, order->staged, &job->error);
+    cluster_release(job->peers, job->n_shards, &pause_us);
+    job_tell_pause(job, pause_us);
 }

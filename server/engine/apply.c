@@ -3,6 +3,7 @@
 #include "server/engine/apply.h"
 
 #include "server/engine/engine.h"
+#include "server/engine/staged.h"
 
 /* ---- tables ---- */
 
@@ -13,6 +14,8 @@ void apply_create(struct op *op)
 
 void apply_drop(struct op *op)
 {
+    pushers_drop_table(&op->engine->pushers, op->as.dropped->number);
+    pushers_drop_table(&op->engine->journaled_pushers, op->as.dropped->number);
     tables_drop(&op->engine->tables, op->as.dropped);
     op->as.dropped = NULL;
 }
@@ -21,6 +24,54 @@ void apply_set(struct op *op)
 {
     struct op_table_set *set = &op->as.set;
     tables_set(&op->engine->tables, set->table, &set->change, &op->error);
+}
+
+void apply_stage(struct op *op)
+{
+    staged_add(&op->engine->tables, op->as.stage.id, &op->as.stage.schema.s, &op->error);
+}
+
+/* Of a set that is not there any more, nothing. */
+void apply_unstage(struct op *op)
+{
+    if (op->engine->tables.staged.id == op->as.unstaged)
+        staged_drop(&op->engine->tables);
+}
+
+/* The tables of a kind that there are. */
+static struct table_set all_of(const struct tables *tables, bool is_journaled)
+{
+    struct table_set all = {.may_have_others = 0};
+    for (uint32_t i = 0; i < tables->n; i++)
+        if (table_is_journaled(tables->by_name[i]) == is_journaled)
+            table_set_add(&all, tables->by_name[i]->number);
+    return all;
+}
+
+int apply_check_replace(struct op *op, struct embd__error *e)
+{
+    struct engine *engine = op->engine;
+    struct op_replace *replace = &op->as.replace;
+    if (staged_check(&engine->tables, replace->id, e) != EMBD_OK ||
+        pushers_check_rollback(&engine->pushers, &replace->back[0], e) != EMBD_OK)
+        return e->status;
+    return pushers_check_rollback(&engine->journaled_pushers, &replace->back[1], e);
+}
+
+void apply_replace(struct op *op)
+{
+    struct engine *engine = op->engine;
+    struct rollback *back = op->as.replace.back;
+    struct pushers *const pushers[2] = {&engine->pushers, &engine->journaled_pushers};
+    struct table_set replaced[2];
+    if (apply_check_replace(op, &op->error) != EMBD_OK)
+        return;
+    staged_replace(&engine->tables, replaced);
+    for (int kind = 0; kind < 2; kind++) {
+        back[kind].replaced = replaced[kind];
+        back[kind].all = all_of(&engine->tables, kind == 1);
+        pushers_roll_back(pushers[kind], &back[kind], op->now_ns);
+    }
 }
 
 /* ---- rows ---- */
@@ -81,7 +132,7 @@ static void replace_streams(struct pushers *pushers, const struct op_streams *st
         const struct push_number id = {
             .high = stream->high, .low = stream->low, .stream = stream->stream};
         if (pushers_know(pushers, &id) || pushers_begin_old(pushers, &id, e) == EMBD_OK)
-            pushers_restore(pushers, stream, 1, 0, e);
+            pushers_restore(pushers, stream, NULL, 1, 0, e);
     }
 }
 
@@ -91,5 +142,6 @@ void apply_streams(struct op *op)
     if (streams->may_replace)
         replace_streams(op_pushers(op), streams, &op->error);
     else
-        pushers_restore(op_pushers(op), streams->list, streams->n, op->now_ns, &op->error);
+        pushers_restore(op_pushers(op), streams->list, streams->sets, streams->n, op->now_ns,
+                        &op->error);
 }

@@ -64,6 +64,17 @@ int capacity_check(struct op *op, struct embd__error *e)
 
 /* ---- memory ---- */
 
+/* A table that is to take the place of another needs memory beside it. */
+static const char *what_to_do(const struct op *op)
+{
+    return op->kind == OP_LOAD && op->as.load.fields.staged != 0
+               ? "there is no room for the table beside the one it replaces: drop that one and "
+                 "load "
+                 "without replacing, or give the server more memory"
+               : "erase rows, drop a table, bound it by capacity and on_full, or give the server "
+                 "more memory";
+}
+
 static int refuse(const struct op *op, const struct table *table, uint64_t needed,
                   struct embd__error *e)
 {
@@ -72,11 +83,10 @@ static int refuse(const struct op *op, const struct table *table, uint64_t neede
     return embd__error_set(
         e, EMBD_FULL,
         "table %s: its new rows need %llu bytes; rows take %llu bytes of the server's memory, the "
-        "limit is %llu (row_memory): erase rows, drop a table, bound it by capacity and on_full, "
-        "or give the server more memory",
+        "limit is %llu (row_memory): %s",
         table->schema.s.name, (unsigned long long)needed,
         (unsigned long long)atomic_load(&memory->used),
-        (unsigned long long)row_memory_limit(memory));
+        (unsigned long long)row_memory_limit(memory), what_to_do(op));
 }
 
 static int refuse_quota(const struct op *op, const struct table *table, uint64_t needed,

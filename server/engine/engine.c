@@ -32,12 +32,26 @@ static int make_way(const struct op *op, const struct table *table, enum change 
     return engine->before_change(engine->arg, op->origin, table, change, e);
 }
 
+/* The tables whose places they take. */
+static int make_way_for_staged(const struct op *op, struct embd__error *e)
+{
+    const struct tables *tables = &op->engine->tables;
+    for (uint32_t i = 0; i < tables->staged.n; i++) {
+        const struct table *old = tables_by_name(tables, tables->staged.list[i]->schema.s.name);
+        if (old != NULL && make_way(op, old, CHANGE_DROP, e) != EMBD_OK)
+            return e->status;
+    }
+    return EMBD_OK;
+}
+
 int engine_make_way(const struct op *op, struct embd__error *e)
 {
     if (op->engine->before_change == NULL)
         return EMBD_OK;
     if (op->kind == OP_TABLE_DROP)
         return make_way(op, op->as.dropped, CHANGE_DROP, e);
+    if (op->kind == OP_REPLACE)
+        return make_way_for_staged(op, e);
     if (op->kind == OP_LOAD)
         return make_way(op, op->as.load.table, CHANGE_ROWS, e);
     if (op->kind == OP_TABLE_SET && embd__schema_change_begins_rows(&op->as.set.change))
@@ -63,6 +77,8 @@ int engine_admit(struct op *op)
     if (op->kind == OP_STREAMS && !streams->may_replace &&
         pushers_check_room(op_pushers(op), streams->list, streams->n, &op->error) != EMBD_OK)
         return op->error.status;
+    if (op->kind == OP_REPLACE && apply_check_replace(op, &op->error) != EMBD_OK)
+        return op->error.status;
     return engine_make_way(op, &op->error);
 }
 
@@ -76,6 +92,9 @@ void engine_apply(struct op *op)
         [OP_STREAM_OPEN] = apply_open_stream,
         [OP_STREAMS] = apply_streams,
         [OP_TABLE_SET] = apply_set,
+        [OP_STAGE] = apply_stage,
+        [OP_UNSTAGE] = apply_unstage,
+        [OP_REPLACE] = apply_replace,
     };
     if (op->kind == OP_PULL) {
         pull_apply(op);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "server/engine/engine.h"
+#include "server/engine/staged.h"
 
 void op_begin(struct op *op, struct engine *engine, enum op_kind kind)
 {
@@ -132,6 +133,14 @@ int op_durability(const struct op *op, embd_durability *out, struct embd__error 
     case OP_STREAMS:
         *out = op->as.streams.is_journaled && op->as.streams.n > 0 ? EMBD_DURABILITY_DURABLE
                                                                    : EMBD_DURABILITY_SNAPSHOT;
+        return EMBD_OK;
+    case OP_STAGE:
+        *out = op->as.stage.schema.s.durability;
+        return EMBD_OK;
+    case OP_UNSTAGE:
+    case OP_REPLACE:
+        *out = staged_is_journaled(&op->engine->tables) ? EMBD_DURABILITY_DURABLE
+                                                        : EMBD_DURABILITY_SNAPSHOT;
         return EMBD_OK;
     }
     return EMBD_OK;

@@ -9,11 +9,11 @@
 #include "proto/opening.h"
 #include "proto/schema_change.h"
 #include "proto/streamsfile.h"
+#include "server/engine/pushers.h"
 #include "server/engine/tables.h"
 
 struct commit;
 struct engine;
-struct pushers;
 
 enum op_kind {
     OP_PULL, /* rows, made where the table makes them at their first pull */
@@ -25,6 +25,9 @@ enum op_kind {
     OP_STREAM_OPEN, /* a stream of numbered pushes */
     OP_STREAMS,     /* streams with given positions */
     OP_TABLE_SET,   /* fields of a table's definition */
+    OP_STAGE,       /* a table that is loaded to replace another */
+    OP_UNSTAGE,     /* no replacement will come of those staged */
+    OP_REPLACE,     /* staged tables take the places of others, all at once */
 };
 
 /* One table's share of a pull, push or erase. */
@@ -70,6 +73,10 @@ struct op_table_set {
 
 struct op_streams {
     const struct push_stream *list; /* [n] */
+    const struct table_set *sets;   /* [n] tables that each has pushed to; NULL: not known */
+    const uint32_t *ids; /* [n_ids] of the tables by number, 0: none; of a record that has `sets` */
+    uint32_t n_ids;      /* of 64 */
+    const uint64_t *packed; /* [n][n_ids / 64 + 1] the sets, as the record has them */
     uint32_t n;
     bool is_journaled;
     bool may_replace; /* as an earlier version did: other streams go if there is no room */
@@ -79,6 +86,16 @@ struct op_streams {
 struct op_quota {
     const char *who; /* the name of a token; NULL: there is no limit. Valid until it is submitted */
     uint64_t used, limit; /* bytes of rows */
+};
+
+struct op_stage {
+    uint64_t id;                /* of the replacement */
+    struct table_schema schema; /* `auto` is resolved */
+};
+
+struct op_replace {
+    uint64_t id;
+    struct rollback back[2]; /* [1]: of streams of journaled tables; the list and brings_unknown */
 };
 
 struct op_record {
@@ -137,6 +154,9 @@ struct op {
         struct stream_opening opening;
         struct op_streams streams;
         struct op_table_set set;
+        struct op_stage stage;
+        uint64_t unstaged; /* id */
+        struct op_replace replace;
     } as;
 };
 

@@ -114,6 +114,8 @@ static void on_pushed(struct store_done *done, int status)
         part->step = stats.steps;
         tables_count_as(&op->engine->tables, part->table, &stats);
         count(&op->engine->counters, part, &call->as.change);
+        if (op->noted != NULL)
+            pushers_note_table(op->noted, &op->number, part->table->number);
     }
     part->table->was_full = status == EMBD_FULL;
     part->table = NULL;

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "server/engine/pushers_inside.h"
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -14,32 +16,10 @@
 #define IDLE_NS             (STREAM_IDLE_S * UINT64_C(1000000000))
 #define CHOSEN_NS           UINT64_C(60000000000) /* an opening's record is written by then */
 
-struct pusher_stream {
-    uint64_t high, low, last;
-    uint64_t
-        seen_ns; /* when it last pushed, or was opened; does not fall along a principal's list */
-    uint64_t chosen_ns; /* when it was decided that it goes; 0: never */
-    uint32_t stream;
-    uint32_t principal;    /* in principals */
-    uint32_t chained;      /* the next of its bucket, or that is free */
-    uint32_t older, newer; /* 0: none */
-};
-
-struct principal {
-    uint64_t id;
-    uint32_t n; /* streams; 0: it is free */
-    uint32_t oldest, newest;
-    uint32_t chained;
-};
-
-struct principal_place {
-    uint64_t id;
-    uint32_t at; /* in principals */
-};
-
 void pushers_fini(struct pushers *pushers)
 {
     free(pushers->streams);
+    free(pushers->sets);
     free(pushers->principals);
     free(pushers->places);
     free(pushers->buckets);
@@ -47,20 +27,20 @@ void pushers_fini(struct pushers *pushers)
     memset(pushers, 0, sizeof *pushers);
 }
 
-/* All at once, so that nothing can fail later; the system gives pages as they are used. */
-static int open_memory(struct pushers *pushers, struct embd__error *e)
+int pushers_open_memory(struct pushers *pushers, struct embd__error *e)
 {
     if (pushers->streams != NULL)
         return EMBD_OK;
     struct pushers own = {
         .streams = calloc(PUSHER_STREAMS_MAX + 1, sizeof *own.streams),
+        .sets = calloc(PUSHER_STREAMS_MAX + 1, sizeof *own.sets),
         .principals = calloc(PUSHER_STREAMS_MAX + 1, sizeof *own.principals),
         .places = calloc(PUSHER_STREAMS_MAX + 1, sizeof *own.places),
         .buckets = calloc(N_BUCKETS, sizeof *own.buckets),
         .principal_buckets = calloc(N_PRINCIPAL_BUCKETS, sizeof *own.principal_buckets),
         .since_ns = pushers->since_ns,
     };
-    if (own.streams == NULL || own.principals == NULL || own.places == NULL ||
+    if (own.streams == NULL || own.sets == NULL || own.principals == NULL || own.places == NULL ||
         own.buckets == NULL || own.principal_buckets == NULL ||
         getrandom(&own.seed, sizeof own.seed, 0) != sizeof own.seed) {
         pushers_fini(&own);
@@ -79,8 +59,7 @@ static uint32_t *bucket_of(const struct pushers *pushers, uint64_t high, uint64_
     return &pushers->buckets[XXH3_64bits_withSeed(id, sizeof id, pushers->seed) % N_BUCKETS];
 }
 
-/* 0: none */
-static uint32_t find(const struct pushers *pushers, const struct push_number *push)
+uint32_t pushers_find(const struct pushers *pushers, const struct push_number *push)
 {
     if (pushers->streams == NULL)
         return 0;
@@ -111,13 +90,13 @@ static uint32_t find_principal(const struct pushers *pushers, uint64_t id)
 
 uint64_t pushers_last(const struct pushers *pushers, const struct push_number *stream)
 {
-    uint32_t i = find(pushers, stream);
+    uint32_t i = pushers_find(pushers, stream);
     return i == 0 ? 0 : pushers->streams[i].last;
 }
 
 bool pushers_know(const struct pushers *pushers, const struct push_number *stream)
 {
-    return find(pushers, stream) != 0;
+    return pushers_find(pushers, stream) != 0;
 }
 
 /* ---- principals ---- */
@@ -182,6 +161,7 @@ static uint32_t add(struct pushers *pushers, const struct push_number *id, uint6
                                                  .stream = (uint32_t)id->stream,
                                                  .principal = at,
                                                  .chained = *bucket};
+    pushers->sets[i] = (struct table_set){.may_have_others = 0};
     *bucket = i;
     link_newest(pushers, i);
     pushers->principals[at].n++;
@@ -189,7 +169,7 @@ static uint32_t add(struct pushers *pushers, const struct push_number *id, uint6
     return i;
 }
 
-static void forget(struct pushers *pushers, uint32_t i)
+void pushers_forget(struct pushers *pushers, uint32_t i)
 {
     struct pusher_stream *s = &pushers->streams[i];
     uint32_t *at = bucket_of(pushers, s->high, s->low, s->stream);
@@ -216,7 +196,7 @@ static void see(struct pushers *pushers, struct pusher_stream *s, uint64_t now_n
 int pushers_look(const struct pushers *pushers, const struct push_number *push,
                  struct embd__error *e)
 {
-    uint32_t i = find(pushers, push);
+    uint32_t i = pushers_find(pushers, push);
     if (i == 0)
         return embd__error_set(e, EMBD_FORGOTTEN,
                                "the pusher's stream %llu is not known: push %llu may have been "
@@ -236,16 +216,23 @@ int pushers_look(const struct pushers *pushers, const struct push_number *push,
 
 void pushers_note(struct pushers *pushers, const struct push_number *push, uint64_t now_ns)
 {
-    uint32_t i = find(pushers, push);
+    uint32_t i = pushers_find(pushers, push);
     unlink_age(pushers, i);
     link_newest(pushers, i);
     pushers->streams[i].last = push->sequence;
     see(pushers, &pushers->streams[i], now_ns);
 }
 
+void pushers_note_table(struct pushers *pushers, const struct push_number *push, uint32_t table)
+{
+    uint32_t i = pushers_find(pushers, push);
+    if (i != 0)
+        table_set_add(&pushers->sets[i], table);
+}
+
 void pushers_take_back(struct pushers *pushers, const struct push_number *push)
 {
-    uint32_t i = find(pushers, push);
+    uint32_t i = pushers_find(pushers, push);
     if (i != 0 && pushers->streams[i].last == push->sequence)
         pushers->streams[i].last--;
 }
@@ -310,7 +297,7 @@ int pushers_decide(struct pushers *pushers, struct stream_opening *opening,
                    struct embd__error *e)
 {
     opening->forgets = false;
-    if (open_memory(pushers, e) != EMBD_OK)
+    if (pushers_open_memory(pushers, e) != EMBD_OK)
         return e->status;
     if (pushers->since_ns == 0)
         pushers->since_ns = now_ns;
@@ -335,11 +322,11 @@ int pushers_decide(struct pushers *pushers, struct stream_opening *opening,
 int pushers_open(struct pushers *pushers, const struct stream_opening *opening, uint64_t now_ns,
                  struct embd__error *e)
 {
-    if (open_memory(pushers, e) != EMBD_OK)
+    if (pushers_open_memory(pushers, e) != EMBD_OK)
         return e->status;
-    if (find(pushers, &opening->stream) != 0)
+    if (pushers_find(pushers, &opening->stream) != 0)
         return PUSH_AGAIN;
-    uint32_t goes = opening->forgets ? find(pushers, &opening->forgotten) : 0;
+    uint32_t goes = opening->forgets ? pushers_find(pushers, &opening->forgotten) : 0;
     uint32_t own = find_principal(pushers, opening->principal);
     bool is_own = goes != 0 && pushers->streams[goes].principal == own;
     uint32_t n_own = own == 0 ? 0 : pushers->principals[own].n;
@@ -350,7 +337,7 @@ int pushers_open(struct pushers *pushers, const struct stream_opening *opening, 
                                "shard and %u of a token",
                                PUSHER_STREAMS_MAX, STREAMS_PER_PRINCIPAL);
     if (goes != 0)
-        forget(pushers, goes);
+        pushers_forget(pushers, goes);
     uint32_t i = add(pushers, &opening->stream, opening->principal);
     see(pushers, &pushers->streams[i], now_ns);
     return EMBD_OK;
@@ -365,17 +352,20 @@ static int by_id(const void *a, const void *b)
 }
 
 static uint32_t list_one(const struct pushers *pushers, const struct principal *p,
-                         struct push_stream *out)
+                         struct push_stream *out, struct table_set *sets_out)
 {
     uint32_t n = 0;
     for (uint32_t i = p->oldest; i != 0; i = pushers->streams[i].newer) {
         const struct pusher_stream *s = &pushers->streams[i];
+        if (sets_out != NULL)
+            sets_out[n] = pushers->sets[i];
         out[n++] = (struct push_stream){s->high, s->low, s->last, s->stream, p->id};
     }
     return n;
 }
 
-uint32_t pushers_list(const struct pushers *pushers, struct push_stream *out)
+uint32_t pushers_list(const struct pushers *pushers, struct push_stream *out,
+                      struct table_set *sets_out)
 {
     uint32_t n = 0, n_places = 0;
     for (uint32_t i = 1; i <= pushers->n_principals; i++)
@@ -384,20 +374,23 @@ uint32_t pushers_list(const struct pushers *pushers, struct push_stream *out)
     if (n_places > 0)
         qsort(pushers->places, n_places, sizeof *pushers->places, by_id);
     for (uint32_t i = 0; i < n_places; i++)
-        n += list_one(pushers, &pushers->principals[pushers->places[i].at], out + n);
+        n += list_one(pushers, &pushers->principals[pushers->places[i].at], out + n,
+                      sets_out == NULL ? NULL : sets_out + n);
     return n;
 }
 
-static void restore_one(struct pushers *pushers, const struct push_stream *stream, uint64_t now_ns)
+uint32_t pushers_put(struct pushers *pushers, const struct push_stream *entry,
+                     const struct table_set *tables, uint64_t now_ns)
 {
-    const struct push_number id = {
-        .high = stream->high, .low = stream->low, .stream = stream->stream};
-    uint32_t i = find(pushers, &id);
+    const struct push_number id = pushers_number_of(entry);
+    uint32_t i = pushers_find(pushers, &id);
     if (i != 0)
-        forget(pushers, i);
-    i = add(pushers, &id, stream->principal);
-    pushers->streams[i].last = stream->last;
+        pushers_forget(pushers, i);
+    i = add(pushers, &id, entry->principal);
+    pushers->streams[i].last = entry->last;
+    pushers->sets[i] = *tables;
     see(pushers, &pushers->streams[i], now_ns);
+    return i;
 }
 
 int pushers_check_room(const struct pushers *pushers, const struct push_stream *list, uint32_t n,
@@ -405,9 +398,8 @@ int pushers_check_room(const struct pushers *pushers, const struct push_stream *
 {
     uint32_t n_new = 0;
     for (uint32_t i = 0; i < n; i++) {
-        const struct push_number id = {
-            .high = list[i].high, .low = list[i].low, .stream = list[i].stream};
-        n_new += find(pushers, &id) == 0;
+        const struct push_number id = pushers_number_of(&list[i]);
+        n_new += pushers_find(pushers, &id) == 0;
     }
     if (n_new > PUSHER_STREAMS_MAX - pushers->n)
         return embd__error_set(
@@ -417,26 +409,29 @@ int pushers_check_room(const struct pushers *pushers, const struct push_stream *
     return EMBD_OK;
 }
 
-int pushers_restore(struct pushers *pushers, const struct push_stream *list, uint32_t n,
-                    uint64_t now_ns, struct embd__error *e)
+int pushers_restore(struct pushers *pushers, const struct push_stream *list,
+                    const struct table_set *sets, uint32_t n, uint64_t now_ns,
+                    struct embd__error *e)
 {
-    if (open_memory(pushers, e) != EMBD_OK || pushers_check_room(pushers, list, n, e) != EMBD_OK)
+    static const struct table_set unknown = {.may_have_others = 1};
+    if (pushers_open_memory(pushers, e) != EMBD_OK ||
+        pushers_check_room(pushers, list, n, e) != EMBD_OK)
         return e->status;
     for (uint32_t i = 0; i < n; i++)
-        restore_one(pushers, &list[i], now_ns);
+        pushers_put(pushers, &list[i], sets == NULL ? &unknown : &sets[i], now_ns);
     return EMBD_OK;
 }
 
 int pushers_begin_old(struct pushers *pushers, const struct push_number *push,
                       struct embd__error *e)
 {
-    if (open_memory(pushers, e) != EMBD_OK)
+    if (pushers_open_memory(pushers, e) != EMBD_OK)
         return e->status;
     uint32_t everybody = find_principal(pushers, PRINCIPAL_EVERYBODY);
     if (pushers->n == PUSHER_STREAMS_MAX && everybody == 0)
         return refuse_all("everybody", e);
     if (pushers->n == PUSHER_STREAMS_MAX)
-        forget(pushers, pushers->principals[everybody].oldest);
+        pushers_forget(pushers, pushers->principals[everybody].oldest);
     add(pushers, push, PRINCIPAL_EVERYBODY);
     return EMBD_OK;
 }

@@ -13,14 +13,18 @@
  *
  * The choice of the stream depends on the time. So it is made once, before the opening's record is
  * written, and the record contains it: openings and pushes alone determine the state, and a
- * replayed journal gives the same. Owner: the shard's thread. */
+ * replayed journal gives the same.
+ *
+ * Each stream notes the tables that it has pushed to. Where tables are replaced from a snapshot,
+ * the streams that pushed to them alone go back with them (rolled.c). Owner: the shard's thread. */
 #ifndef EMBD_ENGINE_PUSHERS_H
 #define EMBD_ENGINE_PUSHERS_H
 
 #include "proto/opening.h"
 #include "proto/streamsfile.h"
+#include "server/engine/table_set.h"
 
-#define PUSHER_STREAMS_MAX    65536u /* 7 MiB */
+#define PUSHER_STREAMS_MAX    65536u /* 42 MiB, where all are used */
 #define STREAMS_PER_PRINCIPAL 4096u  /* who showed a token */
 #define STREAM_IDLE_S         600u   /* without a push, before a stream may go */
 
@@ -36,7 +40,8 @@ struct principal_place;
 struct pushers {
     /* [PUSHER_STREAMS_MAX + 1], index 0 is unused; NULL before the first */
     struct pusher_stream *streams;
-    struct principal *principals;   /* [PUSHER_STREAMS_MAX + 1], likewise */
+    struct table_set *sets;       /* [PUSHER_STREAMS_MAX + 1] tables that streams have pushed to */
+    struct principal *principals; /* [PUSHER_STREAMS_MAX + 1], likewise */
     struct principal_place *places; /* [PUSHER_STREAMS_MAX + 1], to put them in order */
     uint32_t *buckets, *principal_buckets;
     uint64_t seed; /* of the hash: a peer cannot choose ids that meet in a bucket */
@@ -58,6 +63,8 @@ int pushers_look(const struct pushers *pushers, const struct push_number *push,
 /* It is applied now; pushers_look has just said EMBD_OK. The time is 0 where a start replays what
  * was. */
 void pushers_note(struct pushers *pushers, const struct push_number *push, uint64_t now_ns);
+/* It has changed that table (struct table.number). */
+void pushers_note_table(struct pushers *pushers, const struct push_number *push, uint32_t table);
 
 /* The push was refused after all, and has changed nothing. If a device has begun the next one
  * meanwhile, its number stays used. */
@@ -87,14 +94,38 @@ int pushers_open(struct pushers *pushers, const struct stream_opening *opening, 
 /* ---- all ---- */
 
 /* By principal, and of each the stream that has not pushed for longest first: `out` has room for
- * pushers->n. Their number. */
-uint32_t pushers_list(const struct pushers *pushers, struct push_stream *out);
+ * pushers->n, and so has `sets_out`, the tables of each; NULL: these are not wanted. Their number.
+ */
+uint32_t pushers_list(const struct pushers *pushers, struct push_stream *out,
+                      struct table_set *sets_out);
 /* EMBD_FULL: there is no room for all of them. */
 int pushers_check_room(const struct pushers *pushers, const struct push_stream *list, uint32_t n,
                        struct embd__error *e);
-/* They are as the list says, in its order. EMBD_FULL, EMBD_NO_MEMORY: nothing is changed. */
-int pushers_restore(struct pushers *pushers, const struct push_stream *list, uint32_t n,
-                    uint64_t now_ns, struct embd__error *e);
+/* They are as the list says, in its order. `sets`: the tables of each; NULL: it is not known which.
+ * EMBD_FULL, EMBD_NO_MEMORY: nothing is changed. */
+int pushers_restore(struct pushers *pushers, const struct push_stream *list,
+                    const struct table_set *sets, uint32_t n, uint64_t now_ns,
+                    struct embd__error *e);
+
+/* ---- tables that go, and that go back: rolled.c ---- */
+
+/* The table is dropped: no stream has pushed to it. */
+void pushers_drop_table(struct pushers *pushers, uint32_t number);
+
+struct rollback {
+    struct table_set replaced, all; /* the tables, and all of the streams' kind there are */
+    const struct push_stream *list; /* [n] positions that go with the replaced tables */
+    uint32_t n;
+    bool brings_unknown; /* streams of the list that are not known are opened */
+};
+
+/* Whether there is room and memory for it. EMBD_FULL, EMBD_NO_MEMORY: nothing is changed. */
+int pushers_check_rollback(struct pushers *pushers, const struct rollback *back,
+                           struct embd__error *e);
+/* After the check. Streams that pushed to no replaced table stay as they are. Those that pushed to
+ * replaced tables alone get their position of the list, or are forgotten where it has none. Those
+ * that pushed to others too are forgotten: no one position is right for both. */
+void pushers_roll_back(struct pushers *pushers, const struct rollback *back, uint64_t now_ns);
 
 /* As earlier versions did for the records of their journals: a stream begins with its first push,
  * and if there is no room, the stream of everybody that has not pushed for longest goes. */

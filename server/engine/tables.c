@@ -16,6 +16,12 @@ void tables_init(struct tables *tables, const struct store_ops *ops)
     tables->ops = ops;
 }
 
+static void uncount(struct tables *tables, struct table *table)
+{
+    if (tables->memory != NULL)
+        row_memory_count(tables->memory, &table->counted_bytes, 0);
+}
+
 /* Also of a table whose store was not opened. */
 static void free_table(const struct store_ops *ops, struct table *table)
 {
@@ -26,18 +32,19 @@ static void free_table(const struct store_ops *ops, struct table *table)
     free(table);
 }
 
-static void uncount(struct tables *tables, struct table *table)
+void tables_close_table(struct tables *tables, struct table *table)
 {
-    if (tables->memory != NULL)
-        row_memory_count(tables->memory, &table->counted_bytes, 0);
+    if (table != NULL)
+        uncount(tables, table);
+    free_table(tables->ops, table);
 }
 
 void tables_fini(struct tables *tables)
 {
-    for (uint32_t i = 0; i < tables->n; i++) {
-        uncount(tables, tables->by_name[i]);
-        free_table(tables->ops, tables->by_name[i]);
-    }
+    for (uint32_t i = 0; i < tables->n; i++)
+        tables_close_table(tables, tables->by_name[i]);
+    for (uint32_t i = 0; i < tables->staged.n; i++)
+        tables_close_table(tables, tables->staged.list[i]);
     tables_give_up(tables);
     tables_init(tables, tables->ops);
 }
@@ -68,6 +75,8 @@ void tables_count_all(struct tables *tables)
 {
     for (uint32_t i = 0; i < tables->n; i++)
         tables_count(tables, tables->by_name[i]);
+    for (uint32_t i = 0; i < tables->staged.n; i++)
+        tables_count(tables, tables->staged.list[i]);
 }
 
 /* Any of the tables may be copied. */
@@ -128,7 +137,7 @@ static struct table *at_name(const struct tables *tables, uint32_t i, const char
 
 struct table *tables_find(const struct tables *tables, const char *name, struct embd__error *e)
 {
-    struct table *table = at_name(tables, tables_from(tables, name), name);
+    struct table *table = tables_by_name(tables, name);
     if (table == NULL)
         embd__error_set(e, EMBD_UNKNOWN_TABLE, "there is no table '%s'", name);
     return table;
@@ -157,9 +166,15 @@ static int check_new(const struct tables *tables, const embd_schema *schema, str
     return EMBD_OK;
 }
 
-static struct table *open_table(const struct store_ops *ops, const embd_schema *schema,
+struct table *tables_by_name(const struct tables *tables, const char *name)
+{
+    return at_name(tables, tables_from(tables, name), name);
+}
+
+struct table *tables_open_table(const struct tables *tables, const embd_schema *schema,
                                 struct embd__error *e)
 {
+    const struct store_ops *ops = tables->ops;
     struct table *table = calloc(1, sizeof *table);
     if (table == NULL) {
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for table '%s'", schema->name);
@@ -176,20 +191,48 @@ static struct table *open_table(const struct store_ops *ops, const embd_schema *
 
 int tables_prepare(struct tables *tables, const embd_schema *schema, struct embd__error *e)
 {
-    const struct table *table = at_name(tables, tables_from(tables, schema->name), schema->name);
+    const struct table *table = tables_by_name(tables, schema->name);
     if (table != NULL)
         return check_equal(table, schema, e);
     EMBD_ASSERT(tables->prepared == NULL);
     if (check_new(tables, schema, e) != EMBD_OK)
         return e->status;
-    tables->prepared = open_table(tables->ops, schema, e);
+    tables->prepared = tables_open_table(tables, schema, e);
     return e->status;
 }
 
 void tables_give_up(struct tables *tables)
 {
     free_table(tables->ops, tables->prepared);
-    tables->prepared = NULL;
+    free_table(tables->ops, tables->staged.prepared);
+    tables->prepared = tables->staged.prepared = NULL;
+}
+
+static uint32_t free_number(const struct tables *tables)
+{
+    uint32_t number = 0;
+    while (table_set_has(&tables->numbers, number))
+        number++;
+    return number;
+}
+
+static struct table **place_of(struct tables *tables, const struct table *table)
+{
+    uint32_t i = table->id % TABLES_PLACES;
+    while (tables->by_id[i] != table)
+        i = (i + 1) % TABLES_PLACES;
+    return &tables->by_id[i];
+}
+
+static void insert(struct tables *tables, uint32_t i, struct table *table)
+{
+    uint32_t after = tables->n - i;
+    memmove(tables->by_name + i + 1, tables->by_name + i, after * sizeof tables->by_name[0]);
+    tables->by_name[i] = table;
+    tables->n++;
+    add_id(tables, table);
+    table->number = free_number(tables);
+    table_set_add(&tables->numbers, table->number);
 }
 
 static bool creates_by_pulls(const struct table *table)
@@ -201,15 +244,26 @@ static struct table *add_prepared(struct tables *tables, const char *name)
 {
     struct table *table = tables->prepared;
     EMBD_ASSERT(strcmp(table->schema.s.name, name) == 0);
-    uint32_t i = tables_from(tables, name), after = tables->n - i;
-    memmove(tables->by_name + i + 1, tables->by_name + i, after * sizeof tables->by_name[0]);
-    tables->by_name[i] = table;
-    tables->n++;
-    add_id(tables, table);
-    tables->n_creating += creates_by_pulls(table);
     tables->prepared = NULL;
-    tables_count(tables, table);
+    tables_put(tables, table);
     return table;
+}
+
+void tables_put(struct tables *tables, struct table *table)
+{
+    uint32_t i = tables_from(tables, table->schema.s.name);
+    struct table *old = at_name(tables, i, table->schema.s.name);
+    tables->n_creating += table->schema.s.create_on == EMBD_CREATE_ON_PULL;
+    tables_count(tables, table);
+    if (old == NULL) {
+        insert(tables, i, table);
+        return;
+    }
+    tables->n_creating -= old->schema.s.create_on == EMBD_CREATE_ON_PULL;
+    table->number = old->number;
+    tables->by_name[i] = table;
+    *place_of(tables, old) = table;
+    tables_close_table(tables, old);
 }
 
 int tables_create(struct tables *tables, const embd_schema *schema, struct table **out,
@@ -218,8 +272,7 @@ int tables_create(struct tables *tables, const embd_schema *schema, struct table
     if (tables->prepared == NULL && tables_prepare(tables, schema, e) != EMBD_OK)
         return e->status;
     *created_out = tables->prepared != NULL;
-    *out = *created_out ? add_prepared(tables, schema->name)
-                        : at_name(tables, tables_from(tables, schema->name), schema->name);
+    *out = *created_out ? add_prepared(tables, schema->name) : tables_by_name(tables, schema->name);
     return EMBD_OK;
 }
 
@@ -249,6 +302,6 @@ void tables_drop(struct tables *tables, struct table *table)
     tables->n--;
     place_ids(tables);
     tables->n_creating -= creates_by_pulls(table);
-    uncount(tables, table);
-    free_table(tables->ops, table);
+    table_set_remove(&tables->numbers, table->number);
+    tables_close_table(tables, table);
 }

@@ -5,11 +5,13 @@
 #include "server/engine/hot.h"
 #include "server/engine/row_memory.h"
 #include "proto/schema_change.h"
+#include "server/engine/table_set.h"
 #include "server/store/store.h"
 
 /* Owner: the shard's thread. Never moves, so that its store may point to the schema. */
 struct table {
-    uint32_t id; /* embd__table_id(schema.s.name) */
+    uint32_t id;     /* embd__table_id(schema.s.name) */
+    uint32_t number; /* no other table's while it is there; a table that replaces it takes it */
     struct table_schema schema;
     struct store *store;
     struct hot hot;
@@ -17,6 +19,14 @@ struct table {
     /* its last push was refused for lack of room: the next one is checked before its record is
      * written */
     bool was_full;
+};
+
+/* Tables that are being loaded, to replace others all at once: staged.h. */
+struct staged {
+    uint64_t id; /* of the replacement; 0: there is none */
+    uint32_t n;
+    struct table *list[LIMIT_TABLES]; /* in the order they were made */
+    struct table *prepared;           /* the next, not in the list yet; or NULL */
 };
 
 #define TABLES_PLACES (2 * LIMIT_TABLES)
@@ -30,6 +40,8 @@ struct tables {
     struct table *by_name[LIMIT_TABLES]; /* ascending */
     struct table *by_id[TABLES_PLACES];  /* a hash table: from place id % TABLES_PLACES on */
     struct table *prepared;              /* the next table, created but not visible yet; or NULL */
+    struct table_set numbers;            /* that tables have */
+    struct staged staged;
 };
 
 void tables_init(struct tables *tables, const struct store_ops *ops);
@@ -76,5 +88,17 @@ int tables_set(struct tables *tables, struct table *table, const struct schema_c
 
 /* Ends the table and its rows. No store call may be in flight. */
 void tables_drop(struct tables *tables, struct table *table);
+
+/* ---- for staged.c ---- */
+
+/* A table that is in no list. NULL: EMBD_NO_MEMORY, EMBD_UNSUPPORTED. */
+struct table *tables_open_table(const struct tables *tables, const embd_schema *schema,
+                                struct embd__error *e);
+/* Ends one; NULL is allowed. */
+void tables_close_table(struct tables *tables, struct table *table);
+/* The table becomes the one of its name; the one that was ends. There is room for it. */
+void tables_put(struct tables *tables, struct table *table);
+/* NULL: none. */
+struct table *tables_by_name(const struct tables *tables, const char *name);
 
 #endif

@@ -27,6 +27,7 @@
 
 #include "proto/assert.h"
 #include "server/engine/capacity.h"
+#include "server/engine/staged.h"
 #include "server/journal/pace.h"
 #include "server/log/ending.h"
 #include "server/log/log.h"
@@ -302,6 +303,8 @@ static int prepare(struct commit *commit, struct op *op, struct embd__error *e)
 {
     if (op->kind == OP_TABLE_CREATE)
         return tables_prepare(&commit->engine->tables, &op->as.schema.s, e);
+    if (op->kind == OP_STAGE)
+        return staged_prepare(&commit->engine->tables, op->as.stage.id, &op->as.stage.schema.s, e);
     return capacity_reserve(op, e);
 }
 

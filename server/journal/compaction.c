@@ -2,6 +2,7 @@
 #include "server/journal/compaction.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "server/engine/block.h"
 
@@ -15,6 +16,10 @@ struct compaction {
     embd_schema *schemas;        /* [n] as they were; their slot_sizes are the tables' */
     uint64_t *steps;             /* [n] */
     struct push_stream *streams; /* [n_streams] */
+    struct table_set *sets;      /* [n_streams] tables that each has pushed to */
+    uint64_t *packed;            /* [n_streams][n_ids / 64 + 1] the same, as the record has it */
+    uint32_t n_ids;              /* beyond the last number */
+    uint32_t ids[LIMIT_TABLES];  /* of tables by number */
     uint32_t n_streams;
     bool is_read; /* all is handed over, or given up: no table is touched any more */
     bool is_given_up;
@@ -62,7 +67,13 @@ static int add_block(struct compaction *c, struct embd__error *e)
 static int add_streams(struct compaction *c, struct embd__error *e)
 {
     op_begin(&c->op, c->commit->engine, OP_STREAMS);
-    c->op.as.streams = (struct op_streams){c->streams, c->n_streams, true, false};
+    c->op.as.streams = (struct op_streams){.list = c->streams,
+                                           .sets = c->sets,
+                                           .ids = c->ids,
+                                           .n_ids = c->n_ids,
+                                           .packed = c->packed,
+                                           .n = c->n_streams,
+                                           .is_journaled = true};
     return add(c, e);
 }
 
@@ -116,6 +127,8 @@ static void compaction_free(struct compaction *c)
     free(c->schemas);
     free(c->steps);
     free(c->streams);
+    free(c->sets);
+    free(c->packed);
     free(c);
 }
 
@@ -130,12 +143,30 @@ static struct compaction *compaction_new(struct commit *commit, struct embd__err
         c->schemas = malloc(n * sizeof *c->schemas);
         c->steps = malloc(n * sizeof *c->steps);
         c->streams = malloc((engine->journaled_pushers.n + 1) * sizeof *c->streams);
-        if (c->tables != NULL && c->schemas != NULL && c->steps != NULL && c->streams != NULL)
+        c->sets = malloc((engine->journaled_pushers.n + 1) * sizeof *c->sets);
+        if (c->tables != NULL && c->schemas != NULL && c->steps != NULL && c->streams != NULL &&
+            c->sets != NULL)
             return c;
         compaction_free(c);
     }
     embd__error_set(e, EMBD_NO_MEMORY, "no memory to compact a journal");
     return NULL;
+}
+
+/* Without the numbers that no table has. */
+static int pack(struct compaction *c, struct embd__error *e)
+{
+    uint32_t n_words = c->n_ids / 64;
+    c->packed = malloc((uint64_t)c->n_streams * (n_words + 1) * sizeof *c->packed + 1);
+    if (c->packed == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to compact a journal");
+    for (uint32_t i = 0; i < c->n_streams; i++) {
+        uint64_t *to = c->packed + (uint64_t)i * (n_words + 1);
+        if (n_words > 0)
+            memcpy(to, c->sets[i].words, n_words * sizeof *to);
+        to[n_words] = c->sets[i].may_have_others;
+    }
+    return EMBD_OK;
 }
 
 static int freeze(struct compaction *c, struct embd__error *e)
@@ -152,10 +183,12 @@ static int freeze(struct compaction *c, struct embd__error *e)
         ops_of(c)->stats(table->store, &stats);
         c->steps[c->n] = stats.steps;
         c->schemas[c->n] = table->schema.s;
+        c->ids[table->number] = table->id;
+        c->n_ids = table->number >= c->n_ids ? (table->number / 64 + 1) * 64 : c->n_ids;
         c->tables[c->n++] = table;
     }
-    c->n_streams = pushers_list(&engine->journaled_pushers, c->streams);
-    return EMBD_OK;
+    c->n_streams = pushers_list(&engine->journaled_pushers, c->streams, c->sets);
+    return pack(c, e);
 }
 
 int compaction_begin(struct commit *commit, struct compaction **out, struct embd__error *e)
@@ -240,7 +273,9 @@ static uint64_t table_bytes(const struct tables *tables, const struct table *tab
 uint64_t compaction_bytes(const struct commit *commit)
 {
     const struct engine *engine = commit->engine;
-    uint64_t bytes = engine->journaled_pushers.n * sizeof(struct push_stream) + HEAD_BYTES;
+    uint64_t bytes = engine->journaled_pushers.n *
+                         (sizeof(struct push_stream) + (engine->tables.n / 64 + 2) * 8) +
+                     HEAD_BYTES;
     for (uint32_t i = 0; i < engine->tables.n; i++)
         if (table_is_journaled(engine->tables.by_name[i]))
             bytes += table_bytes(&engine->tables, engine->tables.by_name[i]);

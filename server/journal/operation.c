@@ -8,8 +8,12 @@
 #include "proto/route.h"
 #include "proto/streamsfile.h"
 #include "server/engine/check.h"
+#include "server/engine/staged.h"
 
 _Static_assert(sizeof(struct push_stream) == STREAM_BYTES, "a stream in memory is one in a record");
+
+/* That a record may name: more than there are today. */
+#define TABLES_MOST (1u << 16)
 
 /* ---- writing ---- */
 
@@ -22,6 +26,9 @@ static const enum method method_of[] = {
     [OP_STREAM_OPEN] = METHOD_STREAM_OPEN,
     [OP_STREAMS] = METHOD_WRITERS,
     [OP_TABLE_SET] = METHOD_TABLE_SET,
+    [OP_STAGE] = METHOD_TABLE_STAGE,
+    [OP_UNSTAGE] = METHOD_TABLE_STAGE,
+    [OP_REPLACE] = METHOD_TABLE_REPLACE,
 };
 
 static int write_parts(struct msg *m, const struct op *op, struct embd__error *e)
@@ -56,10 +63,43 @@ static void write_load(struct msg *m, const struct op_load *load)
 
 static void write_streams(struct msg *m, const struct op_streams *streams)
 {
-    embd__msg_map(m, 2);
+    bool has_sets = streams->sets != NULL && streams->n_ids > 0;
+    embd__msg_map(m, 2 + (uint32_t)has_sets);
     embd__msg_field_uint(m, "writers", streams->n);
     embd__msg_field_bool(m, "principals", true);
+    if (has_sets)
+        embd__msg_field_uint(m, "tables", streams->n_ids);
     embd__msg_bin(m, streams->list, streams->n * sizeof *streams->list);
+    if (!has_sets)
+        return;
+    embd__msg_bin(m, streams->ids, streams->n_ids * sizeof *streams->ids);
+    embd__msg_bin(m, streams->packed, (streams->n_ids / 64 + 1) * streams->n * sizeof(uint64_t));
+}
+
+static void write_stage(struct msg *m, const struct op_stage *stage)
+{
+    embd__msg_map(m, 2);
+    embd__msg_field_uint(m, "id", stage->id);
+    embd__msg_str(m, "schema");
+    embd__schema_write(m, &stage->schema.s);
+}
+
+static void write_unstage(struct msg *m, uint64_t id)
+{
+    embd__msg_map(m, 2);
+    embd__msg_field_uint(m, "id", id);
+    embd__msg_field_bool(m, "drop", true);
+}
+
+/* Of journaled tables and their streams alone. */
+static void write_replace(struct msg *m, const struct op_replace *replace)
+{
+    const struct rollback *back = &replace->back[1];
+    embd__msg_map(m, 3);
+    embd__msg_field_uint(m, "id", replace->id);
+    embd__msg_field_uint(m, "writers", back->n);
+    embd__msg_field_bool(m, "all", back->brings_unknown);
+    embd__msg_bin(m, back->list, back->n * sizeof *back->list);
 }
 
 static int write_fields(struct msg *m, const struct op *op, struct embd__error *e)
@@ -92,6 +132,15 @@ static int write_fields(struct msg *m, const struct op *op, struct embd__error *
         embd__msg_str(m, "set");
         embd__schema_change_write(m, &op->as.set.change);
         break;
+    case OP_STAGE:
+        write_stage(m, &op->as.stage);
+        break;
+    case OP_UNSTAGE:
+        write_unstage(m, op->as.unstaged);
+        break;
+    case OP_REPLACE:
+        write_replace(m, &op->as.replace);
+        break;
     case OP_PULL:
         break;
     }
@@ -121,9 +170,13 @@ static void free_buffers(struct operation_reader *reader)
                                                    reader->frame.bins[i].bytes + 1u);
     reader->n_buffers = 0;
     free(reader->streams);
+    free(reader->sets);
     reader->streams = NULL;
+    reader->sets = NULL;
     if (reader->op.kind == OP_TABLE_CREATE)
         embd__schema_fini(&reader->op.as.schema);
+    if (reader->op.kind == OP_STAGE)
+        embd__schema_fini(&reader->op.as.stage.schema);
 }
 
 void operation_reader_fini(struct operation_reader *reader)
@@ -250,12 +303,45 @@ static int read_load(struct op *op, struct reader *r)
         return r->error->status;
     if (is_left_out(op, load->fields.table))
         return EMBD_OK;
-    load->table = tables_find(&op->engine->tables, load->fields.table, r->error);
+    load->table =
+        load->fields.staged == 0
+            ? tables_find(&op->engine->tables, load->fields.table, r->error)
+            : staged_find(&op->engine->tables, load->fields.staged, load->fields.table, r->error);
     if (load->table == NULL ||
         embd__row_block_read(r, &load->table->schema.s, load->fields.n_rows,
                              load->fields.n_candidates, &load->block) != EMBD_OK)
         return r->error->status;
     return check_block(load->table, &load->block, load->fields.is_gone, &anywhere, r->error);
+}
+
+/* A table that is left out has no number. */
+static void add_id(struct table_set *set, const struct tables *tables, uint32_t id)
+{
+    const struct table *table = tables_by_id(tables, id);
+    if (table != NULL)
+        table_set_add(set, table->number);
+}
+
+/* The numbers that its tables have now, and what was known of each stream. */
+static int read_sets(struct operation_reader *reader, struct reader *r, uint64_t n_streams,
+                     uint32_t n_tables)
+{
+    const struct tables *tables = &reader->op.engine->tables;
+    uint32_t n_words = (n_tables + 63) / 64 + 1;
+    const uint32_t *ids = embd__read_bin(r, "tables", n_tables * sizeof *ids);
+    const uint64_t *words = embd__read_bin(r, "sets", n_streams * n_words * sizeof *words);
+    if (r->error->status != EMBD_OK)
+        return r->error->status;
+    reader->sets = calloc(n_streams + 1, sizeof *reader->sets);
+    if (reader->sets == NULL)
+        return embd__error_set(r->error, EMBD_NO_MEMORY, "no memory to read a record");
+    for (uint64_t i = 0; i < n_streams; i++, words += n_words) {
+        for (uint32_t t = 0; t < n_tables; t++)
+            if ((words[t / 64] >> t % 64 & 1) != 0)
+                add_id(&reader->sets[i], tables, ids[t]);
+        reader->sets[i].may_have_others = words[n_words - 1] & 1;
+    }
+    return EMBD_OK;
 }
 
 static int read_streams(struct operation_reader *reader, struct reader *r)
@@ -266,15 +352,72 @@ static int read_streams(struct operation_reader *reader, struct reader *r)
     uint64_t n = embd__field_uint(&f, "writers", 0, PUSHER_STREAMS_MAX, FIELD_REQUIRED);
     bool is_journaled = embd__field_bool(&f, "journaled", true);
     bool has_principals = embd__field_bool(&f, "principals", false);
+    uint32_t n_tables = (uint32_t)embd__field_uint(&f, "tables", 0, TABLES_MOST, 0);
     if (embd__fields_end(&f) != EMBD_OK)
         return r->error->status;
     const uint8_t *bytes =
         embd__read_bin(r, "writers", n * (has_principals ? STREAM_BYTES : STREAM_BYTES_OLD));
+    if (n_tables > 0 && read_sets(reader, r, n, n_tables) != EMBD_OK)
+        return r->error->status;
     if (embd__reader_end(r) != EMBD_OK)
         return r->error->status;
     reader->streams = embd__streams_take(bytes, n, has_principals, r->error);
-    *streams =
-        (struct op_streams){reader->streams, (uint32_t)n, is_journaled, reader->op.begins_old};
+    *streams = (struct op_streams){.list = reader->streams,
+                                   .sets = reader->sets,
+                                   .n = (uint32_t)n,
+                                   .is_journaled = is_journaled,
+                                   .may_replace = reader->op.begins_old};
+    return r->error->status;
+}
+
+/* ---- tables that replace others ---- */
+
+/* A set's end has `drop`. */
+static int read_stage(struct op *op, struct reader *r)
+{
+    struct fields f, map;
+    embd__read_fields(&f, r, "table_stage");
+    uint64_t id = embd__field_uint(&f, "id", 1, UINT64_MAX, FIELD_REQUIRED);
+    bool ends = embd__field_bool(&f, "drop", false);
+    op->kind = ends ? OP_UNSTAGE : OP_STAGE;
+    op->as.stage = (struct op_stage){.id = id};
+    if (ends) {
+        op->as.unstaged = id;
+        embd__fields_end(&f);
+        return embd__reader_end(r);
+    }
+    embd__field_map(&f, "schema", &map, "schema");
+    if (embd__schema_read(&map, &op->as.stage.schema) != EMBD_OK ||
+        embd__fields_end(&f) != EMBD_OK || embd__reader_end(r) != EMBD_OK)
+        return r->error->status;
+    if (is_left_out(op, op->as.stage.schema.s.name))
+        embd__schema_fini(&op->as.stage.schema);
+    return EMBD_OK;
+}
+
+/* Where all of its tables are left out there is nothing staged. */
+static int read_replace(struct operation_reader *reader, struct reader *r)
+{
+    const struct tables *tables = &reader->op.engine->tables;
+    struct op_replace *replace = &reader->op.as.replace;
+    struct fields f;
+    *replace = (struct op_replace){.id = 0};
+    embd__read_fields(&f, r, "table_replace");
+    replace->id = embd__field_uint(&f, "id", 1, UINT64_MAX, FIELD_REQUIRED);
+    uint64_t n = embd__field_uint(&f, "writers", 0, 2 * PUSHER_STREAMS_MAX, FIELD_REQUIRED);
+    bool brings_unknown = embd__field_bool(&f, "all", false);
+    if (embd__fields_end(&f) != EMBD_OK)
+        return r->error->status;
+    const uint8_t *bytes = embd__read_bin(r, "writers", n * STREAM_BYTES);
+    if (embd__reader_end(r) != EMBD_OK)
+        return r->error->status;
+    if (tables->left_out != NULL && tables->staged.id != replace->id) {
+        reader->op.kind = OP_PULL;
+        return EMBD_OK;
+    }
+    reader->streams = embd__streams_take(bytes, n, true, r->error);
+    replace->back[1] = (struct rollback){
+        .list = reader->streams, .n = (uint32_t)n, .brings_unknown = brings_unknown};
     return r->error->status;
 }
 
@@ -306,6 +449,11 @@ static int read_fields(struct operation_reader *reader, struct reader *r)
     case METHOD_WRITERS:
         op->kind = OP_STREAMS;
         return read_streams(reader, r);
+    case METHOD_TABLE_STAGE:
+        return read_stage(op, r);
+    case METHOD_TABLE_REPLACE:
+        op->kind = OP_REPLACE;
+        return read_replace(reader, r);
     default:
         return embd__error_set(r->error, EMBD_UNSUPPORTED, "'%s' is not an operation",
                                r->method_name);

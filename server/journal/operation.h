@@ -26,6 +26,7 @@ struct operation_reader {
     struct frame_scanner frame;
     uint32_t n_buffers;          /* bins of frame that are copies, from the store */
     struct push_stream *streams; /* malloc'd, of op.as.streams */
+    struct table_set *sets;      /* likewise */
 };
 void operation_reader_fini(struct operation_reader *reader);
 

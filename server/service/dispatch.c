@@ -50,6 +50,8 @@ static const struct method_entry {
     [METHOD_STREAM_OPEN] = {handle_stream_open, TOUCH_CHANGES, false, false},
     [METHOD_IDENTITY] = {handle_identity, TOUCH_NOTHING, true, true},
     [METHOD_TABLE_SET] = {handle_table_set, TOUCH_STRUCTURE, false, false},
+    [METHOD_TABLE_STAGE] = {handle_table_stage, TOUCH_STRUCTURE, false, false},
+    [METHOD_TABLE_REPLACE] = {handle_table_replace, TOUCH_HOLD, false, false},
 };
 
 /* ---- handling ---- */
@@ -208,6 +210,7 @@ static bool try(struct shard *shard, struct request *request)
     bool is_let_in = hold_is_on(hold) && hold_lets_in(hold, request);
     bool stops = hold_stops(hold, touch, is_let_in, shard_n_in_flight(shard)) ||
                  waits_for_record(&call, touch, was_parked) ||
+                 (touch == TOUCH_HOLD && staging_stops_hold(shard, request->session)) ||
                  (rests(shard) && compacting_stops(shard, touch));
     if (was_parked && stops)
         return false;
@@ -313,6 +316,8 @@ static bool look(struct shard *shard, uint64_t now_ns)
         goes_on = compacting_look(shard, is_cutting(shard));
     if (shard->snapshot.name[0] != '\0')
         snapshot_remove_orphan(shard);
+    if (engine->tables.staged.id != 0)
+        staging_look(shard);
     if (jobs_is_due(&engine->jobs, shard->now_ns))
         goes_on =
             (jobs_look(&engine->jobs, shard->now_ns) && engine->rounds.n_waiting > 0) || goes_on;
@@ -377,6 +382,7 @@ void shard_session_end(struct shard *shard, struct shard_session *session)
                   shard->config.index);
     hold_end(&shard->hold, session);
     reach_name(&shard->reach, session, 0);
+    staging_leave(shard, session);
     cut_leave(shard, session);
     cut_read_leave(shard, session);
     disk_phase_leave(shard, session);

@@ -1,7 +1,15 @@
 /* handle_load.c - rows into the shard, block by block, and keys that lost theirs out of it. A block
  * is checked whole before the store sees it. */
 #include "server/engine/check.h"
+#include "server/engine/staged.h"
 #include "server/service/state.h"
+
+static struct table *find_table(struct call *call, const struct load_fields *fields)
+{
+    const struct tables *tables = &call->shard->engine.tables;
+    return fields->staged == 0 ? tables_find(tables, fields->table, &call->error)
+                               : staged_find(tables, fields->staged, fields->table, &call->error);
+}
 
 /* The table is known before the block can be read: its schema says how many bytes a row has. */
 static int read_load(struct call *call, struct op_load *load)
@@ -9,7 +17,7 @@ static int read_load(struct call *call, struct op_load *load)
     const struct load_fields *fields = &load->fields;
     if (embd__load_fields_read(&call->reader, LIMIT_STEP, &load->fields) != EMBD_OK)
         return call->error.status;
-    load->table = tables_find(&call->shard->engine.tables, fields->table, &call->error);
+    load->table = find_table(call, fields);
     if (load->table == NULL)
         return call->error.status;
     return embd__row_block_read(&call->reader, &load->table->schema.s, fields->n_rows,

@@ -44,7 +44,8 @@ int handle_writers(struct call *call)
     call->work->memory = embd__streams_take(bytes, n, has_principals, &call->error);
     if (call->error.status != EMBD_OK)
         return call->error.status;
-    *streams = (struct op_streams){call->work->memory, (uint32_t)n, is_journaled, false};
+    *streams = (struct op_streams){
+        .list = call->work->memory, .n = (uint32_t)n, .is_journaled = is_journaled};
     if (is_journaled && n > 0 && call->shard->commit.journal == NULL)
         return embd__error_set(
             &call->error, EMBD_UNSUPPORTED,

@@ -17,6 +17,7 @@
 #include "server/service/shard.h"
 #include "server/snapshot/snapshot.h"
 #include "server/service/metrics/stages.h"
+#include "server/service/staging.h"
 #include "server/service/work.h"
 
 /* Figures since start; names and units are those of stats.c. */
@@ -53,6 +54,7 @@ struct shard {
     struct disk_phase *disk_phase; /* of a snapshot, which a thread does; NULL: none */
     struct cuts_known cuts;        /* since which stores note what changes */
     struct compacting compacting;
+    struct staging staging;
     /* Until the journal is replayed; see recovery.c. */
     struct journal_reading *reading;      /* NULL: loaded, or none */
     uint64_t n_replayed, replay_began_ns; /* records of it that were taken */
@@ -102,6 +104,8 @@ int handle_writer(struct call *call);
 int handle_writers(struct call *call);
 int handle_stream_open(struct call *call);
 int handle_identity(struct call *call);
+int handle_table_stage(struct call *call);
+int handle_table_replace(struct call *call);
 
 /* Reads the parts of a pull, push or erase into call->work->op, checks them against their tables
  * and makes room for the statuses they ask for. */

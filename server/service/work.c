@@ -54,6 +54,8 @@ void work_free(struct shard_work *work)
     free_values(work);
     if (op->kind == OP_TABLE_CREATE)
         embd__schema_fini(&op->as.schema);
+    if (op->kind == OP_STAGE)
+        embd__schema_fini(&op->as.stage.schema);
     op_begin(op, op->engine, OP_PULL);
     free(work->memory);
     work->memory = NULL;

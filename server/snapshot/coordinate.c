@@ -25,6 +25,10 @@ void coordinate_read(struct call *call, struct fields *f, enum coordinate what,
         order->is_read = embd__field_bool(f, "read", false);
         embd__field_str(f, "table", order->table, sizeof order->table, "");
         embd__scope_read(f, &order->scope);
+        order->staged = embd__field_uint(f, "staged", 1, UINT64_MAX, 0);
+        if (order->staged != 0)
+            order->n_staged =
+                (uint32_t)embd__field_uint(f, "staged_tables", 1, LIMIT_TABLES, FIELD_REQUIRED);
     }
     if (what == COORDINATE_START || what == COORDINATE_CANCEL) {
         embd__field_str(f, "token", out->token, sizeof out->token, "");

@@ -191,7 +191,7 @@ static int agree(const struct shard *shard, struct streams_of *kept, uint64_t n_
 static int note(struct pushers *streams, const struct list *list, struct embd__error *e)
 {
     for (uint64_t i = 0; i < list->n && e->status == EMBD_OK; i++)
-        pushers_restore(streams, &list->streams[i], 1, 0, e);
+        pushers_restore(streams, &list->streams[i], NULL, 1, 0, e);
     return e->status;
 }
 

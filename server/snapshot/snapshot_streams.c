@@ -34,8 +34,8 @@ int snapshot_streams_cut(const struct shard *shard, struct snapshot_streams *out
     embd__streamsfile_header(out->bytes, &head);
     struct push_stream *list =
         (struct push_stream *)(void *)((uint8_t *)out->bytes + STREAMSFILE_HEADER_BYTES);
-    list += pushers_list(&shard->engine.pushers, list);
-    pushers_list(&shard->engine.journaled_pushers, list);
+    list += pushers_list(&shard->engine.pushers, list, NULL);
+    pushers_list(&shard->engine.journaled_pushers, list, NULL);
     out->part.shard = head.shard;
     out->part.xxh3 = XXH3_64bits(out->bytes, (size_t)out->part.bytes);
     return EMBD_OK;

@@ -59,10 +59,10 @@ def dumped(server, path):
     return partfiles.read(path)
 
 
-def serve(scratch, **more):
+def serve(scratch, flags=(), **more):
     if not os.path.isdir(scratch("data")):
         os.mkdir(scratch("data"))
-    return Embd("--data-dir", scratch("data"), shards=SHARDS, **more)
+    return Embd("--data-dir", scratch("data"), *flags, shards=SHARDS, **more)
 
 
 def chain_of_four(scratch):

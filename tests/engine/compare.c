@@ -21,7 +21,7 @@ static void compare_streams(const struct world *w, bool is_journaled)
     for (uint32_t i = 0; i < STREAMS; i++)
         n_open += w->streams[is_journaled][i].is_open;
     assert_int_equal(pushers->n, n_open);
-    assert_int_equal(pushers_list(pushers, list), n_open);
+    assert_int_equal(pushers_list(pushers, list, NULL), n_open);
     for (uint32_t i = 0; i < n_open; i++) {
         const struct stream *stream = &w->streams[is_journaled][list[i].stream];
         struct push_number id = stream_id((uint32_t)list[i].stream);
@@ -41,6 +41,9 @@ void compare_with_models(struct world *w)
         n++;
     }
     assert_int_equal(w->engine.tables.n, n);
+    for (uint32_t i = 0; i < TABLES; i++)
+        if (w->staged[i].model != NULL)
+            pair_compare(&w->staged[i]);
     compare_streams(w, false);
     compare_streams(w, true);
 }
@@ -70,7 +73,7 @@ static void compare_table(struct world *w, uint32_t i, struct copy *copy)
 void compare_with_copy(struct world *w, struct copy *copy)
 {
     struct push_stream list[STREAMS], copied[STREAMS];
-    uint32_t n = 0, n_streams = pushers_list(&w->engine.journaled_pushers, list);
+    uint32_t n = 0, n_streams = pushers_list(&w->engine.journaled_pushers, list, NULL);
     for (uint32_t i = 0; i < TABLES; i++) {
         if (!world_has(w, i) || !world_is_journaled(w, i))
             continue;
@@ -80,7 +83,7 @@ void compare_with_copy(struct world *w, struct copy *copy)
     assert_int_equal(copy->engine.tables.n, n);
     assert_int_equal(copy->engine.journaled_pushers.n, n_streams);
     assert_int_equal(copy->engine.pushers.n, 0);
-    assert_int_equal(pushers_list(&copy->engine.journaled_pushers, copied), n_streams);
+    assert_int_equal(pushers_list(&copy->engine.journaled_pushers, copied, NULL), n_streams);
     if (n_streams > 0)
         assert_memory_equal(copied, list, n_streams * sizeof *list);
 }

@@ -127,6 +127,8 @@ static void compare_applied(struct world *w, const struct request *r, bool is_to
     assert_int_equal(r->op.error.status, status == PUSH_AGAIN ? EMBD_OK : status);
     for (uint32_t i = 0; i < r->n_parts && status == EMBD_OK; i++)
         compare_part(w, r, i);
+    for (uint32_t i = 0; i < r->n_parts && status == EMBD_OK && r->op.number.sequence > 0; i++)
+        stream_of(w, r)->tables |= 1u << r->tables[i];
     if (status == EMBD_OK && r->op.number.sequence > 0)
         stream_of(w, r)->last++;
 }

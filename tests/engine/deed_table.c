@@ -61,7 +61,7 @@ static void draw_limits(struct world *w, embd_schema *s)
     s->ttl = 1 + below(w, 6);
 }
 
-static embd_schema draw_schema(struct world *w, uint32_t table)
+embd_schema deeds_draw_schema(struct world *w, uint32_t table)
 {
     embd_schema s;
     embd_schema_init(&s);
@@ -91,16 +91,15 @@ static embd_schema draw_schema(struct world *w, uint32_t table)
 
 /* ---- tables ---- */
 
-/* Of the engine's table, which is new. */
-static void begin_model(struct world *w, uint32_t i, const struct table *table)
+struct pair deeds_pair(struct world *w, const struct table *table)
 {
-    w->tables[i] = (struct pair){.ops = w->ops,
-                                 .store = table->store,
-                                 .schema = table->schema,
-                                 .model = model_new(&table->schema.s),
-                                 .dice = {dice_next(&w->dice)},
-                                 .pool = pool,
-                                 .n_pool = sizeof pool / sizeof pool[0]};
+    return (struct pair){.ops = w->ops,
+                         .store = table->store,
+                         .schema = table->schema,
+                         .model = model_new(&table->schema.s),
+                         .dice = {dice_next(&w->dice)},
+                         .pool = pool,
+                         .n_pool = sizeof pool / sizeof pool[0]};
 }
 
 void deed_create(struct world *w)
@@ -109,7 +108,7 @@ void deed_create(struct world *w)
     struct embd__error e = {.status = EMBD_OK};
     uint32_t i = below(w, TABLES);
     bool is_there = world_has(w, i), differs = is_there && one_in(w, 2);
-    embd_schema s = is_there ? w->tables[i].schema.s : draw_schema(w, i);
+    embd_schema s = is_there ? w->tables[i].schema.s : deeds_draw_schema(w, i);
     s.dim += differs;
     op_begin(&op, &w->engine, OP_TABLE_CREATE);
     if (embd__schema_copy(&op.as.schema, &s, &e) != EMBD_OK ||
@@ -120,7 +119,7 @@ void deed_create(struct world *w)
     assert_int_equal(op.created, !is_there);
     seen.unequal += differs;
     if (!is_there)
-        begin_model(w, i, op.table);
+        w->tables[i] = deeds_pair(w, op.table);
     embd__schema_fini(&op.as.schema);
     op_fini(&op);
 }
@@ -137,6 +136,8 @@ void deed_drop(struct world *w)
     assert_int_equal(op.error.status, EMBD_OK);
     model_free(w->tables[i].model);
     w->tables[i] = (struct pair){.model = NULL};
+    for (uint32_t stream = 0; stream < 2 * STREAMS; stream++)
+        w->streams[stream % 2][stream / 2].tables &= ~(1u << i);
     op_fini(&op);
 }
 
@@ -261,23 +262,20 @@ static void check(const struct op_load *load)
         fail_msg("%s", e.text);
 }
 
-void deed_load(struct world *w)
+void deeds_load(struct world *w, struct pair *pair, struct table *table, uint64_t staged)
 {
     static struct load l;
     struct op op = {.engine = NULL};
-    uint32_t i = world_draw_table(w);
-    if (i == TABLES)
-        return;
-    struct model *model = w->tables[i].model;
+    struct model *model = pair->model;
     bool is_gone = one_in(w, 4), has_step = model->step == 0 || one_in(w, 3);
     uint64_t step = has_step ? model->step + 1 + below(w, 4) : model->step;
-    draw_keys(w, &w->tables[i], is_gone, &l);
-    draw_rows(w, &w->tables[i], step, &l);
+    draw_keys(w, pair, is_gone, &l);
+    draw_rows(w, pair, step, &l);
     op_begin(&op, &w->engine, OP_LOAD);
-    op.as.load =
-        (struct op_load){.table = world_table(w, i),
-                         .block = block_of(&w->tables[i], &l),
-                         .fields = {.is_gone = is_gone, .has_step = has_step, .step = step}};
+    op.as.load = (struct op_load){
+        .table = table,
+        .block = block_of(pair, &l),
+        .fields = {.is_gone = is_gone, .has_step = has_step, .step = step, .staged = staged}};
     check(&op.as.load);
     world_submit(w, &op);
     bool is_full = !has_room(model, &l);
@@ -291,6 +289,13 @@ void deed_load(struct world *w)
     if (!is_full)
         model->step = step;
     op_fini(&op);
+}
+
+void deed_load(struct world *w)
+{
+    uint32_t i = world_draw_table(w);
+    if (i < TABLES)
+        deeds_load(w, &w->tables[i], world_table(w, i), 0);
 }
 
 /* ---- streams ---- */
@@ -314,7 +319,7 @@ void deed_open_stream(struct world *w)
     if (!was_open && forgets)
         w->streams[is_journaled][other].is_open = false;
     if (!was_open)
-        *stream = (struct stream){true, op.as.opening.principal, 0};
+        *stream = (struct stream){true, op.as.opening.principal, 0, 0};
     assert_int_equal(op.last, stream->last);
     op_fini(&op);
 }
@@ -329,7 +334,7 @@ void deed_set_streams(struct world *w)
         struct push_number id = stream_id((first + i) % STREAMS);
         struct stream *stream = &w->streams[is_journaled][id.stream];
         seen.replaced_streams += stream->is_open;
-        *stream = (struct stream){true, below(w, 3), below(w, 9)};
+        *stream = (struct stream){true, below(w, 3), below(w, 9), ANY_TABLE};
         list[i] = (struct push_stream){id.high, id.low, stream->last, id.stream, stream->principal};
     }
     op_begin(&op, &w->engine, OP_STREAMS);

@@ -24,7 +24,18 @@ void deed_round(struct world *w);
 /* deed_set.c: fields of a table are set, others are refused. */
 void deed_set(struct world *w);
 
+/* deed_stage.c: tables are loaded, and take the places of others. */
+void deed_stage(struct world *w);
+void deed_load_staged(struct world *w);
+void deed_unstage(struct world *w);
+void deed_replace(struct world *w);
+
 /* deed_table.c */
+embd_schema deeds_draw_schema(struct world *w, uint32_t table);
+/* Of the engine's table, which is new. */
+struct pair deeds_pair(struct world *w, const struct table *table);
+/* A load of the table; `staged`: as in struct load_fields. */
+void deeds_load(struct world *w, struct pair *pair, struct table *table, uint64_t staged);
 void deed_create(struct world *w);
 void deed_drop(struct world *w);
 void deed_load(struct world *w);

@@ -33,9 +33,10 @@ static const struct {
     void (*deed)(struct world *w);
     uint32_t weight;
 } deeds[] = {
-    {deed_push, 38},   {deed_pull, 23}, {deed_erase, 5},       {deed_round, 6},
-    {deed_load, 4},    {deed_wrong, 3}, {deed_open_stream, 4}, {deed_set_streams, 2},
-    {deed_create, 10}, {deed_drop, 1},  {deed_set, 4},
+    {deed_push, 35},   {deed_pull, 23},   {deed_erase, 5},       {deed_round, 6},
+    {deed_load, 4},    {deed_wrong, 3},   {deed_open_stream, 4}, {deed_set_streams, 1},
+    {deed_create, 9},  {deed_drop, 1},    {deed_stage, 2},       {deed_load_staged, 2},
+    {deed_replace, 1}, {deed_unstage, 1}, {deed_set, 3},
 };
 enum { N_DEEDS = sizeof deeds / sizeof deeds[0], WEIGHT = 100 };
 
@@ -50,7 +51,7 @@ static void do_one(struct world *w)
 static uint64_t refusals(void)
 {
     return seen.full + seen.full_pulls + seen.full_loads + seen.gaps + seen.forgotten + seen.mixed +
-           seen.wrong + seen.unequal + seen.unset;
+           seen.wrong + seen.unequal + seen.unset + seen.unfit;
 }
 
 static void replay_all(struct world *w)
@@ -91,8 +92,9 @@ static double now(void)
 /* Histories come to everything they are meant for. */
 static void check_seen(void)
 {
-    static const enum op_kind kinds[] = {OP_PUSH, OP_ERASE,       OP_TABLE_CREATE, OP_TABLE_DROP,
-                                         OP_LOAD, OP_STREAM_OPEN, OP_STREAMS,      OP_TABLE_SET};
+    static const enum op_kind kinds[] = {OP_PUSH,    OP_ERASE,       OP_TABLE_CREATE, OP_TABLE_DROP,
+                                         OP_LOAD,    OP_STREAM_OPEN, OP_STREAMS,      OP_STAGE,
+                                         OP_UNSTAGE, OP_REPLACE,     OP_TABLE_SET};
     for (uint32_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         assert_true(seen.recorded[kinds[i]] > 0);
     assert_true(seen.full > 0 && seen.full_of_several > 0 && seen.full_pulls > 0 &&
@@ -105,6 +107,9 @@ static void check_seen(void)
     assert_true(seen.other_rates > 0);
     assert_true(seen.set > 0 && seen.unset > 0);
     assert_true(seen.wrong > 0 && seen.unequal > 0 && seen.replaced_streams > 0);
+    assert_true(seen.replaced > 0 && seen.unfit > 0 && seen.unstaged > 0);
+    assert_true(seen.rolled > 0 && seen.kept > 0 && seen.forgotten_with_tables > 0 &&
+                seen.brought > 0);
 }
 
 static void operations_are_the_models_and_replays_are_the_same(void **state)

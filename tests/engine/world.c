@@ -34,12 +34,22 @@ void world_close(struct world *w)
     for (uint32_t i = 0; i < TABLES; i++)
         if (world_has(w, i))
             model_free(w->tables[i].model);
+    world_unstage(w);
     copy_close(&w->copy);
     records_close(&w->records);
     engine_fini(&w->engine);
 }
 
 /* ---- tables and streams ---- */
+
+void world_unstage(struct world *w)
+{
+    for (uint32_t i = 0; i < TABLES; i++) {
+        if (w->staged[i].model != NULL)
+            model_free(w->staged[i].model);
+        w->staged[i] = (struct pair){.model = NULL};
+    }
+}
 
 bool world_has(const struct world *w, uint32_t table)
 {

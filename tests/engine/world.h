@@ -10,13 +10,15 @@
 #include "tests/engine/records.h"
 #include "tests/store/pair.h"
 
-enum { TABLES = 5, STREAMS = 6, JOBS = 3, KINDS = OP_TABLE_SET + 1 };
+enum { TABLES = 5, STREAMS = 6, JOBS = 3, KINDS = OP_REPLACE + 1 };
 
 /* A stream of numbered pushes, as the model has it. */
 struct stream {
     bool is_open;
     uint64_t principal, last;
+    uint32_t tables; /* bits of those it has pushed to */
 };
+#define ANY_TABLE (1u << 31) /* it is not known which */
 
 /* How often it came to what. */
 struct seen {
@@ -26,6 +28,7 @@ struct seen {
     uint64_t evicted, filtered, rows_made, joined, erased, gone, steps_set;
     uint64_t rounds, late, withdrawn, mixed, wrong, unequal, replaced_streams, other_rates;
     uint64_t set, unset; /* fields of tables: set, refused */
+    uint64_t replaced, unfit, unstaged, rolled, kept, forgotten_with_tables, brought;
 };
 
 struct world {
@@ -33,6 +36,8 @@ struct world {
     const struct store_ops *ops;
     struct engine engine;
     struct pair tables[TABLES];        /* the engine's table beside its model; model NULL: none */
+    struct pair staged[TABLES];        /* likewise, of those that are to replace them */
+    uint64_t staged_id, n_sets;        /* of these; ids so far */
     struct stream streams[2][STREAMS]; /* [1]: of journaled tables */
     uint64_t clocks[JOBS];
     uint64_t now_ns;
@@ -53,6 +58,9 @@ bool world_has(const struct world *w, uint32_t table);
 uint32_t world_draw_table(struct world *w);
 struct table *world_table(const struct world *w, uint32_t table);
 bool world_is_journaled(const struct world *w, uint32_t table);
+
+/* The models of staged tables go. */
+void world_unstage(struct world *w);
 
 /* Admits the operation, and has it written where a journal takes it. False: it was refused, or is a
  * push that was applied before. */

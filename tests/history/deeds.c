@@ -96,6 +96,22 @@ void deed_drop(struct world *w)
     expect(w, "embd_table_drop", embd_table_drop(w->client, w->now.tables[table].schema.name),
            EMBD_OK);
     image_drop(&w->now, table);
+    w->now.streams[kind_of(table)].tables &= ~(1u << table);
+}
+
+/* One table of an earlier cut takes the place of that of its name, or all do. */
+void deed_replace(struct world *w)
+{
+    if (w->n_cuts == 0)
+        return;
+    uint32_t cut = one_in(w, 2) ? w->n_cuts - 1 : draw(w, w->n_cuts), tables = 0;
+    for (uint32_t i = 0; i < TABLES_MAX; i++)
+        tables |= w->cuts[cut].image.tables[i].is_there ? 1u << i : 0;
+    uint32_t one = 1u << draw(w, TABLES_MAX);
+    if (one_in(w, 3) && (tables & one) != 0)
+        tables = one;
+    if (tables != 0)
+        world_replace(w, cut, tables);
 }
 
 /* Sets a field of the definition, and tells it as text. */
@@ -183,6 +199,8 @@ static void push(struct world *w, struct request *request, bool is_numbered)
     else
         w->n_full++;
     stream->last += is_numbered;
+    for (uint32_t i = 0; i < request->n && is_numbered; i++)
+        stream->tables |= 1u << request->tables[i];
     if (is_numbered && one_in(w, 3)) { /* a push that is sent again changes nothing */
         tell(w, ", again");
         request_expect(w, "embd_push again", send_push(w, request, &options), refused);
@@ -214,6 +232,8 @@ void deed_push_and_kill(struct world *w)
     embd_call *call;
     request_draw(w, table, &request);
     uint32_t refused = request_push(w, &request, UINT32_MAX);
+    for (uint32_t i = 0; i < request.n; i++)
+        stream->tables |= 1u << request.tables[i];
     request_tell(w, "push", &request);
     tell(w, ", number %" PRIu64 " of stream %" PRIu32, stream->last, stream->number);
     request_parts(w, &request, parts);

@@ -8,6 +8,7 @@
 void deed_create(struct world *w); /* where there is a name left */
 void deed_drop(struct world *w);
 void deed_set(struct world *w); /* a field of a table, which it keeps from then on */
+void deed_replace(struct world *w);
 void deed_push(struct world *w);
 /* The server is killed beneath a numbered push, which is sent again to its successor. */
 void deed_push_and_kill(struct world *w);

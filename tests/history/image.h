@@ -26,8 +26,10 @@ struct image_table {
 /* Numbered pushes of the tables of one kind. */
 struct image_stream {
     uint32_t number;
-    uint64_t last; /* push applied; 0: none */
+    uint64_t last;   /* push applied; 0: none */
+    uint32_t tables; /* bits of those it has pushed to */
 };
+#define ANY_TABLE (1u << 31) /* it is not known which */
 
 struct image {
     uint32_t n_shards;

@@ -3,10 +3,10 @@
  *
  * A history is a few dozen deeds, drawn from its seed alone: tables are created and dropped; keys
  * are pushed, erased and pulled, of two tables at once too, and some shards refuse what others
- * apply; snapshots are made, upon one another, and of some tables; the server is ended and started
- * again; and the tables are loaded into clusters of other sizes and stores, where the history goes
- * on. Every row, state, candidate, step and count is compared with the model on the way and at the
- * end.
+ * apply; snapshots are made, upon one another, and of some tables, and tables go back to them in
+ * place; the server is ended and started again; and the tables are loaded into clusters of other
+ * sizes and stores, where the history goes on. Every row, state, candidate, step and count is
+ * compared with the model on the way and at the end.
  *
  * Histories are those of the seeds 1, 2, ... for a minute, or N seconds, and HISTORIES_MIN of them
  * however long they take. With =MINUTES they begin at a seed of the clock's. --seed N plays one,
@@ -71,8 +71,10 @@ static void one_deed(struct world *w)
         deed_create(w);
     else if (which < 72)
         deed_drop(w);
-    else if (which < 89)
+    else if (which < 86)
         cut(w);
+    else if (which < 89)
+        deed_replace(w);
     else if (which < 92)
         world_restart(w, one_in(w, 2));
     else if (which < 94)
@@ -98,8 +100,10 @@ static void play(uint64_t seed, const struct program *programs, uint32_t n_progr
     if (is_told)
         printf("%s\n", w.told);
     printf("history %" PRIu64 ": %" PRIu32 " deeds, %" PRIu32 " checks, %" PRIu32 " loads, %" PRIu32
-           " of them refused, %" PRIu32 " requests without room\n",
-           seed, w.n_deeds, w.n_checks, w.n_loads, w.n_refused, w.n_full);
+           " of them refused, %" PRIu32 " requests without room, %" PRIu32
+           " loads in place, %" PRIu32 " streams rolled back, %" PRIu32 " forgotten\n",
+           seed, w.n_deeds, w.n_checks, w.n_loads, w.n_refused, w.n_full, w.n_replaced, w.n_rolled,
+           w.n_forgotten);
     world_end(&w);
 }
 

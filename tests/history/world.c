@@ -77,17 +77,22 @@ void world_open_table(struct world *w, uint32_t table)
            EMBD_OK);
 }
 
-static void start_server(struct world *w)
+static void connect_client(struct world *w)
 {
-    const struct program *program = &w->programs[w->program];
-    const char *const flags[] = {"--data-dir", w->data, "--store", program->store, NULL};
     embd_options options;
     const char *why = embd_error_text();
-    cluster_start_with(&w->cluster, program->path, w->now.n_shards, flags);
     embd_options_init(&options);
     options.deadline_ms = DEADLINE_MS;
     if (embd_connect(w->cluster.address, &options, &w->client) != EMBD_OK)
         fail(w, "embd_connect: %s", why);
+}
+
+static void start_server(struct world *w)
+{
+    const struct program *program = &w->programs[w->program];
+    const char *const flags[] = {"--data-dir", w->data, "--store", program->store, NULL};
+    cluster_start_with(&w->cluster, program->path, w->now.n_shards, flags);
+    connect_client(w);
 }
 
 static void end_server(struct world *w, bool is_killed)
@@ -284,6 +289,7 @@ void world_end_and_start(struct world *w, bool is_killed)
     start_server(w);
     if (!take_stream(w))
         begin_stream(w, UNJOURNALED);
+    w->now.streams[UNJOURNALED].tables |= ANY_TABLE;
     for (uint32_t i = 0; i < TABLES_MAX; i++)
         if (w->now.tables[i].is_there)
             world_open_table(w, i);
@@ -365,6 +371,8 @@ void world_move_cut(struct world *w, uint32_t cut, uint32_t n_shards)
     }
     image_fini(&most);
     forget_cuts(w);
+    for (enum kind kind = JOURNALED; kind < KINDS; kind++)
+        w->now.streams[kind].tables |= ANY_TABLE;
     check_streams(w, true);
     world_check(w);
 }
@@ -385,6 +393,79 @@ void world_move_dump(struct world *w, uint32_t n_shards)
     forget_cuts(w);
     begin_stream(w, JOURNALED);
     begin_stream(w, UNJOURNALED);
+    world_check(w);
+}
+
+/* ---- replacing ---- */
+
+/* As PROTOCOL.md has it. */
+static void roll_back(struct world *w, const struct image *cut, enum kind kind, uint32_t replaced)
+{
+    struct image_stream *stream = &w->now.streams[kind];
+    const struct image_stream *then = &cut->streams[kind];
+    bool is_in_cut = then->number == stream->number && then->last > 0;
+    uint32_t own = stream->tables;
+    for (uint32_t i = 0; i < TABLES_MAX && (stream->tables & ANY_TABLE) != 0; i++)
+        if (kind_of(i) == kind && w->now.tables[i].is_there)
+            own |= 1u << i;
+    own &= ~ANY_TABLE;
+    if (replaced == 0 || stream->last == 0 || ((own & replaced) == 0 && (own != 0 || !is_in_cut)))
+        return;
+    if (is_in_cut && (own & ~replaced) == 0) {
+        stream->last = then->last;
+        stream->tables = own != 0 ? stream->tables : replaced;
+        w->n_rolled++;
+        return;
+    }
+    embd_pusher pusher = {.high = w->seed, .low = (uint64_t)kind, .stream = stream->number};
+    uint64_t least, greatest;
+    expect(w, "embd_pusher_last", embd_pusher_last(w->client, &pusher, &least, &greatest), EMBD_OK);
+    if (greatest != 0)
+        fail(w, "stream %" PRIu32 " is known, it should be forgotten", stream->number);
+    begin_stream(w, kind);
+    w->n_forgotten++;
+}
+
+static int load_in_place(struct world *w, uint32_t cut, uint32_t tables)
+{
+    char path[PATH + 32];
+    const char *names[TABLES_MAX];
+    embd_load_options options = EMBD_LOAD_OPTIONS(.tables = names, .replace = true);
+    for (uint32_t i = 0; i < TABLES_MAX; i++)
+        if ((tables >> i & 1) != 0)
+            names[options.n_tables++] = w->cuts[cut].image.tables[i].schema.name;
+    snprintf(path, sizeof path, "%s/%s", w->data, w->cuts[cut].name);
+    tell(w, "\n%" PRIu32 " tables of %s in place", options.n_tables, w->cuts[cut].name);
+    return embd_load_tables(w->client, path, &options, NULL);
+}
+
+void world_replace(struct world *w, uint32_t cut, uint32_t tables)
+{
+    struct image *image = &w->cuts[cut].image, most = rows_of_chain(w, cut, w->now.n_shards);
+    int status = load_in_place(w, cut, tables);
+    bool is_refused = status == EMBD_FULL && !image_fits(&most);
+    image_fini(&most);
+    w->n_refused += is_refused;
+    if (!is_refused)
+        expect(w, "embd_load_tables", status, EMBD_OK);
+    for (uint32_t i = 0; i < TABLES_MAX && !is_refused; i++)
+        if ((tables >> i & 1) != 0) {
+            image_take_table(&w->now, image, i);
+            w->now.tables[i].birth = w->n_births++;
+        }
+    for (enum kind kind = JOURNALED; kind < KINDS && !is_refused; kind++) {
+        uint32_t replaced = 0;
+        for (uint32_t i = 0; i < TABLES_MAX; i++)
+            replaced |= kind_of(i) == kind ? tables & 1u << i : 0;
+        roll_back(w, image, kind, replaced);
+    }
+    embd_close(w->client); /* its own numbers are taken back too */
+    connect_client(w);
+    for (uint32_t i = 0; i < TABLES_MAX; i++)
+        if (w->now.tables[i].is_there)
+            world_open_table(w, i);
+    w->n_replaced += !is_refused;
+    check_streams(w, false);
     world_check(w);
 }
 

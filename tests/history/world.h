@@ -44,6 +44,7 @@ struct world {
     uint32_t n_parts, n_parts_made;
     uint32_t n_cuts, n_clusters, n_dumps;
     uint32_t n_deeds, n_checks, n_loads, n_refused; /* done so far */
+    uint32_t n_replaced, n_rolled, n_forgotten;     /* loads in place, and what became of streams */
     uint32_t n_full;              /* pushes and pulls that shards refused for want of room */
     uint32_t n_streams, n_births; /* streams that were begun, tables that were created */
     char *told;                   /* what was done, as text */
@@ -72,6 +73,8 @@ void world_open_table(struct world *w, uint32_t table);
 void world_cut(struct world *w, int base);
 /* A snapshot of some tables alone, drawn; nothing where there is none. */
 void world_cut_some(struct world *w);
+/* These tables (bits) become those of the cut, in place. */
+void world_replace(struct world *w, uint32_t cut, uint32_t tables);
 /* The earlier one that a snapshot may be upon; -1: there is none. */
 int world_draw_base(struct world *w);
 /* The server ends, by SIGTERM or SIGKILL, and starts again on its data. */

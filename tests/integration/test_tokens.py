@@ -241,6 +241,7 @@ class Hidden(TokenCase):
         yield "hot", {"table": name}
         yield "scan", {"table": name, "rows": 1}
         yield "load", {"table": name, "rows": 0}
+        yield "table_stage", {"id": 1, "schema": wire.constant_schema(name)}
 
     def told(self, role, name, number):
         """All answers, with the name and id replaced."""
@@ -264,7 +265,7 @@ class Hidden(TokenCase):
     def test_every_method_that_names_a_table_is_tried(self):
         tried = {method for method, *_ in self.requests("x", 1)}
         rest = {"hello", "ping", "cluster", "tables", "stats", "hold", "release", "snapshot", "drain", "trace", "tick", "writer",
-                "writers", "stream_open", "identity"}
+                "writers", "stream_open", "identity", "table_replace"}
         self.assertEqual(tried | rest, set(methods_on_the_wire()))
 
     def test_no_answer_without_a_table_names_one(self):
@@ -302,7 +303,7 @@ LEAST = {"hello": None, "ping": "reader", "cluster": "reader", "tables": "reader
          "pull": "reader", "stats": "reader", "table_create": "trainer", "push": "trainer", "erase": "trainer",
          "tick": "trainer", "writer": "trainer", "stream_open": "trainer", "table_drop": "admin", "hold": "admin", "release": "admin",
          "snapshot": "admin", "scan": "admin", "load": "admin", "drain": "admin", "hot": "admin", "trace": "admin",
-         "writers": "admin", "identity": "reader", "table_set": "trainer"}
+         "writers": "admin", "identity": "reader", "table_set": "trainer", "table_stage": "admin", "table_replace": "admin"}
 ROLES = {None: None, "reader": "looker", "trainer": "nightly", "admin": "operator"}
 
 

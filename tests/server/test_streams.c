@@ -217,8 +217,8 @@ static void check_same(const struct pushers *a, const struct pushers *b)
 {
     assert_int_equal(a->n, b->n);
     struct push_stream *x = malloc((a->n + 1) * sizeof *x), *y = malloc((b->n + 1) * sizeof *y);
-    assert_int_equal(pushers_list(a, x), a->n);
-    assert_int_equal(pushers_list(b, y), b->n);
+    assert_int_equal(pushers_list(a, x, NULL), a->n);
+    assert_int_equal(pushers_list(b, y, NULL), b->n);
     assert_memory_equal(x, y, a->n * sizeof *x);
     free(x);
     free(y);
@@ -274,8 +274,8 @@ static void what_was_recorded_gives_the_same_streams_again(void **state)
         }
     check_same(&first, &again);
     struct push_stream *list = malloc(first.n * sizeof *list);
-    pushers_list(&first, list);
-    assert_int_equal(pushers_restore(&listed, list, first.n, 0, &e), EMBD_OK);
+    pushers_list(&first, list, NULL);
+    assert_int_equal(pushers_restore(&listed, list, NULL, first.n, 0, &e), EMBD_OK);
     check_same(&first, &listed);
     free(list);
     access_drop(access);
@@ -291,12 +291,12 @@ static void a_list_for_which_there_is_no_room_changes_nothing(void **state)
     struct embd__error e = {.status = EMBD_OK};
     open_many(&pushers, 0, PUSHER_STREAMS_MAX - 1, PRINCIPAL_EVERYBODY, NULL, SECOND);
     const struct push_stream list[] = {{7, 0, 9, 1, 0}, {8, 0, 1, 0, 0}, {8, 0, 1, 1, 0}};
-    assert_int_equal(pushers_restore(&pushers, list, 3, SECOND, &e), EMBD_FULL);
+    assert_int_equal(pushers_restore(&pushers, list, NULL, 3, SECOND, &e), EMBD_FULL);
     assert_non_null(
         strstr(e.text, "2 push streams more than the shard's 65535 exceed the limit of 65536"));
     e.status = EMBD_OK;
     assert_int_equal(pushers_last(&pushers, &(struct push_number){.high = 7, .stream = 1}), 0);
-    assert_int_equal(pushers_restore(&pushers, list, 2, SECOND, &e), EMBD_OK);
+    assert_int_equal(pushers_restore(&pushers, list, NULL, 2, SECOND, &e), EMBD_OK);
     assert_int_equal(pushers_last(&pushers, &(struct push_number){.high = 7, .stream = 1}), 9);
     pushers_fini(&pushers);
 }
@@ -662,14 +662,14 @@ static void a_start_knows_whose_streams_are(void **state)
         if (low > 1)
             assert_true(applied(&rig, "b", low, 1));
     }
-    assert_int_equal(pushers_list(&rig.shard->engine.journaled_pushers, before), LOWS);
+    assert_int_equal(pushers_list(&rig.shard->engine.journaled_pushers, before, NULL), LOWS);
     assert_true(before[0].principal != before[LOWS - 1].principal && before[0].last == 0);
     for (int i = 0; i < 3; i++) {
         if (i == 1)
             assert_int_equal(compaction_make_now(&rig.shard->commit, &e), EMBD_OK);
         rig_close(&rig);
         rig_open(&rig, &store_host, 0, 1, dir);
-        assert_int_equal(pushers_list(&rig.shard->engine.journaled_pushers, after), LOWS);
+        assert_int_equal(pushers_list(&rig.shard->engine.journaled_pushers, after, NULL), LOWS);
         assert_memory_equal(before, after, sizeof before);
     }
     access_drop(access);

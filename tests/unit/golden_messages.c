@@ -6,6 +6,7 @@
 #include "tests/unit/golden_hold.h"
 #include "tests/unit/golden_identity.h"
 #include "tests/unit/golden_set.h"
+#include "tests/unit/golden_stage.h"
 #include "tests/unit/golden_job.h"
 #include "tests/unit/golden_tick.h"
 #include "tests/unit/golden_watch.h"
@@ -752,6 +753,11 @@ const struct golden goldens[] = {
     GOLDEN(stream_open_result, read_stream_open_result, read_stream_open_result),
     GOLDEN(identity_request, read_identity_request, read_identity_request),
     GOLDEN(identity_result, read_identity_result, read_identity_result),
+    GOLDEN(table_stage_request, read_table_stage_request, read_table_stage_request),
+    GOLDEN(table_stage_result, read_table_stage_result, read_table_stage_result),
+    GOLDEN(table_stage_writers_request, read_table_stage_writers_request,
+           read_table_stage_writers_request),
+    GOLDEN(table_replace_request, read_table_replace_request, read_table_replace_request),
     GOLDEN(hot_request, read_hot_request, read_hot_request),
     GOLDEN(hot_result, read_hot_result, read_hot_result),
     GOLDEN(trace_request, read_trace_request, read_trace_request),

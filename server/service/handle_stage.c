@@ -1,0 +1,162 @@
+/* handle_stage.c - tables that are loaded to replace others: each is made beside the one in its
+ * place, with the positions of streams that come with them; or the set ends. One loader at a time.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/engine/staged.h"
+#include "server/service/state.h"
+
+/* Of each kind: streams of both kinds may become one kind here. */
+#define STREAMS_STAGED_MAX (2 * PUSHER_STREAMS_MAX)
+
+/* Another loader's set is in the way. */
+static int check_free(struct call *call, uint64_t id)
+{
+    const struct shard *shard = call->shard;
+    const struct staged *staged = &shard->engine.tables.staged;
+    if (staged->id == 0 || staged->id == id)
+        return EMBD_OK;
+    return embd__error_set(&call->error, EMBD_BUSY,
+                           "table_stage: %u tables of another load wait to take their places%s",
+                           staged->n,
+                           shard->staging.loader == NULL
+                               ? "; its loader has left, and they are being dropped: try again"
+                               : ", among them the first; wait for it, or end it");
+}
+
+static int check_is_there(struct call *call, uint64_t id)
+{
+    if (call->shard->engine.tables.staged.id == id)
+        return EMBD_OK;
+    return embd__error_set(&call->error, EMBD_INVALID,
+                           "table_stage: there are no staged tables of the id %llu",
+                           (unsigned long long)id);
+}
+
+/* ---- a table ---- */
+
+/* How the table in its place is kept does not change. */
+static int resolve_durability(struct call *call, embd_schema *schema)
+{
+    const struct table *old = tables_by_name(&call->shard->engine.tables, schema->name);
+    bool is_pulled = schema->create_on == EMBD_CREATE_ON_PULL;
+    bool can_be_kept = call->shard->data_dir >= 0 && !is_pulled;
+    if (old != NULL && table_is_journaled(old) && is_pulled)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "schema field 'create_on' is 'pull', and table '%s' has durability "
+                               "'%s', which needs 'push': drop it first",
+                               schema->name, embd_durability_name(old->schema.s.durability));
+    if (old != NULL)
+        schema->durability = old->schema.s.durability;
+    else if (schema->durability == EMBD_DURABILITY_AUTO)
+        schema->durability = can_be_kept ? EMBD_DURABILITY_DURABLE : EMBD_DURABILITY_SNAPSHOT;
+    else if (!can_be_kept)
+        schema->durability = EMBD_DURABILITY_SNAPSHOT;
+    return EMBD_OK;
+}
+
+static void staged(const struct shard_work *work, struct msg *m)
+{
+    embd__msg_map(m, 1);
+    embd__msg_field_bool(m, "journaled",
+                         work->op.as.stage.schema.s.durability != EMBD_DURABILITY_SNAPSHOT);
+}
+
+static int stage(struct call *call, struct fields *f, uint64_t id)
+{
+    struct op *op = work_op(call->work, OP_STAGE);
+    struct op_stage *stage = &op->as.stage;
+    struct fields map;
+    *stage = (struct op_stage){.id = id};
+    embd__field_map(f, "schema", &map, "schema");
+    if (embd__schema_read(&map, &stage->schema) != EMBD_OK || call_end(call, f) != EMBD_OK ||
+        check_free(call, id) != EMBD_OK || resolve_durability(call, &stage->schema.s) != EMBD_OK)
+        return call->error.status;
+    int status = submit(call, staged);
+    if (status >= EMBD_OK)
+        call->shard->staging.loader = call->request->session;
+    return status;
+}
+
+/* ---- streams ---- */
+
+static void answer_nothing(struct call *call)
+{
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, 0);
+}
+
+static int add_streams(struct staging *staging, bool is_journaled, const uint8_t *bytes, uint64_t n,
+                       struct embd__error *e)
+{
+    uint32_t *n_here = &staging->n_streams[is_journaled];
+    struct push_stream *list = embd__streams_take(bytes, n, true, e),
+                       *grown = realloc(staging->streams[is_journaled],
+                                        (*n_here + n + 1) * sizeof *grown);
+    if (grown == NULL)
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for %llu streams", (unsigned long long)n);
+    else
+        staging->streams[is_journaled] = grown;
+    if (list != NULL && grown != NULL) {
+        memcpy(grown + *n_here, list, n * sizeof *list);
+        *n_here += (uint32_t)n;
+    }
+    free(list);
+    return e->status;
+}
+
+/* They take effect with the tables. */
+static int take_streams(struct call *call, struct fields *f, uint64_t id)
+{
+    struct staging *staging = &call->shard->staging;
+    uint64_t n = embd__field_uint(f, "writers", 0, PUSHER_STREAMS_MAX, FIELD_REQUIRED);
+    bool is_journaled = embd__field_bool(f, "journaled", true);
+    bool is_all = embd__field_bool(f, "all", false);
+    if (embd__fields_end(f) != EMBD_OK)
+        return call->error.status;
+    const uint8_t *bytes = embd__read_bin(&call->reader, "writers", n * STREAM_BYTES);
+    if (embd__reader_end(&call->reader) != EMBD_OK || check_is_there(call, id) != EMBD_OK)
+        return call->error.status;
+    if (staging->n_streams[is_journaled] + n > STREAMS_STAGED_MAX)
+        return embd__error_set(
+            &call->error, EMBD_TOO_LARGE, "table_stage: %llu streams more than %u, the limit is %u",
+            (unsigned long long)n, staging->n_streams[is_journaled], STREAMS_STAGED_MAX);
+    if (add_streams(staging, is_journaled, bytes, n, &call->error) != EMBD_OK)
+        return call->error.status;
+    staging->brings_unknown = is_all;
+    answer_nothing(call);
+    return EMBD_OK;
+}
+
+/* ---- the end ---- */
+
+static int unstage(struct call *call, struct fields *f, uint64_t id)
+{
+    const struct staging *staging = &call->shard->staging;
+    struct op *op = work_op(call->work, OP_UNSTAGE);
+    op->as.unstaged = id;
+    if (call_end(call, f) != EMBD_OK)
+        return call->error.status;
+    if (call->shard->engine.tables.staged.id != id) {
+        answer_nothing(call);
+        return EMBD_OK;
+    }
+    if (staging->replacer != NULL && staging->replacer->holds)
+        return embd__error_set(&call->error, EMBD_BUSY,
+                               "table_stage: the tables are about to take their places");
+    staging_forget_streams(&call->shard->staging);
+    return submit(call, submit_result_empty);
+}
+
+int handle_table_stage(struct call *call)
+{
+    struct fields f;
+    embd__read_fields(&f, &call->reader, "table_stage");
+    uint64_t id = embd__field_uint(&f, "id", 1, UINT64_MAX, FIELD_REQUIRED);
+    if (embd__field_bool(&f, "drop", false))
+        return unstage(call, &f, id);
+    if (embd__field_has(&f, "writers"))
+        return take_streams(call, &f, id);
+    return stage(call, &f, id);
+}
