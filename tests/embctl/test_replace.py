@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 
-from embctl import Embd, Scratch, embctl, embctl_json, run_cases, start
+from embctl import REFUSED, Embd, Scratch, embctl, embctl_json, run_cases, start
 from test_changes import change, create, dumped, serve
 from wire import BUSY, EXISTS, INVALID, UNKNOWN_TABLE, RpcError, Wire, connect, constant_schema, floats, keys, open_stream, pull
 from wire import create as wire_create
@@ -387,6 +387,24 @@ def case_a_coordinator_that_leaves_gives_the_tables_back():
 
 
 # ---- what is refused ----
+
+def case_no_memory_for_both_tables_changes_nothing():
+    many = range(60000)
+    with Scratch() as scratch:
+        with serve(scratch, flags=("--row-memory", "9M")) as server:
+            for shard in range(SHARDS):
+                with connect(server, shard) as wire:
+                    table = wire_create(wire, "t", 16, value=0.0, partition="modulo", durability="durable")
+                    own = [key for key in many if key % SHARDS == shard]
+                    wire.call("push", {"parts": [{"table": table, "keys": len(own)}]}, keys(own), floats([1.0] * 16 * len(own)))
+            embctl(server, "snapshot", "s")
+            embctl(server, "load", "--replace", scratch("data/s"), code=REFUSED, says="beside the one it replaces")
+            with connect(server) as wire:
+                assert wire.call("table_describe", {"name": "t"})[0]["rows"] == len(many) // SHARDS
+                assert "staged_tables_dropped" not in server.log(), "the loader dropped them itself"
+            embctl(server, "table", "drop", "t")
+            embctl(server, "load", scratch("data/s"))
+
 
 def case_what_is_wrong_is_refused_and_changes_nothing():
     with Scratch() as scratch, serve_kept(scratch) as server, admin(server) as a, admin(server) as b:

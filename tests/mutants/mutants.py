@@ -46,6 +46,7 @@ PEERS = of("peers that rest, drip or never read", "embd-server", "embctl")
 DISK = of("serves others while its disk is busy", "embd-server", "embctl", "embd-gated-disk")
 SYNCED = of("files of a journal are on disk before", "test-journal-synced")
 ENGINE = of("an engine does what the model does", "test-engine")
+REPLACE = of("tables of a running cluster go back to a snapshot", "embd-server", "embctl")
 HISTORIES = of("random histories of tables", "test-histories", "embd-server", "embd-cuda-emulated", "embd-nccl-emulated")
 MEMORY = of("pushes that need more than row_memory", "embd-server", "embctl")
 FRAME = of("the frame scanner takes every format", "test_frame")
@@ -53,6 +54,10 @@ PARTIAL = of("a snapshot of some tables has these", "embd-server", "embctl")
 VECTORS = of("proto/vectors has the oracle's bits", "embd-server", "embd-cuda-emulated", "vectors-oracle")
 
 MUTANTS = [
+    ENGINE("a stream goes back with a table that is one of several it pushed to", "server/engine/rolled.c",
+           "? CONCERNS_ALL : CONCERNS_SOME", "? CONCERNS_ALL : CONCERNS_ALL"),
+    REPLACE("a base does not say which tables streams have pushed to", "server/journal/compaction.c", ".sets = c->sets,",
+            ".sets = NULL,"),
     VECTORS("a push's scale is read and has no effect", "server/service/decode.c", "return scales ? scale_push(op, e) : EMBD_OK;",
             "return EMBD_OK;"),
     VECTORS("divided weights may be infinite", "server/engine/scale.c", "if (bad < in->n_keys)", "if (0 && bad < in->n_keys)"),
