@@ -24,6 +24,7 @@ from .clock import Clock, ClockReport, WorkerWarning
 from .csr import Csr
 from .errors import (ClosedError, CorruptError, DeadlineError, Error, ExistsError, FullError, InvalidError,
                      LateError, NoMemoryError, RollbackWarning, Status, StorageError, UnknownTableError, UnreachableError, UnsupportedError)
+from .job import Checkpoint, Job
 from .pusher import Pusher
 from .schema import Initializer, Optimizer, Schema
 from .stored import DumpReport, StoredTable, verify
@@ -37,8 +38,8 @@ KeyStatus = enum.IntEnum("KeyStatus", {name.upper(): number  # type: ignore[misc
 KeyStatus.__doc__ = "What became of a key: the values of `statuses`."
 
 __all__ = [
-    "Call", "Client", "Clock", "ClockReport", "ClosedError", "CorruptError", "Csr", "DeadlineError", "DumpReport", "Error",
-    "ExistsError", "FullError", "Initializer", "InvalidError", "KeyStatus", "Latency", "LateError", "NoMemoryError", "Optimizer", "Part", "Pusher",
+    "Call", "Checkpoint", "Client", "Clock", "ClockReport", "ClosedError", "CorruptError", "Csr", "DeadlineError", "DumpReport", "Error",
+    "ExistsError", "FullError", "Initializer", "InvalidError", "Job", "KeyStatus", "Latency", "LateError", "NoMemoryError", "Optimizer", "Part", "Pusher",
     "RollbackWarning", "Schema",
     "ShardFigures", "ShardStats", "SnapshotStatus", "Status", "StorageError", "StoredTable", "Table", "UnknownTableError", "UnreachableError",
     "UnsupportedError", "WorkerWarning", "connect", "jagged", "stored", "verify",

@@ -1,0 +1,202 @@
+"""embd.Job: tables and dense state go back together. A trainer, its server, or both are killed at random steps, and within
+checkpoints; in the end rows and weights are, bit for bit, those of a run that nobody disturbed. Beside it another job pushes,
+whose rows nothing changes."""
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import clusters
+from ports import free_ports
+
+import embd
+import numpy as np
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+STEPS, EVERY, DIM, KEYS, SHARDS = 40, 4, 4, 64, 2
+KILLS = int(os.environ.get("EMBD_FAULT_CYCLES", "8"))
+FIELDS = {"optimizer": embd.Optimizer("adagrad", lr=0.1), "initializer": embd.Initializer("constant", 0.5)}
+
+
+def train(address, directory, durability):
+    """Tells each step."""
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    model = torch.nn.Linear(DIM, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    with embd.connect(address, deadline=10) as client:
+        job = embd.Job(client, "ranker", directory)
+        at = job.resume(model, optimizer)
+        items = job.table("items", DIM, durability=durability, **FIELDS)
+        if at is None:
+            job.checkpoint(0, model, optimizer, {"note": b"begun"})
+        print("step", at.step if at else 0, flush=True)
+        for step in range(at.step if at else 0, STEPS):
+            keys = np.random.default_rng(step).choice(KEYS, 16, replace=False).astype(np.uint64)
+            rows = torch.from_numpy(items.pull(keys)).requires_grad_()
+            loss = (model(rows) - step % 3).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            items.push(keys, rows.grad.numpy())
+            print("step", step + 1, flush=True)
+            if (step + 1) % EVERY == 0:
+                job.checkpoint(step + 1, model, optimizer)
+        rows = items.pull(np.arange(KEYS, dtype=np.uint64))
+        np.savez(os.path.join(directory, "end.npz"), rows=rows, **{k: v.numpy() for k, v in model.state_dict().items()})
+
+
+class World:
+    """A server, and trainers one after the other."""
+
+    def __init__(self, test, durability):
+        folder = tempfile.TemporaryDirectory(prefix="embd-job-")
+        test.addCleanup(folder.cleanup)
+        self.directory, self.durability = folder.name, durability
+        self.listen = f"127.0.0.1:{free_ports(SHARDS)}"
+        self.server = None
+        test.addCleanup(lambda: self.server and self.server.kill())
+        self.serve()
+
+    def serve(self):
+        self.server = clusters.Embd("--data-dir", self.directory, shards=SHARDS, listen=self.listen)
+
+    def trainer(self):
+        return subprocess.Popen([sys.executable, __file__, "train", self.server.addresses[0], self.directory, self.durability],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def run_until(self, step):
+        """A trainer that has told that step, and goes on."""
+        trainer = self.trainer()
+        for line in trainer.stdout:
+            if int(line.split()[1]) >= step:
+                return trainer
+        return trainer
+
+    def finish(self):
+        trainer = self.trainer()
+        _, said = trainer.communicate(timeout=120)
+        assert trainer.returncode == 0, said + self.server.log()
+        with np.load(os.path.join(self.directory, "end.npz")) as end:
+            return {name: end[name].tobytes() for name in end}
+
+
+def end(process):
+    if process.poll() is None:
+        process.kill()
+    process.communicate()
+
+
+@unittest.skipIf(torch is None, "PyTorch is not there")
+class Jobs(unittest.TestCase):
+    def disturbed(self, durability):
+        dice, world = random.Random(7), World(self, durability)
+        others = 0
+        for kill in range(KILLS):
+            trainer = world.run_until(dice.randint(1, STEPS - 1))
+            if kill % 3 == 0:
+                end(trainer)
+            elif kill % 3 == 1:
+                world.server.kill()
+                end(trainer)
+                world.serve()
+            else:
+                world.server.kill()
+                world.serve()
+                end(trainer)
+            with embd.connect(world.server.addresses[0], deadline=10) as client:
+                other = client.create_table("other--t", 1, optimizer=embd.Optimizer("sgd", lr=1.0), durability="durable",
+                                            initializer=embd.Initializer("constant", 0))
+                other.push([1], -np.ones((1, 1), np.float32))
+                others += 1
+        found = world.finish()
+        with embd.connect(world.server.addresses[0]) as client:
+            self.assertEqual(client.table("other--t").pull([1]).item(), others)
+        names = [name for name in os.listdir(world.directory) if name.startswith("ranker-")]
+        self.assertLessEqual(len([name for name in names if "." not in name]), 2)
+        return found
+
+    def test_killed_anywhere_it_ends_with_the_bits_of_an_undisturbed_run(self):
+        wanted = World(self, "durable").finish()
+        for durability in ("durable", "snapshot"):
+            with self.subTest(durability=durability):
+                self.assertEqual(self.disturbed(durability), wanted)
+
+
+class Going(clusters.ClusterTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="embd-job-")
+        cls.flags = ("--data-dir", cls.folder.name)
+        super().setUpClass()
+
+    @classmethod
+    def tearDownClass(cls):
+        super().tearDownClass()
+        cls.folder.cleanup()
+
+    def values(self, table):
+        return table.pull([1]).tolist()
+
+    def test_tables_blobs_and_step_go_back_and_others_stay(self):
+        ones = np.ones((1, 1), np.float32)
+        job, other = embd.Job(self.client, "a", self.folder.name), embd.Job(self.client, "a-b", self.folder.name)
+        self.assertIsNone(job.resume())
+        mine, theirs = job.table("t", 1, **FIELDS), other.table("t", 1, **FIELDS)
+        mine.push([1], ones), theirs.push([1], ones)
+        kept = self.values(mine)
+        job.checkpoint(5, blobs={"place": b"line 7"})
+        other.checkpoint(9)
+        late = job.table("late", 1, **FIELDS)
+        for table in (mine, theirs, late):
+            table.push([1], 3 * ones)
+        moved = self.values(theirs)
+        at = job.resume()
+        self.assertEqual((at.name, at.step, at.blobs), ("a-5", 5, {"place": b"line 7"}))
+        self.assertEqual(job.tables(), ["a--t"])
+        self.assertEqual(self.values(mine), kept)
+        self.assertEqual(self.values(theirs), moved)
+
+    def test_a_step_may_be_made_again_and_the_newest_counts(self):
+        job = embd.Job(self.client, "again", self.folder.name, keep=3)
+        table = job.table("t", 1, **FIELDS)
+        seen = []
+        for _ in range(2):
+            table.push([1], np.ones((1, 1), np.float32))
+            job.checkpoint(1)
+            seen.append(self.values(table))
+        self.assertEqual(job.resume().name, "again-1-r1")
+        self.assertEqual(self.values(table), seen[1])
+
+    def test_a_trainer_of_a_job_that_was_rolled_back_is_told(self):
+        with embd.connect(self.server.addresses[0], deadline=10) as running:
+            old = embd.Job(running, "told", self.folder.name)
+            table = old.table("t", 1, **FIELDS)
+            table.push([1], np.ones((1, 1), np.float32))
+            job = embd.Job(self.client, "told", self.folder.name)
+            job.checkpoint(1)
+            kept = self.values(table)
+            table.push([1], np.ones((1, 1), np.float32))
+            job.resume()
+            with self.assertRaises(embd.Error) as caught:
+                table.push([1], np.ones((1, 1), np.float32))
+            self.assertIn(caught.exception.status, (embd.Status.GAP, embd.Status.FORGOTTEN))
+            self.assertEqual(self.values(job.table("t", 1, **FIELDS)), kept)
+
+    def test_names_that_meet_those_of_another_job_are_refused(self):
+        for name in ("a--b", "a-"):
+            with self.assertRaisesRegex(ValueError, "'--' separates"):
+                embd.Job(self.client, name, self.folder.name)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["train"]:
+        train(*sys.argv[2:])
+    else:
+        clusters.main()
