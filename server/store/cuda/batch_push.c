@@ -12,6 +12,7 @@
  * concatenates the keys. */
 #include "server/store/cuda/batch_push.h"
 #include "server/store/cuda/memory.h"
+#include "server/store/candidates.h"
 
 #include <string.h>
 
@@ -63,6 +64,8 @@ uint32_t batch_push_choose(struct call *first, struct call **calls)
     uint64_t n_keys = 0, bytes = 0;
     uint32_t n = 0;
     bool creates = true;
+    if (candidates_are_forgotten(store->view.admit_after, store->n_rows, store->n_candidates))
+        return 0; /* the next push with keys forgets them, also where its keys have rows */
     for (struct call *call = first; call != NULL && n < BATCH_PUSHES_MAX; call = call->next) {
         if (call->kind != CALL_PUSH || call->batching != CALL_CAN_BATCH ||
             !is_alike(first->change, call->change))
