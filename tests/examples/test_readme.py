@@ -34,6 +34,8 @@ INSTEAD = [
     (r"(embd --config shop\.yaml --server [ab])", r"\1 --check", "needs /var/lib/embd and the ports that it names"),
     (r"(embctl --servers SECOND load .*)", r"mkdir other; embd --data-dir other --listen SECOND & other=$!; embctl --servers SECOND wait; \1; kill $other; wait $other",
      "the other cluster is the reader's"),
+    (r"embctl load --replace .* /var/lib/embd/nightly", "embctl load --replace --table items data/nightly",
+     "the data directory and the tables are the reader's"),
     (r"(embd --tokens .*)", r"\1 --check", "the address is another machine's"),
     (r"EMBD_TLS_CA=ca\.pem .* python3 train\.py", ":", "the trainer is the reader's"),
     (r"python -m embd convert parquet:.*", ":", "needs pyarrow, which Debian does not have"),
