@@ -3,6 +3,7 @@ import contextlib
 import io
 import pathlib
 import re
+import tempfile
 import threading
 
 import numpy as np
@@ -32,7 +33,7 @@ class ReadmeTest(clusters.ClusterTest):
         return out.getvalue()
 
     def test_every_block_is_run_here(self):
-        self.assertEqual(len(self.blocks), 3)
+        self.assertEqual(len(self.blocks), 4)
 
     def test_tables_are_pulled_and_pushed(self):
         names = {}
@@ -67,6 +68,25 @@ class ReadmeTest(clusters.ClusterTest):
             worker.join(60)
         self.assertEqual([shard.tables["items"]["steps"] for shard in self.client.stats()], [100, 100])
         np.testing.assert_array_equal(items.pull(range(1, 6))[:, 0], [-100, -25, -25, -25, -25])
+
+    def test_a_job_goes_back_and_ends_as_if_nothing_had_been(self):
+        """Whether it ran through, or ended in its 14th step and was run again: each push is in the rows once."""
+        rows = []
+        for dies in (False, True):
+            with tempfile.TemporaryDirectory() as folder, clusters.Embd("--data-dir", folder, shards=2) as server:
+                text = self.block("embd.Job").replace(self.server.addresses[0], server.addresses[0])
+                text = text.replace('"data"', repr(folder))
+                mortal = text.replace("        if step % 10 == 9:", "        if step == 13: raise KeyboardInterrupt\n"
+                                      "        if step % 10 == 9:")
+                self.assertNotEqual(mortal, text)
+                if dies:
+                    with self.assertRaises(KeyboardInterrupt):
+                        exec(compile(mortal, "README.md", "exec"), {})
+                exec(compile(text, "README.md", "exec"), {})
+                with clusters.embd.connect(server.addresses[0]) as client:
+                    rows.append(client.table("ranker--users").pull(range(20)))
+                    self.assertEqual([shard.tables["ranker--users"]["steps"] for shard in client.stats()], [20, 20])
+        np.testing.assert_array_equal(*rows)
 
 
 if __name__ == "__main__":
