@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "server/store/candidates.h"
 #include "server/store/cuda/cuda_store.h"
 #include "tests/store/pair.h"
 
@@ -312,6 +313,49 @@ static void test_same_keys(void **state)
     }
 }
 
+static void run_calls(struct pair *pair, const uint64_t *pool, uint32_t n_pool, uint32_t n)
+{
+    struct waiting calls[SAME];
+    pair->pool = pool;
+    pair->n_pool = n_pool;
+    for (uint32_t c = 0; c < n; c++)
+        begin_call(pair, &calls[c], EMBD_DTYPE_F32, false);
+    while (pair->ops->collect(pair->store))
+        ;
+    for (uint32_t c = 0; c < n; c++)
+        end_call(&calls[c]);
+    pair_compare(pair);
+}
+
+/* A full table of candidates is forgotten by pushes together, whose keys all have rows. */
+static void test_forgetting(void **state)
+{
+    (void)state;
+    static const uint64_t with_rows[] = {1, 2, 3, 4, 5};
+    uint64_t others[200];
+    for (uint32_t i = 0; i < 200; i++)
+        others[i] = 1000 + i;
+    for (uint32_t i = 0; i < 12; i++) {
+        embd_schema schema = schema_of(i, EMBD_OPTIMIZER_ADAGRAD);
+        struct store_stats stats;
+        struct pair pair;
+        schema.admit_after = 2;
+        pair_open(&pair, "cuda", &schema, i);
+        for (uint32_t turn = 0; turn < 4; turn++)
+            run_calls(&pair, with_rows, 5, SAME);
+        for (uint32_t tries = 0; tries < 200; tries++) {
+            run_calls(&pair, others, 200, 1);
+            pair.ops->stats(pair.store, &stats);
+            if (stats.candidates >= candidates_most(stats.rows))
+                break;
+        }
+        assert_true(stats.candidates >= candidates_most(stats.rows));
+        pair_reload(&pair); /* a store that has seen no key without a row yet */
+        run_calls(&pair, with_rows, 5, SAME);
+        pair_close(&pair);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -319,6 +363,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases),
         cmocka_unit_test(test_same_keys),
+        cmocka_unit_test(test_forgetting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
