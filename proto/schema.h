@@ -42,15 +42,15 @@ bool embd__schema_tell_asked(const embd_schema *table, const embd_schema *asked,
 /* The schema as one map; where it has slot_sizes, the map says `slot_sizes: true` and this function
  * adds their u64 bin right after it. So a schema is the last field of the map around it. */
 void embd__schema_write(struct msg *m, const embd_schema *schema);
-/* One field of it. */
+/* Reads the map; where it says slot_sizes, takes the reader's next bin. Checks everything. On error
+ * *out is zero. */
+int embd__schema_read(struct fields *map, struct table_schema *out);
+/* One field of such a map; what it leaves out stays as it is. */
 struct schema_field;
 void embd__schema_field_write(struct msg *m, const struct schema_field *field,
                               const embd_schema *schema);
 void embd__schema_field_read(struct fields *map, const struct schema_field *field,
                              embd_schema *schema);
-/* Reads the map; where it says slot_sizes, takes the reader's next bin. Checks everything. On error
- * *out is zero. */
-int embd__schema_read(struct fields *map, struct table_schema *out);
 
 /* f32 values of an optimizer's own state beside a row: 0, dim or 2 * dim; 1 for rowwise_adagrad. In
  * memory and in files: adam m then v, ftrl n then z, each [dim]. */

@@ -288,7 +288,7 @@ static void compare_beforehand(const struct beforehand *b, const struct model_co
 float pair_draw_lr(struct pair *pair)
 {
     static const float rates[] = {0.0f, 0.0f, 0.25f, 0.003f};
-    return rates[dice_below(&pair->dice, 4)];
+    return pair->has_one_lr ? 0.0f : rates[dice_below(&pair->dice, 4)];
 }
 
 int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, bool want_status)

@@ -32,6 +32,7 @@ struct pair {
     struct dice dice;
     const uint64_t *pool; /* keys that batches draw from, where there are no slot_sizes */
     uint32_t n_pool;
+    bool has_one_lr; /* pushes are drawn without a learning rate of their own */
 };
 
 /* Of store nccl: peer, nccl or auto. Before the first table is opened. */
