@@ -255,7 +255,9 @@ static void undo(struct load *l)
 static int fill(struct load *l, embd_progress *progress, void *arg)
 {
     embd__ticker_begin(&l->ticker, progress, arg, l->totals.rows);
-    bool brings_streams = embd__load_has_all(l); /* a stream may have pushed to all tables */
+    /* Streams here that the directory has too are set, so tables that were named bring none: a
+     * stream may have pushed to others. */
+    bool brings_streams = l->n_tables == 0 && embd__load_has_all(l);
     int status = embd__load_each(l, create_table);
     if (status == EMBD_OK)
         status = embd__load_each(l, embd__load_table);

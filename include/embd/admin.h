@@ -125,9 +125,9 @@ EMBD_API int embd_dump(embd_client *client, const char *table, const char *dir,
 /* Creates the tables of a dump or snapshot directory and fills them, on any number of shards, bit
  * for bit. `table` NULL: all of them. A snapshot that several server processes wrote is loaded from
  * one directory that holds theirs as sub-directories. Checksums are verified before anything is
- * changed; the progress of that comes first, and rows_done then begins again from 0. With all
- * tables of a snapshot come the streams of its pushers. After a later failure the tables that this
- * call created are dropped again. `report_out` and `progress` may be NULL. Blocks.
+ * changed; the progress of that comes first, and rows_done then begins again from 0. If no table is
+ * named, a snapshot of all tables also brings the streams of its pushers. After a later failure the
+ * tables that this call created are dropped again. `report_out` and `progress` may be NULL. Blocks.
  *   EMBD_EXISTS    a table exists with rows, or with another definition
  *   EMBD_CORRUPT   names the file and what differs
  *   EMBD_INVALID   no sub-directory has the rows of a shard; names it

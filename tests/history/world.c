@@ -258,6 +258,13 @@ static bool take_stream(struct world *w)
     return true;
 }
 
+/* Snapshots do not say which tables a stream has pushed to. One that had not pushed by then begins
+ * with its next push, and its tables are known. */
+static void forget_tables_of(struct image_stream *stream)
+{
+    stream->tables = stream->last > 0 ? ANY_TABLE : 0;
+}
+
 /* Streams of a kind of which there are no tables may come back or not. */
 static void check_streams(struct world *w, bool may_be_new)
 {
@@ -289,7 +296,7 @@ void world_end_and_start(struct world *w, bool is_killed)
     start_server(w);
     if (!take_stream(w))
         begin_stream(w, UNJOURNALED);
-    w->now.streams[UNJOURNALED].tables |= ANY_TABLE;
+    forget_tables_of(&w->now.streams[UNJOURNALED]);
     for (uint32_t i = 0; i < TABLES_MAX; i++)
         if (w->now.tables[i].is_there)
             world_open_table(w, i);
@@ -372,7 +379,7 @@ void world_move_cut(struct world *w, uint32_t cut, uint32_t n_shards)
     image_fini(&most);
     forget_cuts(w);
     for (enum kind kind = JOURNALED; kind < KINDS; kind++)
-        w->now.streams[kind].tables |= ANY_TABLE;
+        forget_tables_of(&w->now.streams[kind]);
     check_streams(w, true);
     world_check(w);
 }
