@@ -61,16 +61,16 @@ int apply_check_replace(struct op *op, struct embd__error *e)
 void apply_replace(struct op *op)
 {
     struct engine *engine = op->engine;
-    struct rollback *back = op->as.replace.back;
+    const struct rollback *back = op->as.replace.back;
     struct pushers *const pushers[2] = {&engine->pushers, &engine->journaled_pushers};
     struct table_set replaced[2];
     if (apply_check_replace(op, &op->error) != EMBD_OK)
         return;
     staged_replace(&engine->tables, replaced);
     for (int kind = 0; kind < 2; kind++) {
-        back[kind].replaced = replaced[kind];
-        back[kind].all = all_of(&engine->tables, kind == 1);
-        pushers_roll_back(pushers[kind], &back[kind], op->now_ns);
+        const struct rolled_tables tables = {.replaced = replaced[kind],
+                                             .all = all_of(&engine->tables, kind == 1)};
+        pushers_roll_back(pushers[kind], &back[kind], &tables, op->now_ns);
     }
 }
 

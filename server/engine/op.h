@@ -95,7 +95,7 @@ struct op_stage {
 
 struct op_replace {
     uint64_t id;
-    struct rollback back[2]; /* [1]: of streams of journaled tables; the list and brings_unknown */
+    struct rollback back[2]; /* [1]: of streams of journaled tables */
 };
 
 struct op_record {

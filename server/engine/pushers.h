@@ -113,10 +113,13 @@ int pushers_restore(struct pushers *pushers, const struct push_stream *list,
 void pushers_drop_table(struct pushers *pushers, uint32_t number);
 
 struct rollback {
-    struct table_set replaced, all; /* the tables, and all of the streams' kind there are */
     const struct push_stream *list; /* [n] positions that go with the replaced tables */
     uint32_t n;
     bool brings_unknown; /* streams of the list that are not known are opened */
+};
+
+struct rolled_tables {
+    struct table_set replaced, all; /* all: of the streams' kind */
 };
 
 /* Whether there is room and memory for it. EMBD_FULL, EMBD_NO_MEMORY: nothing is changed. */
@@ -125,7 +128,8 @@ int pushers_check_rollback(struct pushers *pushers, const struct rollback *back,
 /* After the check. Streams that pushed to no replaced table stay as they are. Those that pushed to
  * replaced tables alone get their position of the list, or are forgotten where it has none. Those
  * that pushed to others too are forgotten: no one position is right for both. */
-void pushers_roll_back(struct pushers *pushers, const struct rollback *back, uint64_t now_ns);
+void pushers_roll_back(struct pushers *pushers, const struct rollback *back,
+                       const struct rolled_tables *tables, uint64_t now_ns);
 
 /* As earlier versions did for the records of their journals: a stream begins with its first push,
  * and if there is no room, the stream of everybody that has not pushed for longest goes. */

@@ -48,12 +48,12 @@ int pushers_check_rollback(struct pushers *pushers, const struct rollback *back,
 enum concern { CONCERNS_NOTHING, CONCERNS_SOME, CONCERNS_ALL };
 
 /* Which of its tables are replaced. */
-static enum concern concern_of(const struct table_set *set, const struct rollback *back)
+static enum concern concern_of(const struct table_set *set, const struct rolled_tables *tables)
 {
-    const struct table_set *own = set->may_have_others ? &back->all : set;
-    if (!table_set_meets(own, &back->replaced))
+    const struct table_set *own = set->may_have_others ? &tables->all : set;
+    if (!table_set_meets(own, &tables->replaced))
         return CONCERNS_NOTHING;
-    return table_set_is_within(own, &back->replaced) ? CONCERNS_ALL : CONCERNS_SOME;
+    return table_set_is_within(own, &tables->replaced) ? CONCERNS_ALL : CONCERNS_SOME;
 }
 
 /* It has pushed to nothing that is there still. */
@@ -65,13 +65,14 @@ static bool has_no_table(const struct table_set *set)
 
 /* An entry of the list. */
 static void take(struct pushers *pushers, const struct rollback *back,
-                 const struct push_stream *entry, uint64_t now_ns)
+                 const struct rolled_tables *tables, const struct push_stream *entry,
+                 uint64_t now_ns)
 {
     const struct push_number id = pushers_number_of(entry);
     uint32_t i = pushers_find(pushers, &id);
     if (i == 0 ? back->brings_unknown : has_no_table(&pushers->sets[i]))
-        i = pushers_put(pushers, entry, &back->replaced, now_ns);
-    if (i == 0 || concern_of(&pushers->sets[i], back) != CONCERNS_ALL)
+        i = pushers_put(pushers, entry, &tables->replaced, now_ns);
+    if (i == 0 || concern_of(&pushers->sets[i], tables) != CONCERNS_ALL)
         return;
     pushers->streams[i].last = entry->last;
     pushers->streams[i].is_rolled = true;
@@ -79,19 +80,20 @@ static void take(struct pushers *pushers, const struct rollback *back,
 
 static void forget_others(struct pushers *pushers, uint32_t i, const void *arg)
 {
-    const struct rollback *back = arg;
+    const struct rolled_tables *tables = arg;
     struct pusher_stream *s = &pushers->streams[i];
-    bool goes = !s->is_rolled && concern_of(&pushers->sets[i], back) != CONCERNS_NOTHING;
+    bool goes = !s->is_rolled && concern_of(&pushers->sets[i], tables) != CONCERNS_NOTHING;
     s->is_rolled = false;
     if (goes)
         pushers_forget(pushers, i);
 }
 
-void pushers_roll_back(struct pushers *pushers, const struct rollback *back, uint64_t now_ns)
+void pushers_roll_back(struct pushers *pushers, const struct rollback *back,
+                       const struct rolled_tables *tables, uint64_t now_ns)
 {
-    if (!table_set_meets(&back->replaced, &back->replaced))
+    if (!table_set_meets(&tables->replaced, &tables->replaced))
         return; /* no table of this kind */
     for (uint32_t i = 0; i < back->n; i++)
-        take(pushers, back, &back->list[i], now_ns);
-    each(pushers, forget_others, back);
+        take(pushers, back, tables, &back->list[i], now_ns);
+    each(pushers, forget_others, tables);
 }

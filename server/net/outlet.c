@@ -7,9 +7,10 @@
 
 #include "proto/assert.h"
 
-#include <stdlib.h>
+#include <sys/mman.h>
 
-/* Made bytes; the next spare one stands in its first bytes. */
+/* Made bytes; the next spare one stands in its first bytes. Mapped, for as long as it is there: in
+ * the heap the hole that it leaves would be memory that is taken and charged to nobody. */
 struct chunk {
     struct chunk *next;
 };
@@ -30,17 +31,21 @@ static struct chunk *chunk_new(struct shard_io *io, int *status_out)
     *status_out = EMBD_BUSY;
     if (!quota_take_answer(io->pool.quota, bytes))
         return NULL;
-    struct chunk *chunk = aligned_alloc(64, bytes);
-    *status_out = chunk != NULL ? EMBD_OK : EMBD_NO_MEMORY;
-    if (chunk == NULL)
+    void *chunk = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (chunk == MAP_FAILED) {
+        *status_out = EMBD_NO_MEMORY;
         quota_give(io->pool.quota, bytes);
+        return NULL;
+    }
+    *status_out = EMBD_OK;
     return chunk;
 }
 
 static void chunk_free(struct shard_io *io, struct chunk *chunk)
 {
-    quota_give(io->pool.quota, (chunk_bytes(io) + 63) / 64 * 64);
-    free(chunk);
+    size_t bytes = (chunk_bytes(io) + 63) / 64 * 64;
+    quota_give(io->pool.quota, bytes);
+    munmap(chunk, bytes);
 }
 
 static struct chunk *chunk_take(struct shard_io *io, int *status_out)
