@@ -26,8 +26,6 @@ WITHOUT = [
     ("service/metrics/stages.h", "    times->weight = bytes >=", "    times->weight = 0;\n    return false;\n    times->weight = bytes >="),
     ("service/metrics/stages.c", "    if (times->method < 0)\n        return;\n", "    return;\n"),
     ("service/metrics/stages.h", "    return now_ns - stages->turned_ns >=", "    return false;\n    return now_ns - stages->turned_ns >="),
-    ("net/connection.c", "    uint64_t now_ns = uv_hrtime();\n    while ((x = outlet_next_sent(",
-     "    uint64_t now_ns = 0;\n    while ((x = outlet_next_sent("),
 ]
 
 
