@@ -184,7 +184,8 @@ uint32_t request_push(struct world *w, struct request *request, uint32_t shards)
 
 /* ---- pull and erase ---- */
 
-/* Parts of one table are judged as one, which may leave keys out where all of them ask. */
+/* Parts of one table that have keys of the shard are judged as one, which may leave keys out where
+ * all of them ask. */
 static bool insert_joined(struct share *shares)
 {
     static struct share all;
@@ -212,7 +213,9 @@ static bool creates(const struct share *share)
 
 static bool insert_into_shard(struct share *shares, uint32_t n)
 {
-    if (n == 2 && shares[0].model == shares[1].model && creates(&shares[0]))
+    bool is_joined = n == 2 && shares[0].model == shares[1].model && shares[0].batch.n_keys > 0 &&
+                     shares[1].batch.n_keys > 0;
+    if (is_joined && creates(&shares[0]))
         return insert_joined(shares);
     for (uint32_t p = 0; p < n; p++)
         if (creates(&shares[p]) && !finds_room(&shares[p]))
