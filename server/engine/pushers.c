@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 
 #include "server/engine/pushers_inside.h"
@@ -16,10 +17,20 @@
 #define IDLE_NS             (STREAM_IDLE_S * UINT64_C(1000000000))
 #define CHOSEN_NS           UINT64_C(60000000000) /* an opening's record is written by then */
 
+#define SETS_BYTES ((PUSHER_STREAMS_MAX + 1) * sizeof(struct table_set))
+
+/* 34 MiB, of which streams take what they need. */
+static struct table_set *new_sets(void)
+{
+    void *sets = mmap(NULL, SETS_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return sets == MAP_FAILED ? NULL : sets;
+}
+
 void pushers_fini(struct pushers *pushers)
 {
     free(pushers->streams);
-    free(pushers->sets);
+    if (pushers->sets != NULL)
+        munmap(pushers->sets, SETS_BYTES);
     free(pushers->principals);
     free(pushers->places);
     free(pushers->buckets);
@@ -33,7 +44,7 @@ int pushers_open_memory(struct pushers *pushers, struct embd__error *e)
         return EMBD_OK;
     struct pushers own = {
         .streams = calloc(PUSHER_STREAMS_MAX + 1, sizeof *own.streams),
-        .sets = calloc(PUSHER_STREAMS_MAX + 1, sizeof *own.sets),
+        .sets = new_sets(),
         .principals = calloc(PUSHER_STREAMS_MAX + 1, sizeof *own.principals),
         .places = calloc(PUSHER_STREAMS_MAX + 1, sizeof *own.places),
         .buckets = calloc(N_BUCKETS, sizeof *own.buckets),

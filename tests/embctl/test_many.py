@@ -15,12 +15,12 @@ def name(number):
 
 
 def tables(server):
-    return [table["name"] for table in embctl_json(server, "table", "list")["tables"]]
+    return [table["name"] for table in embctl_json(server, "table", "list", timeout=200)["tables"]]
 
 
 def fill(server, n):
     """Each table's key 7 has its own row."""
-    with connect(server, timeout=60) as peer:
+    with connect(server, timeout=200) as peer:
         for number in range(n):
             table = create(peer, name(number), 2)
             push(peer, table, [7], [number, -number])
@@ -29,7 +29,7 @@ def fill(server, n):
 def check(server, shards, n):
     """Key 7 of every table, of the shard that has it."""
     shard = next(s for s in range(shards) if 7 in owned(100, s, shards))
-    with connect(server, shard, timeout=60) as peer:
+    with connect(server, shard, timeout=200) as peer:
         ids = {table["name"]: table["id"] for table in peer.call("tables", {})[0]["tables"]}
         assert list(ids) == [name(number) for number in range(n)], len(ids)
         for number in range(n):
@@ -45,7 +45,7 @@ def case_a_thousand_and_more_tables_are_kept_and_moved():
             fill(server, MANY)
             check(server, 1, MANY)
             assert tables(server) == [name(number) for number in range(MANY)]
-            stats = embctl_json(server, "stats", timeout=60)
+            stats = embctl_json(server, "stats", timeout=200)
             assert name(MANY - 1) in str(stats)
             embctl(server, "snapshot", "all", timeout=300)
             embctl(server, "dump", "--all", scratch("dump"), timeout=300)
@@ -64,8 +64,8 @@ def case_a_shard_takes_4096_tables_and_shows_them_all():
         fill(server, MOST)
         embctl(server, "table", "create", "one-more", "--dim", 2, code=REFUSED, says="the limit is 4096")
         assert len(tables(server)) == MOST
-        assert len(str(embctl_json(server, "stats", timeout=60))) > 100 * MOST
-        page = urllib.request.urlopen(f"http://{address}/metrics", timeout=30).read().decode()
+        assert len(str(embctl_json(server, "stats", timeout=200))) > 100 * MOST
+        page = urllib.request.urlopen(f"http://{address}/metrics", timeout=200).read().decode()
         assert sum(line.startswith("embd_table_rows{") for line in page.splitlines()) == MOST, page[-500:]
         check(server, 1, MOST)
 

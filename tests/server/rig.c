@@ -283,9 +283,10 @@ void ask_read(struct exchange *x)
 {
     ask_take(x, UINT64_MAX, LIMIT_FRAME_BYTES);
     assert_true(x->request.has_answer);
-    x->answer_head = malloc(LIMIT_ANSWER_HEADER_BYTES);
-    embd__frame_init(&x->answer_frame, x->answer_head, LIMIT_ANSWER_HEADER_BYTES,
-                     LIMIT_FRAME_BYTES);
+    uint32_t head_bytes = x->answer_bytes < LIMIT_ANSWER_HEADER_BYTES ? (uint32_t)x->answer_bytes
+                                                                      : LIMIT_ANSWER_HEADER_BYTES;
+    x->answer_head = malloc(head_bytes);
+    embd__frame_init(&x->answer_frame, x->answer_head, head_bytes, LIMIT_FRAME_BYTES);
     scan(&x->answer_frame, x->answer, x->answer_bytes);
     assert_int_equal(embd__reader_init(&x->reader, &x->answer_frame, &x->zone, &x->error), EMBD_OK);
     if (x->reader.type == 1)
