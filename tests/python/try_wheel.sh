@@ -23,8 +23,8 @@ say() { printf 'ok       %s\n' "$1"; }
     "$folder/base.tar"
 mkdir "$work/root"
 tar -x -C "$work/root" -f "$folder/base.tar"
-for library in libuv libmsgpack libxxhash libjansson; do
-    [ $library = libxxhash ] || ! find "$work/root/usr/lib" -name "$library*" | grep -q . || { echo "the root has $library"; exit 1; }
+for library in libuv libmsgpack libjansson; do
+    ! find "$work/root/usr/lib" -name "$library*" | grep -q . || { echo "the root has $library"; exit 1; }
 done
 say "a root with Python alone"
 
