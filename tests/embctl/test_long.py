@@ -65,11 +65,11 @@ class Stopped:
 
     def __enter__(self):
         wait_until(lambda: glob.glob(f"{self.target}.tmp-*/{self.what}"))
-        os.kill(self.server.pid, signal.SIGSTOP)
+        self.server.pause()
 
     def __exit__(self, kind, value, trace):
         if self.server.is_alive():
-            os.kill(self.server.pid, signal.SIGCONT)
+            self.server.go_on()
 
 
 def assert_free(server):

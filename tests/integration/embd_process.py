@@ -89,6 +89,14 @@ class Embd:
         with open(f"/proc/{self.pid}/status", encoding="ascii") as status:
             return int(re.search(r"VmRSS:\s+(\d+) kB", status.read()).group(1)) * 1024
 
+    def pause(self):
+        """Stops the process; on return none of its threads runs, so nothing that is sent from now on is answered."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
+
     def terminate(self):
         self.process.send_signal(signal.SIGTERM)
 

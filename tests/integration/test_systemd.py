@@ -48,8 +48,8 @@ class Notify(unittest.TestCase):
         with embd_process.Embd("--http", "off") as server:
             self.hear()
             self.hear()
-            server.process.send_signal(signal.SIGSTOP)
-            self.addCleanup(lambda: server.is_alive() and server.process.send_signal(signal.SIGCONT))
+            server.pause()
+            self.addCleanup(lambda: server.is_alive() and server.go_on())
             self.socket.settimeout(0.1)
             with self.assertRaises(TimeoutError):
                 while True:
@@ -57,7 +57,7 @@ class Notify(unittest.TestCase):
             self.socket.settimeout(1)
             with self.assertRaises(TimeoutError):
                 self.hear()
-            server.process.send_signal(signal.SIGCONT)
+            server.go_on()
             self.assertEqual(self.hear(), "WATCHDOG=1")
 
 

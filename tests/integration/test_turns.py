@@ -5,7 +5,6 @@ import array
 import fcntl
 import os
 import shutil
-import signal
 import tempfile
 import termios
 import unittest
@@ -42,13 +41,12 @@ class Turns(unittest.TestCase):
         """How many of the requests that one connection has sent are handled before the first of another one."""
         before = self.other.call("stats", {})[0]["stats"][figure] + (figure == "requests_ping")
         self.heavy.call("ping", {})  # the last that was heard of: it is the first to be looked at
-        self.server.process.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.server.pid, os.WSTOPPED | os.WNOWAIT)
+        self.server.pause()
         self.heavy.send(b"".join(requests))
         wait_arrived(self.heavy)
         self.other.begin("stats", {})
         wait_arrived(self.other)
-        self.server.process.send_signal(signal.SIGCONT)
+        self.server.go_on()
         handled = self.other.receive()[3][0]["stats"][figure] - before
         for _ in requests:
             self.assertIsNone(self.heavy.receive()[2])

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import ssl
 import subprocess
 import sys
@@ -241,7 +240,7 @@ class InEtcd(Clusters):
         client = self.connect(a, deadline=60)
         table = client.create_table("t", 2, initializer=embd.Initializer("constant", 0.0))
         table.pull(np.arange(64))
-        os.kill(b.pid, signal.SIGSTOP)
+        b.pause()
         pulled = []
         waiting = threading.Thread(target=lambda: pulled.append(table.pull(np.arange(64))))
         waiting.start()
@@ -253,7 +252,7 @@ class InEtcd(Clusters):
         self.assertEqual(client.shards[2], taker.addresses[0])
         why = [line for line in taker.log().splitlines() if "event=etcd" in line or " etcd " in line]
         self.assertLess(len(why), 4, taker.log())  # one line while the name is taken, one when it is free
-        os.kill(b.pid, signal.SIGCONT)
+        b.go_on()
 
     def test_a_stop_does_not_wait_for_etcd(self):
         took = []
@@ -291,9 +290,9 @@ class InEtcd(Clusters):
     def test_a_server_whose_lease_ran_out_joins_again(self):
         a, b = self.server("a"), self.server("b")
         client = self.connect(a)
-        os.kill(b.pid, signal.SIGSTOP)
+        b.pause()
         self.until(lambda: self.etcd.get(self.prefix + "/servers/b") is None)
-        os.kill(b.pid, signal.SIGCONT)
+        b.go_on()
         b.wait_log("lease_lost")
         self.until(lambda: self.etcd.get(self.prefix + "/servers/b") is not None)
         self.assertTrue(self.calls_work(client))
@@ -301,10 +300,10 @@ class InEtcd(Clusters):
     def test_of_two_processes_of_a_name_the_older_one_ends_when_it_lost_it(self):
         a, b = self.server("a"), self.server("b")
         client = self.connect(a)
-        os.kill(b.pid, signal.SIGSTOP)
+        b.pause()
         taker = self.server("b")
         self.until(lambda: self.map()["servers"]["b"][0]["address"] == taker.addresses[0])
-        os.kill(b.pid, signal.SIGCONT)
+        b.go_on()
         self.assertEqual(b.wait(), 0)
         self.assertIn("name_lost", b.log())
         self.until(lambda: self.calls_work(client))
@@ -315,7 +314,7 @@ class InEtcd(Clusters):
         client = self.connect(a)
         table = client.create_table("t", 2)
         table.pull(np.arange(64))
-        os.kill(b.pid, signal.SIGSTOP)  # its connections stay, and nothing comes
+        b.pause()  # its connections stay, and nothing comes
         taker = self.server("b")
         self.until(lambda: self.map()["servers"]["b"][0]["address"] == taker.addresses[0])
         a.wait_log(f"map version={self.map()['version']}")

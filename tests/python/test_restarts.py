@@ -390,7 +390,7 @@ class RestartsTest(unittest.TestCase):
     def test_a_snapshot_that_waits_for_a_server_is_cancelled_by_another_client(self):
         table, other, failed = self.table(self.client), self.connect(), []
         self.step(table, 0)
-        self.servers.list[2].process.send_signal(signal.SIGSTOP)
+        self.servers.list[2].pause()
         asker = threading.Thread(target=lambda: failed.append(self.failure(lambda: self.client.snapshot("sunday"))))
         asker.start()
         while not self.is_running(other, "sunday"):
@@ -398,7 +398,7 @@ class RestartsTest(unittest.TestCase):
         cancel = threading.Thread(target=lambda: other.snapshot_cancel("sunday"))
         cancel.start()
         threading.Event().wait(0.2)
-        self.servers.list[2].process.send_signal(signal.SIGCONT)
+        self.servers.list[2].go_on()
         cancel.join()
         asker.join()
         self.assertEqual(failed[0].status, embd.Status.CLOSED)

@@ -3,7 +3,6 @@ one. Servers live in network namespaces of their own, names in a dnsmasq. A trai
 raised. Skipped where namespaces or dnsmasq are not to be had."""
 import itertools
 import os
-import signal
 import subprocess
 import tempfile
 import threading
@@ -56,7 +55,7 @@ class Node:
             subprocess.run(command, check=True)
 
     def close(self):
-        self.server.process.send_signal(signal.SIGCONT)
+        self.server.go_on()
         self.server.kill()
         self.holder.kill()
         self.holder.wait()
@@ -108,7 +107,7 @@ class Vanish(unittest.TestCase):
 
     def test_an_answer_that_never_comes_is_asked_for_where_the_name_went(self):
         table = self.trainer()
-        self.nodes[0].server.process.send_signal(signal.SIGSTOP)  # its kernel takes the request still
+        self.nodes[0].server.pause()  # its kernel takes the request still
         threading.Timer(0.5, self.nodes[0].vanish).start()
         threading.Timer(1.3, self.move).start()
         self.pull_until_moved(table)
