@@ -141,3 +141,29 @@ struct push_stream *embd__streams_take(const uint8_t *list, uint64_t n, bool has
     free(streams);
     return NULL;
 }
+
+static int by_stream(const void *a, const void *b)
+{
+    const struct push_stream *x = a, *y = b;
+    if (x->high != y->high)
+        return x->high < y->high ? -1 : 1;
+    if (x->low != y->low)
+        return x->low < y->low ? -1 : 1;
+    return (x->stream > y->stream) - (x->stream < y->stream);
+}
+
+uint64_t embd__streams_common(struct push_stream *kept, uint64_t n, struct push_stream *other,
+                              uint64_t n_other)
+{
+    uint64_t n_kept = 0;
+    if (n_other == 0)
+        return 0;
+    qsort(other, n_other, sizeof *other, by_stream);
+    for (uint64_t i = 0; i < n; i++) {
+        const struct push_stream *found =
+            bsearch(&kept[i], other, n_other, sizeof *other, by_stream);
+        if (found != NULL && found->last == kept[i].last && found->principal == kept[i].principal)
+            kept[n_kept++] = kept[i];
+    }
+    return n_kept;
+}

@@ -54,6 +54,11 @@ struct push_stream embd__stream_read(const uint8_t *list, bool has_principals, u
 struct push_stream *embd__streams_take(const uint8_t *list, uint64_t n, bool has_principals,
                                        struct embd__error *e);
 
+/* Leaves in kept[n], in its order, the streams that stand at the same push of the same principal in
+ * other[n_other], which is put in order. Returns how many these are. */
+uint64_t embd__streams_common(struct push_stream *kept, uint64_t n, struct push_stream *other,
+                              uint64_t n_other);
+
 /* Whether a stream may be so. EMBD_INVALID naming the value. */
 int embd__stream_check(const struct push_stream *stream, bool has_principals,
                        struct embd__error *e);

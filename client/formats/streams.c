@@ -80,48 +80,20 @@ static uint64_t take_all(struct streams *s, uint32_t shard, int kind)
     return n;
 }
 
-static int by_stream(const void *a, const void *b)
-{
-    const struct push_stream *x = a, *y = b;
-    if (x->high != y->high)
-        return x->high < y->high ? -1 : 1;
-    if (x->low != y->low)
-        return x->low < y->low ? -1 : 1;
-    return x->stream < y->stream ? -1 : x->stream > y->stream;
-}
-
-/* Keeps those of shard 0's streams that `sorted`, another shard's, has at the same push, in their
- * order. */
-static uint64_t keep_common(struct streams *s, uint64_t n, const struct push_stream *sorted,
-                            uint64_t n_sorted)
-{
-    uint64_t kept = 0;
-    for (uint64_t i = 0; i < n; i++) {
-        const struct push_stream *found =
-            n_sorted == 0 ? NULL
-                          : bsearch(&s->list[i], sorted, n_sorted, sizeof *sorted, by_stream);
-        if (found && found->last == s->list[i].last)
-            s->list[kept++] = s->list[i];
-    }
-    return kept;
-}
-
 static int take_common(struct streams *s, int kind, uint64_t *n_out)
 {
-    struct push_stream *sorted = malloc((s->capacity + 1) * sizeof *sorted);
-    if (!sorted)
+    struct push_stream *other = malloc((s->capacity + 1) * sizeof *other);
+    if (!other)
         return embd__error_set(s->e, EMBD_NO_MEMORY, "no memory for %" PRIu64 " streams",
                                s->capacity);
     *n_out = take_all(s, 0, kind);
     for (uint32_t shard = 1; shard < s->n; shard++) {
         uint64_t n = count(&s->shards[shard], kind);
         for (uint64_t i = 0; i < n; i++)
-            sorted[i] = stream_at(&s->shards[shard], kind, i);
-        if (n > 0)
-            qsort(sorted, n, sizeof *sorted, by_stream);
-        *n_out = keep_common(s, *n_out, sorted, n);
+            other[i] = stream_at(&s->shards[shard], kind, i);
+        *n_out = embd__streams_common(s->list, *n_out, other, n);
     }
-    free(sorted);
+    free(other);
     return EMBD_OK;
 }
 

@@ -1,5 +1,5 @@
-/* reading.h - what the files that read a journal at start share: where to begin (beginning.c), and
- * what comes then (recover.c). */
+/* reading.h - what the files that read a journal at start share: where to begin (beginning.c),
+ * what comes then (recover.c), and the next record (next_record.c). */
 #ifndef EMBD_JOURNAL_READING_H
 #define EMBD_JOURNAL_READING_H
 
@@ -41,6 +41,10 @@ void reading_close_file(struct journal_reading *r);
 uint8_t *reading_bytes(struct journal_reading *r, uint64_t at, uint64_t n);
 /* A whole record's bytes; NULL: there is none, or with r->e set. */
 uint8_t *reading_record(struct journal_reading *r, uint64_t at, struct record *out);
+
+/* The next record of the segment; false: none follows, and r->has_later says whether what was
+ * written later does; or with r->e set. */
+bool next_record(struct journal_reading *r, uint8_t **bytes_out, struct record *out);
 
 /* ---- beginning ---- */
 

@@ -92,32 +92,6 @@ static void compare(const struct shard *shard, uint64_t position, const struct j
 
 /* ---- those that are the same in all snapshots ---- */
 
-static int by_stream(const void *a, const void *b)
-{
-    const struct push_stream *x = a, *y = b;
-    if (x->high != y->high)
-        return x->high < y->high ? -1 : 1;
-    if (x->low != y->low)
-        return x->low < y->low ? -1 : 1;
-    return (x->stream > y->stream) - (x->stream < y->stream);
-}
-
-/* Leaves in `kept`, in its order, those that stand at the same push in `other`; orders that. */
-static void intersect(struct list *kept, struct list *other)
-{
-    uint64_t n = 0;
-    if (other->n > 0)
-        qsort(other->streams, other->n, sizeof *other->streams, by_stream);
-    for (uint64_t i = 0; i < kept->n && other->n > 0; i++) {
-        const struct push_stream *stream = &kept->streams[i];
-        const struct push_stream *found =
-            bsearch(stream, other->streams, other->n, sizeof *stream, by_stream);
-        if (found != NULL && found->last == stream->last && found->principal == stream->principal)
-            kept->streams[n++] = *stream;
-    }
-    kept->n = n;
-}
-
 static const struct manifest *manifest_of(const struct shard *shard, uint32_t at)
 {
     const struct dump_chain *chain = snapshot_select_chain(shard->config.chosen, at);
@@ -159,7 +133,9 @@ static int narrow(const struct shard *shard, uint32_t at, bool is_begun[2], stru
         if (!has_kind(shard, at, kind))
             continue;
         if (is_begun[kind])
-            intersect(&kept->kinds[kind], &own.kinds[kind]);
+            kept->kinds[kind].n =
+                embd__streams_common(kept->kinds[kind].streams, kept->kinds[kind].n,
+                                     own.kinds[kind].streams, own.kinds[kind].n);
         else
             swap(&kept->kinds[kind], &own.kinds[kind]);
         is_begun[kind] = true;
