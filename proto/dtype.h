@@ -38,9 +38,8 @@ EMBD_INLINE float embd__f32_from_bits(uint32_t bits)
 EMBD_INLINE uint16_t embd__bf16_from_f32(float x)
 {
     uint32_t u = embd__f32_bits(x);
-    if ((u & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)((u >> 16) | 0x40u);
-    return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+    uint32_t nan = (u >> 16) | 0x40u, number = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? nan : number);
 }
 
 EMBD_INLINE float embd__f32_from_bf16(uint16_t h)
@@ -71,45 +70,26 @@ EMBD_INLINE uint16_t embd__f16_from_f32(float x)
     return (uint16_t)(sign | (u >> 13));
 }
 
+/* Selections instead of branches, so that loops of it become vector code. */
 EMBD_INLINE float embd__f32_from_f16(uint16_t h)
 {
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u,
-             mantissa = h & 0x3ffu;
-    if (exponent == 31u)
-        return embd__f32_from_bits(sign | 0x7f800000u | (mantissa << 13) |
-                                   (mantissa ? 0x400000u : 0u));
-    if (exponent)
-        return embd__f32_from_bits(sign | ((exponent + 112u) << 23) | (mantissa << 13));
-    /* subnormal: mantissa * 2^-24, exact in f32 */
-    float x = (float)mantissa * 0x1p-24f;
-    return embd__f32_from_bits(sign | embd__f32_bits(x));
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h & 0x7c00u, mantissa = h & 0x3ffu;
+    uint32_t normal = ((uint32_t)(h & 0x7fffu) << 13) + 0x38000000u;          /* bias 15 to 127 */
+    uint32_t subnormal = embd__f32_bits((float)(int32_t)mantissa * 0x1p-24f); /* exact in f32 */
+    uint32_t special = 0x7f800000u | (mantissa << 13) | (mantissa ? 0x400000u : 0u);
+    uint32_t finite = exponent ? normal : subnormal;
+    return embd__f32_from_bits(sign | (exponent == 0x7c00u ? special : finite));
 }
 
-/* n values from memory of `dtype` to f32, and back. Elementwise; buffers do not overlap. */
-EMBD_INLINE void embd__to_f32(float *to, const void *from, embd_dtype dtype, size_t n)
+/* A value of either 16-bit dtype. Arrays are converted by proto/convert.h. */
+EMBD_INLINE float embd__f32_from_half(uint16_t h, embd_dtype dtype)
 {
-    const uint16_t *half = (const uint16_t *)from;
-    if (dtype == EMBD_DTYPE_F32)
-        memcpy(to, from, n * sizeof *to);
-    else if (dtype == EMBD_DTYPE_F16)
-        for (size_t i = 0; i < n; i++)
-            to[i] = embd__f32_from_f16(half[i]);
-    else
-        for (size_t i = 0; i < n; i++)
-            to[i] = embd__f32_from_bf16(half[i]);
+    return dtype == EMBD_DTYPE_F16 ? embd__f32_from_f16(h) : embd__f32_from_bf16(h);
 }
 
-EMBD_INLINE void embd__from_f32(void *to, embd_dtype dtype, const float *from, size_t n)
+EMBD_INLINE uint16_t embd__half_from_f32(float x, embd_dtype dtype)
 {
-    uint16_t *half = (uint16_t *)to;
-    if (dtype == EMBD_DTYPE_F32)
-        memcpy(to, from, n * sizeof *from);
-    else if (dtype == EMBD_DTYPE_F16)
-        for (size_t i = 0; i < n; i++)
-            half[i] = embd__f16_from_f32(from[i]);
-    else
-        for (size_t i = 0; i < n; i++)
-            half[i] = embd__bf16_from_f32(from[i]);
+    return dtype == EMBD_DTYPE_F16 ? embd__f16_from_f32(x) : embd__bf16_from_f32(x);
 }
 
 #endif

@@ -1,16 +1,17 @@
 /* pull.c - where rows come to lie, and how they become the caller's values.
  *
  * Every occurrence (pooled plan): with one shard and f32 on the wire the answer is received
- * straight into the caller's values, divided by the server. With more shards single rows come into
- * a small window that stays in the cache, and are put in their places while others are on their
- * way. Otherwise the answer comes into the arena; partial sums are added in the order of the
- * shards, the first taken as it is, then divided here. Distinct keys (rows plan): rows come into
- * the arena and are combined here in the batch's order, which is the order the server would have
- * used: the same bits. */
+ * straight into the caller's values, divided by the server. Rows of another dtype, and single rows
+ * of several shards, come into a small window that stays in the cache, and are put in their places
+ * in f32 while others are on their way. Otherwise the answer comes into the arena; partial sums are
+ * added in the order of the shards, the first taken as it is, then divided here. Distinct keys
+ * (rows plan): rows come into the arena and are combined here in the batch's order, which is the
+ * order the server would have used: the same bits. */
 #include <string.h>
 
 #include "client/call/call.h"
 #include "proto/combine.h"
+#include "proto/convert.h"
 
 #define WINDOW_BYTES    (128u << 10) /* of rows that come in before they are put in their places */
 #define PREFETCH_FLOATS 256u
@@ -34,7 +35,7 @@ static int place_values(struct embd_call *call, struct work *work)
     uint32_t n_shards = call->client->n_shards;
     uint64_t n = 0;
     bool is_direct = !work->by_rows && n_shards == 1 && call->wire == EMBD_DTYPE_F32;
-    bool is_placed = !work->by_rows && n_shards > 1 && !work->is_pooled;
+    bool is_placed = !work->by_rows && !is_direct && (n_shards == 1 || !work->is_pooled);
     work->window_rows = is_placed ? 1 + WINDOW_BYTES / (uint32_t)work->row_bytes : 0;
     for (uint32_t s = 0; s < n_shards; s++)
         n += rows_kept(work, &work->shares[s]);
@@ -68,8 +69,13 @@ static void prefetch_row(float *row, uint32_t dim)
 void embd__pull_place(const struct embd_call *call, const struct work *work,
                       const struct share *share, uint32_t first, uint32_t n)
 {
-    const uint32_t *from = share->from + first;
     float *values = work->part->values;
+    if (share->from == NULL) { /* one shard */
+        embd__to_f32(values + (size_t)first * work->dim, share->values, call->wire,
+                     (size_t)n * work->dim);
+        return;
+    }
+    const uint32_t *from = share->from + first;
     for (uint32_t i = 0; i < n; i++) {
         if (i + PREFETCH_ROWS < n)
             prefetch_row(values + (size_t)from[i + PREFETCH_ROWS] * work->dim, work->dim);
@@ -182,8 +188,6 @@ int embd__pull_finish(struct embd_call *call, struct work *work)
         memset(work->part->values, 0, (size_t)work->n_rows * work->dim * sizeof(float));
     else if (work->by_rows)
         return finish_rows(call, work);
-    else if (call->client->n_shards == 1 && call->wire != EMBD_DTYPE_F32)
-        embd__to_f32(work->part->values, work->rows, call->wire, (size_t)work->n_rows * work->dim);
     else if (call->client->n_shards > 1 && work->is_pooled)
         return finish_pooled(call, work);
     return EMBD_OK;

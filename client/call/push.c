@@ -12,6 +12,7 @@
 
 #include "client/call/call.h"
 #include "proto/combine.h"
+#include "proto/convert.h"
 
 static float row_divisor(const struct work *work, uint32_t r)
 {

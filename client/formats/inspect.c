@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "proto/dtype.h"
+#include "proto/convert.h"
 #include "embd/admin.h"
 #include "proto/stored/dumpdir.h"
 #include "proto/stored/partread.h"

@@ -10,7 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include "proto/dtype.h"
+#include "proto/convert.h"
 
 #define BLOCK_BYTES (2u << 20) /* of rows; larger ones leave the cache before they are sent */
 #define BLOCK_ROWS  (64u << 10)

@@ -19,7 +19,7 @@
 #include "client/hugectr/spool.h"
 #include "embd/admin.h"
 #include "embd/hugectr.h"
-#include "proto/dtype.h"
+#include "proto/convert.h"
 #include "proto/stored/durable.h"
 #include "proto/stored/ticker.h"
 

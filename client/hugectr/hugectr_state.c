@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "proto/dtype.h"
+#include "proto/convert.h"
 #include "client/hugectr/hugectr_state.h"
 #include "embd/hugectr.h"
 

@@ -6,7 +6,7 @@
  * code; only then is the culprit looked for. */
 #include "server/engine/check.h"
 
-#include "proto/dtype.h"
+#include "proto/convert.h"
 #include "proto/part_name.h"
 
 #define BLOCK 256u /* values tested before looking at the outcome */

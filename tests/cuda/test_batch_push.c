@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "proto/convert.h"
 #include "server/store/candidates.h"
 #include "server/store/cuda/cuda_store.h"
 #include "tests/store/pair.h"

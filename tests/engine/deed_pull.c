@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "proto/dtype.h"
+#include "proto/convert.h"
 #include "server/engine/pull.h"
 #include "tests/engine/request.h"
 

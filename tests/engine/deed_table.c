@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "proto/dtype.h"
+#include "proto/convert.h"
 #include "server/engine/check.h"
 #include "tests/engine/request.h"
 

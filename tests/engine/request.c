@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "proto/dtype.h"
+#include "proto/convert.h"
 #include "proto/route.h"
 #include "server/engine/check.h"
 

@@ -1,7 +1,7 @@
 /* batch.c - see batch.h. */
 #include "tests/server/batch.h"
 
-#include "proto/dtype.h"
+#include "proto/convert.h"
 #include "proto/route.h"
 
 uint64_t batch_random(struct batch *batch)

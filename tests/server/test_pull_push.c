@@ -8,7 +8,7 @@
 
 #include "tests/server/batch.h"
 #include "tests/server/deferred_store.h"
-#include "proto/dtype.h"
+#include "proto/convert.h"
 #include "proto/route.h"
 
 static embd_schema schema_of(const char *name, uint32_t dim, embd_combiner combiner)

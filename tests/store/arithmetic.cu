@@ -49,14 +49,16 @@ __global__ void pool(const void *rows, embd_dtype dtype, const float *weights, f
 {
     float row[32];
     for (uint32_t i = 0; i < n; i++) {
-        embd__to_f32(row, (const char *)rows + i * dim * embd__dtype_bytes(dtype), dtype, dim);
+        for (uint32_t c = 0; c < dim; c++)
+            row[c] = embd__f32_from_half(((const uint16_t *)rows)[i * dim + c], dtype);
         if (i == 0)
             embd__combine_first_weighted(out, row, weights[i], dim);
         else
             embd__combine_add_weighted(out, row, weights[i], dim);
     }
     embd__combine_divide(out, embd__divisor(combiner, n, weights), dim);
-    embd__from_f32(rounded, dtype, out, dim);
+    for (uint32_t c = 0; c < dim; c++)
+        ((uint16_t *)rounded)[c] = embd__half_from_f32(out[c], dtype);
 }
 
 optimizer_step begin(const embd_optimizer *o, uint64_t t)

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "proto/dtype.h"
+#include "proto/convert.h"
 #include "server/store/candidates.h"
 
 /* So few that tables of tests forget theirs again and again. */

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "proto/dtype.h"
+#include "proto/convert.h"
 
 /* The value of a half by the definition of the format, in double. */
 static double model_of(uint16_t h, int exponent_bits, int mantissa_bits)
@@ -144,6 +144,68 @@ static void arrays_convert_elementwise(void **state)
     }
 }
 
+/* Lengths around those of vector registers; every half, and floats of all kinds, NaNs too. */
+#define SPAN 67u
+
+static void arrays_widen_as_single_values(void **state)
+{
+    uint16_t half[SPAN];
+    float out[SPAN + 1];
+    (void)state;
+    for (uint32_t h = 0; h < 65536; h += 13) {
+        uint32_t n = h % (SPAN + 1);
+        for (uint32_t i = 0; i < n; i++)
+            half[i] = (uint16_t)(h + i * 13 / 12);
+        for (int dtype = EMBD_DTYPE_F16; dtype <= EMBD_DTYPE_BF16; dtype++) {
+            out[n] = 7;
+            embd__to_f32(out, half, (embd_dtype)dtype, n);
+            for (uint32_t i = 0; i < n; i++)
+                assert_int_equal(embd__f32_bits(out[i]),
+                                 embd__f32_bits(embd__f32_from_half(half[i], (embd_dtype)dtype)));
+            assert_true(out[n] == 7);
+        }
+    }
+}
+
+static float any_float(uint64_t *x)
+{
+    *x = *x * 6364136223846793005u + 1442695040888963407u;
+    uint32_t bits = (uint32_t)(*x >> 32);
+    switch (*x >> 29 & 7) {
+    case 0: /* NaN or infinity */
+        return embd__f32_from_bits(bits | 0x7f800000u);
+    case 1: /* a tie, and what is beside it */
+        return embd__f32_from_bits((bits & 0xfffff000u) + (bits >> 7) % 3 - 1);
+    case 2: /* subnormal */
+        return embd__f32_from_bits(bits & 0x807fffffu);
+    case 3:
+    case 4: /* around f16's range */
+        return embd__f32_from_bits((bits & 0x80000000u) | (0x30000000u + bits % 0x18000000u));
+    default:
+        return embd__f32_from_bits(bits);
+    }
+}
+
+static void arrays_narrow_as_single_values(void **state)
+{
+    uint64_t x = 5;
+    float from[SPAN];
+    uint16_t out[SPAN + 1];
+    (void)state;
+    for (uint32_t turn = 0; turn < 20000; turn++) {
+        uint32_t n = turn % (SPAN + 1);
+        for (uint32_t i = 0; i < n; i++)
+            from[i] = any_float(&x);
+        for (int dtype = EMBD_DTYPE_F16; dtype <= EMBD_DTYPE_BF16; dtype++) {
+            out[n] = 7;
+            embd__from_f32(out, (embd_dtype)dtype, from, n);
+            for (uint32_t i = 0; i < n; i++)
+                assert_int_equal(out[i], embd__half_from_f32(from[i], (embd_dtype)dtype));
+            assert_int_equal(out[n], 7);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -152,6 +214,8 @@ int main(void)
         cmocka_unit_test(ties_and_their_neighbours_round_to_nearest_even),
         cmocka_unit_test(values_of_all_magnitudes_round_to_nearest_even),
         cmocka_unit_test(arrays_convert_elementwise),
+        cmocka_unit_test(arrays_widen_as_single_values),
+        cmocka_unit_test(arrays_narrow_as_single_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

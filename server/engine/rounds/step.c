@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/dtype.h"
+#include "proto/convert.h"
 #include "server/engine/check.h"
 #include "server/engine/engine.h"
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "proto/combine.h"
+#include "proto/convert.h"
 #include "server/store/contract.h"
 
 /* ---- walk: keys -> records, with many cache misses at a time ---- */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "proto/combine.h"
+#include "proto/convert.h"
 #include "server/store/contract.h"
 #include "server/store/optimizer.h"
 

@@ -1,6 +1,7 @@
 /* values.c - what a record holds: the first value of a row, and its contents copied out. */
 #include <string.h>
 
+#include "proto/convert.h"
 #include "server/store/host/memory.h"
 #include "server/store/host/table.h"
 #include "server/store/use.h"

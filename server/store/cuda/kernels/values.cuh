@@ -30,8 +30,7 @@ __device__ static inline float one_load(const void *row, embd_dtype dtype, uint6
 {
     if (dtype == EMBD_DTYPE_F32)
         return ((const float *)row)[at];
-    uint16_t half = ((const uint16_t *)row)[at];
-    return dtype == EMBD_DTYPE_F16 ? embd__f32_from_f16(half) : embd__f32_from_bf16(half);
+    return embd__f32_from_half(((const uint16_t *)row)[at], dtype);
 }
 
 __device__ static inline void one_store(void *row, embd_dtype dtype, uint64_t at, float value)
@@ -39,19 +38,17 @@ __device__ static inline void one_store(void *row, embd_dtype dtype, uint64_t at
     if (dtype == EMBD_DTYPE_F32)
         ((float *)row)[at] = value;
     else
-        ((uint16_t *)row)[at] =
-            dtype == EMBD_DTYPE_F16 ? embd__f16_from_f32(value) : embd__bf16_from_f32(value);
+        ((uint16_t *)row)[at] = embd__half_from_f32(value, dtype);
 }
 
 __device__ static inline float half_load(uint32_t half, embd_dtype dtype)
 {
-    return dtype == EMBD_DTYPE_F16 ? embd__f32_from_f16((uint16_t)half)
-                                   : embd__f32_from_bf16((uint16_t)half);
+    return embd__f32_from_half((uint16_t)half, dtype);
 }
 
 __device__ static inline uint32_t half_store(float value, embd_dtype dtype)
 {
-    return dtype == EMBD_DTYPE_F16 ? embd__f16_from_f32(value) : embd__bf16_from_f32(value);
+    return embd__half_from_f32(value, dtype);
 }
 
 /* Four values at `at`, a multiple of four. */
