@@ -33,6 +33,7 @@ int embd__chunk_open(struct chunk *c, const struct data_plan *plan, struct embd_
 void embd__chunk_close(struct chunk *c)
 {
     embd__csr_fini(&c->csr);
+    embd__inputs_free(&c->inputs);
     free(c->labels);
     free(c->dense);
     *c = (struct chunk){0};

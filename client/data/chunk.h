@@ -7,6 +7,7 @@
 
 #include "client/data/csr.h"
 #include "client/data/data_plan.h"
+#include "client/data/inputs.h"
 #include "embd/data.h"
 
 enum chunk_fault {
@@ -19,6 +20,7 @@ enum chunk_fault {
 struct chunk {
     embd_batch batch; /* first: what a user holds is a chunk. Set by embd__chunk_show */
     struct embd_csr csr;
+    struct inputs inputs; /* of batches that are handed out */
     float *labels, *dense;
     uint32_t n_samples;
     bool ends_piece;

@@ -9,12 +9,14 @@
 #include <sys/stat.h>
 
 #include "client/data/data_plan.h"
+#include "client/data/inputs.h"
 #include "embd/data.h"
 #include "proto/structs.h"
 
 #define LIMIT_BATCH_SAMPLES (1u << 20)
 #define LIMIT_READERS       64u
 #define LIMIT_AHEAD         1024u
+#define LIMIT_LISTS         65536u
 #define PIECE_BATCHES       16u /* of a raw file: enough that finding its place costs nothing */
 
 void embd_reader_options_init_sized(embd_reader_options *options, uint32_t struct_bytes)
@@ -96,6 +98,10 @@ static int check_options(const embd_data_shape *shape, const embd_reader_options
         status = check_range("sample_keys", o->sample_keys, 1, LIMIT_KEYS, e);
     if (status == EMBD_OK)
         status = check_share(shape, o, e);
+    if (status == EMBD_OK)
+        status = check_range("paths", o->paths, 0, EMBD_DATA_PATHS_WORKING_DIRECTORY, e);
+    if (status == EMBD_OK)
+        status = embd__inputs_check(shape, o, e);
     if (status == EMBD_OK && o->slot_sizes != NULL && o->refuse_overlap)
         status = embd__error_set(e, EMBD_INVALID,
                                  "refuse_overlap together with slot_sizes: there every slot counts "
@@ -103,37 +109,48 @@ static int check_options(const embd_data_shape *shape, const embd_reader_options
     return status;
 }
 
-static int copy_slot_sizes(struct data_plan *plan, struct embd__error *e)
+/* What the options point to becomes the plan's own. */
+static int copy_arrays(struct data_plan *plan, struct embd__error *e)
 {
-    const uint64_t *sizes = plan->options.slot_sizes;
-    plan->options.slot_sizes = NULL;
-    if (sizes == NULL)
-        return EMBD_OK;
-    size_t bytes = plan->shape.slots * sizeof *sizes;
-    uint64_t *copy = malloc(bytes);
-    if (copy == NULL)
-        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for %" PRIu32 " slot sizes",
+    embd_reader_options *o = &plan->options;
+    const embd_sparse_input *inputs = o->n_inputs > 0 ? o->inputs : NULL;
+    const uint64_t *sizes = o->slot_sizes;
+    size_t sizes_bytes = plan->shape.slots * sizeof *sizes;
+    size_t inputs_bytes = o->n_inputs * sizeof *inputs;
+    o->slot_sizes = sizes != NULL ? malloc(sizes_bytes) : NULL;
+    o->inputs = inputs != NULL ? malloc(inputs_bytes) : NULL;
+    if ((sizes != NULL && o->slot_sizes == NULL) || (inputs != NULL && o->inputs == NULL))
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the sizes of %" PRIu32 " slots",
                                plan->shape.slots);
-    memcpy(copy, sizes, bytes);
-    plan->options.slot_sizes = copy;
-    return EMBD_OK;
+    if (sizes != NULL)
+        memcpy((void *)o->slot_sizes, sizes, sizes_bytes);
+    if (inputs != NULL)
+        memcpy((void *)o->inputs, inputs, inputs_bytes);
+    return inputs != NULL ? embd__inputs_of_slots(plan, e) : EMBD_OK;
 }
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-static int find_norm_pieces(struct data_plan *plan, const char *path, struct embd__error *e)
+static int find_norm_pieces(struct data_plan *plan, const char *const *paths, uint32_t n_paths,
+                            struct embd__error *e)
 {
     const embd_reader_options *o = &plan->options;
-    int status = embd__file_list_read(&plan->files, path, e);
+    int status = check_range("n_paths", n_paths, 1, LIMIT_LISTS, e);
+    for (uint32_t i = 0; i < n_paths && status == EMBD_OK; i++)
+        status = embd__file_list_read(&plan->files, paths[i], o->paths, e);
     if (status == EMBD_OK && o->share == EMBD_DATA_SHARE_FILES)
         embd__file_list_keep(&plan->files, o->worker, o->workers);
     plan->n_pieces = plan->files.n;
     return status;
 }
 
-static int find_raw_pieces(struct data_plan *plan, const char *path, struct embd__error *e)
+static int find_raw_pieces(struct data_plan *plan, const char *const *paths, uint32_t n_paths,
+                           struct embd__error *e)
 {
     struct stat st;
+    if (check_range("n_paths", n_paths, 1, 1, e) != EMBD_OK)
+        return e->status;
+    const char *path = paths[0];
     if (stat(path, &st) != 0)
         return embd__error_set(e, EMBD_IO, "%s: %s", path, strerror(errno));
     uint64_t bytes = (uint64_t)st.st_size;
@@ -150,7 +167,7 @@ static int find_raw_pieces(struct data_plan *plan, const char *path, struct embd
     return embd__file_list_add(&plan->files, path, e);
 }
 
-int embd__data_plan_open(struct data_plan *plan, const char *path,
+int embd__data_plan_open(struct data_plan *plan, const char *const *paths, uint32_t n_paths,
                          const embd_data_shape *given_shape,
                          const embd_reader_options *given_options, struct embd__error *e)
 {
@@ -165,6 +182,7 @@ int embd__data_plan_open(struct data_plan *plan, const char *path,
         status = check_options(shape, options, e);
     if (status != EMBD_OK) {
         plan->options.slot_sizes = NULL;
+        plan->options.inputs = NULL;
         return status;
     }
     bool is_raw = shape->format == EMBD_DATA_FORMAT_RAW;
@@ -173,15 +191,18 @@ int embd__data_plan_open(struct data_plan *plan, const char *path,
     plan->sample_min = plan->fixed_bytes + shape->slots * sizeof(int32_t);
     plan->sample_max =
         is_raw ? plan->sample_min : plan->sample_min + options->sample_keys * plan->key_bytes;
-    status = copy_slot_sizes(plan, e);
+    status = copy_arrays(plan, e);
     if (status != EMBD_OK)
         return status;
-    return is_raw ? find_raw_pieces(plan, path, e) : find_norm_pieces(plan, path, e);
+    return is_raw ? find_raw_pieces(plan, paths, n_paths, e)
+                  : find_norm_pieces(plan, paths, n_paths, e);
 }
 
 void embd__data_plan_close(struct data_plan *plan)
 {
     embd__file_list_free(&plan->files);
     free((void *)plan->options.slot_sizes);
+    free((void *)plan->options.inputs);
+    free(plan->slot_keys);
     *plan = (struct data_plan){0};
 }

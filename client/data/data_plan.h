@@ -9,9 +9,15 @@
 #include "embd/data.h"
 #include "client/data/file_list.h"
 
+/* How many keys a slot may have in a sample. */
+struct slot_keys {
+    uint32_t least, most;
+};
+
 struct data_plan {
     embd_data_shape shape;
-    embd_reader_options options; /* slot_sizes: a copy that the plan owns */
+    embd_reader_options options; /* slot_sizes and inputs: copies that the plan owns */
+    struct slot_keys *slot_keys; /* [slots], or NULL without inputs */
     struct file_list files;      /* norm: those of this worker; raw: the one file */
     uint64_t n_pieces;
     uint64_t piece_samples; /* raw: of all pieces but the last */
@@ -29,8 +35,9 @@ int embd__data_shape_take(embd_data_shape *own, const embd_data_shape *given,
 int embd__data_shape_check(const embd_data_shape *shape, struct embd__error *e);
 
 /* EMBD_INVALID, EMBD_IO, EMBD_CORRUPT, EMBD_NO_MEMORY. Close the plan after a failure too. */
-int embd__data_plan_open(struct data_plan *plan, const char *path, const embd_data_shape *shape,
-                         const embd_reader_options *options, struct embd__error *e);
+int embd__data_plan_open(struct data_plan *plan, const char *const *paths, uint32_t n_paths,
+                         const embd_data_shape *shape, const embd_reader_options *options,
+                         struct embd__error *e);
 void embd__data_plan_close(struct data_plan *plan);
 
 #endif

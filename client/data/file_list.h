@@ -11,9 +11,10 @@ struct file_list {
     uint64_t n, room;
 };
 
-/* Paths that are not absolute are taken relative to the list's folder. EMBD_IO: cannot be read;
- * EMBD_CORRUPT: the line that is wrong; EMBD_NO_MEMORY. */
-int embd__file_list_read(struct file_list *list, const char *path, struct embd__error *e);
+/* Adds the files of a list, with paths that can be opened. EMBD_IO: cannot be read; EMBD_CORRUPT:
+ * the line that is wrong; EMBD_INVALID: `base` does not decide; EMBD_NO_MEMORY. */
+int embd__file_list_read(struct file_list *list, const char *path, embd_data_paths base,
+                         struct embd__error *e);
 
 /* Adds a copy of `path`. EMBD_NO_MEMORY. */
 int embd__file_list_add(struct file_list *list, const char *path, struct embd__error *e);

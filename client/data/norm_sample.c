@@ -104,6 +104,21 @@ static enum verdict take_keys(const struct data_plan *plan, struct embd_csr *csr
     return SAMPLE_BAD;
 }
 
+/* BAD: not as many keys as the slot's input allows. */
+static enum verdict check_length(const struct data_plan *plan, uint32_t slot, int32_t count,
+                                 struct embd__error *why)
+{
+    if (plan->slot_keys == NULL)
+        return SAMPLE_GOOD;
+    const struct slot_keys *keys = &plan->slot_keys[slot];
+    if ((uint32_t)count >= keys->least && (uint32_t)count <= keys->most)
+        return SAMPLE_GOOD;
+    embd__error_set(why, EMBD_CORRUPT,
+                    "slot %" PRIu32 " has %" PRId32 " keys; its input has %s%" PRIu32, slot, count,
+                    keys->least > 0 ? "" : "at most ", keys->most);
+    return SAMPLE_BAD;
+}
+
 static enum verdict refuse_count(uint32_t slot, int32_t count, uint64_t limit,
                                  struct embd__error *why)
 {
@@ -135,7 +150,8 @@ static enum verdict decode_slots(const struct data_plan *plan, const uint8_t *p,
         enum verdict of_keys = take_keys(plan, csr, slot, p + at, (size_t)count, why);
         if (of_keys == SAMPLE_REFUSED)
             return of_keys;
-        verdict = of_keys == SAMPLE_BAD ? of_keys : verdict;
+        if (of_keys == SAMPLE_BAD || check_length(plan, slot, count, why) == SAMPLE_BAD)
+            verdict = SAMPLE_BAD;
         keys_left -= (uint64_t)count;
         at += bytes;
     }

@@ -34,12 +34,18 @@ struct embd_reader {
 int embd_reader_open(const char *path, const embd_data_shape *shape,
                      const embd_reader_options *options, embd_reader **reader_out)
 {
+    return embd_reader_open_lists(&path, 1, shape, options, reader_out);
+}
+
+int embd_reader_open_lists(const char *const *paths, uint32_t n_paths, const embd_data_shape *shape,
+                           const embd_reader_options *options, embd_reader **reader_out)
+{
     struct embd__error error = {0};
     embd_reader *reader = calloc(1, sizeof *reader);
     *reader_out = NULL;
     if (reader == NULL)
         embd__error_set(&error, EMBD_NO_MEMORY, "no memory for a reader");
-    else if (embd__data_plan_open(&reader->plan, path, shape, options, &error) == EMBD_OK)
+    else if (embd__data_plan_open(&reader->plan, paths, n_paths, shape, options, &error) == EMBD_OK)
         embd__lanes_open(&reader->lanes, &reader->plan, &error);
     if (error.status == EMBD_OK) {
         *reader_out = reader;
@@ -180,6 +186,17 @@ static void fill(embd_reader *r, struct chunk *batch)
     }
 }
 
+/* What the options ask of a batch besides. */
+static int complete(embd_reader *r, struct chunk *batch)
+{
+    const embd_reader_options *o = &r->plan.options;
+    if (o->refuse_overlap &&
+        embd__overlap_check(&r->overlap, &batch->batch, r->plan.shape.slots, &r->error) != EMBD_OK)
+        return r->error.status;
+    return o->n_inputs > 0 ? embd__inputs_divide(&batch->inputs, &batch->batch, &r->plan, &r->error)
+                           : EMBD_OK;
+}
+
 /* The next batch of all workers; NULL: none. */
 static struct chunk *next_of_all(embd_reader *r)
 {
@@ -188,10 +205,7 @@ static struct chunk *next_of_all(embd_reader *r)
         return NULL;
     fill(r, batch);
     embd__chunk_show(batch);
-    if (batch->n_samples > 0 && r->plan.options.refuse_overlap &&
-        embd__overlap_check(&r->overlap, &batch->batch, r->plan.shape.slots, &r->error) != EMBD_OK)
-        batch->n_samples = 0;
-    if (batch->n_samples > 0)
+    if (batch->n_samples > 0 && complete(r, batch) == EMBD_OK)
         return batch;
     embd_reader_release(r, &batch->batch);
     return NULL;

@@ -51,12 +51,12 @@ EMBD_API void embd_csr_part(const embd_csr *csr, embd_part *part);
 
 /* How samples lie in files. All numbers are little-endian.
  *
- * norm: binary files named by a list: line 1 is their count, then one path a line, relative to the
- * list's folder. A file has a header of 8 int64 (1 when samples carry checksums else 0, number of
- * samples, label_dim, dense_dim, slots, 3 times 0), then samples: float label[], float dense[], and
- * for each slot an int32 count and as many keys. With checksums, header and samples are each
- * preceded by their length in bytes, an int32, and followed by the sum of their bytes modulo 256,
- * one byte.
+ * norm: binary files named by a list: line 1 is their count, then one path a line (embd_data_paths
+ * says what it is relative to). A file has a header of 8 int64 (1 when samples carry checksums else
+ * 0, number of samples, label_dim, dense_dim, slots, 3 times 0), then samples: float label[], float
+ * dense[], and for each slot an int32 count and as many keys. With checksums, header and samples
+ * are each preceded by their length in bytes, an int32, and followed by the sum of their bytes
+ * modulo 256, one byte.
  *
  * raw: one file without a header: label[] and dense[], 4 bytes each, then one int32 key for each
  * slot. */
@@ -87,6 +87,23 @@ typedef enum embd_data_share {
                                 batches differ by one at most */
 } embd_data_share;
 
+/* What a path in a list is relative to, where it does not begin with '/'. */
+typedef enum embd_data_paths {
+    EMBD_DATA_PATHS_FOUND, /* the working directory, as HugeCTR opens it, or the list's folder:
+                              wherever the first file lies that is there. Different files in both
+                              places are an error */
+    EMBD_DATA_PATHS_LIST,  /* the list's folder */
+    EMBD_DATA_PATHS_WORKING_DIRECTORY,
+} embd_data_paths;
+
+/* Consecutive slots of a data set that belong together, because one table has their keys:
+ * HugeCTR's DataReaderSparseParam. */
+typedef struct embd_sparse_input {
+    uint32_t slots;    /* 1..EMBD_SLOTS_MAX, those after the slots of the inputs before */
+    uint32_t max_keys; /* a sample with more keys in one of the slots is bad; 0: any number */
+    bool fixed_length; /* so is a sample with fewer; needs max_keys */
+} embd_sparse_input;
+
 /* Set by embd_reader_options_init first. */
 typedef struct embd_reader_options {
     uint32_t struct_bytes;  /* sizeof(embd_reader_options) */
@@ -103,13 +120,25 @@ typedef struct embd_reader_options {
     uint64_t max_bad_samples; /* more of them are an error; default UINT64_MAX */
     uint64_t max_bad_files;   /* default 10 */
     embd_data_share share;
-    uint32_t worker, workers; /* this trainer, and of how many; default 0 of 1 */
+    uint32_t worker, workers;        /* this trainer, and of how many; default 0 of 1 */
+    embd_data_paths paths;           /* of lists; default EMBD_DATA_PATHS_FOUND */
+    const embd_sparse_input *inputs; /* [n_inputs] or NULL. Their slots add up to those of the
+                                        shape. Batches are divided by them. Copied */
+    uint32_t n_inputs;               /* 0..EMBD_SLOTS_MAX; default 0 */
 } embd_reader_options;
 
 /* Sets the options to their defaults. */
 #define embd_reader_options_init(options)                                                          \
     embd_reader_options_init_sized((options), (uint32_t)sizeof(embd_reader_options))
 EMBD_API void embd_reader_options_init_sized(embd_reader_options *options, uint32_t struct_bytes);
+
+/* The keys of one sparse input, for a part of a pull or push. */
+typedef struct embd_batch_input {
+    uint64_t n_rows;         /* n_samples * slots of the input; row = sample * slots + slot */
+    const uint64_t *offsets; /* [n_rows + 1] */
+    uint64_t n_keys;
+    const uint64_t *keys; /* [n_keys] */
+} embd_batch_input;
 
 /* Samples in the order of the files. The arrays are the reader's, until embd_reader_release. */
 typedef struct embd_batch {
@@ -119,7 +148,8 @@ typedef struct embd_batch {
     uint64_t n_rows;         /* n_samples * slots; row = sample * slots + slot */
     const uint64_t *offsets; /* [n_rows + 1] */
     uint64_t n_keys;
-    const uint64_t *keys; /* [n_keys] */
+    const uint64_t *keys;           /* [n_keys] */
+    const embd_batch_input *inputs; /* [n_inputs] of the options; NULL without any */
 } embd_batch;
 
 typedef struct embd_reader_counts { /* of everything up to the last batch that was handed out */
@@ -135,12 +165,19 @@ typedef struct embd_reader embd_reader;
 
 /* Starts reading: `path` is the list of norm files or the raw file. On failure `*reader_out` is
  * NULL.
- *   EMBD_INVALID     an option or a dimension, with its limit
+ *   EMBD_INVALID     an option or a dimension, with its limit; a list's first file is not the same
+ *                    in the list's folder and in the working directory
  *   EMBD_IO          `path` cannot be read
  *   EMBD_CORRUPT     it is not a list, or its size is not a whole number of raw samples
  *   EMBD_NO_MEMORY */
 EMBD_API int embd_reader_open(const char *path, const embd_data_shape *shape,
                               const embd_reader_options *options, embd_reader **reader_out);
+
+/* As embd_reader_open: the files of several lists, one list after the other. Also EMBD_INVALID:
+ * `n_paths` is 0 or over 65536, or over 1 for the raw format. */
+EMBD_API int embd_reader_open_lists(const char *const *paths, uint32_t n_paths,
+                                    const embd_data_shape *shape,
+                                    const embd_reader_options *options, embd_reader **reader_out);
 
 /* Hands out the next batch; NULL at the end of the data. Several may be held at a time. Blocks
  * until it has been read. A bad sample is dropped and counted; a broken file ends at its fault and

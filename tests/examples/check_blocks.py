@@ -19,6 +19,7 @@ C_FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-variable", 
            "-fsyntax-only", f"-I{ROOT}/include", "-xc", "-"]
 # What a fragment of C may use without declaring it.
 C_FRAGMENT = """#include <embd/embd.h>
+#include <embd/data.h>
 #include <embd/sync.h>
 #include <stdio.h>
 int train(embd_client *client, const embd_clock *clock, uint64_t i);

@@ -142,6 +142,21 @@ def write_slots(folder):
     write_list(folder, "overlap", [header(3, 0) + b"".join(overlapping)])
 
 
+def write_lists(folder):
+    """S3.15: a list as HugeCTR's generator writes it, whose paths count from the working directory; and lists of which
+    both that and the list's folder have a file."""
+    (folder / "wdl").mkdir()
+    (folder / "wdl" / "wdl").mkdir()
+    (folder / "wdl" / "gen_0.data").write_bytes(norm(0, 3, 0, 0))
+    (folder / "wdl" / "gen_1.data").write_bytes(norm(3, 4, 0, 0))
+    (folder / "wdl" / "list").write_text("3\n./wdl/gone.data\n./wdl/gen_0.data\n./wdl/gen_1.data\n")
+    (folder / "wdl" / "more").write_text("1\n./wdl/gen_2.data\n")
+    (folder / "wdl" / "gen_2.data").write_bytes(norm(7, 2, 0, 0))
+    (folder / "wdl" / "two").write_text("1\nwdl/twice\n")
+    (folder / "wdl" / "twice").write_bytes(norm(0, 2, 0, 0))
+    (folder / "wdl" / "wdl" / "twice").write_bytes(norm(0, 5, 0, 0))
+
+
 def check_written(folder):
     """The program's own files."""
     for checksum in (0, 1):
@@ -157,7 +172,7 @@ def check_written(folder):
 
 with tempfile.TemporaryDirectory() as name:
     here = pathlib.Path(name)
-    for write in (write_good, write_bad_samples, write_broken_files, write_bad_lists, write_slots):
+    for write in (write_good, write_bad_samples, write_broken_files, write_bad_lists, write_slots, write_lists):
         write(here)
     subprocess.run([sys.argv[1], name], check=True, timeout=100)
     check_written(here)

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -155,6 +156,162 @@ static void paths_are_relative_to_the_list(void **state)
     (void)state;
     const uint64_t expected[] = {0, 1, 2, 3, 12};
     expect("deep/list", norm_shape(false, false), options_of(2, 2), expected, 5);
+}
+
+/* From the folder above `wdl`, as a job that HugeCTR's generator wrote data for. */
+static void paths_are_found_in_the_working_directory(void **state)
+{
+    (void)state;
+    embd_data_shape shape = norm_shape(false, false);
+    embd_reader_options o = options_of(4, 1);
+    embd_reader *reader;
+    assert_int_equal(chdir(folder), 0);
+    const char *lists[] = {"wdl/list", "wdl/more"};
+    assert_int_equal(embd_reader_open_lists(lists, 2, &shape, &o, &reader), EMBD_OK);
+    embd_reader_counts counts = counts_at_end(reader);
+    assert_int_equal(counts.samples, 9);
+    assert_int_equal(counts.bad_files, 1);
+    assert_non_null(strstr(embd_reader_fault(reader), "./wdl/gone.data"));
+    embd_reader_close(reader);
+    o.paths = EMBD_DATA_PATHS_LIST;
+    assert_int_equal(embd_reader_open_lists(lists, 1, &shape, &o, &reader), EMBD_OK);
+    embd_batch *b;
+    assert_int_equal(embd_reader_next(reader, &b), EMBD_CORRUPT);
+    assert_non_null(strstr(embd_reader_fault(reader), "wdl/./wdl/gone.data"));
+    embd_reader_close(reader);
+    assert_int_equal(chdir("/"), 0);
+}
+
+static void a_path_with_two_meanings_is_refused(void **state)
+{
+    (void)state;
+    const uint64_t expected[] = {0, 1, 2, 3, 4};
+    embd_data_shape shape = norm_shape(false, false);
+    embd_reader_options o = options_of(4, 1);
+    embd_reader *reader;
+    assert_int_equal(chdir(folder), 0);
+    assert_int_equal(embd_reader_open("wdl/two", &shape, &o, &reader), EMBD_INVALID);
+    assert_non_null(strstr(embd_error_text(), "wdl/two names 'wdl/twice'"));
+    o.paths = EMBD_DATA_PATHS_WORKING_DIRECTORY;
+    expect("wdl/two", shape, o, expected, 2);
+    o.paths = EMBD_DATA_PATHS_LIST;
+    expect("wdl/two", shape, o, expected, 5);
+    assert_int_equal(chdir("/"), 0);
+}
+
+static void several_lists_are_read_one_after_the_other(void **state)
+{
+    (void)state;
+    char first[512], second[512];
+    snprintf(first, sizeof first, "%s", in_folder("good-0-0"));
+    snprintf(second, sizeof second, "%s", in_folder("deep/list"));
+    const char *lists[] = {first, second, first};
+    embd_data_shape shape = norm_shape(false, false), raw = raw_shape(false);
+    embd_reader_options o = options_of(7, 2);
+    embd_reader *reader;
+    embd_batch *b;
+    uint64_t done = 0;
+    assert_int_equal(embd_reader_open_lists(lists, 3, &shape, &o, &reader), EMBD_OK);
+    while (embd_reader_next(reader, &b) == EMBD_OK && b != NULL) {
+        for (uint32_t at = 0; at < b->n_samples; at++, done++) {
+            uint64_t i = done < 28 ? done : done < 32 ? done - 28 : done == 32 ? 12 : done - 33;
+            check_sample(b, at, i, &shape);
+        }
+        embd_reader_release(reader, b);
+    }
+    assert_int_equal(done, 61);
+    embd_reader_close(reader);
+    assert_int_equal(embd_reader_open_lists(lists, 0, &shape, &o, &reader), EMBD_INVALID);
+    assert_int_equal(embd_reader_open_lists(lists, 2, &raw, &o, &reader), EMBD_INVALID);
+}
+
+/* ---- sparse inputs --------------------------------------------------------------------------- */
+
+/* Rows of `input` are those of its slots in the batch. */
+static void check_input(const embd_batch *b, const embd_batch_input *input, uint64_t first,
+                        uint64_t slots)
+{
+    assert_int_equal(input->n_rows, b->n_samples * slots);
+    assert_int_equal(input->offsets[0], 0);
+    assert_int_equal(input->offsets[input->n_rows], input->n_keys);
+    for (uint64_t row = 0; row < input->n_rows; row++) {
+        uint64_t whole = row / slots * SLOTS + first + row % slots;
+        uint64_t n = b->offsets[whole + 1] - b->offsets[whole];
+        assert_int_equal(input->offsets[row + 1] - input->offsets[row], n);
+        assert_memory_equal(input->keys + input->offsets[row], b->keys + b->offsets[whole],
+                            n * sizeof *b->keys);
+    }
+}
+
+static uint64_t samples_of_inputs(const char *name, embd_data_shape shape,
+                                  const embd_sparse_input *inputs, uint32_t n)
+{
+    embd_reader_options o = options_of(5, 2);
+    o.inputs = inputs;
+    o.n_inputs = n;
+    embd_reader *reader = open_reader(name, shape, o);
+    embd_batch *b;
+    uint64_t samples = 0;
+    while (embd_reader_next(reader, &b) == EMBD_OK && b != NULL) {
+        for (uint32_t i = 0, first = 0; i < n; first += inputs[i++].slots)
+            check_input(b, &b->inputs[i], first, inputs[i].slots);
+        samples += b->n_samples;
+        embd_reader_release(reader, b);
+    }
+    embd_reader_close(reader);
+    return samples;
+}
+
+static void batches_are_divided_by_sparse_inputs(void **state)
+{
+    (void)state;
+    const embd_sparse_input wide_and_deep[] = {{.slots = 1, .max_keys = 2}, {.slots = 2}};
+    const embd_sparse_input whole[] = {{.slots = 3}}, each[] = {{1, 0, 0}, {1, 2, 0}, {1, 9, 0}};
+    for (int kind = 0; kind < 4; kind++) {
+        char name[32];
+        snprintf(name, sizeof name, "good-%d-%d", kind / 2, kind % 2);
+        embd_data_shape shape = norm_shape(kind / 2, kind % 2);
+        assert_int_equal(samples_of_inputs(name, shape, wide_and_deep, 2), 28);
+        assert_int_equal(samples_of_inputs(name, shape, whole, 1), 28);
+        assert_int_equal(samples_of_inputs(name, shape, each, 3), 28);
+    }
+    const embd_sparse_input one_hot[] = {{2, 1, true}, {1, 1, true}};
+    assert_int_equal(samples_of_inputs("raw", raw_shape(false), one_hot, 2), 40);
+}
+
+/* Slot 0 of sample i has i % 3 keys: of 28 samples 10 have none, 9 have one, 9 have two. */
+static void samples_that_an_input_does_not_allow_are_bad(void **state)
+{
+    (void)state;
+    const embd_sparse_input at_most[] = {{1, 1, false}, {2, 0, false}};
+    const embd_sparse_input exactly[] = {{1, 1, true}, {2, 0, false}};
+    for (int checksum = 0; checksum < 2; checksum++) {
+        const char *name = checksum ? "good-1-0" : "good-0-0";
+        assert_int_equal(samples_of_inputs(name, norm_shape(checksum, false), at_most, 2), 19);
+        assert_int_equal(samples_of_inputs(name, norm_shape(checksum, false), exactly, 2), 9);
+    }
+}
+
+static void inputs_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    const struct {
+        embd_sparse_input inputs[2];
+        const char *says;
+    } bad[] = {{{{1, 0, 0}, {1, 0, 0}}, "inputs have 2 slots, and a sample has 3"},
+               {{{0, 0, 0}, {3, 0, 0}}, "inputs[0].slots is 0"},
+               {{{1, 0, 0}, {4, 0, 0}}, "inputs[1].slots is 4"},
+               {{{1, 0, 0}, {2, 0, true}}, "inputs[1].fixed_length needs max_keys"}};
+    embd_data_shape shape = norm_shape(false, false);
+    embd_reader_options o = options_of(4, 1);
+    embd_reader *reader;
+    o.n_inputs = 2;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        o.inputs = bad[i].inputs;
+        assert_int_equal(embd_reader_open(in_folder("good-0-0"), &shape, &o, &reader),
+                         EMBD_INVALID);
+        assert_non_null(strstr(embd_error_text(), bad[i].says));
+    }
 }
 
 static void raw_files(void **state)
@@ -567,6 +724,15 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         TEST("S3.1 paths are relative to the list", paths_are_relative_to_the_list),
+        TEST("S3.15 paths of a list are found in the working directory",
+             paths_are_found_in_the_working_directory),
+        TEST("S3.15 a path with two meanings is refused", a_path_with_two_meanings_is_refused),
+        TEST("S3.15 several lists are read one after the other",
+             several_lists_are_read_one_after_the_other),
+        TEST("S3.17 batches are divided by sparse inputs", batches_are_divided_by_sparse_inputs),
+        TEST("S3.17 samples that an input does not allow are bad",
+             samples_that_an_input_does_not_allow_are_bad),
+        TEST("S3.17 inputs that do not fit are refused", inputs_that_do_not_fit_are_refused),
         TEST("S3.1 S3.5c bad lists and options are refused", bad_lists_and_options_are_refused),
         TEST("S3.1 broken files are left for the next", broken_files_are_left),
         TEST("S3.2 a shape other than the header's is told", a_wrong_shape_is_told),

@@ -2,6 +2,7 @@
 is named. Parquet has a file of its own."""
 import gc
 import gzip
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +13,8 @@ import numpy as np
 
 import clusters
 import embd
-from embd.data import Avazu, Batch, Criteo, MovieLens, Norm, Raw, Shape, Writer
+from embd.data import (Avazu, Batch, Criteo, MovieLens, Norm, Overlap, Raw, Shape, SparseInput, Writer, graph_shape,
+                       overlaps)
 
 RANDOM = np.random.default_rng(2)
 
@@ -51,6 +53,78 @@ class DataTest(unittest.TestCase):
     def same(self, a, b):
         for name in ("labels", "dense", "offsets", "keys"):
             np.testing.assert_array_equal(getattr(a, name), getattr(b, name), name)
+
+
+class Inputs(DataTest):
+    inputs = SparseInput("wide", 1, 3), SparseInput("deep", 3)
+    shape = Shape(1, 3, 4, inputs)
+
+    def test_s3_17_batches_are_divided_by_sparse_inputs(self):
+        whole = samples(90, self.shape, 4)
+        with Writer(self.path(), "norm", self.shape, file_samples=20) as writer:
+            writer.add(whole)
+        batches = list(Norm(self.path(), self.shape, batch_samples=32))
+        self.assertEqual(sum(map(len, batches)), 90)
+        for batch in batches:
+            slots = np.repeat(np.tile(np.arange(4), len(batch)), batch.lengths.reshape(-1))
+            for name, has in (("wide", slots == 0), ("deep", slots > 0)):
+                np.testing.assert_array_equal(batch.inputs[name].keys, batch.keys[has])
+            np.testing.assert_array_equal(np.diff(batch.inputs["deep"].offsets.astype(int)),
+                                          batch.lengths[:, 1:].reshape(-1))
+            divided = batch.divided(self.inputs).inputs
+            for name, (keys, offsets) in batch.inputs.items():
+                np.testing.assert_array_equal(divided[name].keys, keys)
+                np.testing.assert_array_equal(divided[name].offsets, offsets)
+
+    def test_s3_17_samples_that_an_input_does_not_allow_are_counted(self):
+        whole = samples(90, self.shape, 4)
+        with Writer(self.path(), "norm", self.shape) as writer:
+            writer.add(whole)
+        for fixed, good in ((False, whole.lengths[:, 0] <= 2), (True, whole.lengths[:, 0] == 2)):
+            source = Norm(self.path(), Shape(1, 3, 4, (SparseInput("wide", 1, 2, fixed), self.inputs[1])))
+            self.assertEqual(sum(map(len, source)), good.sum())
+            self.assertEqual(source.counts.bad_samples, 90 - good.sum())
+            self.assertRegex(source.first_fault, "slot 0 has . keys; its input has " + ("2" if fixed else "at most 2"))
+
+    def test_s3_17_a_graph_says_what_the_inputs_are(self):
+        layers = [{"type": "Data", "label": {"top": "label", "label_dim": [1, 2]}, "dense": {"top": "d", "dense_dim": 3},
+                   "sparse": [{"top": "wide", "slot_num": 1, "is_fixed_length": True, "nnz_per_slot": 30},
+                              {"top": "deep", "slot_num": 2, "is_fixed_length": True, "nnz_per_slot": [1, 4]}]}]
+        self.assertEqual(graph_shape(self.file("g.json", json.dumps({"layers": layers}))),
+                         Shape(3, 3, 3, (SparseInput("wide", 1, 30, True), SparseInput("deep", 2, 4))))
+        for wrong in ("{", "{}", '{"layers": []}', json.dumps({"layers": [{**layers[0], "sparse": [{}]}]})):
+            with self.assertRaisesRegex(embd.CorruptError, "g.json"):
+                graph_shape(self.file("g.json", wrong))
+
+    def test_shapes_whose_inputs_do_not_fit_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "inputs have 1 slots, and a sample has 4"):
+            Shape(1, 3, 4, (SparseInput("wide", 1),))
+        with self.assertRaisesRegex(ValueError, "same name"):
+            Shape(1, 3, 4, (SparseInput("wide", 1), SparseInput("wide", 3)))
+
+    def test_s3_15_several_lists_from_the_working_directory(self):
+        os.mkdir(self.path("wdl"))
+        parts = [samples(20, self.shape, 4) for _ in range(2)]
+        for name, part in zip("ab", parts):
+            with Writer(self.path(f"wdl/{name}"), "norm", self.shape) as writer:
+                writer.add(part)
+            self.file(f"wdl/{name}", f"1\n./wdl/{name}.0000\n")
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.dir.name)
+        self.same(together(Norm(["wdl/a", "wdl/b"], batch_samples=8)), together(parts))
+        with self.assertRaisesRegex(FileNotFoundError, "wdl/./wdl/a.0000"):
+            Norm("wdl/a", self.shape, paths="list")
+
+    def test_s3_4_keys_of_several_slots_are_reported(self):
+        keys = np.array([5, 6, 7, 8, 6, 5, 9, 7, 5, 9, 7, 1], np.uint64)
+        batch = Batch(np.zeros((4, 1), np.float32), np.zeros((4, 3), np.float32), np.arange(13, dtype=np.uint64), keys, 3)
+        self.assertEqual(overlaps([batch, batch]), [Overlap((0, 2), 1, 5), Overlap((1, 2), 1, 7)])
+        with Writer(self.path(), "norm", Shape(1, 3, 3)) as writer:
+            writer.add(batch)
+        result = embd_tool("overlap", f"norm:{self.path()}")
+        self.assertEqual((result.returncode, result.stdout), (1, "slots 0 and 2: 1 keys, the least is 5\n"
+                                                              "slots 1 and 2: 1 keys, the least is 7\n"))
+        self.assertEqual(overlaps([]), [])
 
 
 class Binary(DataTest):
@@ -205,9 +279,12 @@ class Layouts(DataTest):
             MovieLens(self.dir.name)
 
 
+def embd_tool(*arguments):
+    return subprocess.run([sys.executable, "-B", "-m", "embd", *arguments], capture_output=True, text=True, check=False)
+
+
 def convert(*arguments):
-    return subprocess.run([sys.executable, "-B", "-m", "embd", "convert", *arguments], capture_output=True, text=True,
-                          check=False)
+    return embd_tool("convert", *arguments)
 
 
 class Convert(DataTest):

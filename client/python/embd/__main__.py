@@ -1,11 +1,11 @@
-"""python -m embd: a tour of the package on a server of its own; python -m embd convert: data sets."""
+"""python -m embd: a tour of the package on a server of its own; python -m embd convert and overlap: data sets."""
 from __future__ import annotations
 
 import argparse
 import sys
 
 from . import errors, tour
-from .data import convert
+from .data import convert, overlap
 
 
 def parser() -> argparse.ArgumentParser:
@@ -13,6 +13,7 @@ def parser() -> argparse.ArgumentParser:
     commands = out.add_subparsers(dest="command", metavar="COMMAND")
     tour.add_to(commands)
     convert.add_to(commands)
+    overlap.add_to(commands)
     out.set_defaults(run=tour.run, servers=None)
     return out
 

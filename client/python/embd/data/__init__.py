@@ -8,10 +8,12 @@
 Every source is iterable, again and again, and has `shape`. `python -m embd convert` writes one as another."""
 from __future__ import annotations
 
-from .batch import Batch, Shape
+from .batch import Batch, Input, Shape, SparseInput
+from .graph import graph_shape
 from .layouts import Avazu, Criteo, MovieLens
 from .native import Counts, Norm, Raw, Writer
+from .overlap import Overlap, overlaps
 from .parquet import Parquet, ParquetWriter
 
-__all__ = ["Avazu", "Batch", "Counts", "Criteo", "MovieLens", "Norm", "Parquet", "ParquetWriter", "Raw", "Shape",
-           "Writer"]
+__all__ = ["Avazu", "Batch", "Counts", "Criteo", "Input", "MovieLens", "Norm", "Overlap", "Parquet", "ParquetWriter",
+           "Raw", "Shape", "SparseInput", "Writer", "graph_shape", "overlaps"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,28 +12,59 @@ from ..arrays import Floats
 
 
 @dataclasses.dataclass(frozen=True)
+class SparseInput:
+    """Consecutive slots whose keys belong to one table: HugeCTR's DataReaderSparseParam.
+
+    A sample with more than `max_keys` keys in one of the slots is bad (0: any number is good), and with `fixed_length`
+    one with fewer as well."""
+
+    name: str
+    slots: int
+    max_keys: int = 0
+    fixed_length: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
 class Shape:
-    """Of a sample: so many labels, dense values, and slots of keys."""
+    """Of a sample: so many labels, dense values, and slots of keys, and which slots belong to which sparse input."""
 
     label_dim: int
     dense_dim: int
     slots: int
+    inputs: tuple[SparseInput, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", tuple(self.inputs))
+        names = [one.name for one in self.inputs]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two inputs have the same name: {', '.join(names)}")
+        if self.inputs and sum(one.slots for one in self.inputs) != self.slots:
+            raise ValueError(f"inputs have {sum(one.slots for one in self.inputs)} slots, and a sample has {self.slots}")
+
+
+class Input(NamedTuple):
+    """The keys of one sparse input of a batch, for a pull or push of its table; row = sample * its slots + slot."""
+
+    keys: NDArray[np.uint64]
+    offsets: NDArray[np.uint64]
 
 
 class Batch:
     """Samples in their order. Row sample * slots + slot of the CSR holds the keys of one slot of one sample.
 
-    labels [n, label_dim], dense [n, dense_dim] float32; offsets [n * slots + 1], keys [n_keys] uint64."""
+    labels [n, label_dim], dense [n, dense_dim] float32; offsets [n * slots + 1], keys [n_keys] uint64. `inputs` has the
+    keys of each sparse input of the shape, by its name."""
 
-    __slots__ = ("labels", "dense", "offsets", "keys", "slots")
+    __slots__ = ("labels", "dense", "offsets", "keys", "slots", "inputs")
 
     def __init__(self, labels: Floats, dense: Floats, offsets: NDArray[np.uint64], keys: NDArray[np.uint64],
-                 slots: int):
+                 slots: int, inputs: Optional[dict[str, Input]] = None):
         self.labels = labels
         self.dense = dense
         self.offsets = offsets
         self.keys = keys
         self.slots = slots
+        self.inputs = inputs or {}
 
     @property
     def n_samples(self) -> int:
@@ -55,6 +86,22 @@ class Batch:
         first = np.repeat(np.cumsum(lengths) - lengths, lengths)
         where = np.arange(lengths.sum()) - first + np.repeat(starts, lengths)
         return self.keys[where].view(np.int64), lengths
+
+
+    def divided(self, inputs: tuple[SparseInput, ...]) -> "Batch":
+        """This batch with `inputs` of its own."""
+        first, out = 0, {}
+        for one in inputs:
+            out[one.name] = self._slots(first, one.slots)
+            first += one.slots
+        return Batch(self.labels, self.dense, self.offsets, self.keys, self.slots, out)
+
+    def _slots(self, first: int, slots: int) -> Input:
+        lengths = self.lengths[:, first:first + slots].reshape(-1)
+        starts = self.offsets[:-1].astype(np.int64).reshape(self.n_samples, self.slots)[:, first:first + slots].reshape(-1)
+        ends = np.append(0, np.cumsum(lengths))
+        where = np.arange(ends[-1]) + np.repeat(starts - ends[:-1], lengths)
+        return Input(self.keys[where], ends.astype(np.uint64))
 
 
 class Sample(NamedTuple):

@@ -24,8 +24,17 @@ def add_to(commands: Any) -> None:
     import argparse
     parser = commands.add_parser("convert", help="write one kind of data set as another", description=__doc__,
                                  epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", metavar="SOURCE", help=f"KIND:PATH, KIND one of {', '.join(SOURCES)}")
+    add_source(parser)
     parser.add_argument("target", metavar="TARGET", help=f"KIND:PATH, KIND one of {', '.join(TARGETS)}")
+    parser.add_argument("--to-key-bits", type=int, choices=(32, 64), default=64, help="of a norm target (64)")
+    parser.add_argument("--checksum", action="store_true", help="a norm target has checksums")
+    parser.add_argument("--file-samples", type=int, default=0, metavar="N", help="samples of a target's file (all)")
+    parser.set_defaults(run=run)
+
+
+def add_source(parser: Any) -> None:
+    """Arguments that name a source, for open_source."""
+    parser.add_argument("source", metavar="SOURCE", help=f"KIND:PATH, KIND one of {', '.join(SOURCES)}")
     parser.add_argument("--batch", type=int, default=4096, metavar="N", help="samples at a time (4096)")
     parser.add_argument("--key-bits", type=int, choices=(32, 64), default=32, help="of a norm source (32)")
     parser.add_argument("--label-dim", type=int, default=1, metavar="N", help="of a raw source (1)")
@@ -34,10 +43,6 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--integers", action="store_true", help="a raw source or target has int32 labels, dense values")
     parser.add_argument("--missing", type=int, metavar="KEY", help="the key where a source has no value")
     parser.add_argument("--positive-from", type=float, metavar="RATING", help="movielens: the label is 1 from here on")
-    parser.add_argument("--to-key-bits", type=int, choices=(32, 64), default=64, help="of a norm target (64)")
-    parser.add_argument("--checksum", action="store_true", help="a norm target has checksums")
-    parser.add_argument("--file-samples", type=int, default=0, metavar="N", help="samples of a target's file (all)")
-    parser.set_defaults(run=run)
 
 
 def _split(what: str, text: str, kinds: tuple[str, ...]) -> tuple[str, str]:
@@ -47,7 +52,7 @@ def _split(what: str, text: str, kinds: tuple[str, ...]) -> tuple[str, str]:
     return kind, path
 
 
-def _source(a: Any) -> Source:
+def open_source(a: Any) -> Source:
     kind, path = _split("source", a.source, SOURCES)
     if kind == "norm":
         return Norm(path, batch_samples=a.batch, i64_keys=a.key_bits == 64, max_bad_samples=0, max_bad_files=0)
@@ -73,7 +78,7 @@ def _target(a: Any, shape: Shape) -> Union[Writer, ParquetWriter]:
 
 def run(arguments: Any) -> int:
     _split("target", arguments.target, TARGETS)
-    source = _source(arguments)
+    source = open_source(arguments)
     n = 0
     with _target(arguments, source.shape) as target:
         for batch in source:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
@@ -16,9 +16,10 @@ from numpy.typing import ArrayLike
 
 from .. import arrays, errors, structs
 from .._native import ffi, lib
-from .batch import Batch, Shape, Source
+from .batch import Batch, Input, Shape, Source, SparseInput
 
 Path = Union[str, "os.PathLike[str]"]
+Paths = Union[Path, Sequence[Path]]
 
 
 class Counts(NamedTuple):
@@ -31,12 +32,14 @@ class Counts(NamedTuple):
 class _Reader:
     """An embd_reader; closed when the last of its batches is gone."""
 
-    def __init__(self, path: Path, c_shape: Any, options: dict[str, Any]):
+    def __init__(self, paths: list[str], c_shape: Any, inputs: tuple[SparseInput, ...], options: dict[str, Any]):
         c_options = structs.new("embd_reader_options")
+        c_paths = [ffi.new("char[]", os.fsencode(path)) for path in paths]
+        c_inputs = [(one.slots, one.max_keys, one.fixed_length) for one in inputs]
         keep: list[Any] = []
-        structs.fill(c_options, options, keep)
+        structs.fill(c_options, {**options, "inputs": c_inputs, "n_inputs": len(inputs)}, keep)
         out = ffi.new("embd_reader **")
-        errors.check(lib.embd_reader_open(os.fsencode(path), c_shape, c_options, out))
+        errors.check(lib.embd_reader_open_lists(c_paths, len(paths), c_shape, c_options, out))
         self.c = out[0]
         self.lock = threading.Lock()
         self.given_back: list[Any] = []
@@ -78,24 +81,31 @@ class _Lease:
 
 def _batch(lease: _Lease, shape: Shape) -> Batch:
     c, n = lease.c, int(lease.c.n_samples)
+    inputs = {one.name: _input(lease, c.inputs[i]) for i, one in enumerate(shape.inputs)}
     return Batch(arrays.lent(lease, c.labels, np.float32, (n, shape.label_dim)),
                  arrays.lent(lease, c.dense, np.float32, (n, shape.dense_dim)),
                  arrays.lent(lease, c.offsets, np.uint64, (int(c.n_rows) + 1,)),
-                 arrays.lent(lease, c.keys, np.uint64, (int(c.n_keys),)), shape.slots)
+                 arrays.lent(lease, c.keys, np.uint64, (int(c.n_keys),)), shape.slots, inputs)
+
+
+def _input(lease: _Lease, c_input: Any) -> Input:
+    return Input(arrays.lent(lease, c_input.keys, np.uint64, (int(c_input.n_keys),)),
+                 arrays.lent(lease, c_input.offsets, np.uint64, (int(c_input.n_rows) + 1,)))
 
 
 class _Native(Source):
     """What both formats share. After or during an iteration `counts` and `first_fault` tell of it."""
 
-    def __init__(self, path: Path, shape: Shape, flags: dict[str, Any], options: dict[str, Any]):
-        self.path = os.fspath(path)
+    def __init__(self, path: Paths, shape: Shape, flags: dict[str, Any], options: dict[str, Any]):
+        self.paths = path_list(path)
         self.shape = shape
         self._flags = flags
         self._options = options
         self._reader: Optional[_Reader] = None
 
     def __iter__(self) -> Iterator[Batch]:
-        reader = self._reader = _Reader(self.path, _c_shape(self.shape, self._flags), self._options)
+        reader = self._reader = _Reader(self.paths, _c_shape(self.shape, self._flags), self.shape.inputs,
+                                        self._options)
         while True:
             c_batch = reader.next()
             if c_batch == ffi.NULL:
@@ -120,14 +130,41 @@ def _c_shape(shape: Shape, flags: dict[str, Any]) -> Any:
     return c_shape
 
 
-def _norm_header(path: Path) -> tuple[Shape, bool]:
-    """Shape and checksums of a norm data set, as its first file has them."""
+def path_list(path: Paths) -> list[str]:
+    """One path or several, as a list."""
+    paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    if not paths:
+        raise ValueError("no path is given")
+    return [os.fspath(one) for one in paths]
+
+
+def listed_paths(path: str, base: str = "found") -> list[str]:
+    """The files that a list names, as this process opens them: embd_data_paths of include/embd/data.h."""
     with open(path, encoding="utf-8") as listing:
-        listing.readline()
-        first = listing.readline().strip()
-    if not first:
-        raise errors.make(lib.EMBD_CORRUPT, f"{os.fspath(path)}: names no file")
-    with open(os.path.join(os.path.dirname(path), first), "rb") as file:
+        names = [line.strip() for line in listing.readlines()[1:] if line.strip()]
+    if not names:
+        raise errors.make(lib.EMBD_CORRUPT, f"{path}: names no file")
+    beside = [os.path.join(os.path.dirname(path), name) for name in names]
+    if base == "found":
+        base = _base_of(path, names, beside)
+    return names if base == "working_directory" else beside
+
+
+def _base_of(path: str, names: list[str], beside: list[str]) -> str:
+    """Where the first file lies that is there."""
+    for here, there in zip(names, beside):
+        if os.path.exists(here) and os.path.exists(there) and not os.path.samefile(here, there):
+            raise ValueError(f"{path} names '{here}', which is one file in the working directory and another in the list's "
+                             "folder: set the option 'paths' to working_directory or list")
+        if os.path.exists(here) or os.path.exists(there):
+            return "list" if os.path.exists(there) else "working_directory"
+    return "list"
+
+
+def _norm_header(path: str, base: str) -> tuple[Shape, bool]:
+    """Shape and checksums of a norm data set, as its first file has them."""
+    first = listed_paths(path, base)[0]
+    with open(first, "rb") as file:
         head = file.read(68)
     checksum = head[:4] == struct.pack("<i", 64)
     words = head[4:68] if checksum else head[:64]
@@ -138,15 +175,16 @@ def _norm_header(path: Path) -> tuple[Shape, bool]:
 
 
 class Norm(_Native):
-    """Binary files named by a list. Shape and checksums are taken from the first file where they are not given;
+    """Binary files named by a list, or by several, one after the other. Shape and checksums are taken from the first file where they are not given;
     no file says whether keys have 64 bits (`i64_keys`) or 32. Options are those of embd_reader_options:
     batch_samples, threads, batches_ahead, slot_sizes, refuse_overlap, max_bad_samples, max_bad_files, share
-    ("files" or "batches"), worker, workers."""
+    ("files" or "batches"), worker, workers, paths ("found", "list" or "working_directory": what paths in lists are
+    relative to)."""
 
-    def __init__(self, path: Path, shape: Optional[Shape] = None, *, i64_keys: bool = False,
+    def __init__(self, path: Paths, shape: Optional[Shape] = None, *, i64_keys: bool = False,
                  checksum: Optional[bool] = None, **options: Any):
         if shape is None or checksum is None:
-            found = _norm_header(path)
+            found = _norm_header(path_list(path)[0], options.get("paths", "found"))
             shape = found[0] if shape is None else shape
             checksum = found[1] if checksum is None else checksum
         super().__init__(path, shape, {"format": "norm", "i64_keys": i64_keys, "checksum": checksum}, options)

@@ -1,22 +1,22 @@
-"""Parquet data sets as HugeCTR has them: a folder of files and `_metadata.json`.
+"""Parquet data sets as HugeCTR has them: a folder of files and `_metadata.json`, and often `_file_list.txt`.
 
     {"file_stats": [{"file_name": "0.parquet", "num_rows": 1000}, ...],
      "labels": [{"col_name": "label", "index": 0}], "conts": [...], "cats": [...]}
 
-The metadata says which columns are labels, dense values and slots; their order in the files does not matter. A slot
-has one integer; there are no nulls and no nested columns. Needs the package pyarrow."""
+The metadata says which columns are labels, dense values and slots, by name or by number. A slot has one integer; there are no nulls and no nested columns. Needs the package pyarrow."""
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from typing import Any, Optional, Union
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Optional, Union, cast
 
 import numpy as np
 
 from .. import errors
 from .._native import lib
-from .batch import Batch, Shape, Source, single_keys
+from .batch import Batch, Shape, Source, SparseInput, single_keys
+from .native import Paths, listed_paths, path_list
 
 Path = Union[str, "os.PathLike[str]"]
 METADATA = "_metadata.json"
@@ -37,21 +37,28 @@ def _corrupt(path: str, what: str) -> errors.Error:
     return errors.make(lib.EMBD_CORRUPT, f"{path}: {what}")
 
 
+class _Column(NamedTuple):
+    name: str
+    number: Optional[int]  # in the file
+
+
 class _Metadata:
     """_metadata.json, checked."""
 
     def __init__(self, folder: Path):
         self.path = os.path.join(folder, METADATA)
-        with open(self.path, encoding="utf-8") as file:
-            try:
+        try:
+            with open(self.path, encoding="utf-8") as file:
                 found = json.load(file)
-            except ValueError as error:
-                raise _corrupt(self.path, f"is no JSON: {error}") from None
+        except OSError as error:
+            raise errors.make(lib.EMBD_IO, f"{self.path}: cannot open: {error.strerror}") from None
+        except ValueError as error:
+            raise _corrupt(self.path, f"is no JSON: {error}") from None
         if not isinstance(found, dict):
             raise _corrupt(self.path, "is no JSON object")
         self.columns = {group: self._columns(found.get(group, []), group) for group in GROUPS}
         self.files = [self._file(item) for item in self._list(found.get("file_stats"), "file_stats")]
-        names = [name for group in GROUPS for name in self.columns[group]]
+        names = [column.name for group in GROUPS for column in self.columns[group]]
         if len(set(names)) < len(names):
             raise _corrupt(self.path, "names a column twice")
         if not self.columns["cats"]:
@@ -62,11 +69,14 @@ class _Metadata:
             raise _corrupt(self.path, f"{name} is no list of objects")
         return value
 
-    def _columns(self, value: Any, group: str) -> list[str]:
+    def _columns(self, value: Any, group: str) -> list[_Column]:
         items = self._list(value, group)
         if not all(isinstance(item.get("col_name"), str) for item in items):
             raise _corrupt(self.path, f"a column of {group} has no col_name")
-        return [item["col_name"] for item in items]
+        wrong = [item["index"] for item in items if not isinstance(item.get("index", 0), int) or item.get("index", 0) < 0]
+        if wrong:
+            raise _corrupt(self.path, f"a column of {group} has the index {wrong[0]!r}")
+        return [_Column(item["col_name"], item.get("index")) for item in items]
 
     def _file(self, item: dict[str, Any]) -> tuple[str, int]:
         name, n_rows = item.get("file_name"), item.get("num_rows")
@@ -77,38 +87,83 @@ class _Metadata:
         return name, n_rows
 
 
-class Parquet(Source):
-    """A folder of Parquet files. `missing`: the key where a slot is null; None: a null is an error."""
+def _files_of(path: str, base: str) -> list[tuple[str, int, _Metadata]]:
+    """(path, rows, metadata) of each file of a folder or list."""
+    if os.path.isdir(path):
+        metadata = _Metadata(path)
+        return [(os.path.join(path, name), n_rows, metadata) for name, n_rows in metadata.files]
+    files = listed_paths(path, base)
+    metadata = _Metadata(os.path.dirname(files[0]))
+    known = dict(metadata.files)
+    absent = [file for file in files if os.path.basename(file) not in known]
+    if absent:
+        raise _corrupt(metadata.path, f"has no file_stats of {absent[0]}, which {path} names")
+    return [(file, known[os.path.basename(file)], metadata) for file in files]
 
-    def __init__(self, folder: Path, *, batch_samples: int = 1024, missing: Optional[int] = None):
-        self.path = os.fspath(folder)
+
+class Parquet(Source):
+    """A folder of Parquet files, or its `_file_list.txt`, or several of either. The files of a list lie beside one
+    `_metadata.json`.
+
+    missing: the key where a slot is null; None: a null is an error. columns: "name" finds columns by `col_name`,
+    "index" by their number in the file, as HugeCTR does. slot_sizes: a key of slot s must be below slot_sizes[s].
+    inputs: sparse inputs (SparseInput) by which batches are divided. paths: what paths in a list are relative to, as
+    for Norm."""
+
+    def __init__(self, source: Paths, *, batch_samples: int = 1024, missing: Optional[int] = None,
+                 columns: str = "name", slot_sizes: Optional[Sequence[int]] = None, inputs: Sequence[SparseInput] = (),
+                 paths: str = "found"):
+        if columns not in ("name", "index"):
+            raise ValueError(f"columns is {columns!r}; it can be name or index")
+        self.paths = path_list(source)
         self.batch_samples = batch_samples
         self.missing = missing
-        self._metadata = _Metadata(folder)
-        columns = self._metadata.columns
-        self.shape = Shape(*(len(columns[group]) for group in GROUPS))
+        self._by_index = columns == "index"
+        self._files = [file for path in self.paths for file in _files_of(path, paths)]
+        widths = {tuple(len(found.columns[group]) for group in GROUPS) for _, _, found in self._files} or {
+            tuple(len(_Metadata(self.paths[0]).columns[group]) for group in GROUPS)}
+        if len(widths) > 1:
+            raise _corrupt(", ".join(self.paths), f"have samples of different shapes: {sorted(widths)}")
+        label_dim, dense_dim, slots = widths.pop()
+        self.shape = Shape(label_dim, dense_dim, slots, tuple(inputs))
+        self.slot_sizes = None if slot_sizes is None else np.asarray(slot_sizes, np.uint64)
+        if self.slot_sizes is not None and self.slot_sizes.shape != (self.shape.slots,):
+            raise ValueError(f"slot_sizes has {self.slot_sizes.size} sizes, and a sample has {self.shape.slots} slots")
 
     def __iter__(self) -> Iterator[Batch]:
         """Batches do not run across the ends of files."""
-        for name, n_rows in self._metadata.files:
-            yield from self._read(os.path.join(self.path, name), n_rows)
+        for path, n_rows, metadata in self._files:
+            try:
+                yield from self._read(path, n_rows, metadata)
+            except OSError as error:
+                raise _corrupt(path, str(error)) from None
 
-    def _read(self, path: str, n_rows: int) -> Iterator[Batch]:
+    def _read(self, path: str, n_rows: int, metadata: _Metadata) -> Iterator[Batch]:
         arrow = _pyarrow()
         try:
             file = arrow.parquet.ParquetFile(path)
+            if file.metadata.num_rows != n_rows:
+                raise _corrupt(path, f"has {file.metadata.num_rows} rows, {METADATA} says {n_rows}")
+            columns = {group: [self._name_of(path, column, file.schema_arrow) for column in metadata.columns[group]]
+                       for group in GROUPS}
+            self._check_columns(path, file.schema_arrow, columns, arrow)
+            for table in file.iter_batches(self.batch_samples, columns=[n for group in GROUPS for n in columns[group]]):
+                batch = self._batch(path, table, columns)
+                yield batch.divided(self.shape.inputs) if self.shape.inputs else batch
         except arrow.ArrowInvalid as error:
             raise _corrupt(path, str(error)) from None
-        if file.metadata.num_rows != n_rows:
-            raise _corrupt(path, f"has {file.metadata.num_rows} rows, {METADATA} says {n_rows}")
-        wanted = [name for group in GROUPS for name in self._metadata.columns[group]]
-        self._check_columns(path, file.schema_arrow, wanted, arrow)
-        for table in file.iter_batches(self.batch_samples, columns=wanted):
-            yield self._batch(path, table)
 
-    def _check_columns(self, path: str, schema: Any, wanted: list[str], arrow: Any) -> None:
-        cats = set(self._metadata.columns["cats"])
-        for name in wanted:
+    def _name_of(self, path: str, column: _Column, schema: Any) -> str:
+        if not self._by_index:
+            return column.name
+        if column.number is None or column.number >= len(schema.names):
+            raise _corrupt(path, f"has {len(schema.names)} columns; column '{column.name}' has the index {column.number}")
+        name: str = schema.names[column.number]
+        return name
+
+    def _check_columns(self, path: str, schema: Any, columns: dict[str, list[str]], arrow: Any) -> None:
+        cats = set(columns["cats"])
+        for name in (name for group in GROUPS for name in columns[group]):
             number = schema.get_field_index(name)
             if number < 0:
                 raise _corrupt(path, f"has no column '{name}'")
@@ -125,8 +180,14 @@ class Parquet(Source):
             column = column.fill_null(self.missing)
         return column.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
 
-    def _batch(self, path: str, table: Any) -> Batch:
-        columns, n = self._metadata.columns, table.num_rows
+    def _check_range(self, path: str, keys: Any) -> None:
+        beyond = np.argwhere(keys >= self.slot_sizes)
+        if beyond.size:
+            slot, sizes = int(beyond[0][1]), cast(Any, self.slot_sizes)
+            raise _corrupt(path, f"slot {slot} has key {keys[tuple(beyond[0])]}; its size is {sizes[slot]}")
+
+    def _batch(self, path: str, table: Any, columns: dict[str, list[str]]) -> Batch:
+        n = table.num_rows
 
         def matrix(group: str, dtype: Any) -> Any:
             out = np.empty((n, len(columns[group])), dtype)
@@ -134,7 +195,10 @@ class Parquet(Source):
                 out[:, i] = self._column(path, table, name, dtype)
             return out
 
-        keys = matrix("cats", np.int64).reshape(-1).view(np.uint64)
+        keys = matrix("cats", np.int64).view(np.uint64)
+        if self.slot_sizes is not None:
+            self._check_range(path, keys)
+        keys = keys.reshape(-1)
         return Batch(matrix("labels", np.float32), matrix("conts", np.float32), np.arange(keys.size + 1, dtype=np.uint64),
                      keys, self.shape.slots)
 
