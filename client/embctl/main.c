@@ -5,9 +5,8 @@
  * themselves), then one file per group of commands: cluster.c, shard.c, stats.c, tokenstats.c,
  * top.c, table.c, tableset.c and tablestats.c (settings.h: a definition on the command line),
  * watch.c, get.c and delete.c (chosen.h: which keys), copies.c (snapshot, dump, load, verify;
- * progress.h shows how far they are), models.c (export, import; psjson.h: tables of a ps.json),
- * inspect.c, blobs.c,
- * token.c. */
+ * progress.h shows how far they are), models.c (export, import), jobs.c (import --job; jobfile.h:
+ * its tables), inspect.c, blobs.c, token.c. */
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>

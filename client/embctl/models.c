@@ -4,9 +4,8 @@
 #include <string.h>
 
 #include "client/embctl/embctl.h"
+#include "client/embctl/jobs.h"
 #include "client/embctl/listing.h"
-#include "client/embctl/progress.h"
-#include "client/embctl/psjson.h"
 #include "client/embctl/transfer.h"
 #include "client/embctl/settings.h"
 #include "embd/hugectr.h"
@@ -16,11 +15,10 @@
 
 struct models {
     struct words words;
-    const char *table, *state_file, *ps;
+    const char *table, *state_file;
     bool wants_state;
-    uint64_t index, iteration;
-    embd_hugectr_options options;
-    struct settings settings;
+    uint64_t index;
+    struct job_arguments job; /* also of one table: options, settings, iteration */
 };
 
 enum {
@@ -34,7 +32,12 @@ enum {
     OPTION_GPU_ROWS,
     OPTION_STATE_DTYPE,
     OPTION_STEP,
-    OPTION_PS,
+    OPTION_JOB,
+    OPTION_PREFIX,
+    OPTION_MODEL,
+    OPTION_EMPTY,
+    OPTION_NO_STATE,
+    OPTION_DRY_RUN,
 };
 
 /* Whether `arg` is the second of two names that it can be. */
@@ -55,29 +58,59 @@ static int parse_option(int key, char *arg, struct argp_state *state)
             argp_error(state, "--format is '%s'; it can be hugectr", arg);
         return 0;
     case OPTION_KEYS:
-        m->options.u32_keys = choice(state, "keys", arg, "i64", "u32");
+        m->job.options.u32_keys = choice(state, "keys", arg, "i64", "u32");
         return 0;
     case OPTION_GPUS:
-        m->options.n_gpus = (uint32_t)parse_uint(state, "--gpus", arg, 0, UINT32_MAX);
+        m->job.options.n_gpus = (uint32_t)parse_uint(state, "--gpus", arg, 0, UINT32_MAX);
+        m->job.has_gpus = true;
         return 0;
     case OPTION_GPU_ROWS:
-        m->options.gpu_rows = parse_uint(state, "--gpu-rows", arg, 0, UINT64_MAX);
+        m->job.options.gpu_rows = parse_uint(state, "--gpu-rows", arg, 0, UINT64_MAX);
         return 0;
     case OPTION_STATE_DTYPE:
-        m->options.state_dtype =
+        m->job.options.state_dtype =
             choice(state, "state-dtype", arg, "f32", "f16") ? EMBD_DTYPE_F16 : EMBD_DTYPE_F32;
         return 0;
     case OPTION_INDEX:
         m->index = parse_uint(state, "--index", arg, 0, UINT32_MAX);
         return 0;
     case OPTION_ITERATION:
-        m->iteration = parse_uint(state, "--iteration", arg, 0, UINT64_MAX);
+        m->job.iteration = parse_uint(state, "--iteration", arg, 0, UINT64_MAX);
+        m->job.has_iteration = true;
         return 0;
     case OPTION_STEP:
-        m->options.step = parse_uint(state, "--step", arg, 0, UINT64_MAX);
+        m->job.options.step = parse_uint(state, "--step", arg, 0, UINT64_MAX);
+        m->job.has_step = true;
         return 0;
     default:
         return parse_words(key, arg, state);
+    }
+}
+
+static int parse_job(int key, char *arg, struct argp_state *state)
+{
+    struct job_arguments *job = &((struct models *)state->input)->job;
+    switch (key) {
+    case OPTION_JOB:
+        job->file = arg;
+        return 0;
+    case OPTION_PREFIX:
+        job->prefix = arg;
+        return 0;
+    case OPTION_MODEL:
+        job->model = arg;
+        return 0;
+    case OPTION_EMPTY:
+        job->is_empty = true;
+        return 0;
+    case OPTION_NO_STATE:
+        job->skips_state = true;
+        return 0;
+    case OPTION_DRY_RUN:
+        job->is_dry = true;
+        return 0;
+    default:
+        return parse_option(key, arg, state);
     }
 }
 
@@ -86,7 +119,7 @@ static int parse(int key, char *arg, struct argp_state *state)
     struct models *m = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
-        state->child_inputs[1] = &m->settings;
+        state->child_inputs[1] = &m->job.settings;
         return 0;
     case OPTION_STATE:
         m->wants_state = true;
@@ -94,14 +127,11 @@ static int parse(int key, char *arg, struct argp_state *state)
     case OPTION_STATE_FILE:
         m->state_file = arg;
         return 0;
-    case OPTION_PS:
-        m->ps = arg;
-        return 0;
     case 't':
         m->table = arg;
         return 0;
     default:
-        return parse_option(key, arg, state);
+        return parse_job(key, arg, state);
     }
 }
 
@@ -129,7 +159,7 @@ static char *model_path(const struct models *m, const char *what)
 {
     char *path;
     int n = asprintf(&path, "%s%llu_%s_%llu.model", m->words.list[1], (unsigned long long)m->index,
-                     what, (unsigned long long)m->iteration);
+                     what, (unsigned long long)m->job.iteration);
     return n < 0 ? NULL : path;
 }
 
@@ -142,7 +172,7 @@ static int export_table(embd_client *client, void *arg, embd_progress *progress,
                         embd_dump_report *report)
 {
     const struct exported *x = arg;
-    return embd_hugectr_export(client, x->m->words.list[0], x->folder, &x->m->options, progress,
+    return embd_hugectr_export(client, x->m->words.list[0], x->folder, &x->m->job.options, progress,
                                told, report);
 }
 
@@ -165,10 +195,10 @@ int command_export(int argc, char **argv)
             "      --gpu-rows 1000000"};
     struct models m = {
         .words = {.min = 2, .max = 2, .wanted = "name a table and the prefix of the folder"}};
-    embd_hugectr_options_init(&m.options);
+    embd_hugectr_options_init(&m.job.options);
     parse_command(&argp, argc, argv, &m);
     char *folder = model_path(&m, "sparse"), *state = model_path(&m, "opt_sparse");
-    m.options.state_file = m.wants_state ? state : NULL;
+    m.job.options.state_file = m.wants_state ? state : NULL;
     struct exported exported = {&m, folder};
     const struct transfer transfer = {.what = "export",
                                       .place = folder,
@@ -189,7 +219,6 @@ static const struct column import_columns[] = {{"table", CELL_TEXT},
                                                {"rows", CELL_COUNT},
                                                {"bytes", CELL_BYTES},
                                                {"elapsed_us", CELL_MICROS}};
-static const struct column ignored_columns[] = {{"key", CELL_TEXT}};
 
 static void add_import(struct listing *l, const char *table, const char *folder,
                        const embd_dump_report *report, uint64_t elapsed_us)
@@ -202,20 +231,6 @@ static void add_import(struct listing *l, const char *table, const char *folder,
     listing_uint(l, 4, elapsed_us);
 }
 
-static int import_folder(embd_client *client, const embd_schema *schema, const char *folder,
-                         const embd_hugectr_options *options, struct listing *done)
-{
-    struct progress progress;
-    embd_dump_report report;
-    progress_begin(&progress, "check", "import");
-    int status =
-        embd_hugectr_import(client, schema, folder, options, progress_report, &progress, &report);
-    uint64_t elapsed_us = progress_end(&progress);
-    if (status == EMBD_OK)
-        add_import(done, schema->name, folder, &report, elapsed_us);
-    return status;
-}
-
 /* ---- import of one folder ---- */
 
 /* The definition: that of the settings or, without any, of the existing table. */
@@ -223,8 +238,8 @@ static int find_schema(embd_client *client, const struct models *m, embd_schema 
                        uint64_t *storage, char *why, size_t why_bytes)
 {
     embd_table *table;
-    if (m->settings.n)
-        return settings_apply(&m->settings, m->table, schema, storage, why, why_bytes);
+    if (m->job.settings.n)
+        return settings_apply(&m->job.settings, m->table, schema, storage, why, why_bytes);
     int status = embd_table_open(client, m->table, &table);
     if (status == EMBD_OK)
         *schema = *embd_table_schema(table);
@@ -239,6 +254,8 @@ static int import_one(struct models *m)
     static uint64_t slot_sizes[EMBD_SLOTS_MAX];
     char why[512] = "";
     struct listing done;
+    embd_dump_report report;
+    uint64_t elapsed_us;
     embd_schema schema;
     embd_client *client;
     int status = connect_servers(&client);
@@ -250,113 +267,15 @@ static int import_one(struct models *m)
         return end_with(status, why);
     }
     listing_init(&done, "import", import_columns, 5);
-    m->options.state_file = m->state_file;
-    status = import_folder(client, &schema, m->words.list[0], &m->options, &done);
-    if (status == EMBD_OK)
+    m->job.options.state_file = m->state_file;
+    status = jobs_import_folder(client, &schema, m->words.list[0], &m->job.options, &report,
+                                &elapsed_us);
+    if (status == EMBD_OK) {
+        add_import(&done, schema.name, m->words.list[0], &report, elapsed_us);
         listing_print_fields(&done);
+    }
     listing_fini(&done);
     return end_client(client, status);
-}
-
-/* ---- import of the tables of a ps.json ---- */
-
-/* Applies the file's definition of a table, then that of the command line. */
-static int ps_schema(const struct models *m, const struct ps_table *table, embd_schema *schema,
-                     uint64_t *storage, char *why, size_t why_bytes)
-{
-    char dim[16], value[32];
-    snprintf(dim, sizeof dim, "%u", table->dim);
-    snprintf(value, sizeof value, "%.9g", (double)table->default_value);
-    const struct setting own[] = {{"dim", dim},
-                                  {"combiner", "concat"},
-                                  {"initializer", "constant"},
-                                  {"initializer.a", value}};
-    size_t n_own = sizeof own / sizeof own[0];
-    struct settings all = {.list = calloc(n_own + m->settings.n, sizeof *all.list)};
-    if (!all.list)
-        return EMBD_NO_MEMORY;
-    memcpy(all.list, own, sizeof own);
-    if (m->settings.n)
-        memcpy(all.list + n_own, m->settings.list, m->settings.n * sizeof *all.list);
-    all.n = n_own + m->settings.n;
-    int status = settings_apply(&all, table->name, schema, storage, why, why_bytes);
-    settings_fini(&all);
-    return status;
-}
-
-static int import_ps_table(embd_client *client, struct models *m, const struct ps_table *table,
-                           struct listing *done, bool *is_new_out, char *why, size_t why_bytes)
-{
-    uint64_t slot_sizes[EMBD_SLOTS_MAX];
-    embd_schema schema;
-    embd_table *unused;
-    int status = ps_schema(m, table, &schema, slot_sizes, why, why_bytes);
-    if (status)
-        return status;
-    *is_new_out = embd_table_open(client, table->name, &unused) == EMBD_UNKNOWN_TABLE;
-    status = import_folder(client, &schema, table->folder, &m->options, done);
-    if (status)
-        snprintf(why, why_bytes, "%s", embd_error_text());
-    return status;
-}
-
-/* All tables, or none: after a failure those that this command made are dropped. */
-static int import_ps_tables(embd_client *client, struct models *m, const struct ps_file *ps,
-                            struct listing *done, char *why, size_t why_bytes)
-{
-    int status = EMBD_OK;
-    bool *is_new = calloc(ps->n_tables + 1, sizeof *is_new);
-    size_t i = 0;
-    if (!is_new)
-        return EMBD_NO_MEMORY;
-    for (; i < ps->n_tables && status == EMBD_OK; i++)
-        status = import_ps_table(client, m, &ps->tables[i], done, &is_new[i], why, why_bytes);
-    for (size_t j = 0; status && j + 1 < i; j++)
-        if (is_new[j])
-            embd_table_drop(client, ps->tables[j].name);
-    free(is_new);
-    return status;
-}
-
-static void tell_ignored(const struct ps_file *ps, const char *path, struct listing *l)
-{
-    for (size_t i = 0; i < ps->n_ignored; i++) {
-        fprintf(stderr, "embctl: %s: ignoring %s\n", path, ps->ignored[i]);
-        listing_row(l);
-        listing_text(l, 0, ps->ignored[i]);
-    }
-}
-
-static int import_ps_file(struct models *m, const struct ps_file *ps)
-{
-    char why[1024] = "";
-    struct listing done, ignored;
-    embd_client *client;
-    int status = connect_servers(&client);
-    if (status)
-        return status;
-    listing_init(&done, "import", import_columns, 5);
-    listing_init(&ignored, "ignored", ignored_columns, 1);
-    m->options.u32_keys = m->options.u32_keys || ps->u32_keys;
-    m->options.ignore_slots = true;
-    tell_ignored(ps, m->ps, &ignored);
-    status = import_ps_tables(client, m, ps, &done, why, sizeof why);
-    if (status == EMBD_OK)
-        listing_print_pair(&done, &ignored);
-    listing_fini(&done);
-    listing_fini(&ignored);
-    embd_close(client);
-    return end_with(status, why);
-}
-
-static int import_ps(struct models *m)
-{
-    struct ps_file ps;
-    char why[1024] = "";
-    int status = ps_read(m->ps, &ps, why, sizeof why);
-    int code = status ? end_with(status, why) : import_ps_file(m, &ps);
-    ps_fini(&ps);
-    return code;
 }
 
 /* ---- import ---- */
@@ -364,8 +283,24 @@ static int import_ps(struct models *m)
 static const struct argp_option import_options[] = {
     {"format", OPTION_FORMAT, "NAME", 0, "hugectr, the only format (default)", 0},
     {"table", 't', "NAME", 0, "The table to fill; it must be empty or not exist", 0},
-    {"ps", OPTION_PS, "FILE", 0,
-     "Import all tables that this configuration of a parameter server (ps.json) names", 0},
+    {"job", OPTION_JOB, "FILE", 0,
+     "Import all tables of a HugeCTR job: FILE is its graph (model.graph_to_json) or a parameter "
+     "server's configuration (ps.json)",
+     0},
+    {"ps", OPTION_JOB, "FILE", OPTION_ALIAS, NULL, 0},
+    {"prefix", OPTION_PREFIX, "PREFIX", 0,
+     "--job with a graph: what the files of the saved model begin with (default: FILE without its "
+     "ending)",
+     0},
+    {"iteration", OPTION_ITERATION, "N", 0,
+     "--job with a graph: iteration in the file names (default: the only one there is)", 0},
+    {"model", OPTION_MODEL, "NAME", 0,
+     "--job with a graph: tables are called NAME-TOP, TOP the embedding's (default: FILE's name)",
+     0},
+    {"empty", OPTION_EMPTY, NULL, 0, "--job: create the tables without rows", 0},
+    {"no-optimizer-state", OPTION_NO_STATE, NULL, 0, "--job: do not read optimizer states", 0},
+    {"dry-run", OPTION_DRY_RUN, NULL, 0,
+     "--job: check all files and definitions, print what would be done, and change nothing", 0},
     {"keys", OPTION_KEYS, "i64|u32", 0, "u32: a key beyond 32 bits is refused (default: i64)", 0},
     {"optimizer-state", OPTION_STATE_FILE, "FILE", 0,
      "Read the optimizer's state as well; needs --gpus", 0},
@@ -375,7 +310,9 @@ static const struct argp_option import_options[] = {
     {"state-dtype", OPTION_STATE_DTYPE, "f32|f16", 0,
      "Floats of the state file; f16: mixed precision (default: f32)", 0},
     {"step", OPTION_STEP, "N", 0,
-     "Pushes the table has seen, which adam counts; the files do not contain it (default: 0)", 0},
+     "Pushes the table has seen, which adam counts; the files do not contain it (default: 0; "
+     "--job with a graph: the iteration)",
+     0},
     {0},
 };
 
@@ -383,6 +320,12 @@ static int usage(const char *what)
 {
     fprintf(stderr, "embctl import: %s\n", what);
     return EXIT_USAGE;
+}
+
+static bool has_job_options(const struct job_arguments *job)
+{
+    return job->prefix || job->model || job->has_iteration || job->is_empty || job->skips_state ||
+           job->is_dry;
 }
 
 int command_import(int argc, char **argv)
@@ -393,7 +336,7 @@ int command_import(int argc, char **argv)
         .options = import_options,
         .parser = parse,
         .children = children,
-        .args_doc = "FOLDER --table NAME\n--ps FILE",
+        .args_doc = "FOLDER --table NAME\n--job FILE",
         .doc =
             "Fills a table from a model folder of HugeCTR, on any number of shards. Without --dim, "
             "--set and other fields of a definition, the table must exist and be empty.\v"
@@ -402,27 +345,40 @@ int command_import(int argc, char **argv)
             "a table with partition = slot: rows go where their slot belongs. Without "
             "--optimizer-state rows start with the state of new ones.\n"
             "\n"
-            "--ps: a table MODEL-NAME for each folder in sparse_files, with dim, name and default "
-            "value as the file says; relative paths count from here. They are looked up by key "
-            "alone, so that slot_id is not read. Other members of the file are named on stderr.\n"
+            "--job GRAPH: a table FILE-TOP for each sparse embedding, with the dim, slots, "
+            "combiner "
+            "and optimizer of the graph. Its capacity is what workspace_size_per_gpu_in_mb has "
+            "room for on all GPUs of the job, divided by the shards; beyond it keys are refused, "
+            "as there (--on-full says otherwise). The learning rate is not in the graph: --lr. "
+            "All tables are imported or none.\n"
+            "\n"
+            "--job ps.json: a table MODEL-NAME for each folder in sparse_files, with dim, name and "
+            "default value as the file says; relative paths count from here. They are looked up by "
+            "key alone, so that slot_id is not read.\n"
+            "\n"
+            "Other members of the file are named on stderr.\n"
             "\n"
             "Examples:\n"
             "  embctl import wdl0_sparse_2000.model --table items --dim 16 --optimizer adam\n"
             "  embctl import dlrm1_sparse_0.model -t ads --dim 64 --slots 26 --partition slot\n"
             "  embctl import wdl0_sparse_2000.model -t items --dim 16 --optimizer adam \\\n"
             "      --gpus 8 --optimizer-state wdl0_opt_sparse_2000.model --step 2000\n"
-            "  embctl import --ps ps.json"};
+            "  embctl import --job wdl.json --lr 0.001 --dry-run\n"
+            "  embctl import --job ps.json"};
     struct models m = {.words = {.max = 1}};
     int code;
-    embd_hugectr_options_init(&m.options);
+    embd_hugectr_options_init(&m.job.options);
     parse_command(&argp, argc, argv, &m);
-    if (m.ps && (m.words.n || m.table || m.state_file))
-        code = usage("--ps names the folders and tables; remove FOLDER, --table and "
+    if (m.job.file && (m.words.n || m.table || m.state_file))
+        code = usage("--job names the folders and tables; remove FOLDER, --table and "
                      "--optimizer-state");
-    else if (!m.ps && (!m.words.n || !m.table))
-        code = usage("name a folder and, with --table, a table; or --ps FILE");
+    else if (!m.job.file && has_job_options(&m.job))
+        code = usage("--prefix, --iteration, --model, --empty, --no-optimizer-state and --dry-run "
+                     "need --job");
+    else if (!m.job.file && (!m.words.n || !m.table))
+        code = usage("name a folder and, with --table, a table; or --job FILE");
     else
-        code = m.ps ? import_ps(&m) : import_one(&m);
-    settings_fini(&m.settings);
+        code = m.job.file ? jobs_import(&m.job) : import_one(&m);
+    settings_fini(&m.job.settings);
     return code;
 }

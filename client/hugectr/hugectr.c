@@ -68,6 +68,48 @@ int embd__hugectr_tensors(const embd_schema *schema, uint32_t *n_out, struct emb
                            embd__schema_state_floats(schema), *n_out * schema->dim);
 }
 
+/* ---- a GPU's workspace ---- */
+
+/* Floats of state that HugeCTR reserves for each column. */
+static int state_copies(const embd_schema *schema, uint64_t *n_out, struct embd__error *e)
+{
+    switch ((int)schema->optimizer.kind) {
+    case EMBD_OPTIMIZER_SGD:
+        *n_out = 0;
+        return EMBD_OK;
+    case EMBD_OPTIMIZER_MOMENTUM:
+    case EMBD_OPTIMIZER_NESTEROV:
+    case EMBD_OPTIMIZER_ADAGRAD:
+        *n_out = 1;
+        return EMBD_OK;
+    case EMBD_OPTIMIZER_ADAM:
+        *n_out = schema->optimizer.update == EMBD_UPDATE_LAZY_GLOBAL ? 3 : 2;
+        return EMBD_OK;
+    case EMBD_OPTIMIZER_FTRL:
+        *n_out = 2;
+        return EMBD_OK;
+    default:
+        return embd__error_set(e, EMBD_UNSUPPORTED,
+                               "table '%s': HugeCTR has no workspace for %s; it has it for sgd, "
+                               "momentum, nesterov, adagrad, adam and ftrl",
+                               schema->name, embd_optimizer_name(schema->optimizer.kind));
+    }
+}
+
+int embd_hugectr_gpu_rows(const embd_schema *schema, uint64_t workspace_mb, uint64_t *rows_out)
+{
+    struct embd__error e = {0};
+    uint64_t n = 0;
+    if (schema->dim == 0 || schema->dim > EMBD_DIM_MAX || workspace_mb > UINT32_MAX)
+        embd__error_set(&e, EMBD_INVALID,
+                        "dim is %" PRIu32 " and workspace_mb %" PRIu64
+                        "; they can be 1 to %d and 0 to 4294967295",
+                        schema->dim, workspace_mb, EMBD_DIM_MAX);
+    else if (state_copies(schema, &n, &e) == EMBD_OK)
+        *rows_out = (workspace_mb << 20) / ((1 + n) * sizeof(float) * schema->dim);
+    return embd__error_keep(&e, e.status);
+}
+
 /* ---- opening a folder ---- */
 
 static int check_name(const char *path, const char *name, const struct hugectr_wanted *wanted,

@@ -186,7 +186,7 @@ EMBD_API int embd_hugectr_import(embd_client *client, const embd_schema *schema,
     m.has_slots = status == EMBD_OK && own_schema.partition == EMBD_PARTITION_SLOT;
     if (status == EMBD_OK)
         status = check(&m, progress, arg);
-    if (status == EMBD_OK)
+    if (status == EMBD_OK && !own.check_only)
         status = fill(&m, progress, arg);
     if (status == EMBD_OK && report_out)
         *report_out = (embd_dump_report){

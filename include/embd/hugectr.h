@@ -31,6 +31,7 @@ typedef struct embd_hugectr_options {
                       most 2^47 */
     bool ignore_slots; /* import: a slot_id may be there although the table has no slots, and is not
                           read */
+    bool check_only;   /* import: checks options and files, and changes nothing */
 } embd_hugectr_options;
 
 /* Sets the options to their defaults. */
@@ -75,6 +76,15 @@ EMBD_API int embd_hugectr_export(embd_client *client, const char *table, const c
 EMBD_API int embd_hugectr_import(embd_client *client, const embd_schema *schema, const char *folder,
                                  const embd_hugectr_options *options, embd_progress *progress,
                                  void *arg, embd_dump_report *report_out);
+
+/* Sets `*rows_out` to the rows that HugeCTR has room for on each GPU where
+ * workspace_size_per_gpu_in_mb is `workspace_mb`: workspace_mb * 2^20 / ((1 + n) * 4 * dim),
+ * rounded down. n is the floats of state that it reserves for a column: sgd 0; momentum, nesterov
+ * and adagrad 1; adam and ftrl 2; adam with lazy_global 3. dim, optimizer and name count alone.
+ *   EMBD_UNSUPPORTED   HugeCTR has no such optimizer
+ *   EMBD_INVALID       dim is 0, or workspace_mb over 2^32 - 1 */
+EMBD_API int embd_hugectr_gpu_rows(const embd_schema *schema, uint64_t workspace_mb,
+                                   uint64_t *rows_out);
 
 /* Returns true where `dir` looks like a model folder of HugeCTR: it has a file `key` and no
  * manifest.json. */
