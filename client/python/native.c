@@ -3,6 +3,7 @@
  * directory, so one that changes in between is noticed: visits then end with 1. */
 #include <embd/data.h>
 #include <embd/hugectr.h>
+#include <embd/job.h>
 #include <embd/sync.h>
 #include <stdlib.h>
 #include <string.h>

@@ -20,6 +20,7 @@ C_FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-variable", 
 # What a fragment of C may use without declaring it.
 C_FRAGMENT = """#include <embd/embd.h>
 #include <embd/data.h>
+#include <embd/job.h>
 #include <embd/sync.h>
 #include <stdio.h>
 int train(embd_client *client, const embd_clock *clock, uint64_t i);

@@ -1,15 +1,22 @@
 """The blocks of Python in README.md run as they stand there, one after the other, on a cluster of two shards."""
 import contextlib
 import io
+import os
 import pathlib
+import random
 import re
+import subprocess
+import sys
 import tempfile
 import threading
 
 import numpy as np
 
 import clusters
+from ports import free_ports
 
+WHO = ("trainer", "servers", "both")
+LINES = 1600  # of README's loop of PyTorch that are run, and some fewer
 README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
 
 
@@ -45,10 +52,39 @@ class ReadmeTest(clusters.ClusterTest):
             import torch
         except ImportError:
             self.skipTest("PyTorch is not installed: deploy/deps.sh --torch")
-        torch.manual_seed(3)
-        said = self.run_block("embd.torch.EmbeddingBag", {})
-        loss = float(re.match(r"loss ([0-9.]+), [0-9]+ rows on shard 0\n$", said)[1])
+        undisturbed = self.trained([])
+        loss = float(re.match(r"loss ([0-9.]+), [0-9]+ rows on shard 0\n$", undisturbed)[1])
         self.assertLess(loss, 0.69, "no better than a coin")
+        dice = random.Random(os.environ.get("EMBD_SEED", 5))
+        for _ in range(int(os.environ.get("EMBD_FAULT_CYCLES", 1))):
+            deaths = [(dice.choice(WHO), dice.randint(1, LINES)) for _ in range(3)]
+            with self.subTest(deaths=deaths):
+                self.assertEqual(self.trained(deaths), undisturbed)
+
+    def trained(self, deaths):
+        """What README's loop of PyTorch says in the end, where one after the other of these died before the given line that
+        was run: the trainer, the servers, or both."""
+        with tempfile.TemporaryDirectory() as folder:
+            listen = f"127.0.0.1:{free_ports(2)}"
+            servers = [clusters.Embd("--data-dir", folder, shards=2, listen=listen)]
+            code = self.block("embd.torch.EmbeddingBag").replace(self.server.addresses[0], servers[0].addresses[0])
+            code = code.replace('"data"', repr(folder))
+            try:
+                for who, line in [*deaths, ("nobody", 0)]:
+                    trainer = subprocess.Popen([sys.executable, __file__, "train", code, str(line)], text=True,
+                                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                    if who != "nobody" and trainer.stdout.readline() == "here\n":
+                        if who != "trainer":
+                            servers[-1].kill()
+                            servers.append(clusters.Embd("--data-dir", folder, shards=2, listen=listen))
+                        if who != "servers":
+                            trainer.kill()
+                    said, complaint = trainer.communicate("on\n" if who == "servers" else None, timeout=120)
+                    if who == "nobody":
+                        self.assertEqual(trainer.returncode, 0, complaint)
+            finally:
+                servers[-1].kill()
+        return said
 
     def test_workers_keep_in_step(self):
         import embd
@@ -74,7 +110,7 @@ class ReadmeTest(clusters.ClusterTest):
         rows = []
         for dies in (False, True):
             with tempfile.TemporaryDirectory() as folder, clusters.Embd("--data-dir", folder, shards=2) as server:
-                text = self.block("embd.Job").replace(self.server.addresses[0], server.addresses[0])
+                text = self.block('"ranker"').replace(self.server.addresses[0], server.addresses[0])
                 text = text.replace('"data"', repr(folder))
                 mortal = text.replace("        if step % 10 == 9:", "        if step == 13: raise KeyboardInterrupt\n"
                                       "        if step % 10 == 9:")
@@ -89,5 +125,26 @@ class ReadmeTest(clusters.ClusterTest):
         np.testing.assert_array_equal(*rows)
 
 
+def train(code, line):
+    """Runs README's block; before that line of all it says so, and waits for a word."""
+    left = [int(line)]
+
+    def trace(frame, event, _):
+        if frame.f_code.co_filename != "README.md":
+            return None
+        left[0] -= event == "line"
+        if event == "line" and left[0] == 0:
+            print("here", flush=True)
+            sys.stdin.readline()
+        return trace
+
+    program = compile(code, "README.md", "exec")
+    sys.settrace(trace if left[0] else None)
+    exec(program, {})
+
+
 if __name__ == "__main__":
-    clusters.main()
+    if sys.argv[1:2] == ["train"]:
+        train(*sys.argv[2:])
+    else:
+        clusters.main()

@@ -10,7 +10,7 @@ from typing import Any, Callable, NamedTuple, Optional, Union
 import numpy as np
 from numpy.typing import NDArray
 
-from . import errors, structs
+from . import errors, stored, structs
 from ._native import ffi, lib
 from .arrays import Floats
 from .handle import Flight, Handle
@@ -301,12 +301,8 @@ class Client:
         whose snapshot it is. With `keep` all complete snapshots of the same job, or of none, whose tables this one
         covers are removed afterwards, but the newest so many."""
         report, options = ffi.new("embd_dump_report *"), structs.new("embd_snapshot_options")
-        held: list[Any] = []
-        c_blobs = ffi.new("embd_blob[]", max(1, len(blobs or {})))
-        for c_blob, (blob_name, data) in zip(c_blobs, (blobs or {}).items()):
-            held += [ffi.new("char[]", blob_name.encode()), ffi.from_buffer(data)]
-            c_blob.name, c_blob.data, c_blob.bytes = held[-2], held[-1], len(held[-1])
-        options.blobs, options.n_blobs, options.keep = c_blobs, len(blobs or {}), keep
+        options.blobs, options.n_blobs, held = stored.c_blobs(blobs)
+        options.keep = keep
         c_base = ffi.NULL if base is None else ffi.new("char[]", base.encode())
         options.base = c_base
         c_job = ffi.NULL if job is None else ffi.new("char[]", job.encode())
@@ -315,6 +311,7 @@ class Client:
         options.job, options.tables, options.n_tables = c_job, c_tables, len(names)
         with self.handle as c:
             self.handle.check(lib.embd_snapshot(c, name.encode(), options, report))
+        del held
         return DumpReport(**structs.read(report))
 
     def snapshot_status(self, name: Optional[str] = None) -> SnapshotStatus:

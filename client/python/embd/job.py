@@ -14,25 +14,17 @@ A trainer that was killed anywhere, or whose servers were, resumes and ends with
 workers one makes the checkpoint, while the others wait."""
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Callable, NamedTuple, Optional, TypeVar, Union
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Optional, Union
 
-from . import stored
+from . import errors, stored, structs
+from ._native import ffi, lib
 from .client import Client
-from .errors import Error, ExistsError, Status
 from .stored import DumpReport, Path
 from .table import Table
 
 STEP, DENSE = "embd-step", "embd-torch"  # blobs
-PATIENCE_S = 60.0  # for another snapshot, or what a trainer that died has begun
-ATTEMPTS = 100
-
-T = TypeVar("T")
 
 
 class Checkpoint(NamedTuple):
@@ -46,20 +38,34 @@ class Job:
     theirs. `keep`: how many checkpoints stay."""
 
     def __init__(self, client: Client, name: str, directory: Union[Path, Sequence[Path]], *, keep: int = 2):
-        if "--" in name or name.endswith("-"):
-            raise ValueError(f"job {name!r}: '--' separates its name from those of its tables")
         self.client, self.name, self.keep = client, name, keep
-        self.prefix = f"{name}--"
         paths = [directory] if isinstance(directory, (str, os.PathLike)) else directory
         self.directories = [os.fspath(path) for path in paths]
+        self.prefix = self.table_name("")
 
     def table(self, name: str, dim: int, **fields: Any) -> Table:
         """Creates or opens the job's table; its name on the servers is JOB--NAME. As Client.create_table."""
-        return self.client.create_table(self.prefix + name, dim, **fields)
+        return self.client.create_table(self.table_name(name), dim, **fields)
+
+    def table_name(self, name: str) -> str:
+        """JOB--NAME, as the servers have it."""
+        out = ffi.new("char[]", lib.EMBD_NAME_MAX + 1)
+        job, held = self._c()
+        errors.check(lib.embd_job_table_name(job, name.encode(), out))
+        del held
+        return ffi.string(out).decode()
 
     def tables(self) -> list[str]:
         """Names of its tables, as the servers have them."""
         return [name for name in self.client.tables() if name.startswith(self.prefix)]
+
+    def _c(self) -> tuple[Any, list[Any]]:
+        """(embd_job, what has to live as long)."""
+        job, name = structs.new("embd_job"), ffi.new("char[]", self.name.encode())
+        paths = [ffi.new("char[]", os.fsencode(path)) for path in self.directories]
+        c_paths = ffi.new("const char *[]", paths or 1)
+        job.name, job.keep, job.directories, job.n_directories = name, self.keep, c_paths, len(paths)
+        return job, [name, paths, c_paths]
 
     # ---- making one ----
 
@@ -67,26 +73,16 @@ class Job:
                    blobs: Optional[Mapping[str, bytes]] = None) -> DumpReport:
         """One cut of the job's tables, with the state of a torch model and optimizer and with `blobs`; the `keep` newest
         stay. Call it while no worker of the job has a push under way."""
-        files = {**(blobs or {}), STEP: b"%d" % step}
+        files = dict(blobs or {})
         if model is not None or optimizer is not None:
             files[DENSE] = _dense(model, optimizer)
-        for attempt in range(ATTEMPTS):
-            name = f"{self.name}-{step}" + (f"-r{attempt}" if attempt else "")
-            with contextlib.suppress(_Exists):
-                return self._snapshot(name, files)
-        raise ValueError(f"job {self.name!r} has {ATTEMPTS} checkpoints of step {step}; remove them")
-
-    def _snapshot(self, name: str, files: Mapping[str, bytes]) -> DumpReport:
-        """A killed server may have left the name: then that is removed. What is complete somewhere keeps it."""
-        for is_last in (False, True):
-            try:
-                return _patiently(lambda: self.client.snapshot(name, files, keep=self.keep, job=self.name,
-                                                               tables=[self.prefix + "*"]))
-            except ExistsError as failed:
-                if is_last:
-                    raise _Exists from failed
-                _patiently(lambda: self.client.snapshot_cancel(name))
-        raise AssertionError
+        report = ffi.new("embd_dump_report *")
+        blobs_c, n, held = stored.c_blobs(files)
+        job, held_too = self._c()
+        with self.client.handle as c:
+            self.client.handle.check(lib.embd_job_checkpoint(c, job, step, blobs_c, n, report))
+        del held, held_too
+        return DumpReport(**structs.read(report))
 
     # ---- going back ----
 
@@ -94,66 +90,19 @@ class Job:
         """Puts the tables of the newest complete checkpoint back in their place, loads the dense state, and returns it.
         Tables that the job made since are dropped; those of others are not touched. A worker of the job that still pushes
         gets an Error. None, and nothing is changed, if there is no checkpoint. Where a call fails, call it again."""
-        name = self._newest()
-        if name is None:
+        at = structs.new("embd_checkpoint")
+        job, held = self._c()
+        with self.client.handle as c:
+            self.client.handle.check(lib.embd_job_resume(c, job, at))
+        del held
+        if not at.is_there:
             return None
-        with self._gathered(name) as path:
-            there = {table.name for table in stored.tables(path)}
-            for extra in sorted(set(self.tables()) - there):
-                self.client.drop_table(extra)
-            _patiently(lambda: self.client.load(path, replace=True))
-            blobs = {blob: stored.blob(path, blob) for blob in stored.blobs(path)}
+        path = os.fsdecode(ffi.string(at.path))
+        blobs = {blob: stored.blob(path, blob) for blob in stored.blobs(path) if blob != STEP}
         dense = blobs.pop(DENSE, None)
         if dense is not None:
             _load_dense(dense, model, optimizer)
-        return Checkpoint(name, int(blobs.pop(STEP)), blobs)
-
-    def _newest(self) -> Optional[str]:
-        """Complete in all directories."""
-        found: list[tuple[int, str]] = []
-        for name in os.listdir(self.directories[0]):
-            manifests = [_manifest(os.path.join(path, name)) for path in self.directories]
-            first = manifests[0]
-            if first.get("job") == self.name and all(m.get("id") == first["id"] for m in manifests):
-                found.append((int(first.get("sequence", 0)), name))
-        return max(found)[1] if found else None
-
-    @contextlib.contextmanager
-    def _gathered(self, name: str) -> Iterator[str]:
-        """One directory with the shares of all processes."""
-        if len(self.directories) == 1:
-            yield os.path.join(self.directories[0], name)
-            return
-        with tempfile.TemporaryDirectory(prefix="embd-job-") as gathered:
-            for i, path in enumerate(self.directories):
-                os.symlink(os.path.abspath(os.path.join(path, name)), os.path.join(gathered, str(i)))
-            yield gathered
-
-
-class _Exists(Exception):
-    """A snapshot of that name is complete."""
-
-
-def _manifest(path: str) -> dict[str, Any]:
-    """{}: it is no complete snapshot."""
-    try:
-        with open(os.path.join(path, "manifest.json"), encoding="utf-8") as file:
-            read = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    return read if isinstance(read, dict) and not path.endswith((".tmp", ".gone")) else {}
-
-
-def _patiently(act: Callable[[], T]) -> T:
-    """Again while the servers make or load another snapshot."""
-    end = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return act()
-        except Error as failed:
-            if failed.status != Status["BUSY"] or time.monotonic() > end:
-                raise
-        time.sleep(0.05)
+        return Checkpoint(ffi.string(at.name).decode(), at.step, blobs)
 
 
 def _dense(model: Any, optimizer: Any) -> bytes:

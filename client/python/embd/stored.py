@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Callable, NamedTuple, Optional, Union
 
 import numpy as np
@@ -143,6 +143,15 @@ def read(directory: Path, table: Optional[str] = None, first: Optional[int] = No
 def embd_python_on_blob(arg: Any, name: Any, n_bytes: int) -> int:
     ffi.from_handle(arg)[ffi.string(name).decode()] = n_bytes
     return 0
+
+
+def c_blobs(given: Optional[Mapping[str, bytes]]) -> tuple[Any, int, list[Any]]:
+    """(embd_blob[n], n, what has to live as long)."""
+    found, held = ffi.new("embd_blob[]", max(1, len(given or {}))), []
+    for c_blob, (name, data) in zip(found, (given or {}).items()):
+        held += [ffi.new("char[]", name.encode()), ffi.from_buffer(data)]
+        c_blob.name, c_blob.data, c_blob.bytes = held[-2], held[-1], len(held[-1])
+    return found, len(given or {}), held
 
 
 def blobs(directory: Path) -> dict[str, int]:

@@ -11,10 +11,10 @@ from typing import Any, Optional, Union
 
 import torch
 
-from ..client import Client, connect
 from ..schema import Initializer, Optimizer
 from ..table import Table
 from .base import Reference
+from .home import Home, open_home
 from .config import definition, features_of
 from .jagged import Jagged, jagged_of, pooled, unpooled
 from .rows import Source, Ticket
@@ -23,17 +23,17 @@ from .rows import Source, Ticket
 class _Collection(Reference):
     """What collections share: tables, their features, a source."""
 
-    def __init__(self, configs: Sequence[Any], combiner: Optional[str], client: Union[Client, str, None],
+    def __init__(self, configs: Sequence[Any], combiner: Optional[str], client: Home,
                  given: dict[str, Any]):
         super().__init__()
-        self.client = client if isinstance(client, Client) else connect(client)
+        self.client, create = open_home(client)
         self.configs = list(configs)
         names = Counter(config.name for config in configs)
         twice = [name for name, n in names.items() if n > 1]
         if twice:
             raise ValueError(f"tables have one name: {', '.join(twice)}")
         made = [definition(config, combiner, given) for config in configs]
-        self.tables: list[Table] = [self.client.create_table(config.name, config.embedding_dim, **fields)
+        self.tables: list[Table] = [create(config.name, config.embedding_dim, **fields)
                                     for config, fields in zip(configs, made)]
         self.features: list[list[str]] = [features_of(config) for config in configs]
         shared = Counter(feature for features in self.features for feature in features)
@@ -64,10 +64,10 @@ class EmbeddingBagCollection(_Collection):
 
     tables       EmbeddingBagConfig, TorchRec's or this package's
     is_weighted  whether the weights of a batch count
-    client       where the tables are; they are created where they are not there
+    client       where the tables are; they are created where they are not there. Of a Job the tables are its own
     optimizer, initializer, and other fields of a definition: of tables whose config says nothing else"""
 
-    def __init__(self, tables: Sequence[Any], is_weighted: bool = False, *, client: Union[Client, str, None] = None,
+    def __init__(self, tables: Sequence[Any], is_weighted: bool = False, *, client: Home = None,
                  optimizer: Union[Optimizer, str] = "sgd", initializer: Union[Initializer, str, None] = None,
                  **fields: Any):
         super().__init__(tables, None, client, {"optimizer": optimizer, "initializer": initializer, **fields})
@@ -105,7 +105,7 @@ class EmbeddingCollection(_Collection):
 
     and keywords as EmbeddingBagCollection."""
 
-    def __init__(self, tables: Sequence[Any], need_indices: bool = False, *, client: Union[Client, str, None] = None,
+    def __init__(self, tables: Sequence[Any], need_indices: bool = False, *, client: Home = None,
                  optimizer: Union[Optimizer, str] = "sgd", initializer: Union[Initializer, str, None] = None,
                  **fields: Any):
         dims = sorted({config.embedding_dim for config in tables})

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from ..client import Client, connect
 from ..schema import Initializer, Optimizer
 from ..table import Part, Table
 from . import op
 from .base import Reference
+from .home import Home, open_home
 from .rows import Source, Ticket, to_numpy
 
 NORMAL = Initializer("normal", 0.0, 1.0)  # what torch.nn draws from
@@ -29,7 +29,7 @@ class _Rows(Reference):
     """What the modules share: a table, keys that are checked, a source."""
 
     def __init__(self, num_embeddings: Optional[int], embedding_dim: int, combiner: str, padding_idx: Optional[int],
-                 unsupported: dict[str, Any], dtype: Optional[torch.dtype], client: Union[Client, str, None],
+                 unsupported: dict[str, Any], dtype: Optional[torch.dtype], client: Home,
                  name: Optional[str], table: Optional[Table], optimizer: Union[Optimizer, str],
                  initializer: Union[Initializer, str], fields: dict[str, Any]):
         super().__init__()
@@ -43,9 +43,8 @@ class _Rows(Reference):
         if table is None:
             if name is None:
                 raise TypeError(f"embd.torch.{type(self).__name__} needs name=, or table=")
-            owner = client if isinstance(client, Client) else connect(client)
-            table = owner.create_table(name, embedding_dim, combiner=combiner, optimizer=optimizer,
-                                       initializer=initializer, **fields)
+            _, create = open_home(client)
+            table = create(name, embedding_dim, combiner=combiner, optimizer=optimizer, initializer=initializer, **fields)
         if table.dim != embedding_dim:
             raise ValueError(f"table {table.name} has {table.dim} columns, embedding_dim is {embedding_dim}")
         if table.schema.slots != 1:
@@ -92,7 +91,8 @@ class Embedding(_Rows):
     """torch.nn.Embedding over a table. `num_embeddings` None: any 64-bit integer is an index. A row at
     padding_idx is zeros and stays so.
 
-    client, name    where the table is and what it is called; it is created if it is not there. Or table=
+    client, name    where the table is and what it is called; it is created if it is not there. Of a Job the table is one
+                    of its own. Or table=
     optimizer       of the table: "sgd", or embd.Optimizer(...)
     initializer     normal with mean 0 and deviation 1, as torch.nn has it
     and other fields of a table's definition."""
@@ -100,7 +100,7 @@ class Embedding(_Rows):
     def __init__(self, num_embeddings: Optional[int], embedding_dim: int, padding_idx: Optional[int] = None,
                  max_norm: Optional[float] = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
                  sparse: bool = False, _weight: Optional[torch.Tensor] = None, device: Any = None,
-                 dtype: Optional[torch.dtype] = None, *, client: Union[Client, str, None] = None,
+                 dtype: Optional[torch.dtype] = None, *, client: Home = None,
                  name: Optional[str] = None, table: Optional[Table] = None,
                  optimizer: Union[Optimizer, str] = "sgd", initializer: Union[Initializer, str] = NORMAL,
                  **fields: Any):
@@ -137,7 +137,7 @@ class EmbeddingBag(_Rows):
                  norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",
                  sparse: bool = False, _weight: Optional[torch.Tensor] = None,
                  include_last_offset: bool = False, padding_idx: Optional[int] = None, device: Any = None,
-                 dtype: Optional[torch.dtype] = None, *, client: Union[Client, str, None] = None,
+                 dtype: Optional[torch.dtype] = None, *, client: Home = None,
                  name: Optional[str] = None, table: Optional[Table] = None,
                  optimizer: Union[Optimizer, str] = "sgd", initializer: Union[Initializer, str] = NORMAL,
                  **fields: Any):
