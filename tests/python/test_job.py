@@ -3,6 +3,7 @@ checkpoints; in the end rows and weights are, bit for bit, those of a run that n
 whose rows nothing changes."""
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -188,6 +189,38 @@ class Going(clusters.ClusterTest):
                 table.push([1], np.ones((1, 1), np.float32))
             self.assertIn(caught.exception.status, (embd.Status.GAP, embd.Status.FORGOTTEN))
             self.assertEqual(self.values(job.table("t", 1, **FIELDS)), kept)
+
+    def test_a_job_on_several_server_processes_goes_back_on_all(self):
+        n, folder = 3, self.folder.name
+        config, port = os.path.join(folder, "embd.yaml"), free_ports(3)
+        with open(config, "w", encoding="ascii") as file:
+            file.write(f"http: off\nadmin_dir: {folder}/admin\ncluster:\n  servers:\n" + "".join(
+                f'    - {{name: s{i}, listen: "127.0.0.1:{port + i}"}}\n' for i in range(n)))
+        data = [os.path.join(folder, f"data{i}") for i in range(n)]
+        for path in data:
+            os.mkdir(path)
+        servers = [clusters.Embd("--config", config, "--server", f"s{i}", "--admin-dir", f"{folder}/admin", "--data-dir",
+                                 data[i], listen=None) for i in range(n)]
+        for server in servers:
+            self.addCleanup(server.kill)
+        keys, rows = range(30), []
+        for dirs in (data, data, [*data[1:], data[0]]):  # in any order
+            with embd.connect(servers[1].addresses[0]) as client:
+                job = embd.Job(client, "wide", dirs)
+                at = job.resume()
+                table = job.table("t", 1, **FIELDS)
+                rows.append(table.pull(keys))
+                if at is None:
+                    job.checkpoint(5, blobs={"note": b"begun"})
+                else:
+                    self.assertEqual((at.step, at.blobs), (5, {"note": b"begun"}))
+                table.push(keys, np.ones((30, 1), np.float32))
+                self.assertFalse(np.array_equal(table.pull(keys), rows[0]))
+        np.testing.assert_array_equal(rows[0], rows[1])
+        np.testing.assert_array_equal(rows[0], rows[2])
+        shutil.rmtree(os.path.join(data[2], "wide-5"))  # complete on two of three: it is no checkpoint
+        with embd.connect(servers[1].addresses[0]) as client:
+            self.assertIsNone(embd.Job(client, "wide", data).resume())
 
     def test_names_that_meet_those_of_another_job_are_refused(self):
         for name in ("a--b", "a-"):
