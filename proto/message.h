@@ -46,7 +46,9 @@
     X(IDENTITY, "identity", LISTENER_BOTH)                                                         \
     X(TABLE_SET, "table_set", LISTENER_BOTH)                                                       \
     X(TABLE_STAGE, "table_stage", LISTENER_ADMIN)                                                  \
-    X(TABLE_REPLACE, "table_replace", LISTENER_ADMIN)
+    X(TABLE_REPLACE, "table_replace", LISTENER_ADMIN)                                              \
+    X(GET, "get", LISTENER_DATA)                                                                   \
+    X(PUT, "put", LISTENER_DATA)
 
 enum listener { LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
 enum method {

@@ -136,22 +136,36 @@ static enum store_prepare what_of(const struct table *table)
     return table_is_journaled(table) ? STORE_PREPARE_MEMORY : STORE_PREPARE_ROOM;
 }
 
+static int reserve_rows(struct op *op, struct table *table, const struct row_block *block,
+                        uint32_t n, struct embd__error *e)
+{
+    struct store_change change = {
+        .kind = STORE_INSERT,
+        .in = {.n_keys = n, .n_rows = n, .keys = block->keys, .slots = block->slots}};
+    reserve(op, table, &change, STORE_PREPARE_ROOM, e);
+    op->engine->tables.ops->cancel(table->store, &change.ticket);
+    return e->status;
+}
+
 static int reserve_load(struct op *op, struct embd__error *e)
 {
     const struct op_load *load = &op->as.load;
-    uint32_t n = load->fields.is_gone ? 0 : load->block.n_rows;
-    struct store_change change = {
-        .kind = STORE_INSERT,
-        .in = {.n_keys = n, .n_rows = n, .keys = load->block.keys, .slots = load->block.slots}};
-    reserve(op, load->table, &change, STORE_PREPARE_ROOM, e);
-    op->engine->tables.ops->cancel(load->table->store, &change.ticket);
-    return e->status;
+    return reserve_rows(op, load->table, &load->block,
+                        load->fields.is_gone ? 0 : load->block.n_rows, e);
+}
+
+static int reserve_put(struct op *op, struct embd__error *e)
+{
+    const struct op_put *put = &op->as.put;
+    return reserve_rows(op, put->table, &put->block, put->block.n_rows, e);
 }
 
 int capacity_reserve(struct op *op, struct embd__error *e)
 {
     if (op->kind == OP_LOAD)
         return reserve_load(op, e);
+    if (op->kind == OP_PUT)
+        return reserve_put(op, e);
     for (uint32_t i = 0; i < op->n_parts && op->kind == OP_PUSH && e->status == EMBD_OK; i++) {
         struct op_part *part = &op->parts[i];
         struct store_change push = {

@@ -13,10 +13,10 @@ int capacity_prepare(struct op *op, uint32_t i, struct store_change *change, str
  * Not if the check would cost more than it saves. */
 int capacity_check(struct op *op, struct embd__error *e);
 
-/* Reserves memory for the rows of a push or load, within row_memory, before its record is written;
- * the tickets of a push's parts keep it until it is applied. EMBD_FULL: the text names table, bytes
- * and limit. After EMBD_NO_MEMORY and other errors of store_ops.prepare, too, the record must not
- * be written. */
+/* Reserves memory for the rows of a push, load or put, within row_memory, before its record is
+ * written; the tickets of a push's parts keep it until it is applied. EMBD_FULL: the text names
+ * table, bytes and limit. After EMBD_NO_MEMORY and other errors of store_ops.prepare, too, the
+ * record must not be written. */
 int capacity_reserve(struct op *op, struct embd__error *e);
 /* The same for a pull's inserts into the table of `part`. */
 int capacity_reserve_insert(struct op *op, struct op_part *part, struct embd__error *e);

@@ -235,25 +235,26 @@ static int check_count(const float *state, uint32_t row, uint32_t at, const char
     if (is_count(state[at]))
         return EMBD_OK;
     return embd__error_set(e, EMBD_INVALID,
-                           "load states[%u][%u]: %g, which counts %s; allowed are whole numbers to "
+                           "states[%u][%u]: %g, which counts %s; allowed are whole numbers to "
                            "16777215",
                            row, at, (double)state[at], what);
 }
 
-static int check_step(const float *state, uint32_t row, uint32_t at, const char *what,
-                      struct embd__error *e)
+static int check_step(const float *state, uint32_t row, uint32_t at, uint64_t limit,
+                      const char *what, struct embd__error *e)
 {
     if (check_count(state, row, at, what, e) != EMBD_OK ||
         check_count(state, row, at + 1, what, e) != EMBD_OK)
         return e->status;
     uint64_t step = embd__stamp_get(state + at);
-    if (step <= LIMIT_STEP)
+    if (step <= limit)
         return EMBD_OK;
-    return embd__error_set(e, EMBD_INVALID, "load states[%u]: %s is %llu, the limit is %llu", row,
-                           what, (unsigned long long)step, LIMIT_STEP);
+    return embd__error_set(e, EMBD_INVALID, "states[%u]: %s is %llu, the limit is %llu", row, what,
+                           (unsigned long long)step, (unsigned long long)limit);
 }
 
-int check_states(const struct table *table, const struct row_block *block, struct embd__error *e)
+static int check_states_to(const struct table *table, const struct row_block *block, uint64_t limit,
+                           struct embd__error *e)
 {
     const embd_schema *s = &table->schema.s;
     uint32_t n = embd__schema_state_floats(s), n_use = embd__schema_use_floats(s),
@@ -262,13 +263,18 @@ int check_states(const struct table *table, const struct row_block *block, struc
     for (uint32_t i = 0; n > n_own && i < block->n_rows && e->status == EMBD_OK; i++) {
         const float *state = block->states + (size_t)i * n;
         if (has_stamp)
-            check_step(state, i, n_own, "the step it was brought forward to", e);
+            check_step(state, i, n_own, limit, "the step it was brought forward to", e);
         if (n_use > 0 && e->status == EMBD_OK)
-            check_step(state, i, n - n_use, "the step of the last push", e);
+            check_step(state, i, n - n_use, limit, "the step of the last push", e);
         if (n_use > EMBD_STAMP_FLOATS && e->status == EMBD_OK)
             check_count(state, i, n - 1, "pushes", e);
     }
     return e->status;
+}
+
+int check_states(const struct table *table, const struct row_block *block, struct embd__error *e)
+{
+    return check_states_to(table, block, LIMIT_STEP, e);
 }
 
 static int check_counts(const struct table *table, const struct row_block *block,
@@ -323,4 +329,50 @@ int check_block(const struct table *table, const struct row_block *block, bool i
             return e->status;
     }
     return is_gone ? check_gone(block, e) : check_counts(table, block, e);
+}
+
+/* ---- rows by key ---- */
+
+int check_keyed(const struct table *table, const struct row_block *block, const char *what,
+                const struct routed_place *place, struct embd__error *e)
+{
+    const struct store_keys in = {.n_keys = block->n_rows,
+                                  .n_rows = block->n_rows,
+                                  .keys = block->keys,
+                                  .slots = block->slots};
+    if (check_slots(&table->schema.s, block->slots, block->n_rows, what, e) != EMBD_OK ||
+        check_keys(table, in.n_rows, in.n_keys, in.keys, NULL, in.slots, what, e) != EMBD_OK)
+        return e->status;
+    return routed_check(table, &in, place, what, e);
+}
+
+static int check_put_values(const struct table *table, const struct row_block *block,
+                            const void *values, embd_dtype dtype, uint32_t columns,
+                            const char *what, struct embd__error *e)
+{
+    uint64_t n = (uint64_t)block->n_rows * columns, at = check_finite(values, dtype, n);
+    if (at == n)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_NOT_FINITE,
+                           "put %s: key %llu, row %u, column %u is %g; table '%s' admits finite "
+                           "numbers only",
+                           what, (unsigned long long)block->keys[at / columns],
+                           (uint32_t)(at / columns), (uint32_t)(at % columns),
+                           value_at(values, dtype, at), table->schema.s.name);
+}
+
+int check_put_rows(const struct table *table, const struct row_block *block, uint64_t step,
+                   struct embd__error *e)
+{
+    const embd_schema *s = &table->schema.s;
+    uint32_t n_floats = embd__schema_state_floats(s);
+    if (!s->admit_nonfinite &&
+        check_put_values(table, block, block->rows, s->dtype, s->dim, "rows", e) != EMBD_OK)
+        return e->status;
+    if (block->states == NULL)
+        return EMBD_OK;
+    if (!s->admit_nonfinite && check_put_values(table, block, block->states, EMBD_DTYPE_F32,
+                                                n_floats, "states", e) != EMBD_OK)
+        return e->status;
+    return check_states_to(table, block, step, e);
 }

@@ -54,6 +54,8 @@ int engine_make_way(const struct op *op, struct embd__error *e)
         return make_way_for_staged(op, e);
     if (op->kind == OP_LOAD)
         return make_way(op, op->as.load.table, CHANGE_ROWS, e);
+    if (op->kind == OP_PUT)
+        return make_way(op, op->as.put.table, CHANGE_ROWS, e);
     if (op->kind == OP_TABLE_SET && embd__schema_change_begins_rows(&op->as.set.change))
         return make_way(op, op->as.set.table, CHANGE_ROWS, e);
     for (uint32_t i = 0; i < op->n_parts && (op->kind == OP_PUSH || op->kind == OP_ERASE); i++)
@@ -89,6 +91,7 @@ void engine_apply(struct op *op)
         [OP_TABLE_DROP] = apply_drop,
         [OP_ERASE] = apply_erase,
         [OP_LOAD] = apply_load,
+        [OP_PUT] = apply_put,
         [OP_STREAM_OPEN] = apply_open_stream,
         [OP_STREAMS] = apply_streams,
         [OP_TABLE_SET] = apply_set,

@@ -127,6 +127,9 @@ int op_durability(const struct op *op, embd_durability *out, struct embd__error 
     case OP_LOAD:
         *out = op->as.load.table->schema.s.durability;
         return EMBD_OK;
+    case OP_PUT:
+        *out = op->as.put.table->schema.s.durability;
+        return EMBD_OK;
     case OP_STREAM_OPEN:
         *out = op->as.opening.is_journaled ? EMBD_DURABILITY_DURABLE : EMBD_DURABILITY_SNAPSHOT;
         return EMBD_OK;

@@ -27,6 +27,7 @@ enum op_kind {
     OP_TABLE_SET,   /* fields of a table's definition */
     OP_STAGE,       /* a table that is loaded to replace another */
     OP_UNSTAGE,     /* no replacement will come of those staged */
+    OP_PUT,         /* rows with given values, and states or their first ones */
     OP_REPLACE,     /* staged tables take the places of others, all at once */
 };
 
@@ -64,6 +65,12 @@ struct op_load {
     struct load_fields fields; /* the step and is_gone; the rest is said by: */
     struct table *table;
     struct row_block block;
+};
+
+struct op_put {
+    struct table *table;
+    struct row_block block; /* no candidates; states NULL: the first ones of a row */
+    uint64_t n_inserted;    /* set when it is applied: rows that there were not */
 };
 
 struct op_table_set {
@@ -151,6 +158,7 @@ struct op {
         struct table_schema schema; /* of a create; `auto` is resolved */
         struct table *dropped;
         struct op_load load;
+        struct op_put put;
         struct stream_opening opening;
         struct op_streams streams;
         struct op_table_set set;

@@ -1,7 +1,6 @@
 /* operation.c - see operation.h. */
 #include "server/journal/operation.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +8,7 @@
 #include "proto/streamsfile.h"
 #include "server/engine/check.h"
 #include "server/engine/staged.h"
+#include "server/journal/row_record.h"
 
 _Static_assert(sizeof(struct push_stream) == STREAM_BYTES, "a stream in memory is one in a record");
 
@@ -29,6 +29,7 @@ static const enum method method_of[] = {
     [OP_STAGE] = METHOD_TABLE_STAGE,
     [OP_UNSTAGE] = METHOD_TABLE_STAGE,
     [OP_REPLACE] = METHOD_TABLE_REPLACE,
+    [OP_PUT] = METHOD_PUT,
 };
 
 static int write_parts(struct msg *m, const struct op *op, struct embd__error *e)
@@ -48,17 +49,6 @@ static int write_parts(struct msg *m, const struct op *op, struct embd__error *e
     else
         embd__parts_write(m, parts, op->n_parts, PARTS_ERASE);
     return EMBD_OK;
-}
-
-static void write_load(struct msg *m, const struct op_load *load)
-{
-    const embd_schema *schema = &load->table->schema.s;
-    struct load_fields fields = load->fields;
-    snprintf(fields.table, sizeof fields.table, "%s", schema->name);
-    fields.n_rows = load->block.n_rows;
-    fields.n_candidates = load->block.n_candidates;
-    embd__load_fields_write(m, &fields);
-    embd__row_block_write(m, schema, &load->block);
 }
 
 static void write_streams(struct msg *m, const struct op_streams *streams)
@@ -118,7 +108,10 @@ static int write_fields(struct msg *m, const struct op *op, struct embd__error *
         embd__msg_field_str(m, "name", op->as.dropped->schema.s.name);
         break;
     case OP_LOAD:
-        write_load(m, &op->as.load);
+        row_record_load_write(m, &op->as.load);
+        break;
+    case OP_PUT:
+        row_record_put_write(m, &op->as.put);
         break;
     case OP_STREAM_OPEN:
         embd__opening_write(m, &op->as.opening, true);
@@ -215,15 +208,6 @@ static uint32_t leave_out(const struct op *op, struct part *parts, uint32_t n)
     return n_left;
 }
 
-/* The operation is of a table that is left out: it becomes one that does nothing. */
-static bool is_left_out(struct op *op, const char *name)
-{
-    if (!tables_leave_out(&op->engine->tables, embd__table_id(name)))
-        return false;
-    op->kind = OP_PULL;
-    return true;
-}
-
 static int read_parts(struct op *op, struct reader *r)
 {
     struct part parts[LIMIT_PARTS];
@@ -257,7 +241,7 @@ static int read_create(struct op *op, struct reader *r)
     if (embd__schema_read(&map, &op->as.schema) == EMBD_OK && embd__fields_end(&f) == EMBD_OK)
         embd__reader_end(r);
     embd_schema *schema = &op->as.schema.s;
-    if (r->error->status == EMBD_OK && is_left_out(op, schema->name)) {
+    if (r->error->status == EMBD_OK && row_record_is_left_out(op, schema->name)) {
         embd__schema_fini(&op->as.schema);
         return EMBD_OK;
     }
@@ -274,7 +258,8 @@ static int read_drop(struct op *op, struct reader *r)
     char name[EMBD_NAME_MAX + 1];
     embd__read_fields(&f, r, "table_drop");
     embd__field_str(&f, "name", name, sizeof name, NULL);
-    if (embd__fields_end(&f) == EMBD_OK && embd__reader_end(r) == EMBD_OK && !is_left_out(op, name))
+    if (embd__fields_end(&f) == EMBD_OK && embd__reader_end(r) == EMBD_OK &&
+        !row_record_is_left_out(op, name))
         op->as.dropped = tables_find(&op->engine->tables, name, r->error);
     return r->error->status;
 }
@@ -288,30 +273,11 @@ static int read_set(struct op *op, struct reader *r)
     embd__field_str(&f, "name", name, sizeof name, NULL);
     embd__field_map(&f, "set", &map, "set");
     if (embd__schema_change_read(&map, &set->change) != EMBD_OK ||
-        embd__fields_end(&f) != EMBD_OK || embd__reader_end(r) != EMBD_OK || is_left_out(op, name))
+        embd__fields_end(&f) != EMBD_OK || embd__reader_end(r) != EMBD_OK ||
+        row_record_is_left_out(op, name))
         return r->error->status;
     set->table = tables_find(&op->engine->tables, name, r->error);
     return r->error->status;
-}
-
-/* A journal holds accepted operations, whatever the limits of steps were then. */
-static int read_load(struct op *op, struct reader *r)
-{
-    const struct routed_place anywhere = {.n_shards = 1};
-    struct op_load *load = &op->as.load;
-    if (embd__load_fields_read(r, UINT64_MAX, &load->fields) != EMBD_OK)
-        return r->error->status;
-    if (is_left_out(op, load->fields.table))
-        return EMBD_OK;
-    load->table =
-        load->fields.staged == 0
-            ? tables_find(&op->engine->tables, load->fields.table, r->error)
-            : staged_find(&op->engine->tables, load->fields.staged, load->fields.table, r->error);
-    if (load->table == NULL ||
-        embd__row_block_read(r, &load->table->schema.s, load->fields.n_rows,
-                             load->fields.n_candidates, &load->block) != EMBD_OK)
-        return r->error->status;
-    return check_block(load->table, &load->block, load->fields.is_gone, &anywhere, r->error);
 }
 
 /* A table that is left out has no number. */
@@ -390,7 +356,7 @@ static int read_stage(struct op *op, struct reader *r)
     if (embd__schema_read(&map, &op->as.stage.schema) != EMBD_OK ||
         embd__fields_end(&f) != EMBD_OK || embd__reader_end(r) != EMBD_OK)
         return r->error->status;
-    if (is_left_out(op, op->as.stage.schema.s.name))
+    if (row_record_is_left_out(op, op->as.stage.schema.s.name))
         embd__schema_fini(&op->as.stage.schema);
     return EMBD_OK;
 }
@@ -442,7 +408,10 @@ static int read_fields(struct operation_reader *reader, struct reader *r)
         return read_set(op, r);
     case METHOD_LOAD:
         op->kind = OP_LOAD;
-        return read_load(op, r);
+        return row_record_load_read(op, r);
+    case METHOD_PUT:
+        op->kind = OP_PUT;
+        return row_record_put_read(op, r);
     case METHOD_STREAM_OPEN:
         op->kind = OP_STREAM_OPEN;
         return embd__opening_read(r, true, &op->as.opening);

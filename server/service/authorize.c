@@ -11,6 +11,7 @@ static const enum role least[METHOD_COUNT] = {
     [METHOD_ERASE] = ROLE_TRAINER,        [METHOD_TICK] = ROLE_TRAINER,
     [METHOD_WRITER] = ROLE_TRAINER,       [METHOD_STREAM_OPEN] = ROLE_TRAINER,
     [METHOD_IDENTITY] = ROLE_READER,      [METHOD_TABLE_SET] = ROLE_TRAINER,
+    [METHOD_GET] = ROLE_READER,           [METHOD_PUT] = ROLE_TRAINER,
 };
 
 static enum role least_role(int method)
@@ -47,6 +48,15 @@ bool authorizes_table(const struct call *call, const char *table)
 {
     const struct grant *grant = call->request->session->grant;
     return call->shard->access == NULL || (grant != NULL && grant_covers(grant, table));
+}
+
+struct table *authorized_table(struct call *call, const char *name)
+{
+    if (authorizes_table(call, name))
+        return tables_find(&call->shard->engine.tables, name, &call->error);
+    call->shard->counters.denied++;
+    embd__error_set(&call->error, EMBD_UNKNOWN_TABLE, "there is no table '%s'", name);
+    return NULL;
 }
 
 bool authorizes_tokens(const struct call *call)

@@ -12,6 +12,8 @@ int authorize_hello(struct call *call, const char *token);
 /* The method that call->reader found. */
 int authorize_method(struct call *call);
 
+/* The table of that name; NULL: there is none that the peer may know of, EMBD_UNKNOWN_TABLE. */
+struct table *authorized_table(struct call *call, const char *name);
 /* Whether the peer may know of a table. */
 bool authorizes_table(const struct call *call, const char *table);
 int authorize_table(struct call *call, const char *table);

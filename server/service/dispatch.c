@@ -41,6 +41,8 @@ static const struct method_entry {
     [METHOD_SNAPSHOT] = {handle_snapshot, TOUCH_READS, false, false},
     [METHOD_SCAN] = {handle_scan, TOUCH_READS, false, false},
     [METHOD_LOAD] = {handle_load, TOUCH_STRUCTURE, false, false},
+    [METHOD_GET] = {handle_get, TOUCH_READS, false, false},
+    [METHOD_PUT] = {handle_put, TOUCH_STRUCTURE, false, false},
     [METHOD_DRAIN] = {handle_drain, TOUCH_NOTHING, false, true},
     [METHOD_HOT] = {handle_hot, TOUCH_NOTHING, true, false},
     [METHOD_TRACE] = {handle_trace, TOUCH_NOTHING, true, true},

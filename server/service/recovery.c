@@ -45,6 +45,8 @@ static const struct table *table_of(const struct op *op)
 {
     if (op->kind == OP_LOAD)
         return op->as.load.table;
+    if (op->kind == OP_PUT)
+        return op->as.put.table;
     if (op->kind == OP_TABLE_SET)
         return op->as.set.table;
     return op->kind == OP_TABLE_CREATE ? op->table : NULL;

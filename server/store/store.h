@@ -141,6 +141,16 @@ struct store_scan {
     uint32_t *candidate_counts;
 };
 
+/* Rows of given keys, as they are stored: what a lazy_global row still owes is not paid. */
+struct store_read {
+    struct store_keys in; /* one key a row, no offsets and weights; keys may repeat */
+    /* [n_keys] of each, zeros where there is no row. `states` NULL: they are not wanted, or the
+     * table has none. */
+    void *rows;
+    float *states;
+    uint8_t *statuses; /* [n_keys] EMBD_KEY_HIT or EMBD_KEY_MISSING */
+};
+
 /* A cut of a table: of all of it, or of what has changed since an earlier one. */
 struct store_cut {
     uint64_t id; /* what changes from now on is noted as since this; 0: it is not */
@@ -206,6 +216,11 @@ struct store_ops {
      * EMBD_INTERNAL: the device failed; what is in the arrays is to be thrown away. */
     int (*scan)(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
                 struct embd__error *e);
+
+    /* Copies out the rows of keys. Changes nothing, and no key counts as seen or used. Sees all
+     * calls made before. Blocks. EMBD_NO_MEMORY, EMBD_INTERNAL of a device: what is in the arrays
+     * is to be thrown away. */
+    int (*read)(struct store *store, const struct store_read *read, struct embd__error *e);
 
     /* A cut: from freeze to thaw scan_frozen gives the table as it was at freeze, part by part,
      * while calls change it; nothing where the next part is on its way from a device. *done_out

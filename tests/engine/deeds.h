@@ -30,15 +30,17 @@ void deed_load_staged(struct world *w);
 void deed_unstage(struct world *w);
 void deed_replace(struct world *w);
 
+/* deed_load.c: a load of the table; `staged`: as in struct load_fields. */
+void deeds_load(struct world *w, struct pair *pair, struct table *table, uint64_t staged);
+void deed_load(struct world *w);
+void deed_put(struct world *w);
+
 /* deed_table.c */
 embd_schema deeds_draw_schema(struct world *w, uint32_t table);
 /* Of the engine's table, which is new. */
 struct pair deeds_pair(struct world *w, const struct table *table);
-/* A load of the table; `staged`: as in struct load_fields. */
-void deeds_load(struct world *w, struct pair *pair, struct table *table, uint64_t staged);
 void deed_create(struct world *w);
 void deed_drop(struct world *w);
-void deed_load(struct world *w);
 void deed_open_stream(struct world *w);
 void deed_set_streams(struct world *w);
 

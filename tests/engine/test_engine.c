@@ -33,10 +33,10 @@ static const struct {
     void (*deed)(struct world *w);
     uint32_t weight;
 } deeds[] = {
-    {deed_push, 35},   {deed_pull, 23},   {deed_erase, 5},       {deed_round, 6},
+    {deed_push, 33},   {deed_pull, 22},   {deed_erase, 5},       {deed_round, 6},
     {deed_load, 4},    {deed_wrong, 3},   {deed_open_stream, 4}, {deed_set_streams, 1},
     {deed_create, 9},  {deed_drop, 1},    {deed_stage, 2},       {deed_load_staged, 2},
-    {deed_replace, 1}, {deed_unstage, 1}, {deed_set, 3},
+    {deed_replace, 1}, {deed_unstage, 1}, {deed_set, 3},         {deed_put, 3},
 };
 enum { N_DEEDS = sizeof deeds / sizeof deeds[0], WEIGHT = 100 };
 
@@ -50,8 +50,8 @@ static void do_one(struct world *w)
 
 static uint64_t refusals(void)
 {
-    return seen.full + seen.full_pulls + seen.full_loads + seen.gaps + seen.forgotten + seen.mixed +
-           seen.wrong + seen.unequal + seen.unset + seen.unfit;
+    return seen.full + seen.full_pulls + seen.full_loads + seen.full_puts + seen.gaps +
+           seen.forgotten + seen.mixed + seen.wrong + seen.unequal + seen.unset + seen.unfit;
 }
 
 static void replay_all(struct world *w)
@@ -94,7 +94,7 @@ static void check_seen(void)
 {
     static const enum op_kind kinds[] = {OP_PUSH,    OP_ERASE,       OP_TABLE_CREATE, OP_TABLE_DROP,
                                          OP_LOAD,    OP_STREAM_OPEN, OP_STREAMS,      OP_STAGE,
-                                         OP_UNSTAGE, OP_REPLACE,     OP_TABLE_SET};
+                                         OP_UNSTAGE, OP_REPLACE,     OP_TABLE_SET,    OP_PUT};
     for (uint32_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         assert_true(seen.recorded[kinds[i]] > 0);
     assert_true(seen.full > 0 && seen.full_of_several > 0 && seen.full_pulls > 0 &&
@@ -104,6 +104,7 @@ static void check_seen(void)
     assert_true(seen.evicted > 0 && seen.filtered > 0 && seen.rows_made > 0 && seen.joined > 0);
     assert_true(seen.erased > 0 && seen.gone > 0 && seen.steps_set > 0);
     assert_true(seen.rounds > 0 && seen.late > 0 && seen.withdrawn > 0 && seen.mixed > 0);
+    assert_true(seen.put > 0 && seen.put_without_states > 0 && seen.full_puts > 0);
     assert_true(seen.other_rates > 0);
     assert_true(seen.set > 0 && seen.unset > 0);
     assert_true(seen.wrong > 0 && seen.unequal > 0 && seen.replaced_streams > 0);

@@ -94,6 +94,19 @@ class Roles(TokenCase):
         self.denied(peer, ["pull", "ads_grow", "trainer", "reader"], "pull",
                     {"parts": [{"table": self.table["ads_grow"], "keys": 1}]}, wire.keys([1]))
 
+    def test_a_reader_gets_rows_and_puts_none(self):
+        looker, nightly = self.connect("looker"), self.connect("nightly")
+        row = wire.keys([31]), wire.floats([0.25] * 4)
+        fields = {"table": "ads_click", "keys": 1}
+        self.denied(looker, ["put", "trainer", "looker", "reader"], "put", fields, *row)
+        self.assertEqual(looker.call("get", fields, wire.keys([31]))[1], bytes([2]))
+        self.assertEqual(nightly.call("put", fields, *row)[0], {"inserted": 1})
+        self.assertEqual(looker.call("get", fields, wire.keys([31]))[1:], [bytes([0]), wire.floats([0.25] * 4)])
+        for peer, method, bins in (looker, "get", row[:1]), (nightly, "get", row[:1]), (nightly, "put", row):
+            with self.assertRaises(wire.RpcError) as caught:
+                peer.call(method, {"table": "items", "keys": 1}, *bins)
+            self.assertEqual(caught.exception.number, wire.UNKNOWN_TABLE)
+
     def test_no_one_sees_tables_of_others(self):
         peer = self.connect("looker")
         names = [t["name"] for t in peer.call("tables", {})[0]["tables"]]
@@ -238,6 +251,11 @@ class Hidden(TokenCase):
             yield "push", {"parts": parts, "writer": {"high": 1, "low": 1, "sequence": 1}}, *bins
         yield "erase", {"parts": [one]}, key
         yield "erase", {"parts": [own, one]}, key, key
+        for fields, bins in (({"table": name, "keys": 1}, [key]), ({"table": name, "keys": 1, "states": True}, [key, slot]),
+                             ({"table": name, "keys": 2}, [key]), ({"table": name}, [])):
+            yield "get", fields, *bins
+            yield "put", fields, *bins, grads
+            yield "put", fields, *bins, wire.floats([float("nan")] * 4)
         yield "hot", {"table": name}
         yield "scan", {"table": name, "rows": 1}
         yield "load", {"table": name, "rows": 0}
@@ -303,7 +321,8 @@ LEAST = {"hello": None, "ping": "reader", "cluster": "reader", "tables": "reader
          "pull": "reader", "stats": "reader", "table_create": "trainer", "push": "trainer", "erase": "trainer",
          "tick": "trainer", "writer": "trainer", "stream_open": "trainer", "table_drop": "admin", "hold": "admin", "release": "admin",
          "snapshot": "admin", "scan": "admin", "load": "admin", "drain": "admin", "hot": "admin", "trace": "admin",
-         "writers": "admin", "identity": "reader", "table_set": "trainer", "table_stage": "admin", "table_replace": "admin"}
+         "writers": "admin", "identity": "reader", "table_set": "trainer", "table_stage": "admin", "table_replace": "admin",
+         "get": "reader", "put": "trainer"}
 ROLES = {None: None, "reader": "looker", "trainer": "nightly", "admin": "operator"}
 
 

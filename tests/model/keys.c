@@ -107,6 +107,13 @@ void model_set_row(struct model *model, uint64_t key, uint32_t slot, const float
         memcpy(k->state, state, model->state_floats * sizeof *state);
 }
 
+void model_put_row(struct model *model, uint64_t key, uint32_t slot, const float *w)
+{
+    struct model_key *k = model_see(model, key, slot);
+    model_make_row(model, k);
+    memcpy(k->w, w, model->schema.dim * sizeof *w);
+}
+
 void model_set_candidate(struct model *model, uint64_t key, uint32_t slot, uint32_t sights)
 {
     struct model_key *k = model_see(model, key, slot);

@@ -93,6 +93,8 @@ struct model_key *model_find(const struct model *model, uint64_t key, uint32_t s
 /* As loading does: a row with these values; a candidate, unless the key has a row. */
 void model_set_row(struct model *model, uint64_t key, uint32_t slot, const float *w,
                    const float *state);
+/* As a put without states does: with the state of a new row. */
+void model_put_row(struct model *model, uint64_t key, uint32_t slot, const float *w);
 void model_set_candidate(struct model *model, uint64_t key, uint32_t slot, uint32_t sights);
 
 /* x rounded to dtype, nearest even. */

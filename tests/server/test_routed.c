@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/keyed.h"
 #include "proto/route.h"
 #include "server/engine/routed.h"
 #include "proto/schema.h"
@@ -304,6 +305,43 @@ static struct exchange *ask_load(struct world *w, embd_partition partition, cons
     return x;
 }
 
+static struct exchange *ask_keyed(struct world *w, enum method method, embd_partition partition,
+                                  const uint64_t *key, const uint16_t *slot)
+{
+    embd_schema schema = schema_of(partition);
+    struct exchange *x = ask(&w->rig, &w->rig.data, method);
+    struct keyed_fields fields = {.n_keys = 1};
+    struct row_block block = {.n_rows = 1, .keys = key, .slots = slot, .rows = w->grads};
+    snprintf(fields.table, sizeof fields.table, "%s", schema.name);
+    embd__keyed_fields_write(&x->out, &fields);
+    if (method == METHOD_PUT)
+        embd__put_bins_write(&x->out, &schema, &block);
+    else
+        embd__get_bins_write(&x->out, &schema, &block);
+    return x;
+}
+
+static void gets_and_puts_refuse_it(void **state)
+{
+    struct world *w = *state;
+    for (int p = 0; p < 3; p++) {
+        uint64_t key;
+        uint16_t slot;
+        const struct routed_place own = {1, 3, 7}, other = {0, 3, 7};
+        own_keys(partitions[p], &other, &key, &slot, 1);
+        ask_error(ask_keyed(w, METHOD_PUT, partitions[p], &key, &slot), EMBD_INVALID, "put keys[0]",
+                  "belongs to shard 0 of 3, this is shard 1", NULL);
+        ask_error(ask_keyed(w, METHOD_GET, partitions[p], &key, &slot), EMBD_INVALID, "get keys[0]",
+                  "belongs to shard 0 of 3, this is shard 1", NULL);
+        assert_int_equal(figure(&w->rig, name_of(partitions[p]), "rows"), 0);
+        own_keys(partitions[p], &own, &key, &slot, 1);
+        struct exchange *x = ask_keyed(w, METHOD_PUT, partitions[p], &key, &slot);
+        ask_ok(x);
+        ask_free(x);
+        assert_int_equal(figure(&w->rig, name_of(partitions[p]), "rows"), 1);
+    }
+}
+
 static void loads_refuse_it(void **state)
 {
     struct world *w = *state;
@@ -335,6 +373,7 @@ int main(void)
         TEST(a_late_push_is_refused_too),
         TEST(a_table_that_comes_meanwhile_may_have_another_partition),
         TEST(loads_refuse_it),
+        TEST(gets_and_puts_refuse_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

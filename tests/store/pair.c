@@ -468,6 +468,7 @@ void pair_compare(struct pair *pair)
     assert_int_equal(stats.candidates, n_candidates);
     assert_int_equal(stats.steps, pair->model->step);
     assert_true(stats.capacity >= n_rows);
+    pair_read(pair);
 }
 
 void pair_reload(struct pair *pair)

@@ -60,8 +60,10 @@ int pair_insert(struct pair *pair, const struct batch *batch, bool want_status);
 /* Nothing happens where the store cannot. */
 void pair_erase(struct pair *pair, const struct batch *batch, bool want_status);
 
-/* All rows, states, candidates, counts and the step. */
+/* All rows, states, candidates, counts and the step, scanned and by key. */
 void pair_compare(struct pair *pair);
+/* pair_read.c: rows by key, those that there are and others. pair_compare does. */
+void pair_read(struct pair *pair);
 /* Scans the store into a fresh one, block by block, which takes its place. */
 void pair_reload(struct pair *pair);
 /* The same, of a store whose pushes the model has not seen. */

@@ -8,6 +8,7 @@
 #include "tests/unit/golden_set.h"
 #include "tests/unit/golden_stage.h"
 #include "tests/unit/golden_job.h"
+#include "tests/unit/golden_keyed.h"
 #include "tests/unit/golden_tick.h"
 #include "tests/unit/golden_watch.h"
 #include "tests/unit/golden_writer.h"
@@ -773,6 +774,10 @@ const struct golden goldens[] = {
     GOLDEN(push_result, read_push_result, check_push_result),
     GOLDEN(erase_request, read_erase_request, check_erase_request),
     GOLDEN(erase_result, read_erase_result, check_erase_result),
+    GOLDEN(get_request, read_get_request, check_get_request),
+    GOLDEN(get_result, read_get_result, check_get_result),
+    GOLDEN(put_request, read_put_request, check_put_request),
+    GOLDEN(put_result, read_put_result, check_put_result),
     GOLDEN(error_result, read_nothing, check_error_result),
     GOLDEN(error_notice, read_nothing, check_error_notice),
     GOLDEN(scan_result, read_rows, check_rows),

@@ -222,6 +222,7 @@ const struct store_ops store_cuda = {
     .cancel = cuda_cancel,
     .collect = cuda_collect,
     .scan = cuda_scan,
+    .read = cuda_read,
     .freeze = cuda_freeze,
     .scan_frozen = cuda_scan_frozen,
     .thaw = cuda_thaw,

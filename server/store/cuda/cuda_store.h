@@ -111,6 +111,7 @@ int cuda_prepare(struct store *store, struct store_change *change, enum store_pr
                  struct embd__error *e);
 int cuda_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
               struct embd__error *e);
+int cuda_read(struct store *store, const struct store_read *read, struct embd__error *e);
 int cuda_load(struct store *store, const struct row_block *block, struct embd__error *e);
 int cuda_erase(struct store *store, struct store_erase *erase, struct embd__error *e);
 

@@ -167,6 +167,7 @@ void host_apply(struct store *store, struct store_change *change, struct store_d
 void host_cancel(struct store *store, struct store_ticket *ticket);
 int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
               struct embd__error *e);
+int host_read(struct store *store, const struct store_read *read, struct embd__error *e);
 int host_load(struct store *store, const struct row_block *block, struct embd__error *e);
 int host_erase(struct store *store, struct store_erase *erase, struct embd__error *e);
 

@@ -1,64 +1,5 @@
 /* erase.c - removes keys: the host groups them by owner, and every member removes its own. */
-#include "server/store/nccl/group.h"
-
-#include <stdlib.h>
-
-/* The keys of a request, grouped by owner; stable. */
-struct grouped {
-    uint64_t *keys;
-    uint16_t *slots;  /* [n] slot of each key */
-    uint32_t *places; /* [n] place of each key in the request */
-    uint8_t *statuses;
-    uint32_t begin[WIRE_MAX + 1];
-};
-
-static bool grouped_new(struct grouped *g, uint32_t n)
-{
-    *g = (struct grouped){
-        .keys = malloc((n + 1ull) * sizeof *g->keys),
-        .slots = malloc((n + 1ull) * sizeof *g->slots),
-        .places = malloc((n + 1ull) * sizeof *g->places),
-        .statuses = malloc(n + 1ull),
-    };
-    return g->keys && g->slots && g->places && g->statuses;
-}
-
-static void grouped_free(struct grouped *g)
-{
-    free(g->keys);
-    free(g->slots);
-    free(g->places);
-    free(g->statuses);
-}
-
-static uint32_t row_end(const struct store_keys *in, uint32_t row)
-{
-    return in->offsets ? in->offsets[row + 1] : row + 1;
-}
-
-static void count(const struct group *group, const struct store_keys *in, struct grouped *g)
-{
-    uint32_t k = 0;
-    for (uint32_t row = 0; row < in->n_rows; row++)
-        for (uint32_t slot = in->slots ? in->slots[row] : 0; k < row_end(in, row); k++)
-            g->begin[owner_of(group->schema->s.partition, group->n, in->keys[k], slot) + 1]++;
-    for (uint32_t d = 0; d < group->n; d++)
-        g->begin[d + 1] += g->begin[d];
-}
-
-static void place(const struct group *group, const struct store_keys *in, struct grouped *g)
-{
-    uint32_t next[WIRE_MAX], k = 0;
-    for (uint32_t d = 0; d < group->n; d++)
-        next[d] = g->begin[d];
-    for (uint32_t row = 0; row < in->n_rows; row++)
-        for (uint32_t slot = in->slots ? in->slots[row] : 0; k < row_end(in, row); k++) {
-            uint32_t to = next[owner_of(group->schema->s.partition, group->n, in->keys[k], slot)]++;
-            g->keys[to] = in->keys[k];
-            g->slots[to] = (uint16_t)slot;
-            g->places[to] = k;
-        }
-}
+#include "server/store/nccl/grouped.h"
 
 /* If a member runs out of memory after others removed keys, half the request is done: the group
  * fails for good. */
@@ -95,13 +36,9 @@ int group_erase(struct group *group, struct store_erase *erase, struct embd__err
     flow_wait_all(group);
     if (group->failed)
         return embd__error_set(e, EMBD_INTERNAL, "%s", group->why);
-    if (!grouped_new(&g, erase->in.n_keys)) {
-        grouped_free(&g);
+    if (!grouped_new(&g, group, &erase->in))
         return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to erase keys",
                                group->schema->s.name);
-    }
-    count(group, &erase->in, &g);
-    place(group, &erase->in, &g);
     int status = erase_all(group, &g, erase, e);
     grouped_free(&g);
     return status;

@@ -10,7 +10,7 @@
  *   pull, push    what happens at the owners
  *   capacity      the bound of the table as a whole
  *   evict         removes rows to make room
- *   load, erase   cut a block or keys by owner
+ *   load, read, erase   cut a block or keys by owner
  *   nccl_store    opens, closes, scans; the table of store.h's functions
  *
  * Every device is a home and an owner. As a home it has a part of the request's rows: it finds the
@@ -283,6 +283,10 @@ int group_evict(struct flow *flow, uint64_t n_leaders, uint64_t room, bool *agai
 /* ---- load ---- */
 
 int group_load(struct group *group, const struct row_block *block, struct embd__error *e);
+
+/* ---- read ---- */
+
+int group_read(struct group *group, const struct store_read *read, struct embd__error *e);
 
 /* ---- erase ---- */
 

@@ -389,6 +389,11 @@ static void nccl_thaw(struct store *store)
 
 /* ---- the rest ---- */
 
+static int nccl_read(struct store *store, const struct store_read *read, struct embd__error *e)
+{
+    return group_read(group_of(store), read, e);
+}
+
 static int nccl_load(struct store *store, const struct row_block *block, struct embd__error *e)
 {
     return group_load(group_of(store), block, e);
@@ -456,6 +461,7 @@ const struct store_ops store_nccl = {
     .cancel = nccl_cancel,
     .collect = nccl_collect,
     .scan = nccl_scan,
+    .read = nccl_read,
     .freeze = nccl_freeze,
     .scan_frozen = nccl_scan_frozen,
     .thaw = nccl_thaw,

@@ -215,6 +215,10 @@ int launch_mark(const uint32_t *refs, uint32_t n, uint32_t *marks, void *stream)
  * equal refs the last position wins. */
 int launch_store_rows(struct table_view t, const uint32_t *refs, const uint32_t *positions,
                       uint32_t n, const void *values, const float *states, void *stream);
+/* Copies the rows that refs [n] name to values [n][dim], and their states to [n][state_floats] if
+ * `states` is not NULL: zeros where a ref names none. */
+int launch_read_rows(struct table_view t, const uint32_t *refs, uint32_t n, void *values,
+                     float *states, void *stream);
 /* Sets the counts of candidates with distinct keys, except keys with a row; *n_new: how many had no
  * entry. */
 int launch_store_candidates(struct table_view t, struct keys_view in, const uint32_t *counts,

@@ -35,6 +35,32 @@ int launch_store_rows(struct table_view t, const uint32_t *refs, const uint32_t 
 }
 
 static __global__ void __launch_bounds__(256)
+    read_rows(table_view t, const uint32_t *refs, uint32_t n, uint8_t *values, float *states)
+{
+    uint32_t fours = fours_of(t.dim);
+    for (uint64_t i = lane_index(); i < (uint64_t)n * fours; i += lane_count()) {
+        uint64_t at = i / fours;
+        uint32_t ref = refs[at], column = (uint32_t)(i % fours) * 4;
+        for (uint32_t c = column; c < column + 4 && c < t.dim; c++)
+            one_store(values, t.dtype, at * t.dim + c,
+                      is_row(ref) ? one_load(row_of_ref(t, ref), t.dtype, c) : 0.0f);
+    }
+    uint64_t floats = states != nullptr ? (uint64_t)n * t.state_floats : 0;
+    for (uint64_t i = lane_index(); i < floats; i += lane_count()) {
+        uint32_t ref = refs[i / t.state_floats];
+        uint64_t c = i % t.state_floats;
+        states[i] = is_row(ref) ? t.states[(uint64_t)(ref - 1) * t.state_stride + c] : 0.0f;
+    }
+}
+
+int launch_read_rows(struct table_view t, const uint32_t *refs, uint32_t n, void *values,
+                     float *states, void *stream)
+{
+    struct shape s = shape_of((uint64_t)n * ((t.dim + 3) / 4));
+    return LAUNCH(read_rows, s.grid, s.block, stream, t, refs, n, (uint8_t *)values, states);
+}
+
+static __global__ void __launch_bounds__(256)
     recount(table_view t, keys_view in, const uint32_t *counts, const uint32_t *refs,
             uint32_t *n_new)
 {

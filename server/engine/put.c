@@ -1,0 +1,67 @@
+/* put.c - rows with given values. They are written as a load writes them: of all or of none, and
+ * nothing is evicted for them. A put names its rows, so admit_after does not ask for more sights.
+ *
+ * A put without states gives its rows those that a new row has. They depend on the table's step,
+ * which is known when the put is applied: a record has the put as it was asked for. */
+#include <stdlib.h>
+
+#include "server/engine/apply.h"
+#include "server/engine/engine.h"
+#include "server/store/optimizer.h"
+#include "server/store/use.h"
+
+/* As a store gives a new row, in a table that was pushed `step` times. */
+static void first_state(const embd_schema *schema, uint64_t step, float *state)
+{
+    uint32_t n = embd__schema_state_floats(schema), n_use = embd__schema_use_floats(schema),
+             n_own = embd__schema_optimizer_floats(schema);
+    float first = optimizer_first_state(&schema->optimizer);
+    for (uint32_t i = 0; i < n; i++)
+        state[i] = i < n_own ? first : 0.0f;
+    if (n_use > 0)
+        use_begin(state + n - n_use, step);
+}
+
+/* NULL: no memory. */
+static float *first_states(const struct table *table, uint32_t n, uint64_t step)
+{
+    const embd_schema *schema = &table->schema.s;
+    size_t n_floats = embd__schema_state_floats(schema);
+    float *states = malloc((n * n_floats + 1) * sizeof *states);
+    for (uint32_t i = 0; i < n && states != NULL; i++)
+        first_state(schema, step, states + i * n_floats);
+    return states;
+}
+
+static void write_rows(struct op *op, const struct row_block *block, uint64_t n_before)
+{
+    struct op_put *put = &op->as.put;
+    struct tables *tables = &op->engine->tables;
+    struct store_stats stats;
+    if (tables->ops->load(put->table->store, block, &op->error) != EMBD_OK)
+        return;
+    tables->ops->stats(put->table->store, &stats);
+    tables_count_as(tables, put->table, &stats);
+    put->n_inserted = stats.rows - n_before;
+    op->engine->counters.keys_inserted += put->n_inserted;
+}
+
+void apply_put(struct op *op)
+{
+    const struct op_put *put = &op->as.put;
+    struct row_block block = put->block;
+    struct store_stats stats;
+    float *own = NULL;
+    op->engine->tables.ops->stats(put->table->store, &stats);
+    if (block.states == NULL && embd__schema_state_floats(&put->table->schema.s) > 0) {
+        block.states = own = first_states(put->table, block.n_rows, stats.steps);
+        if (own == NULL) {
+            embd__error_set(&op->error, EMBD_NO_MEMORY,
+                            "table %s: no memory for the states of %u rows",
+                            put->table->schema.s.name, block.n_rows);
+            return;
+        }
+    }
+    write_rows(op, &block, stats.rows);
+    free(own);
+}
