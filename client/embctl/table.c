@@ -7,6 +7,7 @@
 #include "client/embctl/figures.h"
 #include "client/embctl/listing.h"
 #include "client/embctl/settings.h"
+#include "embd/hugectr.h"
 #include "embd/admin.h"
 
 /* ---- list ---- */
@@ -265,16 +266,48 @@ int command_table_describe(int argc, char **argv)
 struct create {
     struct words words;
     struct settings settings;
+    uint64_t workspace_mb, n_gpus; /* 0: no workspace */
+};
+
+enum { OPTION_WORKSPACE = 0x3000, OPTION_GPUS };
+static const struct argp_option create_options[] = {
+    {"workspace-mb", OPTION_WORKSPACE, "MB", 0,
+     "Bound the table by HugeCTR's workspace_size_per_gpu_in_mb: capacity becomes the rows that "
+     "MB MiB have room for on each of --gpus N, divided by the shards; on_full becomes error",
+     0},
+    {"gpus", OPTION_GPUS, "N", 0, "GPUs of --workspace-mb (default: 1)", 0},
+    {0},
 };
 
 static int parse_create(int key, char *arg, struct argp_state *state)
 {
     struct create *c = state->input;
-    if (key == ARGP_KEY_INIT) {
+    switch (key) {
+    case ARGP_KEY_INIT:
         state->child_inputs[1] = &c->settings;
         return 0;
+    case OPTION_WORKSPACE:
+        c->workspace_mb = parse_uint(state, "--workspace-mb", arg, 1, UINT32_MAX);
+        return 0;
+    case OPTION_GPUS:
+        c->n_gpus = parse_uint(state, "--gpus", arg, 1, 1024);
+        return 0;
+    default:
+        return parse_words(key, arg, state);
     }
-    return parse_words(key, arg, state);
+}
+
+/* The capacity that the workspace has room for. */
+static int bound(const struct create *c, embd_client *client, embd_schema *schema)
+{
+    uint64_t gpu_rows, shards = embd_shard_count(client);
+    int status = embd_hugectr_gpu_rows(schema, c->workspace_mb, &gpu_rows);
+    if (status != EMBD_OK)
+        return status;
+    schema->capacity = (gpu_rows * c->n_gpus + shards - 1) / shards;
+    if (schema->on_full == EMBD_ON_FULL_GROW)
+        schema->on_full = EMBD_ON_FULL_ERROR;
+    return embd_schema_check(schema);
 }
 
 static int create_table(const struct create *c)
@@ -287,14 +320,22 @@ static int create_table(const struct create *c)
         settings_apply(&c->settings, c->words.list[0], &schema, slot_sizes, why, sizeof why);
     if (status)
         return end_with(status, why);
+    if (c->workspace_mb > 0 && schema.capacity > 0)
+        return end_with(EMBD_INVALID, "both --workspace-mb and --capacity bound the table: remove "
+                                      "one of them");
     int code = connect_servers(&client);
-    return code ? code : end_client(client, embd_table_create(client, &schema));
+    if (code != EXIT_DONE)
+        return code;
+    if (c->workspace_mb > 0)
+        status = bound(c, client, &schema);
+    return end_client(client, status ? status : embd_table_create(client, &schema));
 }
 
 int command_table_create(int argc, char **argv)
 {
     static const struct argp_child children[] = {{&settings_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
+        .options = create_options,
         .parser = parse_create,
         .children = children,
         .args_doc = "TABLE",
@@ -308,8 +349,9 @@ int command_table_create(int argc, char **argv)
                "  embctl table create ads --dim 64 --slots 26 --combiner mean --lr 0.05 \\\n"
                "      --optimizer adagrad\n"
                "  embctl table create words --dim 32 --optimizer adam \\\n"
-               "      --set optimizer.beta2=0.99 --initializer normal --set initializer.b=0.01"};
-    struct create c = {.words = ONE_TABLE};
+               "      --set optimizer.beta2=0.99 --initializer normal --set initializer.b=0.01\n"
+               "  embctl table create deep --dim 16 --optimizer adam --workspace-mb 358 --gpus 8"};
+    struct create c = {.words = ONE_TABLE, .n_gpus = 1};
     parse_command(&argp, argc, argv, &c);
     int code = create_table(&c);
     settings_fini(&c.settings);

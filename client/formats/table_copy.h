@@ -42,6 +42,10 @@ struct table_fill;
 EMBD_API int embd__copy_fill_open(embd_client *client, const embd_schema *schema,
                                   const char *source, struct table_fill **out);
 
+/* Whether embd__copy_fill_open would find a table in its way: EMBD_EXISTS. Changes nothing. */
+EMBD_API int embd__copy_fill_check(embd_client *client, const embd_schema *schema,
+                                   const char *source);
+
 /* Sends rows to the shards that own them, or keeps copies to send later. */
 EMBD_API int embd__copy_fill_add(struct table_fill *fill, const struct row_block *block);
 

@@ -18,6 +18,12 @@ struct table_fill {
     struct scatter scatter;
 };
 
+int embd__copy_fill_check(embd_client *client, const embd_schema *schema, const char *source)
+{
+    int is_new = embd__vacancy(client, schema, source);
+    return is_new < 0 ? is_new : EMBD_OK;
+}
+
 int embd__copy_fill_open(embd_client *client, const embd_schema *schema, const char *source,
                          struct table_fill **out)
 {

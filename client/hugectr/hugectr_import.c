@@ -186,8 +186,9 @@ EMBD_API int embd_hugectr_import(embd_client *client, const embd_schema *schema,
     m.has_slots = status == EMBD_OK && own_schema.partition == EMBD_PARTITION_SLOT;
     if (status == EMBD_OK)
         status = check(&m, progress, arg);
-    if (status == EMBD_OK && !own.check_only)
-        status = fill(&m, progress, arg);
+    if (status == EMBD_OK)
+        status = own.check_only ? embd__copy_fill_check(client, m.schema, m.path)
+                                : fill(&m, progress, arg);
     if (status == EMBD_OK && report_out)
         *report_out = (embd_dump_report){
             .rows = m.folder.n_rows,

@@ -31,7 +31,7 @@ typedef struct embd_hugectr_options {
                       most 2^47 */
     bool ignore_slots; /* import: a slot_id may be there although the table has no slots, and is not
                           read */
-    bool check_only;   /* import: checks options and files, and changes nothing */
+    bool check_only;   /* import: checks options, files and tables, and changes nothing */
 } embd_hugectr_options;
 
 /* Sets the options to their defaults. */

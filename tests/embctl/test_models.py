@@ -523,6 +523,24 @@ def case_inspect_shows_folders_dumps_and_snapshots():
         assert "Examples:" in embctl(None, command, "--help"), command
 
 
+def case_S0_4_a_workspace_in_mb_bounds_a_table_as_in_the_reference():
+    """MB * 2^20 / ((1 + n) * 4 * dim) rows of a GPU, n floats of state a column; all GPUs' rows over the shards."""
+    kinds = {"sgd": 0, "momentum": 1, "nesterov": 1, "adagrad": 1, "adam": 2, "ftrl": 2, "lazy": 3}
+    with Embd(shards=3) as server:
+        for name, n in kinds.items():
+            optimizer = ["adam", "--set", "optimizer.update=lazy_global"] if name == "lazy" else [name]
+            for dim, mb, gpus in ((16, 358, 1), (1, 23, 8), (7, 1, 3)):
+                table = f"{name}-{dim}"
+                embctl(server, "table", "create", table, "--dim", dim, "--optimizer", *optimizer, "--workspace-mb", mb,
+                       "--gpus", gpus)
+                found = embctl_json(server, "table", "describe", table)["table"][0]
+                rows = mb * 2**20 // ((1 + n) * 4 * dim) * gpus
+                assert (found["capacity"], found["on_full"]) == (-(-rows // 3), "error"), (name, dim, found["capacity"])
+        create = "table", "create", "r", "--dim", 4, "--workspace-mb", 1
+        embctl(server, *create, "--optimizer", "rmsprop", code=REFUSED, says="HugeCTR has no workspace for rmsprop")
+        embctl(server, *create, "--capacity", 9, code=REFUSED, says="both --workspace-mb and --capacity")
+
+
 def import_ps(server, path, code=0):
     done = subprocess.run([EMBCTL, "import", "--ps", path, "-o", "json"], capture_output=True, text=True, timeout=30,
                           env=environment(server), check=False)

@@ -264,6 +264,11 @@ class WideAndDeep(unittest.TestCase):
             self.assertEqual([(t["table"], t["rows"], t["is_new"]) for t in report["would_import"]],
                              [("x-sparse_embedding1", 520, True), ("x-sparse_embedding2", 500, True)])
             self.assertEqual(list(client.tables()), [])
+            client.create_table(WIDE, 1)
+            self.refused(server, f"table '{WIDE}' has partition hash", "--dry-run")
+            self.refused(server, f"table '{WIDE}' has partition hash")
+            self.assertEqual(list(client.tables()), [WIDE])
+            client.drop_table(WIDE)
             with open("wdl1_sparse_40.model/emb_vector", "ab") as file:
                 file.write(b"more")
             self.refused(server, "wdl1_sparse_40.model/emb_vector", "--dry-run")
