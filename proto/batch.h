@@ -14,6 +14,9 @@
 /* An erase has no offsets: slots are those of its keys. */
 enum parts_kind { PARTS_PULL, PARTS_PUSH, PARTS_ERASE };
 
+/* Dtypes on the wire: those before this one. */
+#define PART_DTYPES 3
+
 struct part {
     uint32_t table;   /* embd__table_id */
     embd_dtype dtype; /* of values on the wire */
@@ -30,6 +33,13 @@ struct part {
     const float *weights;    /* [n_keys] or NULL; needs offsets */
     const void *grads;       /* push: [n_rows][dim] of dtype; values_bytes */
     uint64_t grads_bytes;
+};
+
+/* Parts that lie `stride` bytes apart. */
+struct part_list {
+    const struct part *first;
+    size_t stride;
+    uint32_t n;
 };
 
 /* How long a worker's sign of life lasts, in ticks and rounds. */

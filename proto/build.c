@@ -20,6 +20,7 @@ void embd__msg_fini(struct msg *m)
 {
     free(m->head);
     free(m->bins);
+    free(m->own);
     memset(m, 0, sizeof *m);
 }
 
@@ -73,15 +74,11 @@ static bool grow_bins(struct msg *m, uint32_t n)
     return true;
 }
 
-static struct msg_bin *add_bin(struct msg *m)
+static void add_piece(struct msg *m, const void *data, uint64_t bytes)
 {
-    if (m->n_bins == LIMIT_BINS) {
-        m->status = EMBD_TOO_LARGE;
-        return NULL;
-    }
-    if (m->n_bins == m->bins_capacity && !grow_bins(m, 1))
-        return NULL;
-    return &m->bins[m->n_bins++];
+    if (m->status != EMBD_OK || (m->n_bins == m->bins_capacity && !grow_bins(m, 1)))
+        return;
+    m->bins[m->n_bins++] = (struct msg_bin){.at = m->head_bytes, .bytes = bytes, .data = data};
 }
 
 int embd__msg_reserve(struct msg *m, uint32_t head_bytes, uint32_t n_bins)
@@ -170,19 +167,39 @@ void embd__msg_field_str(struct msg *m, const char *name, const char *text)
     embd__msg_str(m, text);
 }
 
-void embd__msg_bin(struct msg *m, const void *data, uint64_t bytes)
+void embd__msg_bin_begin(struct msg *m, uint64_t bytes)
 {
     if (m->status != EMBD_OK)
         return;
-    if (bytes > LIMIT_FRAME_BYTES) {
+    if (bytes > LIMIT_FRAME_BYTES || m->n_whole == LIMIT_ANSWER_BINS) {
         m->status = EMBD_TOO_LARGE;
         return;
     }
     msgpack_packer p = packer(m);
     msgpack_pack_bin(&p, (size_t)bytes);
-    struct msg_bin *bin = m->status == EMBD_OK ? add_bin(m) : NULL;
-    if (bin != NULL)
-        *bin = (struct msg_bin){.at = m->head_bytes, .bytes = bytes, .data = data};
+    m->n_whole++;
+}
+
+void embd__msg_bin_piece(struct msg *m, const void *data, uint64_t bytes)
+{
+    add_piece(m, data, bytes);
+}
+
+void embd__msg_bin(struct msg *m, const void *data, uint64_t bytes)
+{
+    embd__msg_bin_begin(m, bytes);
+    add_piece(m, data, bytes);
+}
+
+void *embd__msg_own(struct msg *m, uint32_t bytes)
+{
+    if (m->status == EMBD_OK && bytes > m->own_capacity) {
+        uint8_t *own = realloc(m->own, bytes);
+        m->own = own != NULL ? own : m->own;
+        m->own_capacity = own != NULL ? bytes : m->own_capacity;
+        m->status = own != NULL ? EMBD_OK : EMBD_NO_MEMORY;
+    }
+    return m->status == EMBD_OK ? m->own : NULL;
 }
 
 /* ---- messages ---- */
@@ -190,7 +207,7 @@ void embd__msg_bin(struct msg *m, const void *data, uint64_t bytes)
 static void begin(struct msg *m, uint32_t n_elements, uint32_t type)
 {
     m->head_bytes = 0;
-    m->n_bins = 0;
+    m->n_bins = m->n_whole = 0;
     m->count_at = 0;
     m->status = EMBD_OK;
     embd__msg_array(m, n_elements);
@@ -263,7 +280,7 @@ int embd__msg_end(struct msg *m)
     if (m->status == EMBD_OK && embd__msg_bytes(m) > LIMIT_FRAME_BYTES)
         m->status = EMBD_TOO_LARGE;
     if (m->status == EMBD_OK && m->count_at > 0) {
-        uint32_t n_items = 1 + m->n_bins;
+        uint32_t n_items = 1 + m->n_whole;
         m->head[m->count_at] = (uint8_t)(n_items >> 8);
         m->head[m->count_at + 1] = (uint8_t)n_items;
     }
@@ -276,23 +293,36 @@ static uint32_t length_bytes(uint64_t bytes)
     return bytes < 256 ? 1 : bytes < 65536 ? 2 : 4;
 }
 
+/* A bin's length, which stands in front of it, becomes 0. */
+static void empty_bin(struct msg *m, const struct frame_bin *bin)
+{
+    uint32_t n = length_bytes(bin->bytes);
+    memset(m->head + bin->at - n, 0, n);
+}
+
 void embd__msg_frame(struct msg *m, struct frame_scanner *out)
 {
-    assert(m->status == EMBD_OK && m->n_bins <= LIMIT_BINS);
+    EMBD_ASSERT(m->status == EMBD_OK && m->n_whole <= LIMIT_BINS);
     out->head = m->head;
     out->head_bytes = out->head_capacity = m->head_bytes;
     out->frame_limit = LIMIT_FRAME_BYTES;
     out->frame_bytes = embd__msg_bytes(m);
-    out->n_bins = m->n_bins;
     out->type = m->head[1];
     out->has_msgid = out->type != 2;
+    out->pieces = m->bins;
+    out->n_pieces = m->n_bins;
+    out->n_bins = 0;
     for (uint32_t i = 0; i < m->n_bins; i++) {
-        const struct msg_bin *bin = &m->bins[i];
-        uint32_t n = length_bytes(bin->bytes);
-        memset(m->head + bin->at - n, 0, n);
-        out->bins[i] =
-            (struct frame_bin){bin->at, (uint32_t)bin->bytes, (uint8_t *)(uintptr_t)bin->data};
+        const struct msg_bin *piece = &m->bins[i];
+        if (i == 0 || piece->at != m->bins[i - 1].at)
+            out->bins[out->n_bins++] = (struct frame_bin){.at = piece->at};
+        struct frame_bin *bin = &out->bins[out->n_bins - 1];
+        bin->data = bin->bytes == 0 ? (uint8_t *)(uintptr_t)piece->data : NULL;
+        bin->bytes += (uint32_t)piece->bytes;
     }
+    EMBD_ASSERT(out->n_bins == m->n_whole);
+    for (uint32_t i = 0; i < out->n_bins; i++)
+        empty_bin(m, &out->bins[i]);
 }
 
 /* ---- sending ---- */
@@ -308,6 +338,14 @@ uint64_t embd__msg_bytes(const struct msg *m)
 uint32_t embd__msg_n_pieces(const struct msg *m)
 {
     return 2 * m->n_bins + 1;
+}
+
+uint32_t embd__msg_pieces_before_last(const struct msg *m)
+{
+    uint32_t first = m->n_bins - 1;
+    while (first > 0 && m->bins[first - 1].at == m->bins[first].at)
+        first--;
+    return 2 * first + 1;
 }
 
 struct msg_piece embd__msg_piece(const struct msg *m, uint32_t i)

@@ -23,6 +23,8 @@ void embd__frame_init(struct frame_scanner *s, uint8_t *head, uint32_t head_capa
     s->head = head;
     s->head_capacity = head_capacity;
     s->frame_limit = frame_limit;
+    s->more = NULL;
+    s->pieces = NULL;
     embd__frame_reset(s);
 }
 
@@ -230,17 +232,19 @@ static bool is_bin_as_str(const struct frame_scanner *s)
 /* A bin, or a str that is one: its header is emptied on the way into the head, as a bin's. */
 static int open_bin(struct frame_scanner *s, uint32_t bytes, struct embd__error *e)
 {
-    if (s->n_bins == LIMIT_BINS)
+    uint32_t limit = s->more != NULL ? LIMIT_ANSWER_BINS : LIMIT_BINS;
+    if (s->n_bins == limit)
         return embd__error_set(e, EMBD_TOO_LARGE,
-                               "the message has %u bins or more, the limit is %u", LIMIT_BINS + 1,
-                               LIMIT_BINS);
+                               "the message has %u bins or more, the limit is %u", limit + 1,
+                               limit);
     if (s->token_want == 1)
         s->token[0] &= 0xe0;
     memset(s->token + 1, 0, s->token_want - 1);
     int status = copy_token(s, e);
     if (status != EMBD_OK)
         return status;
-    s->bins[s->n_bins++] = (struct frame_bin){.at = s->head_bytes, .bytes = bytes, .data = NULL};
+    *embd__frame_bin(s, s->n_bins++) =
+        (struct frame_bin){.at = s->head_bytes, .bytes = bytes, .data = NULL};
     s->bin_bytes = bytes;
     s->frame_bytes += bytes;
     end_item(s);

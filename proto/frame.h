@@ -28,6 +28,8 @@ struct frame_bin {
     uint8_t *data;  /* set by the scanner's user; NULL while unset */
 };
 
+struct msg_bin;
+
 struct frame_scanner {
     /* Set at init; the caller's. */
     uint8_t *head;
@@ -39,7 +41,14 @@ struct frame_scanner {
     uint32_t n_bins;
     struct frame_bin bins[LIMIT_BINS];
     uint32_t bin_bytes; /* of the bin just announced */
-    int type;           /* 0 request, 1 response, 2 notification; -1 not known yet */
+    /* The user's, set after init: room for LIMIT_ANSWER_BINS - LIMIT_BINS bins beyond those above;
+     * NULL: there are no more. */
+    struct frame_bin *more;
+    /* Of a message that embd__msg_frame made: the payloads of its bins, one piece behind the other.
+     * NULL: bins have them. */
+    const struct msg_bin *pieces;
+    uint32_t n_pieces;
+    int type; /* 0 request, 1 response, 2 notification; -1 not known yet */
     bool has_msgid;
     uint32_t msgid;
     /* Private. */
@@ -67,6 +76,12 @@ void embd__frame_reset(struct frame_scanner *s);
  * scanner returns EMBD_TOO_LARGE only when the caller asks embd__frame_over(). */
 int embd__frame_scan(struct frame_scanner *s, const uint8_t *p, size_t n, size_t *used_out,
                      struct embd__error *e);
+
+/* Bin number i, below n_bins. */
+static inline struct frame_bin *embd__frame_bin(struct frame_scanner *s, uint32_t i)
+{
+    return i < LIMIT_BINS ? &s->bins[i] : &s->more[i - LIMIT_BINS];
+}
 
 /* True when the frame has passed its limit: the user should discard the payload of this and later
  * bins, and answer EMBD_TOO_LARGE at FRAME_DONE. The stream stays in step. */

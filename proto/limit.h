@@ -14,10 +14,14 @@
 /* message, params, map, parts, part, and one to spare for a nested map of a schema. */
 #define LIMIT_DEPTH 6u
 /* Elements of one array or map: bounded by the header anyway; this names the culprit early. */
-#define LIMIT_ELEMENTS 4096u
-/* Bins of a frame: five for each part. */
-#define LIMIT_BINS  320u
-#define LIMIT_PARTS 64u
+#define LIMIT_ELEMENTS 16384u
+/* Bins of a request, and of any other frame that keeps them all: five for each map of a part. */
+#define LIMIT_BINS      320u
+#define LIMIT_PART_MAPS 64u
+/* Parts of a request in columns: one for each table of a shard. */
+#define LIMIT_PARTS 4096u
+/* Rows and statuses of each part. */
+#define LIMIT_ANSWER_BINS (2u * LIMIT_PARTS)
 /* 22 bits of a key-table entry mark a key's place in the request being merged. */
 #define LIMIT_KEYS (4u << 20)
 #define LIMIT_ROWS (4u << 20)

@@ -66,6 +66,7 @@ enum listener embd__method_listener(enum method method);
 
 /* ---- building ---- */
 
+/* A bin, or one of several pieces of a bin, which have one place. */
 struct msg_bin {
     uint32_t at; /* offset in head where the payload goes */
     uint64_t bytes;
@@ -76,8 +77,11 @@ struct msg_bin {
 struct msg {
     uint8_t *head;
     uint32_t head_bytes, head_capacity;
-    struct msg_bin *bins;
+    struct msg_bin *bins; /* pieces of bins, too */
     uint32_t n_bins, bins_capacity;
+    uint32_t n_whole; /* bins, however many pieces they have */
+    uint8_t *own;     /* [own_capacity] bytes of a bin that embd__msg_own made */
+    uint32_t own_capacity;
     uint32_t count_at; /* offset of the array16 count that embd__msg_end fills in */
     int status;        /* EMBD_OK, EMBD_NO_MEMORY or EMBD_TOO_LARGE; sticky */
 };
@@ -114,8 +118,14 @@ void embd__msg_field_str(struct msg *m, const char *name, const char *text);
  * see top. */
 void embd__msg_bin(struct msg *m, const void *data, uint64_t bytes);
 
+/* A bin of `bytes` in pieces, which the caller adds: one or more, `bytes` in all. */
+void embd__msg_bin_begin(struct msg *m, uint64_t bytes);
+void embd__msg_bin_piece(struct msg *m, const void *data, uint64_t bytes);
+/* Memory for one bin's bytes, kept as long as the message; NULL: m->status says why. */
+void *embd__msg_own(struct msg *m, uint32_t bytes);
+
 /* The complete message as the scanner would give it: its bins are emptied in m->head, which `out`
- * points to, as to their data. Only what a user of whole frames reads is set. */
+ * points to, as to their data: out->pieces. Only what a user of whole frames reads is set. */
 void embd__msg_frame(struct msg *m, struct frame_scanner *out);
 
 /* Bytes of the whole message, head and bins. */
@@ -127,6 +137,8 @@ struct msg_piece {
     uint64_t bytes;   /* may be 0 */
 };
 uint32_t embd__msg_n_pieces(const struct msg *m); /* 2 * n_bins + 1 */
+/* Those in front of the last bin's payload, of which there is one. */
+uint32_t embd__msg_pieces_before_last(const struct msg *m);
 struct msg_piece embd__msg_piece(const struct msg *m, uint32_t i);
 
 /* ---- reading ---- */
@@ -224,6 +236,10 @@ void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
                       const struct push_extra *extra);
 int embd__push_read(struct reader *r, struct part *parts, uint32_t capacity,
                     struct push_extra *extra_out);
+/* The same for parts as columns, of which there may be LIMIT_PARTS; embd__parts_read and
+ * embd__push_read read both forms. `extra` as above; NULL for other kinds. */
+void embd__columns_write(struct msg *m, const struct part_list *list, enum parts_kind kind,
+                         const struct push_extra *extra);
 /* A push's order, before it is read; 0: it has none. */
 uint64_t embd__push_order(const struct reader *r);
 

@@ -8,12 +8,13 @@
 
 #define PART_NAME_BYTES 32
 
-/* `i` is below 100, `suffix` has at most 20 bytes. */
+/* `i` is below 10000, `suffix` has at most 20 bytes. */
 static inline void embd__part_name(char out[PART_NAME_BYTES], uint32_t i, const char *suffix)
 {
     char *end = stpcpy(out, "part ");
-    if (i >= 10)
-        *end++ = (char)('0' + i / 10 % 10);
+    for (uint32_t unit = 1000; unit > 1; unit /= 10)
+        if (i >= unit)
+            *end++ = (char)('0' + i / unit % 10);
     *end++ = (char)('0' + i % 10);
     strcpy(end, suffix);
 }

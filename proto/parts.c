@@ -3,17 +3,17 @@
  *
  * Everything that needs no schema is checked here, so that later stages index without looking:
  * counts are within their limits, bins have exactly the length the counts ask for, offsets begin at
- * 0, never fall and end at n_keys, weights are finite. Large arrays are first swept without
- * branches; only a sweep that found a fault is followed by the search for the culprit that the
- * error names. */
+ * 0, never fall and end at n_keys, weights are finite (part_check.c). Parts are maps, or columns
+ * (columns.c); both are read into struct part. */
+#include "proto/columns.h"
 #include "proto/dtype.h"
 #include "proto/message.h"
 #include "proto/names.h"
+#include "proto/part_check.h"
 #include "proto/part_name.h"
 #include "proto/reading.h"
 #include "embd/sync.h"
 
-#include <float.h>
 #include <string.h>
 
 /* ---- writing ---- */
@@ -101,22 +101,42 @@ static void write_number(struct msg *m, const struct push_number *number)
     embd__msg_field_uint(m, "sequence", number->sequence);
 }
 
+static uint32_t count_extra(const struct push_extra *extra)
+{
+    if (extra == NULL)
+        return 0;
+    return 0u + (extra->round.n_workers > 0) + (extra->number.sequence > 0) + (extra->order > 0);
+}
+
+static void write_extra(struct msg *m, const struct push_extra *extra)
+{
+    if (extra == NULL)
+        return;
+    if (extra->round.n_workers > 0)
+        write_round(m, &extra->round);
+    if (extra->number.sequence > 0)
+        write_number(m, &extra->number);
+    if (extra->order > 0)
+        embd__msg_field_uint(m, "order", extra->order);
+}
+
 void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
                       const struct push_extra *extra)
 {
-    bool has_round = extra != NULL && extra->round.n_workers > 0,
-         has_number = extra != NULL && extra->number.sequence > 0,
-         has_order = extra != NULL && extra->order > 0;
-    embd__msg_map(m, 1u + has_round + has_number + has_order);
+    embd__msg_map(m, 1u + count_extra(extra));
     write_parts(m, parts, n);
-    if (has_round)
-        write_round(m, &extra->round);
-    if (has_number)
-        write_number(m, &extra->number);
-    if (has_order)
-        embd__msg_field_uint(m, "order", extra->order);
+    write_extra(m, extra);
     for (uint32_t i = 0; i < n; i++)
         write_bins(m, &parts[i], PARTS_PUSH);
+}
+
+void embd__columns_write(struct msg *m, const struct part_list *list, enum parts_kind kind,
+                         const struct push_extra *extra)
+{
+    embd__msg_map(m, 1u + count_extra(extra));
+    embd__msg_field_uint(m, "columns", list->n);
+    write_extra(m, extra);
+    embd__columns_write_bins(m, list, kind);
 }
 
 /* ---- reading maps ---- */
@@ -141,7 +161,7 @@ static uint32_t read_count(struct fields *f, const char *name, uint32_t limit, u
 static float read_lr(struct fields *f)
 {
     float lr = embd__field_f32(f, "lr", 0.0f);
-    if (embd__field_has(f, "lr") && !(lr > 0.0f && lr <= FLT_MAX))
+    if (embd__field_has(f, "lr") && !embd__is_lr(lr))
         embd__error_set(f->reader->error, embd__reader_fault(f->reader, EMBD_INVALID),
                         "%s field 'lr' is %g, expected a finite number above 0", f->what,
                         (double)lr);
@@ -173,7 +193,8 @@ static void read_map(struct reader *r, const msgpack_object *item, uint32_t i, e
     p->want_status = embd__field_bool(&f, "status", false);
     if (kind != PARTS_ERASE) {
         p->n_rows = read_count(&f, "rows", LIMIT_ROWS, p->n_keys);
-        p->dtype = (embd_dtype)embd__field_enum(&f, "dtype", embd__dtype_names, 3, EMBD_DTYPE_F32);
+        p->dtype = (embd_dtype)embd__field_enum(&f, "dtype", embd__dtype_names, PART_DTYPES,
+                                                EMBD_DTYPE_F32);
         promise->weights = embd__field_bool(&f, "weights", false);
     }
     if (kind != PARTS_ERASE)
@@ -187,46 +208,6 @@ static void read_map(struct reader *r, const msgpack_object *item, uint32_t i, e
 }
 
 /* ---- reading bins ---- */
-
-static void find_bad_offset(struct embd__error *e, uint32_t i, const struct part *p)
-{
-    const uint32_t *offsets = p->offsets;
-    if (offsets[0] != 0)
-        embd__error_set(e, EMBD_INVALID, "part %u offsets[0] is %u, expected 0", i, offsets[0]);
-    for (uint32_t row = 0; row < p->n_rows; row++)
-        if (offsets[row + 1] < offsets[row])
-            embd__error_set(e, EMBD_INVALID,
-                            "part %u offsets[%u] is %u, below offsets[%u] which is %u", i, row + 1,
-                            offsets[row + 1], row, offsets[row]);
-    embd__error_set(e, EMBD_INVALID, "part %u offsets[%u] is %u, expected the number of keys, %u",
-                    i, p->n_rows, offsets[p->n_rows], p->n_keys);
-}
-
-static void check_offsets(struct embd__error *e, uint32_t i, const struct part *p)
-{
-    const uint32_t *offsets = p->offsets;
-    uint32_t bad = offsets[0] != 0 || offsets[p->n_rows] != p->n_keys;
-    for (uint32_t row = 0; row < p->n_rows; row++)
-        bad |= offsets[row + 1] < offsets[row];
-    if (bad)
-        find_bad_offset(e, i, p);
-}
-
-static void check_weights(struct embd__error *e, uint32_t i, const struct part *p)
-{
-    const uint32_t exponent = 0x7f800000u;
-    const uint32_t *bits = (const void *)p->weights;
-    uint32_t bad = 0;
-    for (uint32_t k = 0; k < p->n_keys; k++)
-        bad |= (bits[k] & exponent) == exponent;
-    if (!bad)
-        return;
-    uint32_t k = 0;
-    while ((bits[k] & exponent) != exponent)
-        k++;
-    embd__error_set(e, EMBD_INVALID, "part %u weights[%u] is %g, expected a finite number", i, k,
-                    (double)p->weights[k]);
-}
 
 static const void *read_array(struct reader *r, uint32_t i, const char *suffix, uint64_t bytes)
 {
@@ -251,12 +232,8 @@ static void read_bins(struct reader *r, uint32_t i, enum parts_kind kind,
         p->grads =
             embd__read_bin_any(r, what, embd__dtype_bytes(p->dtype), UINT32_MAX, &p->grads_bytes);
     }
-    if (r->error->status != EMBD_OK)
-        return;
-    if (p->offsets != NULL)
-        check_offsets(r->error, i, p);
-    if (p->weights != NULL)
-        check_weights(r->error, i, p);
+    if (r->error->status == EMBD_OK)
+        embd__part_check(r->error, i, p);
 }
 
 static void read_round(struct fields *message, struct push_round *round)
@@ -307,24 +284,37 @@ static void read_extra(struct fields *message, struct push_extra *extra)
                         "a push has both 'round' and 'writer'; it may have one of them");
 }
 
-static int read_message(struct reader *r, struct part *parts, uint32_t capacity,
-                        enum parts_kind kind, struct push_extra *extra)
+static void read_maps(struct reader *r, const msgpack_object *items, struct part *parts, uint32_t n,
+                      enum parts_kind kind)
 {
-    struct fields f;
-    struct promise promises[LIMIT_PARTS];
-    const msgpack_object *items;
-    uint32_t max = capacity < LIMIT_PARTS ? capacity : LIMIT_PARTS;
-    embd__read_fields(&f, r, "the message");
-    uint32_t n = embd__field_list_required(&f, "parts", max, &items);
-    if (extra != NULL)
-        read_extra(&f, extra);
-    embd__fields_end(&f);
+    struct promise promises[LIMIT_PART_MAPS];
     for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++) {
         parts[i] = (struct part){0};
         read_map(r, &items[i], i, kind, &parts[i], &promises[i]);
     }
     for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++)
         read_bins(r, i, kind, &promises[i], &parts[i]);
+}
+
+static int read_message(struct reader *r, struct part *parts, uint32_t capacity,
+                        enum parts_kind kind, struct push_extra *extra)
+{
+    struct fields f;
+    const msgpack_object *items;
+    uint32_t n, max = capacity < LIMIT_PART_MAPS ? capacity : LIMIT_PART_MAPS;
+    embd__read_fields(&f, r, "the message");
+    bool has_columns = embd__field_has(&f, "columns");
+    if (has_columns)
+        n = (uint32_t)embd__field_uint(&f, "columns", 1, capacity, FIELD_REQUIRED);
+    else
+        n = embd__field_list_required(&f, "parts", max, &items);
+    if (extra != NULL)
+        read_extra(&f, extra);
+    embd__fields_end(&f);
+    if (has_columns)
+        embd__columns_read_bins(r, parts, n, kind);
+    else
+        read_maps(r, items, parts, n, kind);
     int status = embd__reader_end(r);
     return status == EMBD_OK ? (int)n : status;
 }

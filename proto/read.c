@@ -173,7 +173,9 @@ static const struct frame_bin *next_bin(struct reader *r, const char *what)
                         what);
         return NULL;
     }
-    const struct frame_bin *bin = &r->frame->bins[r->frame->n_bins - (r->n_items - r->next)];
+    uint32_t i = r->frame->n_bins - (r->n_items - r->next);
+    const struct frame_bin *bin =
+        i < LIMIT_BINS ? &r->frame->bins[i] : &r->frame->more[i - LIMIT_BINS];
     if (bin->data == NULL && bin->bytes > 0) {
         embd__error_set(r->error, embd__reader_fault(r, EMBD_TOO_LARGE),
                         "the bin of %s has %u bytes and was not received", what, bin->bytes);

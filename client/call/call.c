@@ -122,14 +122,18 @@ static int take_parts(struct embd_call *call, const embd_part *parts, size_t n_p
 /* A push steps a table once, so its gradients must arrive together. */
 static int check_tables_differ(struct embd_call *call)
 {
-    for (uint32_t i = 0; i < call->n_works; i++)
-        for (uint32_t j = 0; j < i; j++)
-            if (call->parts[i].table == call->parts[j].table)
-                return embd__error_set(
-                    &call->client->error, EMBD_INVALID,
-                    "parts %u and %u push to the same table %s; one part must hold the table's "
-                    "whole batch",
-                    j, i, call->works[i].schema->name);
+    uint64_t look = ++call->client->n_looks;
+    for (uint32_t i = 0; i < call->n_works; i++) {
+        embd_table *table = call->parts[i].table;
+        if (table->look == look)
+            return embd__error_set(
+                &call->client->error, EMBD_INVALID,
+                "parts %u and %u push to the same table %s; one part must hold the table's "
+                "whole batch",
+                table->look_at, i, call->works[i].schema->name);
+        table->look = look;
+        table->look_at = i;
+    }
     return EMBD_OK;
 }
 
@@ -199,9 +203,11 @@ static bool sends_keys_first(const struct embd_call *call)
     return bytes >= HOLD_BYTES && !call->client->io.has_thread;
 }
 
-/* The pieces of the first part up to the header of its gradients. */
+/* The pieces up to the header of gradients: the first part's, or in columns those of all. */
 static uint32_t pieces_before_grads(const struct embd_call *call, const struct message *message)
 {
+    if (message->has_columns)
+        return embd__msg_pieces_before_last(&message->x.msg);
     const struct work *work = &call->works[message->slices[0].work];
     const struct share *share = &work->shares[message->shard];
     uint32_t bins =

@@ -79,7 +79,12 @@ struct slice {
     bool has_status;
 };
 
-#define MESSAGE_SLICES_MAX LIMIT_PARTS
+/* What is answered about a part. */
+union part_result {
+    struct part_answer pull;
+    struct push_answer push;
+    struct erase_answer erase;
+};
 
 /* One message to one shard. */
 struct message {
@@ -89,10 +94,17 @@ struct message {
     uint64_t began_ns; /* then: when */
     uint32_t stream;   /* of a push that the client numbers, and its number; 0: it has none */
     uint64_t sequence;
+    bool may_have_columns; /* the server takes them */
+    bool has_columns;
     uint32_t shard, n_slices, n_bins;
     uint32_t at; /* bin that is coming in, of those with a window */
-    struct slice slices[MESSAGE_SLICES_MAX];
-    struct answer_bin bins[2 * MESSAGE_SLICES_MAX];
+    /* In the call's arena. */
+    uint32_t capacity; /* slices */
+    struct slice *slices;
+    struct answer_bin *bins; /* [2 * capacity] */
+    uint32_t answers_capacity;
+    union part_result *answers; /* [answers_capacity] room to read what is answered, as an array of
+                                   one of its kinds */
 };
 
 struct embd_call {
@@ -179,6 +191,12 @@ int embd__messages_build(struct embd_call *call);
 /* The next message of a call, empty, to this shard; NULL: no memory. */
 struct message *embd__message_begin(struct embd_call *call, uint32_t shard);
 void embd__messages_fini(struct embd_call *call);
+
+/* ---- answers.c: of a message's exchange ---- */
+
+void *embd__message_on_bin(struct exchange *x, uint32_t index, uint32_t bytes);
+void embd__message_on_window(struct exchange *x, uint32_t bytes);
+void embd__message_on_answer(struct exchange *x, struct reader *reader);
 
 /* ---- numbered.c ---- */
 

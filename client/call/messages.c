@@ -1,6 +1,7 @@
-/* messages.c - shares become messages, and their answers are checked. A pull or erase may be sliced
+/* messages.c - shares become messages. A pull or erase may be sliced
  * anywhere between rows: a message is filled until a limit of it or of its answer would be passed,
- * then the next one begins. A push is one optimizer step, so a shard's parts go in one message or
+ * then the next one begins. A message of several parts has them as columns, if the server takes
+ * those. A push is one optimizer step, so a shard's parts go in one message or
  * not at all; shards without keys get theirs too, to keep the step counters equal, and all have one
  * order, by which servers find out that they belong together. They have one msgid too, which is the
  * order to servers of earlier versions.
@@ -15,9 +16,13 @@
 #include "proto/assert.h"
 
 #define HEAD_BYTES_MAX (64u << 10) /* kept free of the frame limit for what is not bins */
-
-/* Parts of a pull in one message: the most bytes that a part's map and the headers of its bins can
- * have, so often that LIMIT_HEADER_BYTES holds. */
+/* More of it for each part, where there may be many: its record and the ends of its arrays, or its
+ * map in the answer. */
+#define PART_BYTES_MAX 128u
+/* Of the frame limit for each part there may be: most of it is left for keys and rows. */
+#define SLICE_FRAME_BYTES 512u
+/* Parts of a pull in one message, as maps: the most bytes that a part's map and the headers of its
+ * bins can have, so often that LIMIT_HEADER_BYTES holds. */
 #define PULL_PART_HEAD_BYTES 104u
 #define PULL_PARTS           ((LIMIT_HEADER_BYTES - 64u) / PULL_PART_HEAD_BYTES)
 
@@ -31,139 +36,18 @@ struct builder {
     uint32_t shard;
     struct message *message; /* NULL: the next slice begins one */
     struct room room;
-    struct part parts[MESSAGE_SLICES_MAX];
+    struct part *parts; /* [parts_capacity] of the message */
+    uint32_t parts_capacity;
 };
-
-/* ---- answers ---- */
-
-static struct message *message_of(struct exchange *x)
-{
-    return (struct message *)(void *)x;
-}
-
-static void *on_bin(struct exchange *x, uint32_t index, uint32_t bytes)
-{
-    struct message *message = message_of(x);
-    if (index < message->n_bins && message->bins[index].bytes == bytes) {
-        const struct answer_bin *bin = &message->bins[index];
-        message->at = index;
-        if (bin->window > 0)
-            message->slices[bin->slice].next = message->slices[bin->slice].first;
-        x->window = bin->window;
-        return bin->to;
-    }
-    embd__error_set(&x->error, EMBD_PROTOCOL,
-                    "bin %u of the answer has %u bytes; %llu of %u bins are expected", index, bytes,
-                    (unsigned long long)(index < message->n_bins ? message->bins[index].bytes : 0),
-                    message->n_bins);
-    return NULL;
-}
-
-static void on_window(struct exchange *x, uint32_t bytes)
-{
-    struct message *message = message_of(x);
-    struct slice *slice = &message->slices[message->bins[message->at].slice];
-    const struct work *work = &message->call->works[slice->work];
-    uint32_t n = bytes / (uint32_t)work->row_bytes;
-    embd__pull_place(message->call, work, &work->shares[message->shard], slice->next, n);
-    slice->next += n;
-}
-
-static void wrong(struct embd__error *e, uint32_t part, const char *field, uint64_t value,
-                  uint64_t expected)
-{
-    embd__error_set(e, EMBD_PROTOCOL, "the answer's part %u has %s %llu; %llu is expected", part,
-                    field, (unsigned long long)value, (unsigned long long)expected);
-}
-
-/* n < 0: the reader has said what is wrong. */
-static void check_count(struct exchange *x, int n)
-{
-    uint32_t expected = message_of(x)->n_slices;
-    if (n >= 0 && (uint32_t)n != expected)
-        embd__error_set(&x->error, EMBD_PROTOCOL, "the answer has %d parts; %u are expected", n,
-                        expected);
-}
-
-/* The counts of an erase's and a push's answer, by part. */
-static void check_keys(struct exchange *x, uint32_t part, uint32_t n_keys, bool has_status)
-{
-    const struct slice *slice = &message_of(x)->slices[part];
-    if (n_keys != slice->n_keys)
-        wrong(&x->error, part, "keys", n_keys, slice->n_keys);
-    if (has_status != slice->has_status)
-        wrong(&x->error, part, "status", has_status, slice->has_status);
-}
-
-static void on_pull_answer(struct exchange *x, struct reader *reader)
-{
-    struct message *message = message_of(x);
-    struct part_answer answers[MESSAGE_SLICES_MAX];
-    int n = embd__pull_answer_read(reader, answers, MESSAGE_SLICES_MAX);
-    check_count(x, n);
-    for (uint32_t i = 0; n >= 0 && x->error.status == EMBD_OK && i < message->n_slices; i++) {
-        const struct slice *slice = &message->slices[i];
-        uint32_t dim = message->call->works[slice->work].dim;
-        if (answers[i].n_rows != slice->n_rows)
-            wrong(&x->error, i, "rows", answers[i].n_rows, slice->n_rows);
-        if (answers[i].dim != dim)
-            wrong(&x->error, i, "dim", answers[i].dim, dim);
-        if (answers[i].dtype != message->call->wire)
-            wrong(&x->error, i, "dtype", answers[i].dtype, message->call->wire);
-        if (answers[i].has_status != slice->has_status)
-            wrong(&x->error, i, "status", answers[i].has_status, slice->has_status);
-    }
-}
-
-static void on_erase_answer(struct exchange *x, struct reader *reader)
-{
-    struct message *message = message_of(x);
-    struct erase_answer answers[MESSAGE_SLICES_MAX];
-    int n = embd__erase_answer_read(reader, answers, MESSAGE_SLICES_MAX);
-    check_count(x, n);
-    for (uint32_t i = 0; n >= 0 && x->error.status == EMBD_OK && i < message->n_slices; i++)
-        check_keys(x, i, answers[i].n_keys, answers[i].statuses != NULL);
-}
-
-/* A numbered push that was applied before, when the answer was lost, and with it the statuses. */
-static void forget_statuses(const struct message *message)
-{
-    for (uint32_t i = 0; i < message->n_bins; i++)
-        memset(message->bins[i].to, EMBD_KEY_UNREPORTED, message->bins[i].bytes);
-}
-
-static void on_push_answer(struct exchange *x, struct reader *reader)
-{
-    struct message *message = message_of(x);
-    struct push_answer answers[MESSAGE_SLICES_MAX];
-    bool again;
-    int n = embd__push_answer_read(reader, answers, MESSAGE_SLICES_MAX, &again);
-    if (n == 0 && again && x->has_effect) {
-        forget_statuses(message);
-        return;
-    }
-    check_count(x, n);
-    for (uint32_t i = 0; n >= 0 && x->error.status == EMBD_OK && i < message->n_slices; i++)
-        check_keys(x, i, answers[i].n_keys, answers[i].statuses != NULL);
-}
 
 static const struct {
     enum method method;
     enum exchange_kind exchange;
-    void (*on_answer)(struct exchange *x, struct reader *reader);
 } kinds[] = {
-    [PARTS_PULL] = {METHOD_PULL, EXCHANGE_PULL, on_pull_answer},
-    [PARTS_PUSH] = {METHOD_PUSH, EXCHANGE_PUSH, on_push_answer},
-    [PARTS_ERASE] = {METHOD_ERASE, EXCHANGE_OTHER, on_erase_answer},
+    [PARTS_PULL] = {METHOD_PULL, EXCHANGE_PULL},
+    [PARTS_PUSH] = {METHOD_PUSH, EXCHANGE_PUSH},
+    [PARTS_ERASE] = {METHOD_ERASE, EXCHANGE_OTHER},
 };
-
-static void on_answer(struct exchange *x, struct reader *reader)
-{
-    embd_client *client = message_of(x)->call->client;
-    kinds[message_of(x)->call->kind].on_answer(x, reader);
-    if (reader->map > client->map_refresh.version)
-        embd__map_refresh_from(client, x->link);
-}
 
 /* ---- messages ---- */
 
@@ -190,8 +74,10 @@ static struct message *make_message(struct embd_call *call)
     if (message == NULL)
         return NULL;
     message->call = call;
-    message->x = (struct exchange){
-        .owner = &call->job, .on_bin = on_bin, .on_window = on_window, .on_end = embd__job_on_end};
+    message->x = (struct exchange){.owner = &call->job,
+                                   .on_bin = embd__message_on_bin,
+                                   .on_window = embd__message_on_window,
+                                   .on_end = embd__job_on_end};
     embd__msg_init(&message->x.msg);
     call->messages[call->messages_made] = message;
     call->exchanges[call->messages_made++] = &message->x;
@@ -210,13 +96,47 @@ struct message *embd__message_begin(struct embd_call *call, uint32_t shard)
     embd__client_begin(call->client, &message->x, call->deadline_ms);
     message->x.link = call->client->shards[shard].link;
     message->x.kind = kinds[call->kind].exchange;
-    message->x.on_answer = on_answer;
+    message->x.on_answer = embd__message_on_answer;
     message->x.has_effect = call->kind == PARTS_PUSH && call->extra.number.sequence > 0;
     message->x.may_repeat = call->kind == PARTS_PULL || message->x.has_effect;
     message->shard = shard;
+    message->has_columns = false;
     message->n_slices = 0;
     message->n_bins = 0;
     return message;
+}
+
+/* Parts that a message to the server may have. */
+static uint32_t most_slices(const struct embd_call *call, const struct message *message)
+{
+    uint64_t frame_bytes = embd__link_frame_bytes(message->x.link);
+    if (!message->may_have_columns)
+        return call->kind == PARTS_PUSH ? LIMIT_PART_MAPS : PULL_PARTS;
+    return frame_bytes / SLICE_FRAME_BYTES < LIMIT_PARTS
+               ? (uint32_t)(frame_bytes / SLICE_FRAME_BYTES)
+               : LIMIT_PARTS;
+}
+
+/* Room for slices and for what is answered about them: also for answers with too many. */
+static bool make_room(struct embd_call *call, struct message *message)
+{
+    uint32_t most = most_slices(call, message), n = call->n_works < most ? call->n_works : most;
+    message->capacity = n;
+    message->answers_capacity = n > LIMIT_PART_MAPS ? n : LIMIT_PART_MAPS;
+    message->slices = embd__arena_array(&call->arena, n, sizeof *message->slices);
+    message->bins = embd__arena_array(&call->arena, 2 * (uint64_t)n, sizeof *message->bins);
+    message->answers =
+        embd__arena_array(&call->arena, message->answers_capacity, sizeof *message->answers);
+    return message->slices != NULL && message->bins != NULL && message->answers != NULL;
+}
+
+static bool make_parts(struct builder *b, uint32_t n)
+{
+    if (n <= b->parts_capacity)
+        return true;
+    b->parts = embd__arena_array(&b->call->arena, n, sizeof *b->parts);
+    b->parts_capacity = b->parts != NULL ? n : 0;
+    return b->parts != NULL;
 }
 
 static int begin_message(struct builder *b)
@@ -228,7 +148,13 @@ static int begin_message(struct builder *b)
     if (b->message == NULL)
         return call->client->error.status;
     const struct link *link = b->message->x.link;
-    uint64_t frame_bytes = embd__link_frame_bytes(link) - HEAD_BYTES_MAX;
+    b->message->may_have_columns = embd__link_takes_columns(link);
+    if (!make_room(call, b->message) || !make_parts(b, b->message->capacity))
+        return embd__call_no_memory(call);
+    uint64_t frame_bytes =
+        embd__link_frame_bytes(link) - HEAD_BYTES_MAX -
+        (b->message->capacity > LIMIT_PART_MAPS ? b->message->capacity * (uint64_t)PART_BYTES_MAX
+                                                : 0);
     if (call->kind == PARTS_PUSH && call->n_messages > call->n_openings)
         b->message->x.msgid = call->messages[call->n_openings]->x.msgid;
     b->message->stream = (uint32_t)call->extra.number.stream;
@@ -247,7 +173,12 @@ static int end_message(struct builder *b)
     embd__msg_request(&message->x.msg, message->x.msgid, kinds[call->kind].method);
     if (call->extra.round.n_workers > 0)
         call->extra.round.epoch = call->member->heartbeats[b->shard].epoch;
-    if (call->kind == PARTS_PUSH)
+    const struct part_list list = {b->parts, sizeof *b->parts, message->n_slices};
+    message->has_columns = message->may_have_columns && message->n_slices > 1;
+    if (message->has_columns)
+        embd__columns_write(&message->x.msg, &list, call->kind,
+                            call->kind == PARTS_PUSH ? &call->extra : NULL);
+    else if (call->kind == PARTS_PUSH)
         embd__push_write(&message->x.msg, b->parts, message->n_slices, &call->extra);
     else
         embd__parts_write(&message->x.msg, b->parts, message->n_slices, call->kind);
@@ -322,7 +253,7 @@ static const uint32_t *slice_offsets(struct embd_call *call, const struct share 
 
 static void expect(struct message *message, void *to, uint64_t bytes)
 {
-    EMBD_ASSERT(message->n_bins < sizeof message->bins / sizeof *message->bins);
+    EMBD_ASSERT(message->n_bins < 2 * message->capacity);
     message->bins[message->n_bins++] = (struct answer_bin){.to = to, .bytes = bytes};
 }
 
@@ -346,7 +277,8 @@ static int add_slice(struct builder *b, uint32_t w, uint32_t first, uint32_t end
     struct room need = room_of(call, work, share, first, end);
     uint32_t key = key_at(share, first), n_rows = end - first, n_keys = (uint32_t)need.keys;
     bool has_status = share->statuses != NULL && n_keys > 0;
-    EMBD_ASSERT(b->message->n_slices < MESSAGE_SLICES_MAX && first <= end && end <= share->n_rows);
+    EMBD_ASSERT(b->message->n_slices < b->message->capacity && first <= end &&
+                end <= share->n_rows);
     struct part *part = &b->parts[b->message->n_slices];
     *part = (struct part){.table = work->part->table->id,
                           .dtype = call->wire,
@@ -408,8 +340,9 @@ static int add_pulled(struct builder *b, uint32_t w)
             status = begin_message(b);
         if (status != EMBD_OK)
             return status;
-        uint32_t end =
-            b->message->n_slices == PULL_PARTS ? first : end_that_fits(b, work, share, first);
+        uint32_t end = b->message->n_slices == b->message->capacity
+                           ? first
+                           : end_that_fits(b, work, share, first);
         if (end == first && b->message->n_slices == 0)
             return refuse_size(b, w, first, "a row has too many keys");
         if (end > first)
@@ -426,7 +359,7 @@ static int add_pushed(struct builder *b, uint32_t w)
     const struct work *work = &b->call->works[w];
     const struct share *share = &work->shares[b->shard];
     struct room need = room_of(b->call, work, share, 0, share->n_rows);
-    if (!fits(&need, &b->room) || b->message->n_slices == MESSAGE_SLICES_MAX)
+    if (!fits(&need, &b->room) || b->message->n_slices == b->message->capacity)
         return refuse_size(b, w, 0, "push fewer samples or tables at once");
     return add_slice(b, w, 0, share->n_rows);
 }
@@ -456,6 +389,8 @@ int embd__messages_build(struct embd_call *call)
     struct builder b;
     b.call = call;
     b.message = NULL;
+    b.parts = NULL;
+    b.parts_capacity = 0;
     int status = EMBD_OK;
     if (call->kind == PARTS_PUSH)
         call->extra.order = next_order(call->client);

@@ -33,6 +33,8 @@ struct embd_table {
     uint32_t id;
     uint64_t starts;                 /* embd__table_starts when it was opened */
     struct plan_history history[32]; /* by the power of two of n_keys */
+    uint64_t look;                   /* the last push that was checked with it, of client.n_looks */
+    uint32_t look_at;                /* its part there */
     struct embd_table *next;
 };
 
@@ -46,6 +48,7 @@ struct embd_client {
     struct client_shard *shards;
     uint32_t last_msgid;
     uint64_t last_order; /* of the pushes */
+    uint64_t n_looks;    /* pushes whose tables were compared */
     struct embd_table *tables;
     struct embd_call *calls;      /* all that were ever made */
     struct embd_call *free_calls; /* those not in use */

@@ -52,6 +52,10 @@ static struct pending_request *pending_of(struct exchange *x)
 static void *on_bin(struct exchange *x, uint32_t index, uint32_t bytes)
 {
     struct pending_request *pending = pending_of(x);
+    if (index == LIMIT_BINS) {
+        embd__error_set(&x->error, EMBD_PROTOCOL, "the answer has more than %u bins", LIMIT_BINS);
+        return NULL;
+    }
     void *data = aligned_alloc(64, ((size_t)bytes + 64) / 64 * 64);
     if (data == NULL)
         embd__error_set(&x->error, EMBD_NO_MEMORY, "no memory for %u bytes of an answer", bytes);

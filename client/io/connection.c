@@ -17,6 +17,7 @@ struct server_limits {
     uint64_t frame_bytes, keys;
     uint32_t requests;              /* in flight on one connection */
     bool takes_order;               /* of pushes */
+    bool takes_columns;             /* for parts */
     char loading[LIMIT_ERROR_TEXT]; /* why it takes no requests yet; "": it does */
     struct server_start start;
     char version[VERSION_BYTES];
@@ -97,6 +98,7 @@ static void read_hello(struct reader *r, uint32_t shard, uint32_t n_shards,
         .keys = read_limit(&fields, "keys", 1, LIMIT_KEYS),
         .requests = (uint32_t)read_limit(&fields, "requests", 1, LIMIT_REQUESTS_IN_FLIGHT),
         .takes_order = has_feature(&fields, "order"),
+        .takes_columns = has_feature(&fields, "columns"),
     };
     embd__field_str(&fields, "loading", limits.loading, sizeof limits.loading, "");
     limits.start = (struct server_start){
@@ -152,6 +154,7 @@ static void on_hello_answer(struct exchange *x, struct reader *reader)
     link->keys = limits.keys;
     link->max_inflight = limits.requests;
     link->takes_order = limits.takes_order;
+    link->takes_columns = limits.takes_columns;
     link->is_loading = limits.loading[0] != '\0';
     compare_starts(link, &limits.start);
     memcpy(link->server_version, limits.version, sizeof link->server_version);

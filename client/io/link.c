@@ -457,3 +457,8 @@ bool embd__link_takes_order(const struct link *link)
 {
     return link->takes_order;
 }
+
+bool embd__link_takes_columns(const struct link *link)
+{
+    return link->takes_columns;
+}

@@ -47,6 +47,8 @@ uint64_t embd__link_keys(const struct link *link);
 const struct link_figures *embd__link_figures(const struct link *link);
 /* The server knows the field `order` of pushes. */
 bool embd__link_takes_order(const struct link *link);
+/* It takes parts as columns. */
+bool embd__link_takes_columns(const struct link *link);
 
 /* ---- connection.c ---- */
 

@@ -12,7 +12,8 @@
 int embd__receive_init(struct receiver *r, struct embd__error *e)
 {
     r->head = malloc(LIMIT_ANSWER_HEADER_BYTES);
-    if (r->head == NULL)
+    r->more = malloc((LIMIT_ANSWER_BINS - LIMIT_BINS) * sizeof *r->more);
+    if (r->head == NULL || r->more == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a receive buffer");
     embd__receive_reset(r);
     return EMBD_OK;
@@ -21,11 +22,13 @@ int embd__receive_init(struct receiver *r, struct embd__error *e)
 void embd__receive_fini(struct receiver *r)
 {
     free(r->head);
+    free(r->more);
 }
 
 void embd__receive_reset(struct receiver *r)
 {
     embd__frame_init(&r->frame, r->head, LIMIT_ANSWER_HEADER_BYTES, LIMIT_FRAME_BYTES);
+    r->frame.more = r->more;
     r->to = NULL;
     r->left = 0;
     r->window = 0;
@@ -40,7 +43,7 @@ static uint64_t elsewhere;
 
 static int begin_bin(struct receiver *r, struct embd__error *e)
 {
-    struct frame_bin *bin = &r->frame.bins[r->frame.n_bins - 1];
+    struct frame_bin *bin = embd__frame_bin(&r->frame, r->frame.n_bins - 1);
     if (embd__frame_over(&r->frame))
         return embd__error_set(e, EMBD_PROTOCOL, "an answer of %llu bytes is over the limit of %u",
                                (unsigned long long)r->frame.frame_bytes, LIMIT_FRAME_BYTES);

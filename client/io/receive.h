@@ -17,7 +17,8 @@
 /* Owner: the link. */
 struct receiver {
     struct frame_scanner frame;
-    uint8_t *head; /* [LIMIT_ANSWER_HEADER_BYTES] */
+    uint8_t *head;          /* [LIMIT_ANSWER_HEADER_BYTES] */
+    struct frame_bin *more; /* of frame */
     /* The bin being received: `left` bytes to `to`; NULL: they are dropped. */
     uint8_t *to;
     uint32_t left;

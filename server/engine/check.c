@@ -173,12 +173,14 @@ int check_part(const struct tables *tables, const struct part *part, uint32_t i,
 
 int check_tables_differ(const struct op *op, struct embd__error *e)
 {
-    for (uint32_t i = 1; i < op->n_parts; i++)
-        for (uint32_t j = 0; j < i; j++)
-            if (op->parts[i].table == op->parts[j].table)
-                return embd__error_set(e, EMBD_INVALID,
-                                       "part %u table: '%s' is the table of part %u already", i,
-                                       op->parts[i].table->schema.s.name, j);
+    uint64_t look = op_look(op);
+    for (uint32_t i = 0; i < op->n_parts; i++) {
+        uint32_t first = tables_first(op->parts[i].table, look, i);
+        if (first != i)
+            return embd__error_set(e, EMBD_INVALID,
+                                   "part %u table: '%s' is the table of part %u already", i,
+                                   op->parts[i].table->schema.s.name, first);
+    }
     return EMBD_OK;
 }
 

@@ -24,14 +24,6 @@ static bool joins(const struct op_part *part, const struct op_part *first)
     return part->table == first->table && insert_is_of(part);
 }
 
-static struct op_part *first_of(struct op *op, const struct op_part *part)
-{
-    struct op_part *first = op->parts;
-    while (!joins(first, part))
-        first++;
-    return first;
-}
-
 /* The keys of all its parts, one behind the other; slots are those of keys. Returns the end of what
  * it took. */
 static uint8_t *join_keys(const struct op *op, struct op_part *first, uint8_t *memory)
@@ -71,11 +63,12 @@ static int join_all(struct op *op, uint64_t n_joined, struct embd__error *e)
 static int find(struct op *op, uint32_t *n_tables_out, uint64_t *n_joined_out,
                 struct embd__error *e)
 {
+    uint64_t look = op_look(op);
     for (uint32_t i = 0; i < op->n_parts; i++) {
         struct op_part *part = &op->parts[i];
         if (!insert_is_of(part))
             continue;
-        struct op_part *first = first_of(op, part);
+        struct op_part *first = &op->parts[tables_first(part->table, look, i)];
         uint64_t n = (uint64_t)first->inserted.n_keys + part->in.n_keys;
         if (n > LIMIT_KEYS)
             return embd__error_set(e, EMBD_TOO_LARGE,

@@ -85,6 +85,11 @@ int op_size_statuses(struct op *op, struct embd__error *e)
     return EMBD_OK;
 }
 
+uint64_t op_look(const struct op *op)
+{
+    return ++op->engine->tables.n_looks;
+}
+
 /* ---- durability ---- */
 
 static int durability_of_parts(const struct op *op, embd_durability *out, struct embd__error *e)

@@ -179,6 +179,9 @@ int op_size_parts(struct op *op, uint32_t n, struct embd__error *e);
 /* Reserves the statuses of the parts that ask for them; sets their `statuses`. EMBD_NO_MEMORY. */
 int op_size_statuses(struct op *op, struct embd__error *e);
 
+/* Begins a look at its parts, for tables_first. */
+uint64_t op_look(const struct op *op);
+
 /* Whether the operation must be journaled before it is applied, and how: EMBD_DURABILITY_SNAPSHOT:
  * not at all. EMBD_INVALID: some of its tables are journaled, others are not. */
 int op_durability(const struct op *op, embd_durability *out, struct embd__error *e);

@@ -19,6 +19,8 @@ struct table {
     /* its last push was refused for lack of room: the next one is checked before its record is
      * written */
     bool was_full;
+    uint64_t look; /* the last that came to it, and at which part: tables_first */
+    uint32_t look_at;
 };
 
 /* Tables that are being loaded, to replace others all at once: staged.h. */
@@ -41,6 +43,7 @@ struct tables {
     struct table *by_id[TABLES_PLACES];  /* a hash table: from place id % TABLES_PLACES on */
     struct table *prepared;              /* the next table, created but not visible yet; or NULL */
     struct table_set numbers;            /* that tables have */
+    uint64_t n_looks;                    /* through the parts of operations: tables_first */
     struct staged staged;
 };
 
@@ -49,6 +52,16 @@ void tables_fini(struct tables *tables);
 
 /* NULL: none. */
 struct table *tables_by_id(const struct tables *tables, uint32_t id);
+
+/* Which part of an operation was the table's first: `part`, if no other was in this look
+ * (op_look). */
+static inline uint32_t tables_first(struct table *table, uint64_t look, uint32_t part)
+{
+    if (table->look != look)
+        table->look_at = part;
+    table->look = look;
+    return table->look_at;
+}
 
 /* The place in by_name of the first table whose name is not below `name`. */
 uint32_t tables_from(const struct tables *tables, const char *name);

@@ -32,22 +32,24 @@ static const enum method method_of[] = {
     [OP_PUT] = METHOD_PUT,
 };
 
+/* As clients do: maps cost less where there is one part, and room for them in a record's head is
+ * only for few. */
 static int write_parts(struct msg *m, const struct op *op, struct embd__error *e)
 {
-    struct part parts[LIMIT_PARTS];
-    struct push_extra extra = {.round.n_workers = 0, .number = op->number};
-    for (uint32_t i = 0; i < op->n_parts; i++) {
-        parts[i] = op->parts[i].in;
-        if (parts[i].grads_bytes > UINT32_MAX)
+    const struct push_extra extra = {.round.n_workers = 0, .number = op->number};
+    const struct part_list list = {&op->parts->in, sizeof *op->parts, op->n_parts};
+    for (uint32_t i = 0; i < op->n_parts; i++)
+        if (op->parts[i].in.grads_bytes > UINT32_MAX)
             return embd__error_set(e, EMBD_TOO_LARGE,
                                    "part %u: the gradients have %llu bytes together, the limit of "
                                    "a journal is %u",
-                                   i, (unsigned long long)parts[i].grads_bytes, UINT32_MAX);
-    }
-    if (op->kind == OP_PUSH)
-        embd__push_write(m, parts, op->n_parts, &extra);
+                                   i, (unsigned long long)op->parts[i].in.grads_bytes, UINT32_MAX);
+    if (op->n_parts > 1)
+        embd__columns_write(m, &list, op->kind == OP_PUSH ? PARTS_PUSH : PARTS_ERASE, &extra);
+    else if (op->kind == OP_PUSH)
+        embd__push_write(m, &op->parts->in, op->n_parts, &extra);
     else
-        embd__parts_write(m, parts, op->n_parts, PARTS_ERASE);
+        embd__parts_write(m, &op->parts->in, op->n_parts, PARTS_ERASE);
     return EMBD_OK;
 }
 
@@ -176,6 +178,8 @@ void operation_reader_fini(struct operation_reader *reader)
 {
     free_buffers(reader);
     op_fini(&reader->op);
+    free(reader->parts);
+    reader->parts = NULL;
     if (reader->has_zone)
         msgpack_zone_destroy(&reader->zone);
     reader->has_zone = false;
@@ -208,11 +212,16 @@ static uint32_t leave_out(const struct op *op, struct part *parts, uint32_t n)
     return n_left;
 }
 
-static int read_parts(struct op *op, struct reader *r)
+static int read_parts(struct operation_reader *reader, struct reader *r)
 {
-    struct part parts[LIMIT_PARTS];
+    struct op *op = &reader->op;
     struct push_extra extra = {.round.n_workers = 0};
     struct embd__error *e = r->error;
+    struct part *parts =
+        reader->parts != NULL ? reader->parts : malloc(LIMIT_PARTS * sizeof *parts);
+    reader->parts = parts;
+    if (parts == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to read a record");
     int n = op->kind == OP_PUSH ? embd__push_read(r, parts, LIMIT_PARTS, &extra)
                                 : embd__parts_read(r, parts, LIMIT_PARTS, PARTS_ERASE);
     if (n < 0 || op_size_parts(op, (uint32_t)n, e) != EMBD_OK)
@@ -393,10 +402,10 @@ static int read_fields(struct operation_reader *reader, struct reader *r)
     switch (r->method) {
     case METHOD_PUSH:
         op->kind = OP_PUSH;
-        return read_parts(op, r);
+        return read_parts(reader, r);
     case METHOD_ERASE:
         op->kind = OP_ERASE;
-        return read_parts(op, r);
+        return read_parts(reader, r);
     case METHOD_TABLE_CREATE:
         op->kind = OP_TABLE_CREATE;
         return read_create(op, r);

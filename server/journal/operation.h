@@ -27,6 +27,7 @@ struct operation_reader {
     uint32_t n_buffers;          /* bins of frame that are copies, from the store */
     struct push_stream *streams; /* malloc'd, of op.as.streams */
     struct table_set *sets;      /* likewise */
+    struct part *parts;          /* [LIMIT_PARTS] of the record being read; NULL: not needed yet */
 };
 void operation_reader_fini(struct operation_reader *reader);
 

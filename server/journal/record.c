@@ -32,6 +32,7 @@
 #include <xxhash.h>
 
 #include "proto/little.h"
+#include "proto/message.h"
 
 #define RECORD_MAGIC 0x4a444245u /* "EBDJ" */
 #define MARK_MAGIC   0x4d444245u /* "EBDM" */
@@ -191,6 +192,20 @@ uint64_t record_bytes(const struct frame_scanner *frame)
     return RECORD_HEADER_BYTES + body_bytes(frame);
 }
 
+static void write_payloads(uint8_t *at, const struct frame_scanner *frame)
+{
+    for (uint32_t i = 0; i < frame->n_bins && frame->pieces == NULL; i++) {
+        if (frame->bins[i].bytes > 0)
+            memcpy(at, frame->bins[i].data, frame->bins[i].bytes);
+        at += frame->bins[i].bytes;
+    }
+    for (uint32_t i = 0; i < frame->n_pieces; i++) {
+        if (frame->pieces[i].bytes > 0)
+            memcpy(at, frame->pieces[i].data, frame->pieces[i].bytes);
+        at += frame->pieces[i].bytes;
+    }
+}
+
 void record_write(uint8_t *out, const struct frame_scanner *frame)
 {
     memset(out, 0, RECORD_HEADER_BYTES);
@@ -206,11 +221,7 @@ void record_write(uint8_t *out, const struct frame_scanner *frame)
     }
     memcpy(at, frame->head, frame->head_bytes);
     at += frame->head_bytes;
-    for (uint32_t i = 0; i < frame->n_bins; i++) {
-        if (frame->bins[i].bytes > 0)
-            memcpy(at, frame->bins[i].data, frame->bins[i].bytes);
-        at += frame->bins[i].bytes;
-    }
+    write_payloads(at, frame);
 }
 
 uint64_t record_seal(uint8_t *record, const struct record_key *key, uint64_t position,

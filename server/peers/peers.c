@@ -232,6 +232,10 @@ struct msg *peers_add(struct peers *peers, uint32_t shard, enum method method, u
 static void *on_bin(struct exchange *x, uint32_t index, uint32_t bytes)
 {
     struct peer *peer = x->owner;
+    if (index == LIMIT_BINS) {
+        embd__error_set(&x->error, EMBD_PROTOCOL, "the answer has more than %u bins", LIMIT_BINS);
+        return NULL;
+    }
     void *data = aligned_alloc(64, ((size_t)bytes + 64) / 64 * 64);
     if (data == NULL)
         embd__error_set(&x->error, EMBD_NO_MEMORY, "no memory for %u bytes of an answer", bytes);

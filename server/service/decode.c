@@ -51,7 +51,8 @@ int decode_parts(struct call *call, enum op_kind kind)
     int n = kind == OP_PUSH ? embd__push_read(&call->reader, parts, LIMIT_PARTS, &call->extra)
                             : embd__parts_read(&call->reader, parts, LIMIT_PARTS,
                                                kind == OP_PULL ? PARTS_PULL : PARTS_ERASE);
-    if (n < 0 || op_size_parts(op, (uint32_t)n, e) != EMBD_OK || check_all(call) != EMBD_OK)
+    if (n < 0 || work_size_parts(call->work, (uint32_t)n, e) != EMBD_OK ||
+        check_all(call) != EMBD_OK)
         return e->status;
     for (uint32_t i = 0; i < op->n_parts; i++)
         hot_see(&op->parts[i].table->hot, op->parts[i].in.keys, op->parts[i].in.n_keys);

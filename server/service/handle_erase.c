@@ -4,7 +4,7 @@
 
 static void result(const struct shard_work *work, struct msg *m)
 {
-    struct erase_answer answers[LIMIT_PARTS];
+    struct erase_answer *answers = work->shard->answers.erase;
     const struct op *op = &work->op;
     for (uint32_t i = 0; i < op->n_parts; i++)
         answers[i] = (struct erase_answer){.n_erased = op->parts[i].n_erased,

@@ -60,7 +60,7 @@ static int size_parts(struct shard_work *work, struct embd__error *e)
         const struct op_part *part = &work->op.parts[i];
         uint64_t row_bytes = part->table->schema.s.dim * embd__dtype_bytes(part->in.dtype);
         work->rows[i].row_bytes = row_bytes;
-        bytes += part->in.n_rows * row_bytes; /* at most 64 * 2^22 * 2^14 */
+        bytes += part->in.n_rows * row_bytes; /* at most 2^12 * 2^22 * 2^14 */
         bytes += part->statuses != NULL ? part->in.n_keys : 0;
     }
     if (bytes > LIMIT_FRAME_BYTES)
@@ -91,7 +91,7 @@ static int make_room(struct shard_work *work, struct embd__error *e)
 static int write_answer(struct call *call)
 {
     struct shard_work *work = call->work;
-    struct part_answer answers[LIMIT_PARTS];
+    struct part_answer *answers = work->shard->answers.pull;
     for (uint32_t i = 0, bin = 0; i < work->op.n_parts; i++) {
         const struct op_part *part = &work->op.parts[i];
         answers[i] = (struct part_answer){
@@ -166,8 +166,8 @@ static size_t copy_values(struct shard_work *work, struct answer_rows *rows, voi
 
 static bool is_streamed(const struct shard_work *work)
 {
-    for (uint32_t i = 0; i < work->op.n_parts; i++)
-        if (work->op.parts[i].table != NULL)
+    for (uint32_t i = work->op.n_parts; i > 0; i--)
+        if (work->op.parts[i - 1].table != NULL)
             return false;
     return true;
 }

@@ -9,9 +9,10 @@
 #include "server/service/state.h"
 #include "server/service/token_use.h"
 
-static void write_answer(const struct op *op, struct msg *m, uint32_t msgid, uint64_t map)
+static void write_answer(struct shard *shard, const struct op *op, struct msg *m, uint32_t msgid)
 {
-    struct push_answer answers[LIMIT_PARTS];
+    struct push_answer *answers = shard->answers.push;
+    uint64_t map = shard_told_map(shard);
     for (uint32_t i = 0; i < op->n_parts; i++) {
         const struct op_part *part = &op->parts[i];
         answers[i] = (struct push_answer){
@@ -39,7 +40,7 @@ static void on_done(struct op *op)
     stage_ends(&request->times, STAGE_STORE);
     round_leave(work);
     if (op->error.status == EMBD_OK)
-        write_answer(op, &request->answer, request->frame->msgid, shard_told_map(work->shard));
+        write_answer(work->shard, op, &request->answer, request->frame->msgid);
     stage_ends_call(&request->times, STAGE_ENCODE, work->began_ns, &work->shard->counters.push_ns);
     call_answer(work->shard, request, &op->error);
 }

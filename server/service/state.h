@@ -47,6 +47,12 @@ struct shard {
     uint64_t now_ns;                /* of the last request or tick, by net's clock */
     msgpack_zone zone;              /* of the request being handled */
     struct part parts[LIMIT_PARTS]; /* likewise */
+    /* What its answer says of each part. */
+    union {
+        struct part_answer pull[LIMIT_PARTS];
+        struct push_answer push[LIMIT_PARTS];
+        struct erase_answer erase[LIMIT_PARTS];
+    } answers;
     struct snapshot_parts snapshot;
     uint64_t snapshot_made_s;      /* the newest, since 1970; of the shard that commits. 0: none */
     struct cut_read *cut_read;     /* whose rows are fetched; NULL: none */

@@ -10,6 +10,8 @@
 /* Kept for the next request; what is larger or more is given back to the system. */
 #define POOL_WORKS          64u
 #define POOL_STATUSES_BYTES (1u << 20)
+/* What requests of many parts take at once. It is many times what they take on the wire. */
+#define POOL_PARTS_BYTES (256u << 20)
 
 static void destroy(struct shard_work *work)
 {
@@ -66,6 +68,10 @@ void work_free(struct shard_work *work)
         op->statuses = NULL;
         op->statuses_capacity = 0;
     }
+    if (work->parts_bytes > 0)
+        op_fini(op);
+    pool->parts_bytes -= work->parts_bytes;
+    work->parts_bytes = 0;
     if (pool->n_free == POOL_WORKS) {
         destroy(work);
         return;
@@ -83,6 +89,23 @@ void work_pool_fini(struct work_pool *pool)
         destroy(work);
     }
     pool->n_free = 0;
+}
+
+int work_size_parts(struct shard_work *work, uint32_t n, struct embd__error *e)
+{
+    struct work_pool *pool = &work->shard->works;
+    uint64_t bytes = n * (sizeof(struct op_part) + 2 * sizeof(struct op_call));
+    if (n > LIMIT_PART_MAPS) {
+        if (pool->parts_bytes + bytes > POOL_PARTS_BYTES)
+            return embd__error_set(e, EMBD_BUSY,
+                                   "%u parts take %llu bytes; those of requests in progress take "
+                                   "%llu, the limit is %u: try again",
+                                   n, (unsigned long long)bytes,
+                                   (unsigned long long)pool->parts_bytes, POOL_PARTS_BYTES);
+        pool->parts_bytes += bytes;
+        work->parts_bytes = bytes;
+    }
+    return op_size_parts(&work->op, n, e);
 }
 
 int work_size_rows(struct shard_work *work, struct embd__error *e)

@@ -21,6 +21,7 @@ struct shard_work {
     struct op op; /* first: the work is found by it */
     struct shard *shard;
     struct request *request;
+    uint64_t parts_bytes;     /* of many parts, counted in the pool */
     struct answer_rows *rows; /* of a pull: [rows_capacity], one a part */
     uint32_t rows_capacity;
     void *memory; /* malloc'd, of this request alone: arrays its answer points to */
@@ -35,6 +36,7 @@ struct shard_work {
 struct work_pool {
     struct shard_work *free;
     uint32_t n_free;
+    uint64_t parts_bytes; /* of works in use that have many parts */
 };
 
 /* A work of nothing, as request->work. NULL: out of memory. */
@@ -43,6 +45,9 @@ struct shard_work *work_new(struct shard *shard, struct request *request);
 void work_free(struct shard_work *work);
 void work_pool_fini(struct work_pool *pool);
 
+/* Room for n parts of work->op. EMBD_BUSY: requests of many parts that are in progress take as much
+ * as they may; EMBD_NO_MEMORY. */
+int work_size_parts(struct shard_work *work, uint32_t n, struct embd__error *e);
 /* Room for the rows of all parts of work->op, all zero. */
 int work_size_rows(struct shard_work *work, struct embd__error *e);
 

@@ -315,8 +315,8 @@ static void counts_beyond_the_limits_are_named(void **state)
     x = ask(&w->rig, &w->rig.data, METHOD_PULL);
     embd__msg_map(&x->out, 1);
     embd__msg_str(&x->out, "parts");
-    embd__msg_array(&x->out, LIMIT_PARTS + 1);
-    for (uint32_t i = 0; i <= LIMIT_PARTS; i++)
+    embd__msg_array(&x->out, LIMIT_PART_MAPS + 1);
+    for (uint32_t i = 0; i <= LIMIT_PART_MAPS; i++)
         embd__msg_map(&x->out, 0);
     ask_error(x, EMBD_TOO_LARGE, "parts", "65", "64", NULL);
 }

@@ -98,8 +98,8 @@ static void check_hello_request(struct reader *r)
 }
 
 static const char *const features[] = {
-    "f16",  "bf16",    "weights", "status", "create_on_pull", "admit_after", "rounds",
-    "cuts", "writers", "streams", "jobs",   "order",          "push_scale",  "push_lr"};
+    "f16",     "bf16",    "weights", "status", "create_on_pull", "admit_after", "rounds", "cuts",
+    "writers", "streams", "jobs",    "order",  "push_scale",     "push_lr",     "columns"};
 #define N_FEATURES (sizeof features / sizeof features[0])
 
 static void build_hello_result(struct msg *m)
@@ -745,6 +745,7 @@ const struct golden goldens[] = {
     GOLDEN(hold_result, read_hold_result, read_hold_result),
     GOLDEN(push_order_request, read_push_order_request, read_push_order_request),
     GOLDEN(push_lr_request, read_push_lr_request, read_push_lr_request),
+    GOLDEN(push_columns_request, read_push_columns_request, read_push_columns_request),
     GOLDEN(push_round_request, read_push_round_request, read_push_round_request),
     GOLDEN(push_writer_request, read_push_writer_request, read_push_writer_request),
     GOLDEN(push_again_result, read_push_again_result, read_push_again_result),

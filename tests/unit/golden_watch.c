@@ -1,5 +1,5 @@
 /* golden_watch.c - the messages that look at a shard at work: hot and trace; and pushes of a
- * round and with a learning rate. As golden_messages.c has the others. */
+ * round, with a learning rate, and of columns. As golden_messages.c has the others. */
 #include "tests/unit/golden_watch.h"
 
 #include <string.h>
@@ -55,6 +55,50 @@ void read_push_lr_request(struct reader *r)
     struct push_extra extra;
     if (embd__push_read(r, parts, LIMIT_PARTS, &extra) != 1 || parts[0].lr != 0.001f)
         embd__error_set(r->error, EMBD_INVALID, "the push or its learning rate is another");
+}
+
+static const uint16_t column_slots[1] = {3};
+static const uint32_t column_offsets[3] = {0, 1, 2};
+static const uint16_t column_grads[1] = {0x3c00};
+
+void build_push_columns_request(struct msg *m)
+{
+    const struct part parts[2] = {{.table = 0x12345678,
+                                   .n_keys = 2,
+                                   .n_rows = 2,
+                                   .want_status = true,
+                                   .lr = 0.5f,
+                                   .keys = push_keys,
+                                   .offsets = column_offsets,
+                                   .grads = push_grads,
+                                   .grads_bytes = sizeof push_grads},
+                                  {.table = 9,
+                                   .dtype = EMBD_DTYPE_F16,
+                                   .n_keys = 1,
+                                   .n_rows = 1,
+                                   .keys = push_keys,
+                                   .slots = column_slots,
+                                   .grads = column_grads,
+                                   .grads_bytes = sizeof column_grads}};
+    const struct part_list list = {parts, sizeof *parts, 2};
+    const struct push_extra extra = {.order = 300};
+    embd__msg_request(m, 29, METHOD_PUSH);
+    embd__columns_write(m, &list, PARTS_PUSH, &extra);
+    embd__msg_end(m);
+}
+
+void read_push_columns_request(struct reader *r)
+{
+    static struct part parts[LIMIT_PARTS];
+    struct push_extra extra;
+    const struct part *a = &parts[0], *b = &parts[1];
+    if (embd__push_read(r, parts, LIMIT_PARTS, &extra) != 2 || extra.order != 300 ||
+        a->table != 0x12345678 || a->n_rows != 2 || !a->want_status || a->lr != 0.5f ||
+        memcmp(a->offsets, column_offsets, sizeof column_offsets) != 0 || a->slots != NULL ||
+        memcmp(a->grads, push_grads, sizeof push_grads) != 0 || b->table != 9 ||
+        b->dtype != EMBD_DTYPE_F16 || b->keys[0] != push_keys[0] || b->slots[0] != 3 ||
+        b->offsets != NULL || b->grads_bytes != 2 || memcmp(b->grads, column_grads, 2) != 0)
+        embd__error_set(r->error, EMBD_INVALID, "the push's columns are others");
 }
 
 void build_hot_request(struct msg *m)

@@ -280,6 +280,30 @@ static void too_many_bins_are_refused(void **state)
     refused(message, sizeof message, EMBD_TOO_LARGE, "321 bins or more, the limit is 320");
 }
 
+static void more_bins_are_taken_where_there_is_room_for_them(void **state)
+{
+    static uint8_t message[16 + 2 * LIMIT_ANSWER_BINS];
+    static struct frame_bin more[LIMIT_ANSWER_BINS - LIMIT_BINS];
+    const uint8_t begin[] = {
+        0x93, 2, 0xa1, 'm', 0xdc, LIMIT_ANSWER_BINS >> 8, LIMIT_ANSWER_BINS & 0xff};
+    struct frame_scanner s;
+    struct embd__error e = {0};
+    static uint8_t head[sizeof message];
+    size_t at = 0, used;
+    (void)state;
+    memcpy(message, begin, sizeof begin);
+    for (uint32_t i = 0; i < LIMIT_ANSWER_BINS; i++)
+        message[sizeof begin + 2 * i] = 0xc4;
+    embd__frame_init(&s, head, sizeof head, sizeof message);
+    s.more = more;
+    while (embd__frame_scan(&s, message + at, sizeof message - at, &used, &e) == FRAME_BIN)
+        at += used;
+    assert_int_equal(e.status, EMBD_OK);
+    assert_int_equal(s.n_bins, LIMIT_ANSWER_BINS);
+    for (uint32_t i = 0; i < LIMIT_ANSWER_BINS; i++)
+        assert_int_equal(embd__frame_bin(&s, i)->at, sizeof begin + 2 * i + 2);
+}
+
 static void a_frame_over_its_limit_stays_in_step_and_is_told(void **state)
 {
     static const char two[] = "\x93\2\xa1m\xc4\4abcd"
@@ -325,12 +349,12 @@ static void counts_are_limited_before_anything_is_allocated(void **state)
 {
     (void)state;
     refused("\x93\2\xa1m\xdd\xff\xff\xff\xff", 9, EMBD_TOO_LARGE,
-            "an array has 4294967295 elements, the limit is 4096");
+            "an array has 4294967295 elements, the limit is 16384");
     refused("\x93\2\xa1m\xdf\xff\xff\xff\xff", 9, EMBD_TOO_LARGE,
-            "a map has 8589934590 elements, the limit is 4096");
+            "a map has 8589934590 elements, the limit is 16384");
     refused("\x93\2\xa1m\xdf\x80\0\0\0", 9, EMBD_TOO_LARGE, "a map has 4294967296 elements");
-    refused("\x93\2\xa1m\xdc\x10\x01", 7, EMBD_TOO_LARGE, "an array has 4097 elements");
-    refused("\x93\2\xa1m\xde\x08\x01", 7, EMBD_TOO_LARGE, "a map has 4098 elements");
+    refused("\x93\2\xa1m\xdc\x40\x01", 7, EMBD_TOO_LARGE, "an array has 16385 elements");
+    refused("\x93\2\xa1m\xde\x20\x01", 7, EMBD_TOO_LARGE, "a map has 16386 elements");
 }
 
 static void the_header_is_limited(void **state)
@@ -370,6 +394,7 @@ int main(void)
         cmocka_unit_test(a_str_among_the_params_of_a_request_is_a_bin),
         cmocka_unit_test(a_message_that_ends_with_a_bin_is_done_without_more_bytes),
         cmocka_unit_test(too_many_bins_are_refused),
+        cmocka_unit_test(more_bins_are_taken_where_there_is_room_for_them),
         cmocka_unit_test(a_frame_over_its_limit_stays_in_step_and_is_told),
         cmocka_unit_test(depth_is_limited),
         cmocka_unit_test(counts_are_limited_before_anything_is_allocated),

@@ -197,13 +197,13 @@ static void counts_are_within_their_limits_and_match_the_bins(void **state)
 
 static void parts_are_counted(void **state)
 {
-    static struct part parts[LIMIT_PARTS + 1];
+    static struct part parts[LIMIT_PART_MAPS + 1];
     struct embd__error e;
     (void)state;
-    for (uint32_t i = 0; i <= LIMIT_PARTS; i++)
+    for (uint32_t i = 0; i <= LIMIT_PART_MAPS; i++)
         parts[i] = (struct part){.table = i + 1, .n_keys = 1, .n_rows = 1, .keys = keys};
-    assert_int_equal(deliver(parts, LIMIT_PARTS, false, &e), LIMIT_PARTS);
-    assert_int_equal(deliver(parts, LIMIT_PARTS + 1, false, &e), EMBD_TOO_LARGE);
+    assert_int_equal(deliver(parts, LIMIT_PART_MAPS, false, &e), LIMIT_PART_MAPS);
+    assert_int_equal(deliver(parts, LIMIT_PART_MAPS + 1, false, &e), EMBD_TOO_LARGE);
     assert_string_equal(e.text, "the message field 'parts' has 65 elements, the limit is 64");
     assert_int_equal(deliver(parts, 0, false, &e), 0);
 }

@@ -436,7 +436,7 @@ static void messages_nobody_would_take_are_not_built(void **state)
     assert_int_equal(embd__msg_end(&m), EMBD_TOO_LARGE);
     embd__msg_request(&m, 1, METHOD_PULL);
     embd__msg_map(&m, 0);
-    for (uint32_t i = 0; i <= LIMIT_BINS; i++)
+    for (uint32_t i = 0; i <= LIMIT_ANSWER_BINS; i++)
         embd__msg_bin(&m, NULL, 0);
     assert_int_equal(embd__msg_end(&m), EMBD_TOO_LARGE);
     embd__msg_result(&m, 1);

@@ -60,14 +60,17 @@ static struct round *make(struct rounds *rounds, const struct jobs *jobs, struct
                         job->name, ROUNDS_MAX);
         return NULL;
     }
-    struct round *round = calloc(1, sizeof *round + job->n_workers * sizeof *round->workers);
+    size_t workers_bytes = job->n_workers * sizeof(struct round_worker),
+           tables_bytes = n_tables * sizeof *tables;
+    struct round *round = calloc(1, sizeof *round + workers_bytes + tables_bytes);
     if (round == NULL) {
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for a round of job '%s'", job->name);
         return NULL;
     }
     round->serial = job->serial;
     round->job = job;
-    memcpy(round->tables, tables, n_tables * sizeof *tables);
+    round->tables = (uint32_t *)(void *)(round->workers + job->n_workers);
+    memcpy(round->tables, tables, tables_bytes);
     round->n_tables = n_tables;
     round->n_workers = job->n_workers;
     free(*place);

@@ -27,9 +27,9 @@ struct round_worker {
 };
 
 struct round {
-    uint64_t serial; /* of its job */
-    struct job *job; /* while pushes wait: those are of live workers, so that it stays */
-    uint32_t tables[LIMIT_PARTS]; /* ids */
+    uint64_t serial;  /* of its job */
+    struct job *job;  /* while pushes wait: those are of live workers, so that it stays */
+    uint32_t *tables; /* [n_tables] ids, behind the workers */
     uint32_t n_tables;
     uint32_t n_workers, n_waiting;
     uint64_t next;                 /* the least clock that no step has been made for */

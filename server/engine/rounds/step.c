@@ -193,12 +193,14 @@ static int merge_part(struct round_step *step, uint32_t i, struct embd__error *e
                                "the limits are %u and %u",
                                i, (unsigned long long)l.n_keys, (unsigned long long)l.n_rows,
                                LIMIT_KEYS, LIMIT_ROWS);
-    step->buffers[i] = step->op.engine->tables.ops->buffer_new(l.bytes + 64);
-    step->buffer_bytes[i] = l.bytes + 64;
-    if (step->buffers[i] == NULL)
+    struct round_buffer *buffer = &step->buffers[i];
+    buffer->data = step->op.engine->tables.ops->buffer_new(l.bytes + 64);
+    buffer->bytes = l.bytes + 64;
+    if (buffer->data == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "part %u: no memory for %llu bytes of a round", i,
                                (unsigned long long)l.bytes);
-    merge(step, i, step->buffers[i], &l, to);
+    step->n_buffers = i + 1;
+    merge(step, i, buffer->data, &l, to);
     return EMBD_OK;
 }
 
@@ -210,7 +212,8 @@ static int prepare(struct round_step *step, struct embd__error *e)
             return e->status;
     uint32_t n_parts = step->members[0]->n_parts;
     step->keys_at = calloc((size_t)step->n_members * n_parts, sizeof *step->keys_at);
-    if (step->keys_at == NULL)
+    step->buffers = malloc(n_parts * sizeof *step->buffers);
+    if (step->keys_at == NULL || (step->buffers == NULL && n_parts > 0))
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the step of a round");
     if (op_size_parts(&step->op, n_parts, e) != EMBD_OK)
         return e->status;
@@ -261,10 +264,10 @@ static void step_free(struct round_step *step)
     while (*at != step)
         at = &(*at)->next;
     *at = step->next;
-    for (uint32_t i = 0; i < LIMIT_PARTS; i++)
-        if (step->buffers[i] != NULL)
-            engine->tables.ops->buffer_free(step->buffers[i], step->buffer_bytes[i]);
+    for (uint32_t i = 0; i < step->n_buffers; i++)
+        engine->tables.ops->buffer_free(step->buffers[i].data, step->buffers[i].bytes);
     op_fini(&step->op);
+    free(step->buffers);
     free(step->keys_at);
     free(step);
 }

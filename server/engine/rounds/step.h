@@ -9,13 +9,19 @@
 
 #include "server/engine/op.h"
 
+/* Arrays of a part, from store_ops.buffer_new. */
+struct round_buffer {
+    void *data;
+    uint64_t bytes;
+};
+
 struct round_step {
     struct op op;            /* first */
     struct round_step *next; /* of engine.steps */
     uint64_t began_ns;       /* the owner's */
     uint32_t n_members;
-    void *buffers[LIMIT_PARTS]; /* from store_ops.buffer_new; NULL: none */
-    uint64_t buffer_bytes[LIMIT_PARTS];
+    struct round_buffer *buffers; /* [n_buffers], one a part */
+    uint32_t n_buffers;
     uint32_t *keys_at;    /* [n_members][parts], where a worker's keys begin among the step's */
     struct op *members[]; /* [n_members] in the order of workers; NULL: withdrawn */
 };
