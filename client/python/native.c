@@ -4,6 +4,7 @@
 #include <embd/data.h>
 #include <embd/hugectr.h>
 #include <embd/job.h>
+#include <embd/rows.h>
 #include <embd/sync.h>
 #include <stdlib.h>
 #include <string.h>

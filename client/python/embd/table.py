@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import arrays, structs
+from . import arrays, rows, structs
 from ._native import ffi, lib
 from .arrays import Floats, Keys
 from .errors import LateError, RollbackWarning
@@ -242,6 +242,24 @@ class Table:
         """Erases keys, their rows and optimizer state; one that is pushed again starts anew. Statuses become EVICTED,
         or MISSING where there was no row. In slot tables the rows of the batch say which slots keys belong to."""
         self.client.erase([Part(self, keys, offsets, lengths=lengths, statuses=statuses)], **options)
+
+    @property
+    def state_floats(self) -> int:
+        """Floats that stand beside a row: its optimizer state, and what eviction and lazy_global keep there, in the order of
+        PROTOCOL.md, "Rows in bulk"."""
+        return int(lib.embd_table_state_floats(self.c))
+
+    def get(self, keys: Keys, *, slots: Optional[ArrayLike] = None, states: bool = False) -> rows.Rows:
+        """The rows of keys as they are stored: values, states where asked for, and whether each key has a row. Makes no row,
+        and counts for neither admit_after nor eviction. Keys are stored keys, with the offset of their slot; `slots` are for
+        tables with partition "slot"."""
+        return rows.get(self, keys, slots, states)
+
+    def put(self, keys: Keys, values: ArrayLike, states: Optional[ArrayLike] = None, *,
+            slots: Optional[ArrayLike] = None) -> int:
+        """Writes rows: values [n_keys, dim], and states [n_keys, state_floats], or those of a new row. Keys without a row get
+        one. It is no step. Returns how many rows there were not before."""
+        return rows.put(self, keys, values, states, slots)
 
     def pull_start(self, keys: Keys, offsets: Optional[ArrayLike] = None, *,
                    lengths: Optional[ArrayLike] = None, weights: Optional[ArrayLike] = None,
