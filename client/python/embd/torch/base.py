@@ -2,13 +2,23 @@
 and have none of their rows."""
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Optional, TypeVar
 
 from torch import nn
 
+from ..table import Table
 from .rows import Source
 
 M = TypeVar("M", bound="Reference")
+
+
+class Weight(NamedTuple):
+    """A matrix that torch.nn or TorchRec would have as a parameter, and the table that has it here."""
+
+    name: str  # within its module
+    table: Table
+    n: Optional[int]  # rows 0 to n - 1; None: any 64-bit integer is a row
+    zeros: Optional[int] = None  # a row that is zeros
 
 
 class Reference(nn.Module):
@@ -25,6 +35,10 @@ class Reference(nn.Module):
     def flush(self) -> None:
         """Waits until the gradients of every backward so far have been applied; raises what failed."""
         self.source.flush()
+
+    def weights(self) -> list[Weight]:
+        """What import_state_dict and export_state_dict call the tables' rows."""
+        raise NotImplementedError
 
     def get_extra_state(self) -> dict[str, Any]:
         """What a state_dict has of this module: names and columns of its tables. Rows are in the servers' snapshots."""

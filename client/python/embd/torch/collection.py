@@ -13,7 +13,7 @@ import torch
 
 from ..schema import Initializer, Optimizer
 from ..table import Table
-from .base import Reference
+from .base import Reference, Weight
 from .home import Home, open_home
 from .config import definition, features_of
 from .jagged import Jagged, jagged_of, pooled, unpooled
@@ -46,6 +46,12 @@ class _Collection(Reference):
     def feature_names(self) -> list[str]:
         return [feature for features in self.features for feature in features]
 
+    _folder: str  # of its tables in a state_dict of TorchRec
+
+    def weights(self) -> list[Weight]:
+        return [Weight(f"{self._folder}.{config.name}.weight", table, config.num_embeddings)
+                for table, config in zip(self.tables, self.configs)]
+
     def _start(self, batch: Jagged) -> Ticket:
         parts = [batch.part(table, features, config.num_embeddings)
                  for table, features, config in zip(self.tables, self.features, self.configs)]
@@ -66,6 +72,8 @@ class EmbeddingBagCollection(_Collection):
     is_weighted  whether the weights of a batch count
     client       where the tables are; they are created where they are not there. Of a Job the tables are its own
     optimizer, initializer, and other fields of a definition: of tables whose config says nothing else"""
+
+    _folder = "embedding_bags"
 
     def __init__(self, tables: Sequence[Any], is_weighted: bool = False, *, client: Home = None,
                  optimizer: Union[Optimizer, str] = "sgd", initializer: Union[Initializer, str, None] = None,
@@ -104,6 +112,8 @@ class EmbeddingCollection(_Collection):
     need_indices  JaggedTensors of results have the indices as weights, as TorchRec's
 
     and keywords as EmbeddingBagCollection."""
+
+    _folder = "embeddings"
 
     def __init__(self, tables: Sequence[Any], need_indices: bool = False, *, client: Home = None,
                  optimizer: Union[Optimizer, str] = "sgd", initializer: Union[Initializer, str, None] = None,

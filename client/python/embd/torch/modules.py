@@ -14,8 +14,9 @@ from torch.nn import functional
 from ..schema import Initializer, Optimizer
 from ..table import Part, Table
 from . import op
-from .base import Reference
+from .base import Reference, Weight
 from .home import Home, open_home
+from .checkpoints import put_weight
 from .rows import Source, Ticket, to_numpy
 
 NORMAL = Initializer("normal", 0.0, 1.0)  # what torch.nn draws from
@@ -23,6 +24,12 @@ NORMAL = Initializer("normal", 0.0, 1.0)  # what torch.nn draws from
 
 def _refuse(module: str, option: str, reason: str) -> NoReturn:
     raise NotImplementedError(f"embd.torch.{module} has no {option}: {reason}")
+
+
+def _shape_of(embeddings: torch.Tensor) -> tuple[int, int]:
+    if embeddings.dim() != 2:
+        raise ValueError(f"embeddings have {embeddings.dim()} dimensions; 2 are expected")
+    return len(embeddings), embeddings.shape[1]
 
 
 class _Rows(Reference):
@@ -77,6 +84,13 @@ class _Rows(Reference):
         self.source.flush()
         return torch.from_numpy(self.table.pull(np.arange(self.num_embeddings), raw=True))
 
+    def weights(self) -> list[Weight]:
+        return [Weight("weight", self.table, self.num_embeddings)]
+
+    def _put(self, embeddings: torch.Tensor, freeze: bool) -> None:
+        put_weight("embeddings", embeddings, self.weights()[0])
+        self.requires_grad_(not freeze)
+
     def __getattr__(self, name: str) -> Any:
         if name == "weight":
             raise AttributeError("weight: num_embeddings is None, any 64-bit integer is a row; pull keys of the table")
@@ -107,6 +121,20 @@ class Embedding(_Rows):
         super().__init__(num_embeddings, embedding_dim, "concat", padding_idx,
                          {"max_norm": max_norm, "scale_grad_by_freq": scale_grad_by_freq, "_weight": _weight},
                          dtype, client, name, table, optimizer, initializer, fields)
+
+    @classmethod
+    def from_pretrained(cls, embeddings: torch.Tensor, freeze: bool = True, padding_idx: Optional[int] = None,
+                        max_norm: Optional[float] = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+                        sparse: bool = False, **keywords: Any) -> "Embedding":
+        """torch.nn.Embedding.from_pretrained: the rows of the table 0, 1, ... become those of `embeddings`, also where it had
+        others; with `freeze` nothing is pushed. The row at padding_idx has to be zeros. Of several workers one calls it.
+        Keywords as of Embedding: client, name, table, optimizer, dtype and others."""
+        module = cls(*_shape_of(embeddings), padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, **keywords)
+        module._put(embeddings, freeze)
+        return module
+
+    def weights(self) -> list[Weight]:
+        return [Weight("weight", self.table, self.num_embeddings, self.padding_idx)]
 
     def prefetch(self, input: torch.Tensor) -> Ticket:
         """Starts the pull of a forward to come; give the ticket to forward in the place of the indices. It does
@@ -149,6 +177,17 @@ class EmbeddingBag(_Rows):
         self.mode = mode
         self.include_last_offset = include_last_offset
         self._operand = op.register(self)
+
+    @classmethod
+    def from_pretrained(cls, embeddings: torch.Tensor, freeze: bool = True, max_norm: Optional[float] = None,
+                        norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",
+                        sparse: bool = False, include_last_offset: bool = False, padding_idx: Optional[int] = None,
+                        **keywords: Any) -> "EmbeddingBag":
+        """torch.nn.EmbeddingBag.from_pretrained, as Embedding.from_pretrained."""
+        module = cls(*_shape_of(embeddings), max_norm, norm_type, scale_grad_by_freq, mode, sparse,
+                     include_last_offset=include_last_offset, padding_idx=padding_idx, **keywords)
+        module._put(embeddings, freeze)
+        return module
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Of a copy, or from a pickle."""
