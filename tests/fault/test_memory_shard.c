@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tests/fault/failing_memory.h"
+#include "proto/keyed.h"
 #include "proto/route.h"
 #include "proto/schema.h"
 
@@ -153,6 +154,39 @@ static struct exchange *erase_both(struct rig *rig)
     return ask_parts(rig, METHOD_ERASE, parts, 2);
 }
 
+static struct exchange *ask_keyed(struct rig *rig, enum method method, const uint64_t *of,
+                                  bool has_states)
+{
+    static const float states[MANY * DIM];
+    const embd_schema schema = small_schema("items", EMBD_DURABILITY_SNAPSHOT);
+    const struct keyed_fields fields = {.table = "items", .n_keys = MANY, .has_states = has_states};
+    const struct row_block block = {
+        .n_rows = MANY, .keys = of, .rows = grads, .states = has_states ? states : NULL};
+    struct exchange *x = ask(rig, &rig->data, method);
+    embd__keyed_fields_write(&x->out, &fields);
+    if (method == METHOD_PUT)
+        embd__put_bins_write(&x->out, &schema, &block);
+    else
+        embd__get_bins_write(&x->out, &schema, &block);
+    return x;
+}
+
+/* New rows, and some that there are. */
+static struct exchange *put_many(struct rig *rig)
+{
+    static uint64_t fresh[MANY];
+    static uint64_t n_made = 1;
+    n_made += was_ok;
+    for (uint32_t i = 0; i < MANY; i++)
+        fresh[i] = keys[i] + (i % 3) * n_made * 0x51ed270b;
+    return ask_keyed(rig, METHOD_PUT, fresh, n_made % 2 == 0);
+}
+
+static struct exchange *get_many(struct rig *rig)
+{
+    return ask_keyed(rig, METHOD_GET, keys, true);
+}
+
 static struct exchange *create_other(struct rig *rig)
 {
     struct exchange *x = ask(rig, &rig->data, METHOD_TABLE_CREATE);
@@ -290,6 +324,9 @@ static void each_request_is_refused_memory(struct rig *rig, bool pulls_create)
     refuse_each(rig, pull_many, pulls_create);
     for (int i = 0; i < 4; i++)
         refuse_each(rig, pull_both, pulls_create);
+    for (int i = 0; i < 4; i++)
+        refuse_each(rig, put_many, true);
+    refuse_each(rig, get_many, false);
     refuse_each(rig, erase_few, true);
     refuse_each(rig, erase_both, true);
     refuse_each(rig, create_other, false);

@@ -45,6 +45,7 @@ JOURNAL = of("what a journal holds is the same tables after a start", "test-shar
 PEERS = of("peers that rest, drip or never read", "embd-server", "embctl")
 DISK = of("serves others while its disk is busy", "embd-server", "embctl", "embd-gated-disk")
 SYNCED = of("files of a journal are on disk before", "test-journal-synced")
+KEYED = of("rows that are put are got with their state", "test-shard-keyed")
 ENGINE = of("an engine does what the model does", "test-engine")
 REPLACE = of("tables of a running cluster go back to a snapshot", "embd-server", "embctl")
 HISTORIES = of("random histories of tables", "test-histories", "embd-server", "embd-cuda-emulated", "embd-nccl-emulated")
@@ -65,6 +66,16 @@ MUTANTS = [
             "float divisor = embd__divisor(part->table->schema.s.combiner,", "float divisor = embd__divisor(EMBD_COMBINER_MEAN,"),
     FRAME("bytes packed as str are no bins", "proto/frame.c", "return is_bin_as_str(s) ? open_bin", "return 0 ? open_bin"),
     TOKENS("a reader may erase", "server/service/authorize.c", "[METHOD_ERASE] = ROLE_TRAINER", "[METHOD_ERASE] = ROLE_READER"),
+    TOKENS("a reader may put", "server/service/authorize.c", "[METHOD_PUT] = ROLE_TRAINER", "[METHOD_PUT] = ROLE_READER"),
+    TOKENS("a get shows tables of others", "server/service/handle_get.c", "authorized_table(call, get->fields.table)",
+           "tables_find(&call->shard->engine.tables, get->fields.table, e)"),
+    KEYED("a put shows in answers on their way", "server/engine/engine.c",
+          "return make_way(op, op->as.put.table, CHANGE_ROWS, e);", "return EMBD_OK;"),
+    KEYED("a put takes values that are no numbers", "server/service/handle_put.c",
+          "check_put_rows(put->table, &put->block, stats.steps, &call->error) != EMBD_OK", "false"),
+    KEYED("a put's record lacks its states", "server/journal/row_record.c", ".has_states = put->block.states != NULL};",
+          ".has_states = false};"),
+    ENGINE("rows put without states begin as if they were never used", "server/engine/put.c", "if (n_use > 0)", "if (n_use > 9)"),
     TOKENS("a reader may tick", "server/service/authorize.c", "[METHOD_TICK] = ROLE_TRAINER", "[METHOD_TICK] = ROLE_READER"),
     TOKENS("a reader may ask for any pusher's number", "server/service/authorize.c", "[METHOD_WRITER] = ROLE_TRAINER",
            "[METHOD_WRITER] = ROLE_READER"),

@@ -41,7 +41,6 @@ static embd_schema schema_of(const char *name)
         schema.capacity = 0;
         schema.on_full = EMBD_ON_FULL_GROW;
         schema.durability = EMBD_DURABILITY_DURABLE;
-        embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_SGD, 0.1f);
     }
     return schema;
 }
