@@ -1,7 +1,6 @@
 /* tables.c - what it costs that rows stand in many tables: pulls and pushes of as many keys of one
- * table and of many, by turns, in one run. By hand: bench-tables
- * [TABLES [KEYS [DIM [DURABILITY]]]].
- * It prints medians, and what many take in times of what one takes. */
+ * table and of many, by turns, in one run. By hand: bench-tables [TABLES [KEYS [DIM [SERVER]]]],
+ * with SERVER another program. It prints medians, and what many take in times of what one takes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,23 +36,21 @@ static double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-static embd_table *make_table(embd_client *client, uint32_t i, uint32_t dim, const char *durability)
+static embd_table *make_table(embd_client *client, uint32_t i, uint32_t dim)
 {
     embd_schema schema;
     embd_table *table;
     embd_schema_init(&schema);
     snprintf(schema.name, sizeof schema.name, "t%u", i);
     schema.dim = dim;
-    schema.durability =
-        strcmp(durability, "buffered") == 0 ? EMBD_DURABILITY_BUFFERED : EMBD_DURABILITY_SNAPSHOT;
+    schema.durability = EMBD_DURABILITY_SNAPSHOT;
     must(embd_table_create(client, &schema));
     must(embd_table_open(client, schema.name, &table));
     return table;
 }
 
 /* Parts 0 .. n have the keys of all; part n, of a table of its own, has them together. */
-static embd_part *make_parts(embd_client *client, uint32_t n, uint32_t n_keys, uint32_t dim,
-                             const char *durability)
+static embd_part *make_parts(embd_client *client, uint32_t n, uint32_t n_keys, uint32_t dim)
 {
     embd_part *parts = room((n + 1) * sizeof *parts);
     uint64_t *keys = room((size_t)n * n_keys * sizeof *keys);
@@ -63,7 +60,7 @@ static embd_part *make_parts(embd_client *client, uint32_t n, uint32_t n_keys, u
     for (uint32_t i = 0; i <= n; i++) {
         size_t first = i == n ? 0 : (size_t)i * n_keys;
         const embd_part part =
-            EMBD_PART(.table = make_table(client, i, dim, durability),
+            EMBD_PART(.table = make_table(client, i, dim),
                       .n_keys = i == n ? (size_t)n * n_keys : n_keys, .keys = keys + first,
                       .values = values + first * dim, .raw = true);
         parts[i] = part;
@@ -116,10 +113,10 @@ int main(int argc, char **argv)
     embd_client *client;
     cpu_list_allowed(&allowed);
     cpu_list_place(&cpus, &(struct cpu_list){0}, &allowed, 1, 1);
-    if (server_process_start(&server, NULL, 1, &cpus, false) != 0)
+    if (server_process_start(&server, argc > 4 ? argv[4] : NULL, 1, &cpus, false) != 0)
         return 1;
     must(embd_connect(server.servers, NULL, &client));
-    embd_part *parts = make_parts(client, n, n_keys, dim, argc > 4 ? argv[4] : "snapshot");
+    embd_part *parts = make_parts(client, n, n_keys, dim);
     printf("%u tables of %u keys of %u columns\n", n, n_keys, dim);
     measure("push", embd_push, client, parts, n);
     measure("pull", embd_pull, client, parts, n);

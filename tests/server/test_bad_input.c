@@ -321,6 +321,41 @@ static void counts_beyond_the_limits_are_named(void **state)
     ask_error(x, EMBD_TOO_LARGE, "parts", "65", "64", NULL);
 }
 
+/* A pull of as many parts as there may be, of one table. */
+static struct exchange *ask_many(struct world *w)
+{
+    static struct part parts[LIMIT_PARTS];
+    const struct part_list list = {parts, sizeof *parts, LIMIT_PARTS};
+    for (uint32_t i = 0; i < LIMIT_PARTS; i++)
+        parts[i] = (struct part){
+            .table = embd__table_id("raw"), .n_keys = 1, .n_rows = 1, .keys = w->keys};
+    struct exchange *x = ask(&w->rig, &w->rig.data, METHOD_PULL);
+    embd__columns_write(&x->out, &list, PARTS_PULL, NULL);
+    return x;
+}
+
+static void memory_for_many_parts_is_bounded_and_given_back(void **state)
+{
+    enum { MOST = 256 };
+    struct world *w = *state;
+    struct exchange *unsent[MOST];
+    for (int round = 0; round < 2; round++) {
+        uint32_t n = 0;
+        for (bool is_full = false; !is_full; n += !is_full) {
+            assert_true(n < MOST);
+            unsent[n] = ask_many(w);
+            ask_send(unsent[n]);
+            is_full = unsent[n]->answer_bytes < LIMIT_PARTS;
+        }
+        assert_true(n >= 20);
+        const char *const fragments[] = {"4096 parts", "the limit is 268435456", "try again", NULL};
+        ask_read(unsent[n]);
+        check_error(unsent[n], EMBD_BUSY, fragments);
+        for (uint32_t i = 0; i <= n; i++)
+            ask_free(unsent[i]);
+    }
+}
+
 static void bins_missing_or_left_over_are_named(void **state)
 {
     struct world *w = *state;
@@ -424,6 +459,7 @@ int main(void)
         TEST(an_answer_beyond_the_frame_limit_is_refused),
         TEST(rows_times_dim_does_not_overflow),
         TEST(counts_beyond_the_limits_are_named),
+        TEST(memory_for_many_parts_is_bounded_and_given_back),
         TEST(bins_missing_or_left_over_are_named),
         TEST(an_unknown_dtype_is_named),
         TEST(loads_that_do_not_fit_are_named),
