@@ -227,6 +227,25 @@ uint32_t embd__schema_use_floats(const embd_schema *schema)
     return EMBD_STAMP_FLOATS + (schema->on_full == EMBD_ON_FULL_EVICT_LFU);
 }
 
+uint64_t embd__schema_bound(const embd_schema *schema)
+{
+    bool is_bounded = schema->on_full != EMBD_ON_FULL_GROW && schema->capacity != 0;
+    return is_bounded ? schema->capacity : UINT64_MAX;
+}
+
+/* A policy that keeps the same of each row. */
+static embd_on_full use_like(embd_on_full on_full)
+{
+    if (on_full == EMBD_ON_FULL_ERROR)
+        return EMBD_ON_FULL_GROW;
+    return on_full == EMBD_ON_FULL_EVICT_TTL ? EMBD_ON_FULL_EVICT_LRU : on_full;
+}
+
+bool embd__schema_same_use(embd_on_full a, embd_on_full b)
+{
+    return use_like(a) == use_like(b);
+}
+
 uint32_t embd__schema_state_floats(const embd_schema *schema)
 {
     bool has_stamp = schema->optimizer.update == EMBD_UPDATE_LAZY_GLOBAL;

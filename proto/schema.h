@@ -58,6 +58,10 @@ uint32_t embd__schema_optimizer_floats(const embd_schema *schema);
 /* An evicting table's state of a row's use: the step of its last push (stamp.h), and with evict_lfu
  * how often it was pushed. Last in the state. */
 uint32_t embd__schema_use_floats(const embd_schema *schema);
+/* The rows that a table may have on a shard; UINT64_MAX: any number. */
+uint64_t embd__schema_bound(const embd_schema *schema);
+/* Whether rows remember of their use what the other policy asks for too. */
+bool embd__schema_same_use(embd_on_full a, embd_on_full b);
 /* All state: the optimizer's, then with lazy_global the step that the row was last brought forward
  * to (stamp.h), then the use. */
 uint32_t embd__schema_state_floats(const embd_schema *schema);

@@ -194,6 +194,27 @@ static void copy_value(embd_schema *to, const embd_schema *from, const struct sc
         embd__schema_put(to, field, embd__schema_get(from, field));
 }
 
+/* Rows do not get to know afterwards when they were pushed. */
+static int check_use(const embd_schema *made, const embd_schema *was, struct embd__error *e)
+{
+    if (embd__schema_same_use(made->on_full, was->on_full))
+        return EMBD_OK;
+    return embd__error_set(
+        e, EMBD_UNSUPPORTED,
+        "schema field 'on_full' of table '%s' cannot become '%s': its rows, with "
+        "'%s', do not remember the same of their use; create another table",
+        was->name, embd_on_full_name(made->on_full), embd_on_full_name(was->on_full));
+}
+
+/* A parameter of the policy of before goes with it. */
+static void drop_inapplicable(embd_schema *made)
+{
+    const struct schema_group *own = &embd__schema_groups[0];
+    for (uint32_t i = 0; i < own->n_fields; i++)
+        if (!embd__schema_applies(own, &own->fields[i], made))
+            embd__schema_put(made, &own->fields[i], 0);
+}
+
 int embd__schema_change_make(const struct schema_change *change, const embd_schema *schema,
                              embd_schema *out, struct embd__error *e)
 {
@@ -205,7 +226,8 @@ int embd__schema_change_make(const struct schema_change *change, const embd_sche
     for (EACH_PLACE(&p))
         if ((change->named & p.bit) && check_applies(&p, &made, e) != EMBD_OK)
             return e->status;
-    if (embd__schema_check(&made, e) != EMBD_OK)
+    drop_inapplicable(&made);
+    if (embd__schema_check(&made, e) != EMBD_OK || check_use(&made, schema, e) != EMBD_OK)
         return e->status;
     made.changed |= change->named;
     *out = made;
@@ -221,9 +243,11 @@ void embd__schema_take_changes(embd_schema *to, const embd_schema *from)
     to->changed = from->changed;
 }
 
-bool embd__schema_change_begins_rows(const struct schema_change *change)
+bool embd__schema_change_shows(const struct schema_change *change)
 {
-    return count(change, &embd__schema_groups[SCHEMA_GROUPS - 1]) > 0;
+    const struct schema_group *group;
+    return count(change, &embd__schema_groups[SCHEMA_GROUPS - 1]) > 0 ||
+           is_named(change, embd__schema_find("capacity", &group));
 }
 
 /* ---- what was set before ---- */

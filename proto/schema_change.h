@@ -37,8 +37,8 @@ int embd__schema_change_make(const struct schema_change *change, const embd_sche
                              embd_schema *out, struct embd__error *e);
 /* Copies the values of all fields that may change, and no others: another thread may read those. */
 void embd__schema_take_changes(embd_schema *to, const embd_schema *from);
-/* Whether it names one of the initializer's fields. */
-bool embd__schema_change_begins_rows(const struct schema_change *change);
+/* Whether it names one of the initializer's fields, or the capacity: rows may show otherwise. */
+bool embd__schema_change_shows(const struct schema_change *change);
 
 /* ---- what was set before ---- */
 

@@ -19,6 +19,10 @@
 #define U64(field, max_)                                                                           \
     {.name = #field, .full = #field, .type = SCHEMA_U64, .at = offsetof(embd_schema, field),       \
      .max = max_, .kinds = EVERY_KIND}
+/* The same of one that may change. */
+#define U64_LIVE(field, max_)                                                                      \
+    {.name = #field, .full = #field, .type = SCHEMA_U64, .at = offsetof(embd_schema, field),       \
+     .max = max_, .kinds = EVERY_KIND, .may_change = true}
 #define BOOL(field)                                                                                \
     {.name = #field, .full = #field, .type = SCHEMA_BOOL, .at = offsetof(embd_schema, field),      \
      .kinds = EVERY_KIND, .may_change = true}
@@ -47,8 +51,8 @@ static const struct schema_field own_fields[] = {
     ENUM("combiner", combiner, embd__combiner_names),
     ENUM("dtype", dtype, embd__dtype_names),
     U64(seed, UINT64_MAX),
-    U64(capacity, LIMIT_CAPACITY),
-    ENUM("on_full", on_full, embd__on_full_names),
+    U64_LIVE(capacity, LIMIT_CAPACITY),
+    ENUM_LIVE("on_full", on_full, embd__on_full_names),
     {.name = "ttl",
      .full = "ttl",
      .type = SCHEMA_U64,

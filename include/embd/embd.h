@@ -126,15 +126,20 @@ typedef struct embd_field {
 } embd_field;
 
 /* Sets fields of a table while it lives: parameters of its optimizer, initializer.a and
- * initializer.b, ttl, create_on and admit_nonfinite. Every shard first checks all fields; then each
- * of them sets all fields between two pushes, durably where the table is. So pushes that this
- * client made before go by the old values on every shard, and later ones by the new; pushes of
- * other clients may come before on one shard and behind on another. Rows keep their values and
- * state; a parameter for new rows affects those made later. steps_out[embd_shard_count()] or NULL:
- * the pushes that each shard had applied before. Blocks.
+ * initializer.b, capacity, on_full, ttl, create_on and admit_nonfinite. Every shard first checks
+ * all fields; then each of them sets all fields between two pushes, durably where the table is. So
+ * pushes that this client made before go by the old values on every shard, and later ones by the
+ * new; pushes of other clients may come before on one shard and behind on another. Rows keep their
+ * values and state; a parameter for new rows affects those made later. Rows beyond a lower
+ * capacity go, in the order of on_full, which may become a policy that keeps the same of a row's
+ * use: GROW or ERROR; EVICT_LRU or EVICT_TTL. steps_out[embd_shard_count()] or NULL: the pushes
+ * that each shard had applied before. Blocks.
  *   EMBD_INVALID         an unknown field or value, a field named twice, none, or one that the
  *                        table's optimizer or policy lacks: nothing has changed
- *   EMBD_UNSUPPORTED     a field that is fixed when a table is created: nothing has changed
+ *   EMBD_UNSUPPORTED     a field that is fixed when a table is created, or a policy that keeps
+ *                        another use of rows: nothing has changed
+ *   EMBD_FULL            a shard has more rows than the capacity, and the policy lets too few go:
+ *                        nothing has changed
  *   EMBD_UNKNOWN_TABLE   a shard does not have it: nothing has changed
  *   others               as embd_ping. If some shards have the change and others may not, the text
  *                        says so: repeat the call, which sets them all */

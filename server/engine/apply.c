@@ -23,7 +23,10 @@ void apply_drop(struct op *op)
 void apply_set(struct op *op)
 {
     struct op_table_set *set = &op->as.set;
-    tables_set(&op->engine->tables, set->table, &set->change, &op->error);
+    uint32_t n_gone;
+    tables_set(&op->engine->tables, set->table, &set->change, &n_gone, &op->error);
+    op->engine->counters.keys_evicted += n_gone;
+    op->n_applied = n_gone > 0;
 }
 
 void apply_stage(struct op *op)

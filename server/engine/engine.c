@@ -56,7 +56,7 @@ int engine_make_way(const struct op *op, struct embd__error *e)
         return make_way(op, op->as.load.table, CHANGE_ROWS, e);
     if (op->kind == OP_PUT)
         return make_way(op, op->as.put.table, CHANGE_ROWS, e);
-    if (op->kind == OP_TABLE_SET && embd__schema_change_begins_rows(&op->as.set.change))
+    if (op->kind == OP_TABLE_SET && embd__schema_change_shows(&op->as.set.change))
         return make_way(op, op->as.set.table, CHANGE_ROWS, e);
     for (uint32_t i = 0; i < op->n_parts && (op->kind == OP_PUSH || op->kind == OP_ERASE); i++)
         if (make_way(op, op->parts[i].table, CHANGE_ROWS, e) != EMBD_OK)
@@ -73,8 +73,8 @@ int engine_admit(struct op *op)
         return pull_admit(op);
     if (op->kind == OP_PUSH && (push_admit(op) != EMBD_OK || op->is_again))
         return op->error.status;
-    if (op->kind == OP_TABLE_SET &&
-        tables_check_set(op->as.set.table, &op->as.set.change, &op->error) != EMBD_OK)
+    if (op->kind == OP_TABLE_SET && tables_check_set(&op->engine->tables, op->as.set.table,
+                                                     &op->as.set.change, &op->error) != EMBD_OK)
         return op->error.status;
     if (op->kind == OP_STREAMS && !streams->may_replace &&
         pushers_check_room(op_pushers(op), streams->list, streams->n, &op->error) != EMBD_OK)

@@ -136,7 +136,7 @@ struct op {
     struct op_quota quota; /* of a push or pull; never of what a journal has */
 
     /* Set when it is applied. */
-    uint32_t n_applied;  /* of a push or erase, parts that were */
+    uint32_t n_applied;  /* of a push or erase, parts that were; of a set, 1: rows have gone */
     bool is_again;       /* a push that was applied before */
     bool created;        /* a create: there was none; an opening: the stream was not open */
     struct table *table; /* of a create */

@@ -9,6 +9,7 @@
 
 #include "proto/assert.h"
 #include "proto/route.h"
+#include "server/engine/bound.h"
 
 void tables_init(struct tables *tables, const struct store_ops *ops)
 {
@@ -276,22 +277,29 @@ int tables_create(struct tables *tables, const embd_schema *schema, struct table
     return EMBD_OK;
 }
 
-int tables_check_set(const struct table *table, const struct schema_change *change,
-                     struct embd__error *e)
+int tables_check_set(const struct tables *tables, const struct table *table,
+                     const struct schema_change *change, struct embd__error *e)
 {
     embd_schema changed;
-    return embd__schema_change_make(change, &table->schema.s, &changed, e);
+    if (embd__schema_change_make(change, &table->schema.s, &changed, e) != EMBD_OK)
+        return e->status;
+    return bound_check(tables->ops, table, &changed, e);
 }
 
 int tables_set(struct tables *tables, struct table *table, const struct schema_change *change,
-               struct embd__error *e)
+               uint32_t *n_gone_out, struct embd__error *e)
 {
+    embd_schema changed;
     bool did_create = creates_by_pulls(table);
-    if (embd__schema_change_make(change, &table->schema.s, &table->schema.s, e) != EMBD_OK)
+    *n_gone_out = 0;
+    if (embd__schema_change_make(change, &table->schema.s, &changed, e) != EMBD_OK ||
+        bound_make(tables->ops, table, &changed, n_gone_out, e) != EMBD_OK)
         return e->status;
+    table->schema.s = changed;
     tables->n_creating += creates_by_pulls(table);
     tables->n_creating -= did_create;
     tables->ops->alter(table->store);
+    tables_count(tables, table);
     return EMBD_OK;
 }
 

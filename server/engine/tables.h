@@ -15,6 +15,7 @@ struct table {
     struct table_schema schema;
     struct store *store;
     struct hot hot;
+    uint64_t n_shrunk;      /* rows that went because its capacity was set below them */
     uint64_t counted_bytes; /* of memory, when they were last counted; in tables->memory too */
     /* its last push was refused for lack of room: the next one is checked before its record is
      * written */
@@ -92,12 +93,13 @@ void tables_count_all(struct tables *tables);
 int tables_freeze(const struct tables *tables, struct table *table, struct store_cut *cut,
                   struct embd__error *e);
 
-/* Whether the change can be made. EMBD_INVALID, EMBD_UNSUPPORTED. */
-int tables_check_set(const struct table *table, const struct schema_change *change,
-                     struct embd__error *e);
-/* Makes it. No store call may be in flight. Errors as above: nothing changed. */
+/* Whether the change can be made. EMBD_INVALID, EMBD_UNSUPPORTED, EMBD_FULL (bound.h). */
+int tables_check_set(const struct tables *tables, const struct table *table,
+                     const struct schema_change *change, struct embd__error *e);
+/* Makes it. No store call may be in flight. Errors as above, and EMBD_NO_MEMORY: nothing changed
+ * but for *n_gone_out rows. */
 int tables_set(struct tables *tables, struct table *table, const struct schema_change *change,
-               struct embd__error *e);
+               uint32_t *n_gone_out, struct embd__error *e);
 
 /* Ends the table and its rows. No store call may be in flight. */
 void tables_drop(struct tables *tables, struct table *table);

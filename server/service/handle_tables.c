@@ -139,7 +139,8 @@ static void was_set(const struct shard_work *work, struct msg *m)
 
 static int tell_check(struct call *call, const struct op_table_set *set)
 {
-    if (tables_check_set(set->table, &set->change, &call->error) != EMBD_OK)
+    if (tables_check_set(&call->shard->engine.tables, set->table, &set->change, &call->error) !=
+        EMBD_OK)
         return call->error.status;
     embd__msg_result(call->answer, call->reader.msgid);
     write_step(call->shard, set->table, call->answer);

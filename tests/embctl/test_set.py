@@ -190,6 +190,76 @@ def case_shards_that_differ_are_told_and_set_alike():
             assert rows(server) == [0.75, 1.0, 1.0] and described(server)["optimizer.lr"] == 0.5
 
 
+def push_more(server, count, table="t"):
+    """`count` further keys of each shard, one push each."""
+    for shard in range(SHARDS):
+        with connect(server, shard) as wire:
+            part = {"table": wire.call("table_describe", {"name": table})[0]["id"], "keys": 1}
+            for key in owned(count + 1, shard, SHARDS)[1:]:
+                wire.call("push", {"parts": [part]}, keys([key]), floats([1.0]))
+
+
+def counted(server, table="t"):
+    """Rows of each shard."""
+    found = []
+    for shard in range(SHARDS):
+        with connect(server, shard) as wire:
+            found.append(wire.call("table_describe", {"name": table})[0]["rows"])
+    return found
+
+
+def case_a_bound_below_the_rows_lets_some_go_or_is_refused_on_every_shard():
+    with Embd(shards=SHARDS) as server:
+        embctl(server, "table", "create", "t", *FIRST, "--on-full", "evict_lru", "--capacity", 9)
+        embctl(server, "table", "create", "u", *FIRST, "--on-full", "error", "--capacity", 9)
+        for table in "tu":
+            push(server, table)
+            push_more(server, 4, table)
+        push(server, "t")
+        embctl(server, "table", "set", "t", "capacity=2")
+        assert counted(server) == [2] * SHARDS and rows(server) == [1.0] * SHARDS, "the last that were pushed stay"
+        before = state(server, "u")
+        for words, says in [(["capacity=4"], "the shard has 5 rows, and with on_full 'error' 0 of them may go"),
+                            (["on_full=evict_lru"], "'on_full' of table 'u' cannot become 'evict_lru'"),
+                            (["on_full=grow", "capacity=1000000000"], "set capacity to that at most, or to 0"),
+                            (["capacity=4294967295"], "allowed are 0 to 4294967294")]:
+            embctl(server, "table", "set", "u", *words, code=REFUSED, says=says)
+            assert state(server, "u") == before, words
+        embctl(server, "table", "set", "t", "capacity=0", code=REFUSED, says="needs a capacity")
+        embctl(server, "table", "set", "u", "capacity=5")
+        with connect(server) as wire:
+            part = {"table": wire.call("table_describe", {"name": "u"})[0]["id"], "keys": 1}
+            try:
+                wire.call("push", {"parts": [part]}, keys([owned(6, 0, SHARDS)[5]]), floats([1.0]))
+                assert False, "a sixth row"
+            except RpcError as error:
+                assert "capacity 5" in str(error), error
+        embctl(server, "table", "set", "u", "on_full=grow", "capacity=0")
+        push_more(server, 9, "u")
+        assert counted(server, "u") == [10] * SHARDS
+
+
+def case_a_bound_is_as_durable_as_its_table_and_is_set_alike_again():
+    """A server is killed when some of its shards have the change."""
+    with Scratch() as scratch:
+        server = serve(scratch)
+        embctl(server, "table", "create", "t", *FIRST, "--on-full", "evict_ttl", "--capacity", 9, "--ttl", 1)
+        push_more(server, 5)
+        push(server)
+        embctl(server, "table", "set", "t", "on_full=evict_lru", "capacity=4")
+        set_on(server, 0, capacity=3)
+        server.kill()
+        with serve(scratch) as server:
+            assert counted(server) == [3, 4, 4] and rows(server) == [0.5] * SHARDS
+            said = embctl_says(server, "table", "describe", "t")
+            assert "capacity 3 on shard 0" in said and "embctl table set t capacity=4" in said, said
+            embctl(server, "table", "set", "t", "capacity=4")
+            assert (described(server)["capacity"], described(server)["on_full"]) == (4, "evict_lru")
+            embctl(server, "table", "create", "t", *FIRST, "--on-full", "evict_ttl", "--capacity", 9, "--ttl", 1)
+            push_more(server, 5)
+            assert counted(server) == [4] * SHARDS
+
+
 def embctl_says(server, *words):
     import subprocess
     from embctl import EMBCTL, environment

@@ -102,7 +102,8 @@ static bool has_room(const struct model *model, const struct load *l)
         const struct model_key *k = model_find(model, l->keys[i], l->slots[i]);
         n_rows += k == NULL || !k->has_row;
     }
-    return model->schema.on_full == EMBD_ON_FULL_GROW || n_rows <= model->schema.capacity;
+    bool is_bounded = model->schema.on_full != EMBD_ON_FULL_GROW && model->schema.capacity != 0;
+    return !is_bounded || n_rows <= model->schema.capacity;
 }
 
 static void load_model(struct model *model, const struct load *l)

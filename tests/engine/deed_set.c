@@ -49,6 +49,69 @@ static float *parameter(embd_schema *s, uint32_t i, const char **name_out)
 }
 enum { PARAMETERS = 11 };
 
+/* ---- bounds ---- */
+
+static void add(struct schema_change *change, const char *field, const char *value)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    assert_int_equal(embd__schema_change_add(change, field, value, &e), EMBD_OK);
+}
+
+static void add_number(struct schema_change *change, const char *field, uint64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    add(change, field, text);
+}
+
+/* Which policies need the same of each row: none, the last push, or that and a count. */
+static int use_of(embd_on_full on_full)
+{
+    static const int uses[] = {0, 0, 1, 2, 1};
+    return uses[on_full];
+}
+
+/* capacity with grow is room that is there already. */
+static int expect_bound(const struct world *w, struct pair *pair, const embd_schema *s)
+{
+    struct store_stats stats;
+    const embd_schema *was = &pair->schema.s;
+    w->ops->stats(pair->store, &stats);
+    uint64_t room = was->on_full == EMBD_ON_FULL_GROW && was->capacity > stats.capacity
+                        ? was->capacity
+                        : stats.capacity;
+    if (use_of(s->on_full) != use_of(was->on_full))
+        return EMBD_UNSUPPORTED;
+    if (s->on_full == EMBD_ON_FULL_GROW && s->capacity > room)
+        return EMBD_INVALID;
+    uint64_t n_before = pair->model->n_rows;
+    int status = model_bound(pair->model, s);
+    seen.shrunk += n_before - pair->model->n_rows;
+    seen.unshrunk += status == EMBD_FULL;
+    return status;
+}
+
+/* capacity, on_full, or both. */
+static int draw_bound(struct world *w, struct pair *pair, embd_schema *s,
+                      struct schema_change *change)
+{
+    if (one_in(w, 2)) {
+        s->on_full = (embd_on_full)below(w, 5);
+        add(change, "on_full", embd_on_full_name(s->on_full));
+    }
+    bool has_capacity = change->named == 0 || one_in(w, 2) || s->capacity == 0;
+    if (has_capacity) {
+        s->capacity = one_in(w, 20) ? 1u << 30 : 1 + below(w, 30);
+        s->capacity = s->on_full < EMBD_ON_FULL_EVICT_LRU && one_in(w, 4) ? 0 : s->capacity;
+        add_number(change, "capacity", s->capacity);
+    }
+    if (s->on_full == EMBD_ON_FULL_EVICT_TTL) {
+        s->ttl = 1 + below(w, 6);
+        add_number(change, "ttl", s->ttl);
+    }
+    return expect_bound(w, pair, s);
+}
+
 /* Sets one field of *s and of the change. Returns what the engine should say. */
 static int draw_field(struct world *w, embd_schema *s, struct schema_change *change)
 {
@@ -102,7 +165,8 @@ void deed_set(struct world *w)
     op_begin(&op, &w->engine, OP_TABLE_SET);
     op.as.set.table = world_table(w, i);
     embd__schema_change_init(&op.as.set.change);
-    int wanted = draw_field(w, &s, &op.as.set.change);
+    int wanted = one_in(w, 3) ? draw_bound(w, pair, &s, &op.as.set.change)
+                              : draw_field(w, &s, &op.as.set.change);
     world_submit(w, &op);
     assert_int_equal(op.error.status, wanted);
     seen.set += wanted == EMBD_OK;

@@ -107,6 +107,7 @@ static void check_seen(void)
     assert_true(seen.put > 0 && seen.put_without_states > 0 && seen.full_puts > 0);
     assert_true(seen.other_rates > 0);
     assert_true(seen.set > 0 && seen.unset > 0);
+    assert_true(seen.shrunk > 0 && seen.unshrunk > 0);
     assert_true(seen.wrong > 0 && seen.unequal > 0 && seen.replaced_streams > 0);
     assert_true(seen.replaced > 0 && seen.unfit > 0 && seen.unstaged > 0);
     assert_true(seen.rolled > 0 && seen.kept > 0 && seen.forgotten_with_tables > 0 &&

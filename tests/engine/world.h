@@ -28,7 +28,8 @@ struct seen {
     uint64_t evicted, filtered, rows_made, joined, erased, gone, steps_set;
     uint64_t put, put_without_states, full_puts;
     uint64_t rounds, late, withdrawn, mixed, wrong, unequal, replaced_streams, other_rates;
-    uint64_t set, unset; /* fields of tables: set, refused */
+    uint64_t set, unset;       /* fields of tables: set, refused */
+    uint64_t shrunk, unshrunk; /* rows that went for a lower capacity; such that were refused */
     uint64_t replaced, unfit, unstaged, rolled, kept, forgotten_with_tables, brought;
 };
 

@@ -142,12 +142,59 @@ static const char *draw_field(struct world *w, embd_schema *s, char value[32])
     return "optimizer.lr";
 }
 
+/* A policy that keeps the same of each row's use. */
+static embd_on_full draw_policy(struct world *w, embd_on_full now)
+{
+    if (now == EMBD_ON_FULL_EVICT_LFU)
+        return now;
+    if (now == EMBD_ON_FULL_GROW || now == EMBD_ON_FULL_ERROR)
+        return one_in(w, 3) ? EMBD_ON_FULL_GROW : EMBD_ON_FULL_ERROR;
+    return one_in(w, 2) ? EMBD_ON_FULL_EVICT_LRU : EMBD_ON_FULL_EVICT_TTL;
+}
+
+static bool bound_shards(struct image *image, uint32_t table, const embd_schema *to)
+{
+    bool is_done = true;
+    for (uint32_t shard = 0; shard < image->n_shards; shard++)
+        is_done &= model_bound(image->tables[table].shards[shard], to) == EMBD_OK;
+    return is_done;
+}
+
+/* capacity and on_full: on every shard, or on none. */
+static void set_bound(struct world *w, uint32_t table)
+{
+    char capacity[16], ttl[16];
+    embd_schema s = w->now.tables[table].schema;
+    s.on_full = draw_policy(w, s.on_full);
+    s.capacity = s.on_full == EMBD_ON_FULL_GROW ? 0 : 1 + draw(w, CAPACITY_TOP);
+    s.ttl = s.on_full == EMBD_ON_FULL_EVICT_TTL ? 1 + draw(w, 12) : 0;
+    snprintf(capacity, sizeof capacity, "%" PRIu64, s.capacity);
+    snprintf(ttl, sizeof ttl, "%" PRIu64, s.ttl);
+    embd_field fields[] = {
+        {"on_full", embd_on_full_name(s.on_full)}, {"capacity", capacity}, {"ttl", ttl}};
+    struct image after = image_copy(&w->now, w->now.n_shards);
+    bool is_possible = bound_shards(&after, table, &s);
+    image_fini(&after);
+    tell(w, "\nset t%" PRIu32 ": on_full=%s capacity=%s ttl=%s", table, fields[0].value, capacity,
+         ttl);
+    expect(w, "embd_table_set", embd_table_set(w->client, s.name, fields, s.ttl > 0 ? 3 : 2, NULL),
+           is_possible ? EMBD_OK : EMBD_FULL);
+    if (!is_possible)
+        return;
+    bound_shards(&w->now, table, &s);
+    w->now.tables[table].schema = s;
+}
+
 void deed_set(struct world *w)
 {
     char value[32];
     uint32_t table = draw_table(w);
     if (table == TABLES_MAX)
         return;
+    if (one_in(w, 2)) {
+        set_bound(w, table);
+        return;
+    }
     struct image_table *t = &w->now.tables[table];
     embd_field field = {draw_field(w, &t->schema, value), value};
     tell(w, "\nset t%" PRIu32 ": %s=%s", table, field.field, field.value);

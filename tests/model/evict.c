@@ -60,17 +60,43 @@ static int in_order(const void *left, const void *right, void *arg)
     return (a->slot > b->slot) - (a->slot < b->slot);
 }
 
+/* Those that may go, the first to go first. Free the array. */
+static struct model_key **candidates_to_go(const struct model *model, uint32_t *n_out)
+{
+    struct model_key **rows = malloc((model->n_rows + 1) * sizeof *rows);
+    *n_out = 0;
+    for (uint64_t i = 0; i < model->n_keys && evicts(model); i++)
+        if (may_go(model, model->keys[i]))
+            rows[(*n_out)++] = model->keys[i];
+    qsort_r(rows, *n_out, sizeof *rows, in_order, (void *)model);
+    return rows;
+}
+
 struct model_key **model_choose_victims(const struct model *model, uint32_t missing,
                                         uint32_t *n_out)
 {
     uint64_t sixteenth = model->schema.capacity / 16,
              most = missing > sixteenth ? missing : sixteenth;
-    struct model_key **victims = malloc((model->n_rows + 1) * sizeof *victims);
-    uint32_t n = 0;
-    for (uint64_t i = 0; i < model->n_keys && missing > 0 && evicts(model); i++)
-        if (may_go(model, model->keys[i]))
-            victims[n++] = model->keys[i];
-    qsort_r(victims, n, sizeof *victims, in_order, (void *)model);
-    *n_out = n < most ? n : (uint32_t)most;
+    uint32_t n;
+    struct model_key **victims = candidates_to_go(model, &n);
+    *n_out = missing == 0 ? 0 : n < most ? n : (uint32_t)most;
     return victims;
+}
+
+int model_bound(struct model *model, const embd_schema *to)
+{
+    embd_schema was = model->schema;
+    uint32_t n, n_gone = 0;
+    bool is_bound = to->on_full != EMBD_ON_FULL_GROW && to->capacity > 0;
+    if (is_bound && model->n_rows > to->capacity)
+        n_gone = (uint32_t)(model->n_rows - to->capacity);
+    model->schema = *to;
+    model->request++;
+    struct model_key **rows = candidates_to_go(model, &n);
+    if (n_gone > n)
+        model->schema = was;
+    for (uint32_t i = 0; i < n_gone && n_gone <= n; i++)
+        model_become(model, rows[i], false, 0);
+    free(rows);
+    return n_gone > n ? EMBD_FULL : EMBD_OK;
 }

@@ -87,6 +87,10 @@ int model_foresee(struct model *model, const struct model_batch *batch);
 /* Returns how many distinct keys had a row. */
 uint32_t model_erase(struct model *model, const struct model_batch *batch, uint8_t *statuses);
 
+/* The table's capacity and on_full become those of `to`: rows beyond the capacity go. EMBD_FULL:
+ * not as many may go, and nothing changed. */
+int model_bound(struct model *model, const embd_schema *to);
+
 /* The key's entry, or NULL where it was never named. */
 struct model_key *model_find(const struct model *model, uint64_t key, uint32_t slot);
 

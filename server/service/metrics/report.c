@@ -124,7 +124,7 @@ uint32_t table_figures(const struct shard *shard, const struct table *table,
         {"index_bytes_per_key",
          s.rows == 0 ? 0 : s.index_bytes / s.rows + (s.index_bytes % s.rows != 0)},
         {"steps", s.steps},
-        {"evicted", s.evicted},
+        {"evicted", s.evicted + table->n_shrunk},
     };
     _Static_assert(sizeof figures / sizeof *figures <= REPORT_TABLE_FIGURES, "room for figures");
     memcpy(out, figures, sizeof figures);

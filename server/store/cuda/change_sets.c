@@ -60,6 +60,12 @@ int change_sets_make_room(struct store *store)
     return launch_age_rows(store->view, store->n_rows, store->stream);
 }
 
+void change_sets_forget(struct store *store)
+{
+    if (store->changes.n > 0)
+        newest(store)->is_unsure = true;
+}
+
 uint32_t change_sets_find(const struct store *store, uint64_t cut)
 {
     const struct change_sets *changes = &store->changes;

@@ -45,6 +45,8 @@ int change_sets_make_room(struct store *store);
 int change_sets_begin(struct store *store, uint64_t cut);
 /* The first set since the cut; changes.n: the changes since then are not known. */
 uint32_t change_sets_find(const struct store *store, uint64_t cut);
+/* What has changed until now is not known any more: a cut since an earlier one has all rows. */
+void change_sets_forget(struct store *store);
 void change_sets_fini(struct store *store);
 uint64_t change_sets_bytes(const struct store *store);
 

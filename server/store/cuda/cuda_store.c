@@ -144,6 +144,7 @@ int cuda_open_on(const struct table_schema *schema, int device, struct store **o
     store->window_keys = WINDOW_KEYS;
     store->is_global = optimizer_is_global(&schema->s.optimizer);
     store->evicts = embd__schema_use_floats(&schema->s) > 0;
+    store->bound = embd__schema_bound(&schema->s);
     set_view(store);
     int status = open_memory(store);
     if (status != 0) {
@@ -186,6 +187,9 @@ void cuda_alter(struct store *store)
     store->view.first_state = optimizer_first_state(&s->optimizer);
     store->is_global = optimizer_is_global(&s->optimizer);
     store->none_expire_before = 0;
+    if (embd__schema_bound(s) < store->bound)
+        change_sets_forget(store);
+    store->bound = embd__schema_bound(s);
 }
 
 static void cuda_stats(const struct store *store, struct store_stats *out)

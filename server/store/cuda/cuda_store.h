@@ -56,6 +56,7 @@ struct store {
     uint64_t n_tombstones;       /* entries removed since the last rehash */
     bool is_global;              /* pushes step all rows */
     bool evicts;                 /* on_full is an evict policy */
+    uint64_t bound;              /* of its rows, when the schema was last looked at */
     uint64_t none_expire_before; /* ttl: no row expires before the table's step is that */
     uint64_t n_evicted;
     uint64_t n_promised; /* keys that tickets keep memory for */

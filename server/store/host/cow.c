@@ -42,6 +42,12 @@ uint64_t changes_bytes(const struct changes *changes)
     return bytes;
 }
 
+void changes_forget(struct changes *changes)
+{
+    if (changes->n > 0)
+        changes->sets[changes->n - 1].gone.is_unsure = true;
+}
+
 /* The oldest set is dropped if there is no place for one more. */
 static void changes_make_room(struct changes *changes)
 {

@@ -220,7 +220,7 @@ bool evict_choose(struct store *store, uint64_t missing, uint64_t *n_out)
     if (most == 0 || (is_ttl && store->step < store->none_expire_before))
         return true;
     if (!row_set_reserve(&store->named, store->rows.n) ||
-        !pending_reserve(&store->pending, most, s->capacity))
+        !pending_reserve(&store->pending, most, host_row_numbers(store)))
         return false;
     bool is_queued = eviction_queue_prepare(store, most);
     if (is_queued && (choose_queued(store, most, n_out) ||

@@ -359,7 +359,7 @@ static bool begin(struct store *store, uint64_t n_pass)
     uint64_t capacity = n_pass * MOST / 2 / 4 * 5;
     queue->capacity = (capacity < rows ? capacity : rows) + n_pass + SPARE;
     queue->rows = memory_new(queue->capacity * sizeof *queue->rows);
-    if (queue->rows != NULL && row_set_reserve(&queue->has, store->schema->s.capacity) &&
+    if (queue->rows != NULL && row_set_reserve(&queue->has, host_row_numbers(store)) &&
         aim(store, n_wanted)) {
         begin_filling(store, less(n_wanted, needed(store)) / 2);
         return queue->is_on;

@@ -68,6 +68,7 @@ static int host_open(const struct table_schema *schema, struct store **out, stru
     store->optimizer_floats = embd__schema_optimizer_floats(s);
     store->is_global = optimizer_is_global(&s->optimizer);
     store->evicts = embd__schema_use_floats(s) > 0;
+    store->bound = embd__schema_bound(s);
     store->has_candidates = s->admit_after > 1;
     store->use_at = store->state_floats - embd__schema_use_floats(s);
     rows_open(&store->rows, round_up(store->state_at + 4 * store->state_floats, 8));
@@ -97,11 +98,15 @@ static void host_alter(struct store *store)
 {
     const embd_schema *s = &store->schema->s;
     merge_forget(&store->merge);
+    pending_remove_all(store); /* their set has the size of the capacity */
     store->initializer.a = s->initializer.a;
     store->initializer.b = s->initializer.b;
     store->is_global = optimizer_is_global(&s->optimizer);
     store->none_expire_before = 0;
     eviction_queue_drop(store);
+    if (embd__schema_bound(s) < store->bound)
+        changes_forget(&store->changes);
+    store->bound = embd__schema_bound(s);
 }
 
 static void host_stats(const struct store *store, struct store_stats *out)

@@ -45,6 +45,7 @@ struct store {
     /* The features that the table uses; their code runs only for such tables. */
     bool is_global;      /* pushes step all rows */
     bool evicts;         /* on_full is an evict policy */
+    uint64_t bound;      /* of its rows, when the schema was last looked at */
     bool has_candidates; /* admits keys after several sights, or was loaded with such keys */
 
     struct index index;
@@ -97,6 +98,13 @@ static inline uint64_t host_room(const struct store *store)
         most = s->capacity;
     uint64_t used = host_rows(store);
     return most > used ? most - used : 0;
+}
+
+/* Of a bounded table, numbers of rows are below this, also after its capacity was lowered. */
+static inline uint64_t host_row_numbers(const struct store *store)
+{
+    uint64_t capacity = store->schema->s.capacity;
+    return capacity > store->rows.n ? capacity : store->rows.n;
 }
 
 /* ---- values ---- */
