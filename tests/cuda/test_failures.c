@@ -181,6 +181,35 @@ static void test_no_memory_to_erase(void **state)
     assert_int_equal(stand_in_bytes, 0);
 }
 
+static void test_no_memory_to_read(void **state)
+{
+    (void)state;
+    embd_schema schema = small_schema();
+    struct batch batch;
+    struct pair pair;
+    struct embd__error e = {.status = EMBD_NO_MEMORY};
+    uint32_t n_failed = 0;
+    pair_open(&pair, "cuda", &schema, 3);
+    draw(&batch, 0);
+    pair_push(&pair, &batch, EMBD_DTYPE_F32, false);
+    struct store_read read = {.in = batch_keys(&batch)};
+    read.rows = malloc(read.in.n_keys * schema.dim * sizeof(float));
+    read.statuses = malloc(read.in.n_keys);
+    for (; e.status != EMBD_OK; n_failed += e.status != EMBD_OK) {
+        stand_in_calls_left = n_failed;
+        pair.ops->read(pair.store, &read, &e);
+        stand_in_calls_left = UINT64_MAX;
+        assert_true(e.status == EMBD_OK || e.status == EMBD_NO_MEMORY);
+        pair_compare(&pair);
+    }
+    assert_true(n_failed >= 1);
+    free(read.rows);
+    free(read.statuses);
+    batch_free(&batch);
+    pair_close(&pair);
+    assert_int_equal(stand_in_bytes, 0);
+}
+
 /* Every allocation of a push that evicts comes before any row goes. */
 static void test_no_memory_to_evict(void **state)
 {
@@ -501,7 +530,7 @@ int main(void)
         cmocka_unit_test(test_full_rows),          cmocka_unit_test(test_full_entries),
         cmocka_unit_test(test_device_fails),       cmocka_unit_test(test_order),
         cmocka_unit_test(test_no_memory_together), cmocka_unit_test(test_device_fails_together),
-        cmocka_unit_test(test_forgotten_together),
+        cmocka_unit_test(test_forgotten_together), cmocka_unit_test(test_no_memory_to_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
