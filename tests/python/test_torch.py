@@ -317,6 +317,20 @@ class Collections(TorchTest):
             embd.torch.EmbeddingBagConfig(None, 3, "users", feature_names=["user"], pooling="MEAN")],
             client=self.client, optimizer=SGD1)
 
+    def test_a_hundred_tables_are_one_pull_and_one_push_of_each_shard(self):
+        collection = embd.torch.EmbeddingBagCollection(
+            [embd.torch.EmbeddingBagConfig(None, 2, f"hundred{i}", feature_names=[f"f{i}"]) for i in range(100)],
+            client=self.client, optimizer=SGD1)
+        before = [shard.shard for shard in self.client.stats()]
+        keys = torch.arange(3000) % 30
+        out = collection([f"f{i}" for i in range(100)], keys, torch.full((3000,), 1))
+        sum(rows.sum() for rows in out.values()).backward()
+        after = [shard.shard for shard in self.client.stats()]
+        self.assertEqual([(b["requests_pull"] - a["requests_pull"], b["requests_push"] - a["requests_push"])
+                          for a, b in zip(before, after)], [(1, 1)] * 3)
+        self.assertEqual({of_table["steps"] for shard in self.client.stats()
+                          for name, of_table in shard.tables.items() if name.startswith("hundred")}, {1})
+
     def test_features_are_pulled_and_stepped_together(self):
         collection = self.collection()
         features, lengths = ["user", "body", "title"], torch.tensor([1, 2, 0, 0, 3, 1, 1, 1, 1])
