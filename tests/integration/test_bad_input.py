@@ -82,10 +82,10 @@ class BadInput(unittest.TestCase):
         self.loses_step(b"\x94\x00\x01\xa4pull" + b"\x91" * 100000, wire.TOO_LARGE, "nested", "limit is 6")
 
     def test_a_count_bomb(self):
-        self.loses_step(b"\x94\x00\x01\xa4pull\xdd\xff\xff\xff\xff", wire.TOO_LARGE, "4294967295", "limit is 4096")
+        self.loses_step(b"\x94\x00\x01\xa4pull\xdd\xff\xff\xff\xff", wire.TOO_LARGE, "4294967295", "limit is 16384")
         self.wire = wire.connect(self.server)
         self.addCleanup(self.wire.close)
-        self.loses_step(b"\x94\x00\x01\xa4pull\xdf\x7f\xff\xff\xff", wire.TOO_LARGE, "4294967294", "limit is 4096")
+        self.loses_step(b"\x94\x00\x01\xa4pull\xdf\x7f\xff\xff\xff", wire.TOO_LARGE, "4294967294", "limit is 16384")
 
     def test_a_header_over_its_limit(self):
         self.loses_step(msgpack.packb([0, 1, "ping", [{"x": "y" * 5000}]]), wire.TOO_LARGE, "limit is 4096")

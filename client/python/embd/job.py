@@ -53,7 +53,8 @@ class Job:
         job, held = self._c()
         errors.check(lib.embd_job_table_name(job, name.encode(), out))
         del held
-        return ffi.string(out).decode()
+        found: str = ffi.string(out).decode()
+        return found
 
     def tables(self) -> list[str]:
         """Names of its tables, as the servers have them."""
