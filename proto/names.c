@@ -9,6 +9,7 @@
 const char *const embd__partition_names[] = {"hash", "modulo", "slot", NULL};
 const char *const embd__combiner_names[] = {"concat", "sum", "mean", "sqrtn", NULL};
 const char *const embd__dtype_names[] = {"f32", "f16", "bf16", NULL};
+const char *const embd__rounding_names[] = {"nearest", "stochastic", NULL};
 const char *const embd__optimizer_names[] = {
     "sgd", "momentum", "nesterov", "adagrad", "rowwise_adagrad", "adam", "rmsprop", "ftrl", NULL};
 const char *const embd__update_names[] = {"local", "global", "lazy_global", NULL};
@@ -45,6 +46,11 @@ const char *embd_combiner_name(embd_combiner value)
 const char *embd_dtype_name(embd_dtype value)
 {
     return name_of(embd__dtype_names, value);
+}
+
+const char *embd_rounding_name(embd_rounding value)
+{
+    return name_of(embd__rounding_names, value);
 }
 
 const char *embd_optimizer_name(embd_optimizer_kind value)

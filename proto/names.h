@@ -7,6 +7,7 @@
 extern const char *const embd__partition_names[];
 extern const char *const embd__combiner_names[];
 extern const char *const embd__dtype_names[];
+extern const char *const embd__rounding_names[];
 extern const char *const embd__optimizer_names[];
 extern const char *const embd__update_names[];
 extern const char *const embd__initializer_names[];

@@ -80,6 +80,11 @@ static int check_supported(const embd_schema *schema, struct embd__error *e)
                                "schema field 'durability' is '%s' and 'create_on' is 'pull': pulls "
                                "are not journaled",
                                embd_durability_name(schema->durability));
+    if (schema->rounding == EMBD_ROUNDING_STOCHASTIC &&
+        schema->optimizer.update == EMBD_UPDATE_GLOBAL)
+        return embd__error_set(e, EMBD_UNSUPPORTED,
+                               "schema field 'rounding' is 'stochastic' and 'optimizer.update' is "
+                               "'global'; use local, or lazy_global with adam");
     return EMBD_OK;
 }
 
@@ -125,6 +130,15 @@ static int check_optimizer(const embd_optimizer *o, struct embd__error *e)
     return EMBD_OK;
 }
 
+static int check_rounding(const embd_schema *schema, struct embd__error *e)
+{
+    if (schema->rounding == EMBD_ROUNDING_NEAREST || schema->dtype != EMBD_DTYPE_F32)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_INVALID,
+                           "schema field 'rounding' is '%s', which needs dtype f16 or bf16",
+                           embd_rounding_name(schema->rounding));
+}
+
 static int check_initializer(const embd_schema *schema, struct embd__error *e)
 {
     const embd_initializer *i = &schema->initializer;
@@ -163,6 +177,8 @@ int embd__schema_check(const embd_schema *schema, struct embd__error *e)
         status = check_optimizer(&schema->optimizer, e);
     if (status == EMBD_OK)
         status = check_initializer(schema, e);
+    if (status == EMBD_OK)
+        status = check_rounding(schema, e);
     return status;
 }
 

@@ -50,6 +50,13 @@ static const struct schema_field own_fields[] = {
     ENUM("partition", partition, embd__partition_names),
     ENUM("combiner", combiner, embd__combiner_names),
     ENUM("dtype", dtype, embd__dtype_names),
+    {.name = "rounding",
+     .full = "rounding",
+     .type = SCHEMA_ENUM,
+     .at = offsetof(embd_schema, rounding),
+     .names = embd__rounding_names,
+     .kinds = EVERY_KIND,
+     .is_later = true},
     U64(seed, UINT64_MAX),
     U64_LIVE(capacity, LIMIT_CAPACITY),
     ENUM_LIVE("on_full", on_full, embd__on_full_names),
@@ -162,6 +169,19 @@ bool embd__schema_applies(const struct schema_group *group, const struct schema_
     uint64_t kind = group->fields == own_fields ? (uint64_t)schema->on_full
                                                 : embd__schema_get(schema, &group->fields[0]);
     return kind < 32 && (field->kinds >> kind & 1);
+}
+
+static bool is_zero(const struct schema_field *field, const embd_schema *schema)
+{
+    return field->type == SCHEMA_F32 ? embd__schema_get_f32(schema, field) == 0.0f
+                                     : embd__schema_get(schema, field) == 0;
+}
+
+bool embd__schema_is_written(const struct schema_group *group, const struct schema_field *field,
+                             const embd_schema *schema)
+{
+    return embd__schema_applies(group, field, schema) &&
+           !(field->is_later && is_zero(field, schema));
 }
 
 /* ---- defaults ---- */

@@ -24,6 +24,8 @@ struct schema_field {
     uint32_t kinds;           /* bit k: a parameter of the group's kind k; in the first group, of
                                  on_full k */
     bool may_change;          /* while the table lives: schema_change.h */
+    bool is_later;            /* unknown to older versions: messages and files leave it out where
+                                 it is 0 */
 };
 
 /* A map of fields. Except in the first group the first field is `kind`, which decides about the
@@ -47,6 +49,10 @@ int embd__schema_parse(embd_schema *schema, const struct schema_field *field, co
 /* Whether the schema's kind has this parameter. */
 bool embd__schema_applies(const struct schema_group *group, const struct schema_field *field,
                           const embd_schema *schema);
+
+/* The same, and it stands in messages and files. */
+bool embd__schema_is_written(const struct schema_group *group, const struct schema_field *field,
+                             const embd_schema *schema);
 
 /* Reading and setting a value of any type but SCHEMA_F32; SCHEMA_BOOL is 0 or 1. */
 uint64_t embd__schema_get(const embd_schema *schema, const struct schema_field *field);

@@ -36,7 +36,7 @@ static int set_fields(json_t *object, const struct schema_group *group, const em
     int failed = 0;
     for (uint32_t i = 0; i < group->n_fields; i++) {
         const struct schema_field *field = &group->fields[i];
-        if (embd__schema_applies(group, field, schema))
+        if (embd__schema_is_written(group, field, schema))
             failed |= json_object_set_new(object, field->name, value_to_json(field, schema));
     }
     return failed;
@@ -145,7 +145,9 @@ static void read_field(struct members *m, const struct schema_field *field, embd
 static void read_fields(struct members *m, const struct schema_group *group, embd_schema *schema)
 {
     for (uint32_t i = 0; i < group->n_fields; i++) {
-        if (!embd__schema_applies(group, &group->fields[i], schema))
+        if (!embd__schema_applies(group, &group->fields[i], schema) ||
+            (group->fields[i].is_later &&
+             json_object_get(m->object, group->fields[i].name) == NULL))
             continue;
         read_field(m, &group->fields[i], schema);
         if (i == 0 && group->name[0] != '\0') /* kind; parameters of other kinds take the default */

@@ -15,14 +15,14 @@ static uint32_t count_fields(const struct schema_group *group, const embd_schema
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < group->n_fields; i++)
-        n += embd__schema_applies(group, &group->fields[i], schema);
+        n += embd__schema_is_written(group, &group->fields[i], schema);
     return n;
 }
 
 static void write_fields(struct msg *m, const struct schema_group *group, const embd_schema *schema)
 {
     for (uint32_t i = 0; i < group->n_fields; i++)
-        if (embd__schema_applies(group, &group->fields[i], schema))
+        if (embd__schema_is_written(group, &group->fields[i], schema))
             embd__schema_field_write(m, &group->fields[i], schema);
 }
 

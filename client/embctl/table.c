@@ -115,6 +115,7 @@ static const struct column describe_columns[] = {
     {"create_on", CELL_TEXT},
     {"admit_nonfinite", CELL_FLAG},
     {"durability", CELL_TEXT},
+    {"rounding", CELL_TEXT},
     {"rows", CELL_COUNT},
     {"candidates", CELL_COUNT},
     {"memory_bytes", CELL_BYTES},
@@ -198,6 +199,7 @@ static void put_schema(struct listing *l, const embd_schema *s)
     put_text(l, "create_on", embd_create_on_name(s->create_on));
     listing_flag(l, column_of("admit_nonfinite"), s->admit_nonfinite);
     put_text(l, "durability", embd_durability_name(s->durability));
+    put_text(l, "rounding", embd_rounding_name(s->rounding));
 }
 
 /* Steps of each shard are shown only where they differ. */

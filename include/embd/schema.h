@@ -32,6 +32,14 @@ typedef enum embd_combiner {
 
 typedef enum embd_dtype { EMBD_DTYPE_F32, EMBD_DTYPE_F16, EMBD_DTYPE_BF16 } embd_dtype;
 
+/* How a step's result becomes f16 or bf16. Steps smaller than half a unit of the last place are
+ * lost by NEAREST, and kept on average by STOCHASTIC. */
+typedef enum embd_rounding {
+    EMBD_ROUNDING_NEAREST,    /* to nearest, ties to even */
+    EMBD_ROUNDING_STOCHASTIC, /* up or down by chance, in proportion to the distances: a pure
+                                 function of (seed, key, slot, column, pushes of the table) */
+} embd_rounding;
+
 /* One step of a row w, all in f32, with g = (sum of the request's gradients of the row) / scaler:
  *
  *   sgd               w -= lr*g
@@ -142,7 +150,7 @@ typedef struct embd_schema {
     embd_dtype dtype; /* of stored rows; optimizer state is f32 */
     embd_optimizer optimizer;
     embd_initializer initializer;
-    uint64_t seed; /* of the initializer */
+    uint64_t seed; /* of the initializer, and of EMBD_ROUNDING_STOCHASTIC */
     /* Rows per shard: room made at once with EMBD_ON_FULL_GROW, else a bound. 0: none, which the
      * evict policies do not allow. */
     uint64_t capacity;
@@ -156,6 +164,9 @@ typedef struct embd_schema {
     /* The library's: the fields that embd_table_set has set, a bit each. embd_table_create does not
      * compare them. */
     uint64_t changed;
+    /* Of steps' results; STOCHASTIC needs dtype f16 or bf16, and update local or lazy_global. First
+     * values, loaded rows and the wire are rounded to nearest. */
+    embd_rounding rounding;
 } embd_schema;
 
 /* Sets a schema to the defaults: slots 1, hash, sum, f32, sgd with lr 0.01, uniform [-0.05, 0.05),
@@ -173,6 +184,7 @@ EMBD_API void embd_optimizer_init(embd_optimizer *optimizer, embd_optimizer_kind
 EMBD_API const char *embd_partition_name(embd_partition);
 EMBD_API const char *embd_combiner_name(embd_combiner);
 EMBD_API const char *embd_dtype_name(embd_dtype);
+EMBD_API const char *embd_rounding_name(embd_rounding);
 EMBD_API const char *embd_optimizer_name(embd_optimizer_kind);
 EMBD_API const char *embd_update_name(embd_update);
 EMBD_API const char *embd_initializer_name(embd_initializer_kind);

@@ -127,6 +127,25 @@ def optimizers(wire, rng):
             same(other, rows(wire, adam, [7], dim)[0])
 
 
+def stochastic_rounding(wire, rng):
+    """Of hashed and slot tables, for any seed; the steps go by the pushes of the table, not of the row."""
+    for slot in (0, 5):
+        seed, key, dim = int(rng.integers(1 << 64, dtype=np.uint64)), int(rng.integers(1 << 64, dtype=np.uint64)), 21
+        fields = {"partition": "slot", "slots": 9} if slot else {}
+        bins = [np.uint16(slot).tobytes()] if slot else []
+        part = {"slots": True} if slot else {}
+        table = create(wire, f"chance{slot}", dim, seed=seed, dtype="bf16", rounding="stochastic", combiner="concat",
+                       optimizer={"kind": "sgd", "lr": 1.0}, **fields)
+        row = rows(wire, table, [key], dim, bins=bins, **part)[0]
+        for t in range(1, 20):
+            g = (rng.normal(size=dim) * 1e-4).astype(f32)
+            other = t % 3 == 0
+            push(wire, {"table": table, "keys": 1, **part}, w.keys([key + 1 if other else key]), *bins, g.tobytes())
+            if not other:
+                row = PAGE["rounded_bf16"](row - g, seed, key, slot, t)
+            same(row, rows(wire, table, [key], dim, bins=bins, **part)[0])
+
+
 VECTORS = ROOT / "proto/vectors"
 DEFAULTS = {"adam": {"beta1": 0.9, "beta2": 0.999, "eps": 1e-7}, "rowwise_adagrad": {"eps": 1e-7}, "ftrl": {"eps": 2.0 ** -23}}
 
@@ -268,7 +287,7 @@ def the_first_error_is_the_answer(wire, _):
 
 
 with Embd() as server, w.connect(server) as connection:
-    for test in (the_page_gives_the_vectors_of_first_values, the_page_gives_the_vectors_of_optimizers, first_values, pools_and_gradients, a_weight_that_the_division_makes_infinite_is_refused, optimizers, the_first_keys_get_the_last_rooms,
+    for test in (the_page_gives_the_vectors_of_first_values, the_page_gives_the_vectors_of_optimizers, first_values, pools_and_gradients, a_weight_that_the_division_makes_infinite_is_refused, optimizers, stochastic_rounding, the_first_keys_get_the_last_rooms,
                  values_are_invalid_and_shapes_malformed, the_first_error_is_the_answer):
         test(connection, np.random.default_rng(7))
         print("ok", test.__name__)

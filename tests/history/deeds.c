@@ -38,6 +38,8 @@ static embd_schema draw_schema(struct world *w, uint32_t table)
     s.dtype = one_in(w, 2) ? EMBD_DTYPE_F32 : (embd_dtype)draw(w, EMBD_DTYPE_BF16 + 1);
     s.seed = draw(w, 3);
     draw_optimizer(w, &s.optimizer);
+    if (s.dtype != EMBD_DTYPE_F32 && s.optimizer.update != EMBD_UPDATE_GLOBAL && one_in(w, 2))
+        s.rounding = EMBD_ROUNDING_STOCHASTIC;
     if (one_in(w, 2)) {
         s.on_full =
             one_in(w, 3) ? EMBD_ON_FULL_ERROR : (embd_on_full)(EMBD_ON_FULL_ERROR + draw(w, 4));
@@ -64,13 +66,13 @@ void deed_create(struct world *w)
     uint32_t table = (first + i) % TABLES_MAX;
     embd_schema schema = draw_schema(w, table);
     tell(w,
-         "\ncreate %s: dim %" PRIu32 ", %" PRIu32 " slots, %s, %s, %s, %s, %s, capacity %" PRIu64
+         "\ncreate %s: dim %" PRIu32 ", %" PRIu32 " slots, %s, %s %s, %s, %s, %s, capacity %" PRIu64
          ", ttl %" PRIu64 ", admit_after %" PRIu32 ", create_on %s, %s",
          schema.name, schema.dim, schema.slots, embd_partition_name(schema.partition),
-         embd_dtype_name(schema.dtype), embd_optimizer_name(schema.optimizer.kind),
-         embd_update_name(schema.optimizer.update), embd_on_full_name(schema.on_full),
-         schema.capacity, schema.ttl, schema.admit_after, embd_create_on_name(schema.create_on),
-         embd_durability_name(schema.durability));
+         embd_dtype_name(schema.dtype), embd_rounding_name(schema.rounding),
+         embd_optimizer_name(schema.optimizer.kind), embd_update_name(schema.optimizer.update),
+         embd_on_full_name(schema.on_full), schema.capacity, schema.ttl, schema.admit_after,
+         embd_create_on_name(schema.create_on), embd_durability_name(schema.durability));
     expect(w, "embd_table_create", embd_table_create(w->client, &schema), EMBD_OK);
     image_create(&w->now, table, &schema, w->n_births++);
     world_open_table(w, table);

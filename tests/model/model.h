@@ -103,6 +103,9 @@ void model_set_candidate(struct model *model, uint64_t key, uint32_t slot, uint3
 
 /* x rounded to dtype, nearest even. */
 float model_round(float x, embd_dtype dtype);
+/* Of the two values around x that with the larger magnitude where x is further on the way to it
+ * than 1 - chance / 65536. */
+float model_round_by(float x, embd_dtype dtype, uint32_t chance);
 
 /* Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
  * (2011). */

@@ -113,6 +113,22 @@ static void step_columns(const struct model *model, const embd_optimizer *o, str
     }
 }
 
+/* To the table's dtype: to nearest, or by a chance that the seed, the key, the slot, the table's
+ * pushes and the column decide. Eight columns take a draw of four words, a half each. */
+static float round_column(const struct model *model, const struct model_key *k, uint32_t c)
+{
+    const embd_schema *s = &model->schema;
+    if (s->rounding == EMBD_ROUNDING_NEAREST)
+        return model_round(k->w[c], s->dtype);
+    uint32_t words[4], counter[4] = {(uint32_t)k->key, (uint32_t)(k->key >> 32),
+                                     c / 8 + 65536 * k->slot, (uint32_t)model->step};
+    uint32_t key[2] = {(uint32_t)s->seed ^ 0x524e4453u,
+                       (uint32_t)(s->seed >> 32) ^ (uint32_t)(model->step >> 32)};
+    model_philox(counter, key, words);
+    uint32_t word = words[c % 8 / 2];
+    return model_round_by(k->w[c], s->dtype, c % 2 ? word >> 16 : word & 0xffff);
+}
+
 void model_step_row(const struct model *model, struct model_key *k, const float *g)
 {
     embd_optimizer o = model->schema.optimizer;
@@ -123,5 +139,5 @@ void model_step_row(const struct model *model, struct model_key *k, const float 
     else
         step_columns(model, &o, k, g);
     for (uint32_t c = 0; c < model->schema.dim; c++)
-        k->w[c] = model_round(k->w[c], model->schema.dtype);
+        k->w[c] = round_column(model, k, c);
 }

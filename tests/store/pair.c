@@ -218,7 +218,8 @@ static void draw_gradients(struct pair *pair, embd_dtype wire, float *grads, voi
                            size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        grads[i] = model_round(dice_float(&pair->dice) * 1.3f, wire);
+        grads[i] = model_round(
+            pair->gradient != 0 ? pair->gradient : dice_float(&pair->dice) * 1.3f, wire);
     embd__from_f32(on_wire, wire, grads, n);
 }
 

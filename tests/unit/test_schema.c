@@ -109,6 +109,7 @@ static void numbers_outside_an_enum_are_refused(void **state)
         {offsetof(embd_schema, on_full), "'on_full' is 99, allowed are 0 to 4"},
         {offsetof(embd_schema, create_on), "'create_on' is 99, allowed are 0 to 1"},
         {offsetof(embd_schema, durability), "'durability' is 99, allowed are 0 to 3"},
+        {offsetof(embd_schema, rounding), "'rounding' is 99, allowed are 0 to 1"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof enums / sizeof enums[0]; i++) {
@@ -195,6 +196,21 @@ static void what_this_version_does_not_do_is_refused_by_name(void **state)
     refused(&s, EMBD_UNSUPPORTED, "'durability' is 'durable' and 'create_on' is 'pull'");
     s.durability = EMBD_DURABILITY_BUFFERED;
     refused(&s, EMBD_UNSUPPORTED, "'durability' is 'buffered' and 'create_on' is 'pull'");
+}
+
+static void stochastic_rounding_needs_a_dtype_to_round_to_and_named_rows(void **state)
+{
+    embd_schema s = sound();
+    struct embd__error e = {0};
+    (void)state;
+    s.dtype = EMBD_DTYPE_F32;
+    s.optimizer.update = EMBD_UPDATE_LOCAL;
+    assert_int_equal(embd_schema_set(&s, "rounding", "stochastic", NULL), EMBD_OK);
+    refused(&s, EMBD_INVALID, "'rounding' is 'stochastic', which needs dtype f16 or bf16");
+    s.dtype = EMBD_DTYPE_BF16;
+    assert_int_equal(embd__schema_check(&s, &e), EMBD_OK);
+    s.optimizer.update = EMBD_UPDATE_GLOBAL;
+    refused(&s, EMBD_UNSUPPORTED, "'optimizer.update' is 'global'; use local, or lazy_global");
 }
 
 struct f32_case {
@@ -396,6 +412,7 @@ static void every_choice_travels_unchanged(void **state)
                     s.initializer = (embd_initializer){(embd_initializer_kind)initializer, -0.0f,
                                                        0x1.fffffep-2f};
                     s.dtype = (embd_dtype)(kind % 3);
+                    s.rounding = (embd_rounding)(s.dtype != EMBD_DTYPE_F32 && combiner % 2);
                     s.slots = 2;
                     s.slot_sizes = initializer == EMBD_INITIALIZER_UNIFORM_SLOT ? sizes : NULL;
                     s.seed = UINT64_MAX;
@@ -655,6 +672,7 @@ int main(void)
         cmocka_unit_test(lazy_global_is_adams_alone_and_has_a_stamp),
         cmocka_unit_test(a_stamp_is_exact_among_floats),
         cmocka_unit_test(evicting_tables_need_a_capacity_and_remember_use),
+        cmocka_unit_test(stochastic_rounding_needs_a_dtype_to_round_to_and_named_rows),
         cmocka_unit_test(what_this_version_does_not_do_is_refused_by_name),
         cmocka_unit_test(optimizer_parameters_are_finite_and_in_range),
         cmocka_unit_test(initializer_parameters_make_sense),

@@ -162,7 +162,7 @@ class Client:
 
         `fields` are those of embd_schema: optimizer ("adam", or Optimizer("adam", lr=0.01)), initializer
         (Initializer("normal", 0, 0.1)), slots, slot_sizes, partition, combiner ("sum", "mean", "sqrtn",
-        "concat"), dtype, seed, capacity, on_full, ttl, admit_after, create_on, admit_nonfinite, durability. One that
+        "concat"), dtype, seed, capacity, on_full, ttl, admit_after, create_on, admit_nonfinite, durability, rounding. One that
         is not given has the default of embd_schema_init."""
         c_schema = CSchema(name, dim, fields)
         with self.handle as c:

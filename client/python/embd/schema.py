@@ -70,6 +70,7 @@ class Schema:
     admit_nonfinite: bool
     durability: str
     ttl: int
+    rounding: str
 
     def __init__(self, members: dict[str, Any]):
         self.__dict__.update(members)

@@ -123,6 +123,7 @@ static void set_view(struct store *store)
         .state_stride = stride_of_states(s),
         .optimizer_floats = embd__schema_optimizer_floats(s),
         .dtype = s->dtype,
+        .is_stochastic = s->rounding == EMBD_ROUNDING_STOCHASTIC,
         .initializer = {s->initializer.kind, s->initializer.a, s->initializer.b, s->seed},
         .n_slots = s->slots,
         .first_state = optimizer_first_state(&s->optimizer),

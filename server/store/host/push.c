@@ -12,6 +12,7 @@
 #include "proto/convert.h"
 #include "server/store/contract.h"
 #include "server/store/optimizer.h"
+#include "server/store/rounding.h"
 
 #define PREFETCH 16u
 
@@ -84,10 +85,26 @@ static void sum_gradients(struct application *a, const struct distinct *d)
     }
 }
 
-static inline void step_record(struct application *a, row_step *step, uint8_t *record,
+/* The values of d's row after a step, in the table's dtype. */
+static void store_values(const struct application *a, const struct distinct *d, uint8_t *record,
+                         const float *w)
+{
+    const struct store *store = a->store;
+    struct rounding r = {.seed = store->schema->s.seed,
+                         .key = a->push->in.keys[d->first],
+                         .step = a->step.t,
+                         .slot = d->slot};
+    if (store->schema->s.rounding == EMBD_ROUNDING_STOCHASTIC)
+        rounding_row(&r, (uint16_t *)(void *)record, store->dtype, w, store->dim);
+    else
+        embd__from_f32(record, store->dtype, w, store->dim);
+}
+
+static inline void step_record(struct application *a, row_step *step, const struct distinct *d,
                                const float *g)
 {
     const struct store *store = a->store;
+    uint8_t *record = rows_at(&store->rows, d->ref - 1);
     float *state = host_state(store, record);
     if (store->dtype == EMBD_DTYPE_F32) {
         step(&a->step, (float *)(void *)record, state, g, store->dim);
@@ -96,20 +113,19 @@ static inline void step_record(struct application *a, row_step *step, uint8_t *r
     float w[EMBD_DIM_MAX];
     embd__to_f32(w, record, store->dtype, store->dim);
     step(&a->step, w, state, g, store->dim);
-    embd__from_f32(record, store->dtype, w, store->dim);
+    store_values(a, d, record, w);
 }
 
 static inline void apply_key(struct application *a, row_step *step, const struct distinct *d)
 {
-    uint8_t *record = rows_at(&a->store->rows, d->ref - 1);
     bool is_plain = d->repeats == 0 && a->push->in.weights == NULL && a->step.scaler == 1.0f;
     if (is_plain) {
-        step_record(a, step, record, gradient_of(a, d->first));
+        step_record(a, step, d, gradient_of(a, d->first));
         return;
     }
     sum_gradients(a, d);
     embd__combine_divide(a->sum, a->step.scaler, a->store->dim);
-    step_record(a, step, record, a->sum);
+    step_record(a, step, d, a->sum);
 }
 
 /* Its record and, where it has several, its first two gradients; single ones follow one another in

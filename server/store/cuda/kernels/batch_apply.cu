@@ -128,13 +128,13 @@ struct target {
     uint32_t slot;
 };
 
-__device__ static inline target target_at(const batch_view &j, uint32_t at)
+__device__ static inline target target_at(const table_view &t, const batch_view &j, uint32_t at)
 {
     target r = {at < j.n_keys ? (uint32_t)(j.sorted[at] >> 2 * PLACE_BITS) : 0, at, false, 0, 0};
     if (r.ref == 0 || (at > 0 && j.sorted[at - 1] >> 2 * PLACE_BITS == r.ref))
         return target{0, at, false, 0, 0};
     r.is_new = r.ref - 1 >= j.first_row;
-    if (r.is_new) {
+    if (r.is_new || t.is_stochastic) {
         uint32_t k = (uint32_t)j.sorted[at] & PLACE_MASK;
         r.key = j.d_keys[k];
         r.slot = j.slots ? j.d_slots[k] : 0;
@@ -154,9 +154,12 @@ __device__ static inline row_four columns_of(const table_view &t, const target &
     return row;
 }
 
-__device__ static inline void round_columns(const table_view &t, four *w)
+__device__ static inline void round_columns(const table_view &t, const target &r, uint64_t step,
+                                            uint32_t column, four *w)
 {
-    if (t.dtype != EMBD_DTYPE_F32)
+    if (t.is_stochastic)
+        round_by_chance(t, r.key, r.slot, step, column, w);
+    else if (t.dtype != EMBD_DTYPE_F32)
         for (uint32_t i = 0; i < 4; i++)
             w->c[i] = half_load(half_store(w->c[i], t.dtype), t.dtype);
 }
@@ -217,7 +220,7 @@ __device__ static inline progress step_columns(const table_view &t, const batch_
 #pragma unroll
             for (uint32_t i = 0; i < 4; i++)
                 column_step<RULE>(step, row, i, sum.c[i], shared);
-            round_columns(t, &row.w);
+            round_columns(t, r, step.t, column, &row.w);
         }
         p.t = has_step ? step.t : p.t;
         p.n += has_step;
@@ -258,7 +261,7 @@ static __global__ void __launch_bounds__(BLOCK)
     uint32_t lanes = lanes_for(t.dim);
     if (!j.state->is_done)
         return;
-    target r = target_at(j, (uint32_t)(lane_index() / lanes));
+    target r = target_at(t, j, (uint32_t)(lane_index() / lanes));
     if (!__ballot_sync(ALL_LANES, r.ref != 0))
         return;
     progress begun = {t.first_state, 0, 0}, p = begun;

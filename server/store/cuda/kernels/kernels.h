@@ -52,6 +52,7 @@ struct table_view {
     uint32_t state_floats, state_stride; /* floats of a row's state; distance of two rows' states */
     uint32_t optimizer_floats; /* the optimizer's part of these, which starts as first_state */
     embd_dtype dtype;
+    bool is_stochastic; /* steps' results are rounded by chance (rounding.h) */
     struct initializer initializer;
     const float *slot_bounds;    /* uniform_slot, else NULL */
     const uint64_t *slot_starts; /* [n_slots + 1] or NULL */

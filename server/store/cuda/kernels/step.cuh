@@ -86,6 +86,9 @@ __device__ static inline void row_step(const table_view &t, const optimizer_step
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++)
         column_step<RULE>(step, r, i, g.c[i], shared);
+    if (!IS_PLAIN && t.is_stochastic)
+        round_by_chance(t, t.row_keys[ref - 1], t.row_slots ? t.row_slots[ref - 1] : 0, step.t,
+                        column, &r.w);
     row_store<RULE, IS_PLAIN>(t, ref, column, r);
 }
 

@@ -6,6 +6,7 @@
 
 #include "proto/combine.h"
 #include "server/store/cuda/kernels/launch.cuh"
+#include "server/store/rounding.h"
 
 struct four {
     float c[4];
@@ -104,6 +105,18 @@ __device__ static inline void packed_store(void *rows, embd_dtype dtype, uint64_
 __device__ static inline uint8_t *row_of_ref(const table_view &t, uint32_t ref)
 {
     return t.values + (uint64_t)(ref - 1) * t.stride;
+}
+
+/* Rounds four columns of a step's result to the table's dtype by chance. */
+__device__ static inline void round_by_chance(const table_view &t, uint64_t key, uint32_t slot,
+                                              uint64_t step, uint32_t column, four *w)
+{
+    struct rounding r = {t.initializer.seed, key, step, slot};
+    uint32_t word[4];
+    rounding_draw(&r, column / ROUNDING_COLUMNS, word);
+    for (uint32_t i = 0; i < 4; i++)
+        w->c[i] =
+            half_load(rounding_half(w->c[i], t.dtype, rounding_random(word, column + i)), t.dtype);
 }
 
 /* The slot whose bound a key takes (initializer.h): its own in slot tables, else the slot that its
