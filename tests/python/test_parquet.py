@@ -57,7 +57,7 @@ class ParquetFiles(test_data.DataTest):
 
     good = {"b": [1, 2], "x": np.array([0.5, 1.5], np.float64), "y": np.array([0, 1], np.float32), "a": [-1, 4]}
 
-    def test_columns_are_found_by_name_in_any_order(self):
+    def test_s3_5b_columns_are_found_by_name_in_any_order(self):
         self.table(**self.good)
         batch = test_data.together(Parquet(self.path("p")))
         self.assertEqual(list(batch.keys), [1, 2**64 - 1, 2, 4])
