@@ -137,10 +137,16 @@ static int check_tables_differ(struct embd_call *call)
     return EMBD_OK;
 }
 
+/* The server counts how often a push names each key. */
+static bool counts_occurrences(const embd_schema *s)
+{
+    return s->on_full == EMBD_ON_FULL_EVICT_LFU && s->lfu_occurrences;
+}
+
 /* Whether each distinct key goes once. */
 static bool goes_by_rows(struct embd_call *call, const struct work *work)
 {
-    if (call->kind == PARTS_ERASE)
+    if (call->kind == PARTS_ERASE || (call->kind == PARTS_PUSH && counts_occurrences(work->schema)))
         return false;
     if (call->plan != EMBD_PLAN_AUTO)
         return call->plan == EMBD_PLAN_ROWS;

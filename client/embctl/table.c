@@ -111,6 +111,8 @@ static const struct column describe_columns[] = {
     {"capacity", CELL_COUNT},
     {"on_full", CELL_TEXT},
     {"ttl", CELL_NUMBER},
+    {"lfu_half_life", CELL_NUMBER},
+    {"lfu_occurrences", CELL_FLAG},
     {"admit_after", CELL_NUMBER},
     {"create_on", CELL_TEXT},
     {"admit_nonfinite", CELL_FLAG},
@@ -195,6 +197,10 @@ static void put_schema(struct listing *l, const embd_schema *s)
     put_text(l, "on_full", embd_on_full_name(s->on_full));
     if (s->on_full == EMBD_ON_FULL_EVICT_TTL)
         put_uint(l, "ttl", s->ttl);
+    if (s->on_full == EMBD_ON_FULL_EVICT_LFU) {
+        put_uint(l, "lfu_half_life", s->lfu_half_life);
+        listing_flag(l, column_of("lfu_occurrences"), s->lfu_occurrences);
+    }
     put_uint(l, "admit_after", s->admit_after);
     put_text(l, "create_on", embd_create_on_name(s->create_on));
     listing_flag(l, column_of("admit_nonfinite"), s->admit_nonfinite);

@@ -118,8 +118,8 @@ typedef enum embd_on_full {
     EMBD_ON_FULL_ERROR,     /* keys beyond it get no row: EMBD_FULL or EMBD_KEY_FULL */
     EMBD_ON_FULL_EVICT_LRU, /* rows whose last push is longest ago; of equal ones the lowest
                                mix64(key), then slot */
-    EMBD_ON_FULL_EVICT_LFU, /* rows pushed least often (counted up to 2^24 - 1); of equal ones as
-                               EMBD_ON_FULL_EVICT_LRU */
+    EMBD_ON_FULL_EVICT_LFU, /* rows pushed least often (counted up to 2^24 - 1; see lfu_occurrences
+                               and lfu_half_life); of equal ones as EMBD_ON_FULL_EVICT_LRU */
     EMBD_ON_FULL_EVICT_TTL, /* as EMBD_ON_FULL_EVICT_LRU, but only rows that the table's last `ttl`
                                pushes did not name */
 } embd_on_full;
@@ -167,6 +167,12 @@ typedef struct embd_schema {
     /* Of steps' results; STOCHASTIC needs dtype f16 or bf16, and update local or lazy_global. First
      * values, loaded rows and the wire are rounded to nearest. */
     embd_rounding rounding;
+    /* EMBD_ON_FULL_EVICT_LFU: the count of a row is halved at each step of its table that is a
+     * multiple of this; 0: never. Compared are counts, each halved for the steps since its last
+     * push, before rounding. */
+    uint64_t lfu_half_life;
+    bool lfu_occurrences; /* EMBD_ON_FULL_EVICT_LFU: a push counts each occurrence of a key, not
+                             itself alone */
 } embd_schema;
 
 /* Sets a schema to the defaults: slots 1, hash, sum, f32, sgd with lr 0.01, uniform [-0.05, 0.05),

@@ -86,12 +86,12 @@ static bool may_go(const struct pass *pass, const struct leaving *row)
 
 static void consider(struct pass *pass, const struct store_scan *block)
 {
-    bool counts = pass->to->on_full == EMBD_ON_FULL_EVICT_LFU;
+    struct use_rule rule = use_rule_of(pass->to);
     for (uint32_t i = 0; i < block->n_rows; i++) {
         const float *use = block->states + (size_t)i * pass->state_floats + pass->use_at;
         uint32_t slot = block->slots != NULL ? block->slots[i] : 0;
         struct leaving row = {.key = block->keys[i],
-                              .rank = use_rank_of(use, counts, block->keys[i], slot)};
+                              .rank = use_rank_of(use, &rule, block->keys[i], slot)};
         if (may_go(pass, &row))
             offer(pass, &row);
     }

@@ -4,14 +4,25 @@
  * A row's use stands last in its state: the table's step at its last push (stamp.h), and with
  * evict_lfu how often it was pushed. Which rows go depends on steps, counts and keys only, never on
  * where rows lie or on a clock: a journal that is replayed, or a dump that is loaded, evicts the
- * same. Also compiled as CUDA C++. */
+ * same.
+ *
+ * A half-life makes counts decay. Steps are divided into epochs of half_life steps; a count is
+ * halved, and rounded down, when a push finds that epochs have begun since the last one. Compared
+ * is count * 2^epoch with the count and epoch of the last push: in that order two rows stay until
+ * one is pushed, however many epochs pass, which is what lets eviction_queue.c look ahead.
+ *
+ * Also compiled as CUDA C++. */
 #ifndef EMBD_STORE_USE_H
 #define EMBD_STORE_USE_H
 
+#include <stdbool.h>
+
+#include "embd/schema.h"
 #include "proto/route.h"
 #include "proto/stamp.h"
 
-#define USE_COUNT_MAX 16777215.0f /* the last whole number that f32 counts to */
+#define USE_COUNT_MAX  16777215.0f /* the last whole number that f32 counts to */
+#define USE_COUNT_BITS 24u
 
 /* A pass takes at least this part of the capacity away, which keeps the next one far off. */
 #define USE_PASS_PART 16u
@@ -22,16 +33,74 @@ EMBD_INLINE void use_begin(float *use, uint64_t step)
     embd__stamp_put(use, step);
 }
 
-EMBD_INLINE void use_note(float *use, uint64_t step, bool counts)
+/* What a table's rank is made of, besides steps and keys. */
+struct use_rule {
+    bool counts, occurrences; /* pushes, or each occurrence of a key */
+    uint64_t half_life;       /* of counts, in steps; 0: they do not decay */
+};
+
+EMBD_INLINE struct use_rule use_rule_of(const embd_schema *s)
 {
-    embd__stamp_put(use, step);
-    if (counts && use[2] < USE_COUNT_MAX)
-        use[2] += 1.0f;
+    struct use_rule rule;
+    rule.counts = s->on_full == EMBD_ON_FULL_EVICT_LFU;
+    rule.occurrences = rule.counts && s->lfu_occurrences;
+    rule.half_life = rule.counts ? s->lfu_half_life : 0;
+    return rule;
 }
 
-EMBD_INLINE uint64_t use_count(const float *use, bool counts)
+/* Epochs are counted as far as count * 2^epoch can be compared in 64 bits. */
+#define USE_EPOCH_MAX ((1ull << 40) - 32)
+
+EMBD_INLINE uint64_t use_epoch(uint64_t step, uint64_t half_life)
 {
-    return counts ? embd__stamp_half(use[2]) : 0;
+    uint64_t epoch = step / half_life;
+    return epoch < USE_EPOCH_MAX ? epoch : USE_EPOCH_MAX;
+}
+
+/* A count of the step `last` at a later one. */
+EMBD_INLINE uint64_t use_decayed(uint64_t count, uint64_t last, uint64_t step, uint64_t half_life)
+{
+    uint64_t begun = use_epoch(step, half_life) - use_epoch(last, half_life);
+    return begun < 24 ? count >> begun : 0;
+}
+
+/* The count after a push that named the key n times, n > 0. */
+EMBD_INLINE float use_counted(const float *use, uint64_t step, const struct use_rule *rule,
+                              uint32_t n)
+{
+    uint64_t count = embd__stamp_half(use[2]), added = rule->occurrences ? n : 1;
+    if (rule->half_life != 0)
+        count = use_decayed(count, embd__stamp_get(use), step, rule->half_life);
+    return count + added < (uint64_t)USE_COUNT_MAX ? (float)(count + added) : USE_COUNT_MAX;
+}
+
+EMBD_INLINE void use_note(float *use, uint64_t step, const struct use_rule *rule, uint32_t n)
+{
+    if (rule->counts)
+        use[2] = use_counted(use, step, rule, n);
+    embd__stamp_put(use, step);
+}
+
+/* Ordered as count * 2^epoch: the exponent, then the 23 bits behind the count's first. */
+EMBD_INLINE uint64_t use_scaled(uint64_t count, uint64_t epoch)
+{
+    uint64_t bits = 0;
+    if (count == 0)
+        return 0;
+    while (count >> bits > 1)
+        bits++;
+    return (epoch + bits + 1) << 23 | (count << (23 - bits) & 0x7fffff);
+}
+
+/* The first word of a row's rank, which has USE_COUNT_BITS or, if counts decay, 64 bits. */
+EMBD_INLINE uint64_t use_count(const float *use, const struct use_rule *rule)
+{
+    if (!rule->counts)
+        return 0;
+    uint64_t count = embd__stamp_half(use[2]);
+    return rule->half_life == 0
+               ? count
+               : use_scaled(count, use_epoch(embd__stamp_get(use), rule->half_life));
 }
 
 /* The lowest go first, compared in this order. */
@@ -40,10 +109,11 @@ struct use_rank {
     uint32_t slot;
 };
 
-EMBD_INLINE struct use_rank use_rank_of(const float *use, bool counts, uint64_t key, uint32_t slot)
+EMBD_INLINE struct use_rank use_rank_of(const float *use, const struct use_rule *rule, uint64_t key,
+                                        uint32_t slot)
 {
     struct use_rank rank;
-    rank.count = use_count(use, counts);
+    rank.count = use_count(use, rule);
     rank.stamp = embd__stamp_get(use);
     rank.mixed = embd__mix64(key);
     rank.slot = slot;

@@ -253,8 +253,8 @@ static embd_schema schema_of(uint32_t number, embd_optimizer_kind optimizer)
     return s;
 }
 
-/* What a table does with keys that have no row. */
-static void set_bounds(embd_schema *s, uint32_t kind)
+/* What a table does with keys that have no row; again: of counts, the half-life. */
+static void set_bounds(embd_schema *s, uint32_t kind, uint32_t again)
 {
     if (kind == 1) {
         s->admit_after = 2;
@@ -263,14 +263,16 @@ static void set_bounds(embd_schema *s, uint32_t kind)
                      : kind == 3 ? EMBD_ON_FULL_EVICT_LFU
                                  : EMBD_ON_FULL_EVICT_LRU;
         s->capacity = kind == 4 ? 2000 : POOL / 2;
+        s->lfu_half_life = again;
+        s->lfu_occurrences = again > 0;
     }
 }
 
-static void run_case(uint32_t number, embd_optimizer_kind optimizer, uint32_t kind)
+static void run_case(uint32_t number, embd_optimizer_kind optimizer, uint32_t kind, uint32_t again)
 {
     embd_schema schema = schema_of(number, optimizer);
     struct pair pair;
-    set_bounds(&schema, kind);
+    set_bounds(&schema, kind, again);
     pair_open(&pair, "cuda", &schema, number);
     run_turns(&pair, (embd_dtype)(number % 3), number % 8 == 3);
     pair_close(&pair);
@@ -283,9 +285,9 @@ static void test_cases(void **state)
     n_together = 0;
     for (int optimizer = EMBD_OPTIMIZER_SGD; optimizer <= EMBD_OPTIMIZER_FTRL; optimizer++)
         for (uint32_t kind = 0; kind < 5; kind++)
-            for (int again = 0; again < 3; again++)
+            for (uint32_t again = 0; again < 3; again++)
                 if (++number % every == 0) {
-                    run_case(number, (embd_optimizer_kind)optimizer, kind);
+                    run_case(number, (embd_optimizer_kind)optimizer, kind, again);
                     n_run++;
                 }
     assert_true(n_together > n_run * TURNS * CALLS / 8);

@@ -59,6 +59,8 @@ static void draw_limits(struct world *w, embd_schema *s)
     s->on_full = (embd_on_full)(EMBD_ON_FULL_ERROR + below(w, 4));
     s->capacity = 3 + below(w, 30);
     s->ttl = 1 + below(w, 6);
+    s->lfu_half_life = below(w, 5);
+    s->lfu_occurrences = one_in(w, 2);
 }
 
 embd_schema deeds_draw_schema(struct world *w, uint32_t table)

@@ -45,6 +45,10 @@ static embd_schema draw_schema(struct world *w, uint32_t table)
             one_in(w, 3) ? EMBD_ON_FULL_ERROR : (embd_on_full)(EMBD_ON_FULL_ERROR + draw(w, 4));
         s.capacity = (one_in(w, 2) ? CAPACITY_MIN : CAPACITY_TOP / 2) + draw(w, CAPACITY_TOP / 2);
         s.ttl = s.on_full == EMBD_ON_FULL_EVICT_TTL ? 2 + draw(w, 12) : 0;
+        if (s.on_full == EMBD_ON_FULL_EVICT_LFU) {
+            s.lfu_half_life = one_in(w, 2) ? 0 : 1 + draw(w, 8);
+            s.lfu_occurrences = one_in(w, 2);
+        }
     }
     s.admit_after = one_in(w, 3) ? 2 + draw(w, 2) : 1;
     if (kind_of(table) == JOURNALED) {
@@ -67,11 +71,12 @@ void deed_create(struct world *w)
     embd_schema schema = draw_schema(w, table);
     tell(w,
          "\ncreate %s: dim %" PRIu32 ", %" PRIu32 " slots, %s, %s %s, %s, %s, %s, capacity %" PRIu64
-         ", ttl %" PRIu64 ", admit_after %" PRIu32 ", create_on %s, %s",
+         ", ttl %" PRIu64 ", half-life %" PRIu64 "%s, admit_after %" PRIu32 ", create_on %s, %s",
          schema.name, schema.dim, schema.slots, embd_partition_name(schema.partition),
          embd_dtype_name(schema.dtype), embd_rounding_name(schema.rounding),
          embd_optimizer_name(schema.optimizer.kind), embd_update_name(schema.optimizer.update),
-         embd_on_full_name(schema.on_full), schema.capacity, schema.ttl, schema.admit_after,
+         embd_on_full_name(schema.on_full), schema.capacity, schema.ttl, schema.lfu_half_life,
+         schema.lfu_occurrences ? " of occurrences" : "", schema.admit_after,
          embd_create_on_name(schema.create_on), embd_durability_name(schema.durability));
     expect(w, "embd_table_create", embd_table_create(w->client, &schema), EMBD_OK);
     image_create(&w->now, table, &schema, w->n_births++);

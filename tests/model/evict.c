@@ -17,14 +17,44 @@ static float *use_of(const struct model *model, const struct model_key *k)
     return k->state + model->use_at;
 }
 
-void model_note_use(const struct model *model, struct model_key *k, uint32_t pushes)
+/* Steps are divided into epochs; counts are halved where one begins. */
+static uint64_t epoch_of(const struct model *model, uint64_t step)
+{
+    return model->schema.lfu_half_life == 0 ? 0 : step / model->schema.lfu_half_life;
+}
+
+static float count_of(const struct model *model, float *use, uint32_t occurrences)
+{
+    uint32_t count = (uint32_t)use[2];
+    for (uint64_t epoch = epoch_of(model, model_read_step(use));
+         epoch < epoch_of(model, model->step) && count > 0; epoch++)
+        count /= 2;
+    if (occurrences > 0)
+        count += model->schema.lfu_occurrences ? occurrences : 1;
+    return count < 16777215 ? (float)count : 16777215.0f;
+}
+
+void model_note_use(const struct model *model, struct model_key *k, uint32_t occurrences)
 {
     if (!evicts(model))
         return;
+    if (model->schema.on_full == EMBD_ON_FULL_EVICT_LFU)
+        use_of(model, k)[2] = count_of(model, use_of(model, k), occurrences);
     model_write_step(use_of(model, k), model->step);
-    float *count = use_of(model, k) + 2;
-    if (model->schema.on_full == EMBD_ON_FULL_EVICT_LFU && *count + (float)pushes < 16777216.0f)
-        *count += (float)pushes;
+}
+
+/* The counts of two rows as they would be in the later one's epoch, without rounding: below 0, a is
+ * less; above 0, b. */
+static int compare_counts(const struct model *model, const float *a, const float *b)
+{
+    uint64_t count_a = (uint64_t)a[2], count_b = (uint64_t)b[2],
+             epoch_a = epoch_of(model, model_read_step(a)),
+             epoch_b = epoch_of(model, model_read_step(b));
+    for (; epoch_a < epoch_b && count_b < 1 << 24; epoch_a++)
+        count_b *= 2;
+    for (; epoch_b < epoch_a && count_a < 1 << 24; epoch_b++)
+        count_a *= 2;
+    return (count_a > count_b) - (count_a < count_b);
 }
 
 static bool may_go(const struct model *model, const struct model_key *k)
@@ -51,8 +81,10 @@ static int in_order(const void *left, const void *right, void *arg)
     const struct model_key *b = *(struct model_key *const *)right;
     const float *use_a = use_of(model, a), *use_b = use_of(model, b);
     uint64_t last_a = model_read_step(use_a), last_b = model_read_step(use_b);
-    if (model->schema.on_full == EMBD_ON_FULL_EVICT_LFU && use_a[2] != use_b[2])
-        return use_a[2] < use_b[2] ? -1 : 1;
+    int counts =
+        model->schema.on_full == EMBD_ON_FULL_EVICT_LFU ? compare_counts(model, use_a, use_b) : 0;
+    if (counts != 0)
+        return counts;
     if (last_a != last_b)
         return last_a < last_b ? -1 : 1;
     if (a->key != b->key)

@@ -46,8 +46,8 @@ void model_forget_candidates(struct model *model);
 /* evict.c: the rows that go so that `missing` others have room. Free the array. */
 struct model_key **model_choose_victims(const struct model *model, uint32_t missing,
                                         uint32_t *n_out);
-/* The row is created (0 pushes) or pushed to now. */
-void model_note_use(const struct model *model, struct model_key *k, uint32_t pushes);
+/* The row is created (0 occurrences) or pushed to now. */
+void model_note_use(const struct model *model, struct model_key *k, uint32_t occurrences);
 
 /* combine.c: what mean and sqrtn divide row r by. */
 float model_divisor(const struct model *model, const struct model_batch *batch, uint32_t r);

@@ -200,7 +200,7 @@ static void step_named(struct model *model, const struct model_request *request,
         if (!k->has_row)
             continue;
         model_step_row(model, k, g);
-        model_note_use(model, k, 1);
+        model_note_use(model, k, sums[(size_t)i * dim].n);
     }
     free(sums);
 }

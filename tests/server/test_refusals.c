@@ -85,6 +85,10 @@ static void draw_schema(struct world *w, uint32_t i)
     s->on_full = (embd_on_full)i;
     s->capacity = s->on_full == EMBD_ON_FULL_GROW ? 0 : 4 + below(w, 24);
     s->ttl = s->on_full == EMBD_ON_FULL_EVICT_TTL ? 1 + below(w, 6) : 0;
+    if (s->on_full == EMBD_ON_FULL_EVICT_LFU) {
+        s->lfu_half_life = below(w, 5);
+        s->lfu_occurrences = below(w, 2);
+    }
     s->admit_after = admissions[below(w, 3)];
     s->create_on = !is_kept && below(w, 3) ? EMBD_CREATE_ON_PULL : EMBD_CREATE_ON_PUSH;
     s->durability = !is_kept      ? EMBD_DURABILITY_SNAPSHOT

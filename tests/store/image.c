@@ -116,6 +116,8 @@ embd_schema image_schema(struct dice *dice)
         s.on_full = (embd_on_full)(EMBD_ON_FULL_ERROR + dice_below(dice, 4));
         s.capacity = 20 + dice_below(dice, 100);
         s.ttl = 1 + dice_below(dice, 6);
+        s.lfu_half_life = dice_below(dice, 5);
+        s.lfu_occurrences = dice_below(dice, 2);
     }
     return s;
 }

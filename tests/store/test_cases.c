@@ -63,6 +63,8 @@ static embd_schema schema_of(const struct test_case *c, struct dice *dice)
         s.on_full = (embd_on_full)(EMBD_ON_FULL_ERROR + dice_below(dice, 4));
         s.capacity = 1 + dice_below(dice, 60);
         s.ttl = 1 + dice_below(dice, 6);
+        s.lfu_half_life = dice_below(dice, 5);
+        s.lfu_occurrences = dice_below(dice, 2);
     }
     return s;
 }
@@ -359,64 +361,6 @@ static void test_full(void **state)
     pair_close(&pair);
 }
 
-/* A table at its bound for a long time: many passes, each of a sixteenth. */
-static void test_eviction(void **state)
-{
-    (void)state;
-    for (int policy = EMBD_ON_FULL_EVICT_LRU; policy <= EMBD_ON_FULL_EVICT_TTL; policy++) {
-        enum { BATCH = 100 };
-        embd_schema schema = plain_schema(4, EMBD_OPTIMIZER_ADAM);
-        struct pair pair;
-        struct store_stats stats;
-        schema.on_full = (embd_on_full)policy;
-        schema.capacity = 1000;
-        schema.ttl = 9;
-        pair_open(&pair, store_name, &schema, 29);
-        for (uint32_t n = 0; n < (every < 50 ? 100 : 30); n++) {
-            uint64_t keys[BATCH];
-            struct batch batch;
-            for (uint32_t i = 0; i < BATCH; i++)
-                keys[i] = dice_below(&pair.dice, i % 2 ? 300 : 5000);
-            batch_of(&batch, keys, BATCH);
-            pair_push(&pair, &batch, EMBD_DTYPE_F32, true);
-            batch_free(&batch);
-            if (n % 30 == 20)
-                pair_reload(&pair);
-        }
-        pair_compare(&pair);
-        pair.ops->stats(pair.store, &stats);
-        assert_true(stats.evicted > 100 && stats.rows <= 1000);
-        pair_close(&pair);
-    }
-}
-
-/* With no row old enough a table is full; when the time has come it is not. */
-static void test_ttl(void **state)
-{
-    (void)state;
-    embd_schema schema = plain_schema(2, EMBD_OPTIMIZER_SGD);
-    struct pair pair;
-    struct batch two, other, none;
-    schema.on_full = EMBD_ON_FULL_EVICT_TTL;
-    schema.capacity = 2;
-    schema.ttl = 3;
-    pair_open(&pair, store_name, &schema, 31);
-    batch_of(&two, (const uint64_t[]){1, 2}, 2);
-    batch_of(&other, (const uint64_t[]){3}, 1);
-    batch_of(&none, NULL, 0);
-    assert_int_equal(pair_push(&pair, &two, EMBD_DTYPE_F32, false), EMBD_OK);
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(pair_push(&pair, &other, EMBD_DTYPE_F32, false), EMBD_FULL);
-        assert_int_equal(pair_push(&pair, &none, EMBD_DTYPE_F32, false), EMBD_OK);
-    }
-    assert_int_equal(pair_push(&pair, &other, EMBD_DTYPE_F32, false), EMBD_OK);
-    pair_compare(&pair);
-    batch_free(&two);
-    batch_free(&other);
-    batch_free(&none);
-    pair_close(&pair);
-}
-
 /* A block that does not fit changes nothing; one that does replaces rows and admits candidates. */
 static void test_load(void **state)
 {
@@ -479,8 +423,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),      cmocka_unit_test(test_empty_of_global),
         cmocka_unit_test(test_empty),      cmocka_unit_test(test_full),
-        cmocka_unit_test(test_load),       cmocka_unit_test(test_eviction),
-        cmocka_unit_test(test_ttl),        cmocka_unit_test(test_repeated_key),
+        cmocka_unit_test(test_load),       cmocka_unit_test(test_repeated_key),
         cmocka_unit_test(test_extremes),   cmocka_unit_test(test_growth),
         cmocka_unit_test(test_first_push), cmocka_unit_test(test_case_table),
     };

@@ -79,14 +79,13 @@ bool __wrap_victims_open(struct victims *v, uint64_t most, uint64_t n_rows)
 
 /* Where `is_hot`, half of all rows are pushed before the second pass, so that few of its list are
  * left. */
-static void run(embd_on_full policy, bool is_hot)
+static void run_table(const embd_schema *schema, bool is_hot)
 {
     static uint64_t keys[BATCH];
     struct pair pair;
     struct store_stats stats;
-    embd_schema schema = schema_of(policy);
     uint64_t n_seen = ROWS;
-    pair_open(&pair, "host", &schema, 7);
+    pair_open(&pair, "host", schema, 7);
     name_all(&pair, ROWS, false);
     for (uint32_t n = 0; n < PUSHES; n++) {
         struct batch batch;
@@ -113,6 +112,12 @@ static void run(embd_on_full policy, bool is_hot)
     pair_close(&pair);
 }
 
+static void run(embd_on_full policy, bool is_hot)
+{
+    embd_schema schema = schema_of(policy);
+    run_table(&schema, is_hot);
+}
+
 static void rows_found_ahead_are_those_that_have_to_go(void **state)
 {
     (void)state;
@@ -124,6 +129,17 @@ static void rows_found_ahead_that_are_pushed_stay(void **state)
 {
     (void)state;
     run(EMBD_ON_FULL_EVICT_LRU, true);
+}
+
+/* Counts decay between two passes, and a count that a push finds halved still rises. */
+static void rows_whose_counts_decay_are_found_ahead(void **state)
+{
+    (void)state;
+    embd_schema schema = schema_of(EMBD_ON_FULL_EVICT_LFU);
+    schema.lfu_half_life = 3;
+    schema.lfu_occurrences = true;
+    run_table(&schema, false);
+    run_table(&schema, true);
 }
 
 static int by_rank(const void *a, const void *b)
@@ -211,6 +227,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_found_ahead_are_those_that_have_to_go),
         cmocka_unit_test(rows_found_ahead_that_are_pushed_stay),
+        cmocka_unit_test(rows_whose_counts_decay_are_found_ahead),
         cmocka_unit_test(pushes_of_what_goes_next_make_the_list_longer),
         cmocka_unit_test(a_list_that_becomes_too_long_is_none),
     };

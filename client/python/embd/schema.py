@@ -71,6 +71,8 @@ class Schema:
     durability: str
     ttl: int
     rounding: str
+    lfu_half_life: int
+    lfu_occurrences: bool
 
     def __init__(self, members: dict[str, Any]):
         self.__dict__.update(members)

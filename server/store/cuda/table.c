@@ -25,7 +25,7 @@ struct use_view cuda_use(const struct store *store)
     const embd_schema *s = &store->schema->s;
     return (struct use_view){
         .at = store->view.state_floats - embd__schema_use_floats(s),
-        .counts = s->on_full == EMBD_ON_FULL_EVICT_LFU,
+        .rule = use_rule_of(s),
         .step = store->step,
         .ttl = s->on_full == EMBD_ON_FULL_EVICT_TTL ? s->ttl : 0,
     };

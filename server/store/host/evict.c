@@ -14,7 +14,6 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 void evict_note_use(struct store *store)
 {
-    bool counts = store->schema->s.on_full == EMBD_ON_FULL_EVICT_LFU;
     const struct merge *merge = &store->merge;
     for (uint32_t i = 0; i < merge->n; i++) {
         const struct distinct *d = &merge->distinct[i];
@@ -23,7 +22,7 @@ void evict_note_use(struct store *store)
         const struct index_entry entry = {.hash = d->hash, .ref = d->ref, .slot = d->slot};
         if (store->queue.is_on)
             eviction_queue_before_use(store, &entry);
-        use_note(row_use_at(store, d->ref - 1), store->step, counts);
+        use_note(row_use_at(store, d->ref - 1), store->step, &store->use_rule, d->repeats + 1u);
         if (store->queue.is_on)
             eviction_queue_note_use(store, &entry);
     }

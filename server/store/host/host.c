@@ -71,6 +71,7 @@ static int host_open(const struct table_schema *schema, struct store **out, stru
     store->bound = embd__schema_bound(s);
     store->has_candidates = s->admit_after > 1;
     store->use_at = store->state_floats - embd__schema_use_floats(s);
+    store->use_rule = use_rule_of(s);
     rows_open(&store->rows, round_up(store->state_at + 4 * store->state_floats, 8));
     int status = EMBD_OK;
     if (!index_open(&store->index) || !values_open(store))

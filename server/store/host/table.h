@@ -67,7 +67,8 @@ struct store {
     struct row_set named; /* rows of the request at hand; is_global, and evicts */
 
     /* evicts only */
-    uint32_t use_at;             /* of state floats: where a row's use stands */
+    uint32_t use_at; /* of state floats: where a row's use stands */
+    struct use_rule use_rule;
     uint64_t none_expire_before; /* ttl: no row can have expired before the table's step is that */
     uint64_t n_evicted;
     struct eviction_queue queue;

@@ -121,7 +121,8 @@ static int choose(struct group_eviction *ev)
     const struct store *table = ev->flow->group->tables[0];
     struct use_digit digits[USE_DIGITS_MAX];
     struct use_choice *c = &ev->counts->choice;
-    uint32_t n = use_digits(cuda_use(table).counts, table->view.row_slots != NULL, digits);
+    struct use_view use = cuda_use(table);
+    uint32_t n = use_digits(&use.rule, table->view.row_slots != NULL, digits);
     int status = 0;
     *c = (struct use_choice){.left = ev->n, .shift = 63};
     if (ev->n == ev->n_may_go)

@@ -176,12 +176,11 @@ __device__ static inline void enter(const table_view &t, const target &r, uint32
     entry_place(t, r.key, r.slot, r.ref);
 }
 
-/* State of a row that all its columns share, after its steps: rowwise_adagrad's v, lazy adam's last
- * step, and the count of pushes. */
+/* State of a row that all its columns share, after its steps: rowwise_adagrad's v, and the last
+ * step. */
 struct progress {
     float v;
     uint64_t t;
-    uint32_t n;
 };
 
 /* Applies all steps to columns first .. first + 4 * lanes of a row. `kept` carries v of each step,
@@ -223,7 +222,6 @@ __device__ static inline progress step_columns(const table_view &t, const batch_
             round_columns(t, r, step.t, column, &row.w);
         }
         p.t = has_step ? step.t : p.t;
-        p.n += has_step;
         s = segment_at(j, r.ref, s.end);
     }
     if (is_mine)
@@ -236,10 +234,19 @@ template <int RULE> __device__ static inline uint32_t floats_of_columns(const ta
     return states_of<RULE>::HAS_1 ? 2 * t.dim : states_of<RULE>::HAS_0 ? t.dim : 0;
 }
 
+/* Records the use of a row by each push that has gradients of it. */
+__device__ static inline void note_steps(const batch_view &j, const batch_steps &steps,
+                                         const target &r, const use_view &use, float *at)
+{
+    for (segment s = segment_at(j, r.ref, r.at); s.end > s.begin; s = segment_at(j, r.ref, s.end))
+        use_note(at, steps.at[s.push].t, &use.rule, s.end - s.begin);
+}
+
 /* Stores the shared state and the use of a row after its steps. One lane calls it. */
 template <int RULE>
 __device__ static inline void note(const table_view &t, const batch_view &j, const target &r,
-                                   const progress &p, const use_view &use, bool has_use)
+                                   const progress &p, const batch_steps &steps, const use_view &use,
+                                   bool has_use)
 {
     float *states = t.states + state_at(t, r.ref);
     if (r.is_new)
@@ -248,8 +255,8 @@ __device__ static inline void note(const table_view &t, const batch_view &j, con
         states[0] = p.v;
     if (RULE == RULE_LAZY_ADAM)
         embd__stamp_put(lazy_stamp(t, r.ref), p.t);
-    for (uint32_t i = 0; has_use && i < p.n; i++)
-        use_note(states + use.at, p.t, use.counts);
+    if (has_use)
+        note_steps(j, steps, r, use, states + use.at);
     if (t.row_sets)
         t.row_sets[r.ref - 1] = j.set;
 }
@@ -264,7 +271,7 @@ static __global__ void __launch_bounds__(BLOCK)
     target r = target_at(t, j, (uint32_t)(lane_index() / lanes));
     if (!__ballot_sync(ALL_LANES, r.ref != 0))
         return;
-    progress begun = {t.first_state, 0, 0}, p = begun;
+    progress begun = {t.first_state, 0}, p = begun;
     if (RULE == EMBD_OPTIMIZER_ROWWISE_ADAGRAD && r.ref && !r.is_new)
         begun.v = t.states[state_at(t, r.ref)];
     if (RULE == RULE_LAZY_ADAM && r.ref && !r.is_new)
@@ -276,7 +283,7 @@ static __global__ void __launch_bounds__(BLOCK)
         p = first == 0 ? after : p;
     }
     if (r.ref && (threadIdx.x & (lanes - 1)) == 0)
-        note<RULE>(t, j, r, p, use, has_use);
+        note<RULE>(t, j, r, p, steps, use, has_use);
 }
 
 template <int RULE>

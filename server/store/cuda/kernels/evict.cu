@@ -37,13 +37,29 @@ int launch_begin_use(struct table_view t, struct use_view use, uint64_t first_ro
     return LAUNCH(begin_use, s.grid, s.block, stream, t, use, first_row, n);
 }
 
+/* How many of refs [n], rising, are refs[i], their first: in steps that double, then halve. */
+__device__ static inline uint32_t run_of(const uint32_t *refs, uint64_t n, uint64_t i)
+{
+    uint64_t end = i, step = 1;
+    while (end + step < n && refs[end + step] == refs[i]) {
+        end += step;
+        step *= 2;
+    }
+    for (; step; step /= 2)
+        if (end + step < n && refs[end + step] == refs[i])
+            end += step;
+    return (uint32_t)(end - i) + 1;
+}
+
+template <bool OCCURRENCES>
 static __global__ void __launch_bounds__(256)
     note_use(table_view t, use_view use, const uint32_t *refs, uint32_t n)
 {
     for (uint64_t i = lane_index(); i < n; i += lane_count()) {
         uint32_t ref = refs[i];
         if (ref != 0 && (i == 0 || refs[i - 1] != ref))
-            use_note(use_of(t, use, ref - 1), use.step, use.counts);
+            use_note(use_of(t, use, ref - 1), use.step, &use.rule,
+                     OCCURRENCES ? run_of(refs, n, i) : 1);
     }
 }
 
@@ -51,7 +67,8 @@ int launch_note_use(struct table_view t, struct use_view use, const uint32_t *re
                     void *stream)
 {
     struct shape s = shape_of(n);
-    return LAUNCH(note_use, s.grid, s.block, stream, t, use, refs, n);
+    return use.rule.occurrences ? LAUNCH(note_use<true>, s.grid, s.block, stream, t, use, refs, n)
+                                : LAUNCH(note_use<false>, s.grid, s.block, stream, t, use, refs, n);
 }
 
 /* ---- who may go ---- */
@@ -107,7 +124,7 @@ __device__ static inline uint64_t word_of(const table_view &t, const use_view &u
 {
     switch (word) {
     case 0:
-        return use_count(use_of(t, use, row), use.counts);
+        return use_count(use_of(t, use, row), &use.rule);
     case 1:
         return embd__stamp_get(use_of(t, use, row));
     case 2:
@@ -237,7 +254,7 @@ int launch_choose(struct table_view t, struct use_view use, struct evict_view v,
                   uint64_t n_may_go, void *stream)
 {
     struct use_digit digits[USE_DIGITS_MAX];
-    uint32_t n_digits = use_digits(use.counts, t.row_slots != nullptr, digits);
+    uint32_t n_digits = use_digits(&use.rule, t.row_slots != nullptr, digits);
     int status = LAUNCH(begin, 1, 32, stream, v.choice, n, n_may_go);
     for (uint32_t i = 0; i < n_digits && status == 0; i++) {
         status = launch_count_digit(t, use, v, digits[i], stream);

@@ -19,6 +19,7 @@
 
 #include "server/store/initializer.h"
 #include "server/store/optimizer.h"
+#include "server/store/use.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -280,7 +281,7 @@ int launch_pick_candidates(struct table_view t, struct entry *out, uint32_t *n_o
 /* How an evicting table records use; the rules are in use.h. */
 struct use_view {
     uint32_t at; /* index in a row's state */
-    bool counts;
+    struct use_rule rule;
     uint64_t step, ttl; /* ttl 0: rows of any age may go */
 };
 /* Begins the use record of new rows first_row .. first_row + n. */
@@ -304,16 +305,16 @@ struct use_choice {
 };
 #define USE_DIGIT_BITS 12u
 #define USE_BINS       (1u << USE_DIGIT_BITS)
-#define USE_DIGITS_MAX 14u
+#define USE_DIGITS_MAX 18u
 struct use_digit {
     uint32_t word, shift, bits;
 };
 /* Fills in the digits of ranks, from the top; returns their number. */
-EMBD_INLINE uint32_t use_digits(bool counts, bool has_slots, struct use_digit *out)
+EMBD_INLINE uint32_t use_digits(const struct use_rule *rule, bool has_slots, struct use_digit *out)
 {
-    const uint32_t word_bits[4] = {24, 48, 64, 16};
+    const uint32_t word_bits[4] = {rule->half_life ? 64 : USE_COUNT_BITS, 48, 64, 16};
     uint32_t n = 0;
-    for (uint32_t word = counts ? 0 : 1; word < (has_slots ? 4u : 3u); word++)
+    for (uint32_t word = rule->counts ? 0 : 1; word < (has_slots ? 4u : 3u); word++)
         for (uint32_t left = word_bits[word]; left;) {
             out[n].word = word;
             out[n].bits = left < USE_DIGIT_BITS ? left : USE_DIGIT_BITS;

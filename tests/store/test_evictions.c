@@ -1,0 +1,159 @@
+/* test_evictions.c - tables at their bound: which rows go, by every policy and its options. The
+ * model beside them says so after every call. Arguments: the store's name, n to push less from 50
+ * on, a way of store_nccl. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/store/pair.h"
+
+static const char *store_name;
+static uint32_t every = 1;
+
+static embd_schema plain_schema(uint32_t dim, embd_optimizer_kind optimizer)
+{
+    embd_schema s;
+    embd_schema_init(&s);
+    strcpy(s.name, "plain");
+    s.dim = dim;
+    embd_optimizer_init(&s.optimizer, optimizer, 0.01f);
+    return s;
+}
+
+/* A table at its bound for a long time: many passes, each of a sixteenth. */
+static void evict_for_long(const embd_schema *schema)
+{
+    enum { BATCH = 100 };
+    struct pair pair;
+    struct store_stats stats;
+    pair_open(&pair, store_name, schema, 29);
+    for (uint32_t n = 0; n < (every < 50 ? 100 : 30); n++) {
+        uint64_t keys[BATCH];
+        struct batch batch;
+        for (uint32_t i = 0; i < BATCH; i++)
+            keys[i] = dice_below(&pair.dice, i % 2 ? 300 : 5000);
+        batch_of(&batch, keys, BATCH);
+        pair_push(&pair, &batch, EMBD_DTYPE_F32, true);
+        batch_free(&batch);
+        if (n % 30 == 20)
+            pair_reload(&pair);
+    }
+    pair_compare(&pair);
+    pair.ops->stats(pair.store, &stats);
+    assert_true(stats.evicted > 100 && stats.rows <= 1000);
+    pair_close(&pair);
+}
+
+static void test_eviction(void **state)
+{
+    (void)state;
+    embd_schema schema = plain_schema(4, EMBD_OPTIMIZER_ADAM);
+    schema.capacity = 1000;
+    schema.ttl = 9;
+    for (int policy = EMBD_ON_FULL_EVICT_LRU; policy <= EMBD_ON_FULL_EVICT_TTL; policy++) {
+        schema.on_full = (embd_on_full)policy;
+        evict_for_long(&schema);
+    }
+}
+
+/* Counts of occurrences, counts that decay, and both. */
+static void test_counts(void **state)
+{
+    (void)state;
+    embd_schema schema = plain_schema(4, EMBD_OPTIMIZER_ADAGRAD);
+    schema.on_full = EMBD_ON_FULL_EVICT_LFU;
+    schema.capacity = 1000;
+    for (int kind = 1; kind <= 3; kind++) {
+        schema.lfu_occurrences = kind & 1;
+        schema.lfu_half_life = kind & 2 ? 7 : 0;
+        evict_for_long(&schema);
+    }
+}
+
+/* A row that was pushed so often, at step 0. */
+static void load_count(struct pair *pair, uint64_t key, uint32_t count)
+{
+    struct embd__error e = {0};
+    const float value = 0.5f, use[] = {0, 0, (float)count};
+    struct row_block block = {.n_rows = 1, .keys = &key, .rows = &value, .states = use};
+    assert_int_equal(pair->ops->load(pair->store, &block, &e), EMBD_OK);
+    model_set_row(pair->model, key, 0, &value, use);
+}
+
+/* The largest count grows no further, and decays. A row that was pushed since is still more than
+ * one that was not. */
+static void test_largest_count(void **state)
+{
+    (void)state;
+    embd_schema schema = plain_schema(1, EMBD_OPTIMIZER_SGD);
+    struct pair pair;
+    struct batch both, first, third;
+    schema.on_full = EMBD_ON_FULL_EVICT_LFU;
+    schema.capacity = 2;
+    schema.lfu_half_life = 2;
+    schema.lfu_occurrences = true;
+    pair_open(&pair, store_name, &schema, 37);
+    batch_of(&both, (const uint64_t[]){1, 2, 1, 1}, 4);
+    batch_of(&first, (const uint64_t[]){1}, 1);
+    batch_of(&third, (const uint64_t[]){3}, 1);
+    load_count(&pair, 1, 16777215);
+    load_count(&pair, 2, 16777213);
+    pair_push(&pair, &both, EMBD_DTYPE_F32, true);
+    for (int i = 0; i < 60; i++)
+        pair_push(&pair, &first, EMBD_DTYPE_F32, true);
+    pair_push(&pair, &third, EMBD_DTYPE_F32, true);
+    pair_compare(&pair);
+    assert_false(model_find(pair.model, 2, 0)->has_row);
+    assert_true(model_find(pair.model, 1, 0)->state[2] < 100.0f);
+    batch_free(&both);
+    batch_free(&first);
+    batch_free(&third);
+    pair_close(&pair);
+}
+
+/* With no row old enough a table is full; when the time has come it is not. */
+static void test_ttl(void **state)
+{
+    (void)state;
+    embd_schema schema = plain_schema(2, EMBD_OPTIMIZER_SGD);
+    struct pair pair;
+    struct batch two, other, none;
+    schema.on_full = EMBD_ON_FULL_EVICT_TTL;
+    schema.capacity = 2;
+    schema.ttl = 3;
+    pair_open(&pair, store_name, &schema, 31);
+    batch_of(&two, (const uint64_t[]){1, 2}, 2);
+    batch_of(&other, (const uint64_t[]){3}, 1);
+    batch_of(&none, NULL, 0);
+    assert_int_equal(pair_push(&pair, &two, EMBD_DTYPE_F32, false), EMBD_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(pair_push(&pair, &other, EMBD_DTYPE_F32, false), EMBD_FULL);
+        assert_int_equal(pair_push(&pair, &none, EMBD_DTYPE_F32, false), EMBD_OK);
+    }
+    assert_int_equal(pair_push(&pair, &other, EMBD_DTYPE_F32, false), EMBD_OK);
+    pair_compare(&pair);
+    batch_free(&two);
+    batch_free(&other);
+    batch_free(&none);
+    pair_close(&pair);
+}
+
+int main(int argc, char **argv)
+{
+    store_name = argc > 1 ? argv[1] : "host";
+    if (argc > 2)
+        every = (uint32_t)atoi(argv[2]);
+    if (argc > 3)
+        pair_set_way(argv[3]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_eviction),
+        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_largest_count),
+        cmocka_unit_test(test_ttl),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
