@@ -11,8 +11,11 @@ const char *const embd__combiner_names[] = {"concat", "sum", "mean", "sqrtn", NU
 const char *const embd__dtype_names[] = {"f32", "f16", "bf16", NULL};
 const char *const embd__rounding_names[] = {"nearest", "stochastic", NULL};
 const char *const embd__optimizer_names[] = {
-    "sgd", "momentum", "nesterov", "adagrad", "rowwise_adagrad", "adam", "rmsprop", "ftrl", NULL};
+    "sgd",  "momentum",        "nesterov", "adagrad", "rowwise_adagrad",
+    "adam", "rmsprop",         "ftrl",     "amsgrad", "partial_rowwise_adam",
+    "lamb", "counter_adagrad", NULL};
 const char *const embd__update_names[] = {"local", "global", "lazy_global", NULL};
+const char *const embd__decay_names[] = {"l2", "decoupled", "decoupled_global", NULL};
 const char *const embd__initializer_names[] = {"uniform", "uniform_slot", "normal", "constant",
                                                NULL};
 const char *const embd__on_full_names[] = {"grow",      "error",     "evict_lru",
@@ -61,6 +64,11 @@ const char *embd_optimizer_name(embd_optimizer_kind value)
 const char *embd_update_name(embd_update value)
 {
     return name_of(embd__update_names, value);
+}
+
+const char *embd_decay_name(embd_decay value)
+{
+    return name_of(embd__decay_names, value);
 }
 
 const char *embd_initializer_name(embd_initializer_kind value)

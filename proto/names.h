@@ -10,6 +10,7 @@ extern const char *const embd__dtype_names[];
 extern const char *const embd__rounding_names[];
 extern const char *const embd__optimizer_names[];
 extern const char *const embd__update_names[];
+extern const char *const embd__decay_names[];
 extern const char *const embd__initializer_names[];
 extern const char *const embd__on_full_names[];
 extern const char *const embd__create_on_names[];

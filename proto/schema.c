@@ -139,6 +139,60 @@ static int check_rounding(const embd_schema *schema, struct embd__error *e)
                            embd_rounding_name(schema->rounding));
 }
 
+/* A step of weight decay must not turn a row around. lr of a push may be another one. */
+static int check_decay(const embd_schema *schema, struct embd__error *e)
+{
+    const embd_regularization *r = &schema->regularization;
+    float decay = schema->optimizer.lr * r->weight_decay;
+    if (r->decay == EMBD_DECAY_DECOUPLED_GLOBAL && schema->optimizer.kind == EMBD_OPTIMIZER_LAMB)
+        return embd__error_set(
+            e, EMBD_INVALID,
+            "schema field 'optimizer.decay' is 'decoupled_global', which lamb does "
+            "not support; use 'decoupled'");
+    if (r->decay == EMBD_DECAY_DECOUPLED_GLOBAL &&
+        schema->optimizer.kind == EMBD_OPTIMIZER_COUNTER_ADAGRAD)
+        return embd__error_set(e, EMBD_INVALID,
+                               "schema field 'optimizer.decay' is 'decoupled_global', which "
+                               "counter_adagrad does not support; use 'decoupled'");
+    if (r->decay != EMBD_DECAY_L2 && schema->optimizer.kind == EMBD_OPTIMIZER_FTRL)
+        return embd__error_set(e, EMBD_INVALID,
+                               "schema field 'optimizer.decay' is '%s', but ftrl makes each w anew "
+                               "from its state; use 'l2'",
+                               embd_decay_name(r->decay));
+    if (r->weight_decay > 0.0f && r->decay != EMBD_DECAY_L2 && !(decay <= 1.0f && decay >= 0.0f))
+        return embd__error_set(
+            e, EMBD_INVALID,
+            "schema field 'optimizer.weight_decay' is %.9g; times optimizer.lr it "
+            "is %.9g, allowed are 0 to 1 with decay '%s'",
+            (double)r->weight_decay, (double)decay, embd_decay_name(r->decay));
+    return EMBD_OK;
+}
+
+static int check_regularization(const embd_schema *schema, struct embd__error *e)
+{
+    const embd_regularization *r = &schema->regularization;
+    if (r->weight_min > r->weight_max)
+        return embd__error_set(e, EMBD_INVALID,
+                               "schema field 'optimizer.weight_min' is %.9g, above "
+                               "optimizer.weight_max, %.9g",
+                               (double)r->weight_min, (double)r->weight_max);
+    if (r->counter_halflife > 0.0f && r->counter_halflife < 1.0f &&
+        schema->optimizer.kind == EMBD_OPTIMIZER_COUNTER_ADAGRAD)
+        return embd__error_set(
+            e, EMBD_INVALID,
+            "schema field 'optimizer.counter_halflife' is %.9g, allowed are 0 and "
+            "1 to %.9g",
+            (double)r->counter_halflife, (double)FLT_MAX);
+    if (schema->optimizer.update != EMBD_UPDATE_LOCAL && embd__schema_is_wholerow(schema))
+        return embd__error_set(e, EMBD_INVALID,
+                               "schema field 'optimizer.update' is '%s', which %s, clipping, "
+                               "weight decay, weight_min, "
+                               "weight_max and max_norm do not support; use 'local'",
+                               embd_update_name(schema->optimizer.update),
+                               embd_optimizer_name(schema->optimizer.kind));
+    return check_decay(schema, e);
+}
+
 static int check_initializer(const embd_schema *schema, struct embd__error *e)
 {
     const embd_initializer *i = &schema->initializer;
@@ -175,6 +229,8 @@ int embd__schema_check(const embd_schema *schema, struct embd__error *e)
         status = check_capacity(schema, e);
     if (status == EMBD_OK)
         status = check_optimizer(&schema->optimizer, e);
+    if (status == EMBD_OK)
+        status = check_regularization(schema, e);
     if (status == EMBD_OK)
         status = check_initializer(schema, e);
     if (status == EMBD_OK)
@@ -231,9 +287,32 @@ uint32_t embd__schema_optimizer_floats(const embd_schema *schema)
         return schema->dim;
     case EMBD_OPTIMIZER_ADAM:
     case EMBD_OPTIMIZER_FTRL:
+    case EMBD_OPTIMIZER_LAMB:
         break;
+    case EMBD_OPTIMIZER_AMSGRAD:
+        return 3 * schema->dim;
+    case EMBD_OPTIMIZER_PARTIAL_ROWWISE_ADAM:
+        return schema->dim + 1;
+    case EMBD_OPTIMIZER_COUNTER_ADAGRAD:
+        return 2;
     }
     return 2 * schema->dim;
+}
+
+bool embd__schema_has_stamp(const embd_schema *schema)
+{
+    return schema->optimizer.update == EMBD_UPDATE_LAZY_GLOBAL ||
+           schema->optimizer.kind == EMBD_OPTIMIZER_COUNTER_ADAGRAD ||
+           schema->regularization.decay == EMBD_DECAY_DECOUPLED_GLOBAL;
+}
+
+bool embd__schema_is_wholerow(const embd_schema *schema)
+{
+    const embd_regularization *r = &schema->regularization;
+    bool clips = r->clip_value > 0.0f || r->clip_norm > 0.0f || r->max_norm > 0.0f ||
+                 r->weight_min > -FLT_MAX || r->weight_max < FLT_MAX;
+    return clips || r->weight_decay > 0.0f || r->decay == EMBD_DECAY_DECOUPLED_GLOBAL ||
+           schema->optimizer.kind > EMBD_OPTIMIZER_FTRL;
 }
 
 uint32_t embd__schema_use_floats(const embd_schema *schema)
@@ -264,7 +343,7 @@ bool embd__schema_same_use(embd_on_full a, embd_on_full b)
 
 uint32_t embd__schema_state_floats(const embd_schema *schema)
 {
-    bool has_stamp = schema->optimizer.update == EMBD_UPDATE_LAZY_GLOBAL;
+    bool has_stamp = embd__schema_has_stamp(schema);
     return embd__schema_optimizer_floats(schema) + (has_stamp ? EMBD_STAMP_FLOATS : 0) +
            embd__schema_use_floats(schema);
 }

@@ -52,9 +52,16 @@ void embd__schema_field_write(struct msg *m, const struct schema_field *field,
 void embd__schema_field_read(struct fields *map, const struct schema_field *field,
                              embd_schema *schema);
 
-/* f32 values of an optimizer's own state beside a row: 0, dim or 2 * dim; 1 for rowwise_adagrad. In
- * memory and in files: adam m then v, ftrl n then z, each [dim]. */
+/* f32 values of an optimizer's own state beside a row: 0, dim, 2 * dim or 3 * dim; 1 for
+ * rowwise_adagrad. In memory and in files: adam and lamb m then v, amsgrad m, v, u, ftrl n then z,
+ * each [dim]; partial_rowwise_adam m [dim], v; counter_adagrad v, c. */
 uint32_t embd__schema_optimizer_floats(const embd_schema *schema);
+/* Whether the step of a row's last push follows (stamp.h): lazy_global, decoupled_global,
+ * counter_adagrad. */
+bool embd__schema_has_stamp(const embd_schema *schema);
+/* Whether a step needs more than its columns one by one (server/store/wholerow.h): the optimizers
+ * after ftrl, and all regularization but lr_decay. */
+bool embd__schema_is_wholerow(const embd_schema *schema);
 /* An evicting table's state of a row's use: the step of its last push (stamp.h), and with evict_lfu
  * how often it was pushed. Last in the state. */
 uint32_t embd__schema_use_floats(const embd_schema *schema);
@@ -62,8 +69,7 @@ uint32_t embd__schema_use_floats(const embd_schema *schema);
 uint64_t embd__schema_bound(const embd_schema *schema);
 /* Whether rows remember of their use what the other policy asks for too. */
 bool embd__schema_same_use(embd_on_full a, embd_on_full b);
-/* All state: the optimizer's, then with lazy_global the step that the row was last brought forward
- * to (stamp.h), then the use. */
+/* All state: the optimizer's, then the stamp, then the use. */
 uint32_t embd__schema_state_floats(const embd_schema *schema);
 
 /* The slot a stored key (offset added) belongs to by slot_sizes, or slots when it is beyond the

@@ -42,7 +42,7 @@ bool embd__schema_change_shows(const struct schema_change *change);
 
 /* ---- what was set before ---- */
 
-#define SCHEMA_CHANGED_BYTES 512u
+#define SCHEMA_CHANGED_BYTES 1024u
 /* The names of embd_schema.changed, with commas between. False: there are none. */
 bool embd__schema_changed_names(uint64_t changed, char out[SCHEMA_CHANGED_BYTES]);
 /* The reverse. EMBD_INVALID: a name of no field that may change. */

@@ -37,12 +37,21 @@
     {.name = #field, .full = #group "." #field, .type = SCHEMA_F32,                                \
      .at = offsetof(embd_schema, group.field), .low = low_, .high = high_, .kinds = kinds_,        \
      .may_change = true}
+/* Of embd_regularization: a later field of "optimizer". */
+#define MORE(field, low_, high_, preset_, kinds_)                                                  \
+    {.name = #field, .full = "optimizer." #field, .type = SCHEMA_F32,                              \
+     .at = offsetof(embd_schema, regularization.field), .low = low_, .high = high_,                \
+     .kinds = kinds_, .may_change = true, .is_later = true, .preset = preset_}
 /* clang-format on */
 
 #define KIND(kind) (1u << (kind))
 #define MOMENTUMS  (KIND(EMBD_OPTIMIZER_MOMENTUM) | KIND(EMBD_OPTIMIZER_NESTEROV))
 #define ADAGRADS   (KIND(EMBD_OPTIMIZER_ADAGRAD) | KIND(EMBD_OPTIMIZER_ROWWISE_ADAGRAD))
-#define DECAYS     (KIND(EMBD_OPTIMIZER_ADAM) | KIND(EMBD_OPTIMIZER_RMSPROP))
+#define ADAMS                                                                                      \
+    (KIND(EMBD_OPTIMIZER_ADAM) | KIND(EMBD_OPTIMIZER_AMSGRAD) |                                    \
+     KIND(EMBD_OPTIMIZER_PARTIAL_ROWWISE_ADAM) | KIND(EMBD_OPTIMIZER_LAMB))
+#define DECAYS  (ADAMS | KIND(EMBD_OPTIMIZER_RMSPROP))
+#define COUNTER KIND(EMBD_OPTIMIZER_COUNTER_ADAGRAD)
 
 static const struct schema_field own_fields[] = {
     U32(dim, 1, EMBD_DIM_MAX),
@@ -93,13 +102,28 @@ static const struct schema_field optimizer_fields[] = {
     F32(optimizer, lr, -FLT_MAX, FLT_MAX, EVERY_KIND),
     F32(optimizer, scaler, -FLT_MAX, FLT_MAX, EVERY_KIND),
     F32(optimizer, momentum, 0, BELOW_ONE, MOMENTUMS),
-    F32(optimizer, beta1, 0, BELOW_ONE, KIND(EMBD_OPTIMIZER_ADAM)),
+    F32(optimizer, beta1, 0, BELOW_ONE, ADAMS),
     F32(optimizer, beta2, 0, BELOW_ONE, DECAYS),
-    F32(optimizer, eps, 0, FLT_MAX, ADAGRADS | DECAYS | KIND(EMBD_OPTIMIZER_FTRL)),
+    F32(optimizer, eps, 0, FLT_MAX, ADAGRADS | DECAYS | COUNTER | KIND(EMBD_OPTIMIZER_FTRL)),
     F32(optimizer, initial_accumulator, 0, FLT_MAX, ADAGRADS),
     F32(optimizer, beta, 0, FLT_MAX, KIND(EMBD_OPTIMIZER_FTRL)),
     F32(optimizer, l1, 0, FLT_MAX, KIND(EMBD_OPTIMIZER_FTRL)),
     F32(optimizer, l2, 0, FLT_MAX, KIND(EMBD_OPTIMIZER_FTRL)),
+    MORE(clip_value, 0, FLT_MAX, 0, EVERY_KIND),
+    MORE(clip_norm, 0, FLT_MAX, 0, EVERY_KIND),
+    MORE(weight_decay, 0, FLT_MAX, 0, EVERY_KIND),
+    {.name = "decay",
+     .full = "optimizer.decay",
+     .type = SCHEMA_ENUM,
+     .at = offsetof(embd_schema, regularization.decay),
+     .names = embd__decay_names,
+     .kinds = EVERY_KIND,
+     .is_later = true},
+    MORE(max_norm, 0, FLT_MAX, 0, EVERY_KIND),
+    MORE(weight_min, -FLT_MAX, FLT_MAX, -FLT_MAX, EVERY_KIND),
+    MORE(weight_max, -FLT_MAX, FLT_MAX, FLT_MAX, EVERY_KIND),
+    MORE(lr_decay, 0, FLT_MAX, 0, ADAGRADS),
+    MORE(counter_halflife, 0, FLT_MAX, 0, COUNTER),
 };
 
 static const struct schema_field initializer_fields[] = {
@@ -184,9 +208,9 @@ bool embd__schema_applies(const struct schema_group *group, const struct schema_
     return kind < 32 && (field->kinds >> kind & 1);
 }
 
-static bool is_zero(const struct schema_field *field, const embd_schema *schema)
+static bool is_preset(const struct schema_field *field, const embd_schema *schema)
 {
-    return field->type == SCHEMA_F32 ? embd__schema_get_f32(schema, field) == 0.0f
+    return field->type == SCHEMA_F32 ? embd__schema_get_f32(schema, field) == field->preset
                                      : embd__schema_get(schema, field) == 0;
 }
 
@@ -194,7 +218,7 @@ bool embd__schema_is_written(const struct schema_group *group, const struct sche
                              const embd_schema *schema)
 {
     return embd__schema_applies(group, field, schema) &&
-           !(field->is_later && is_zero(field, schema));
+           !(field->is_later && is_preset(field, schema));
 }
 
 /* ---- defaults ---- */
@@ -212,6 +236,9 @@ void embd_optimizer_init(embd_optimizer *optimizer, embd_optimizer_kind kind, fl
         .eps = kind == EMBD_OPTIMIZER_FTRL ? FLT_EPSILON : 1e-7f,
     };
 }
+
+static const embd_regularization no_regularization = {.weight_min = -FLT_MAX,
+                                                      .weight_max = FLT_MAX};
 
 static embd_initializer initializer_default(embd_initializer_kind kind)
 {
@@ -237,6 +264,7 @@ static void set_defaults(embd_schema *schema)
     schema->dtype = EMBD_DTYPE_F32;
     embd_optimizer_init(&schema->optimizer, EMBD_OPTIMIZER_SGD, 0.01f);
     schema->initializer = initializer_default(EMBD_INITIALIZER_UNIFORM);
+    schema->regularization = no_regularization;
     schema->on_full = EMBD_ON_FULL_GROW;
     schema->create_on = EMBD_CREATE_ON_PUSH;
     schema->durability = EMBD_DURABILITY_AUTO;
@@ -257,8 +285,9 @@ int embd__schema_take(embd_schema *own, const embd_schema *given, struct embd__e
 
 void embd__schema_reset_group(embd_schema *schema, const struct schema_group *group)
 {
-    if (group->fields == optimizer_fields)
+    if (group->fields == optimizer_fields) {
         embd_optimizer_init(&schema->optimizer, schema->optimizer.kind, schema->optimizer.lr);
-    else if (group->fields == initializer_fields)
+        schema->regularization = no_regularization;
+    } else if (group->fields == initializer_fields)
         schema->initializer = initializer_default(schema->initializer.kind);
 }

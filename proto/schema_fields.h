@@ -25,7 +25,8 @@ struct schema_field {
                                  on_full k */
     bool may_change;          /* while the table lives: schema_change.h */
     bool is_later;            /* unknown to older versions: messages and files leave it out where
-                                 it is 0 */
+                                 it is its default: */
+    float preset;             /* of SCHEMA_F32; 0 of others */
 };
 
 /* A map of fields. Except in the first group the first field is `kind`, which decides about the

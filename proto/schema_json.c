@@ -1,6 +1,6 @@
 /* schema_json.c - a schema as a JSON object of a manifest, like the map of schema_wire.c but for
- * slot_sizes, which stand in it as an array. All of a schema's fields are there: a dump says what
- * it is without defaults. */
+ * slot_sizes, which stand in it as an array. All of a schema's fields are there, but later ones:
+ * a dump says what it is without defaults. */
 #include "proto/json_values.h"
 
 #include <float.h>
@@ -145,11 +145,11 @@ static void read_field(struct members *m, const struct schema_field *field, embd
 static void read_fields(struct members *m, const struct schema_group *group, embd_schema *schema)
 {
     for (uint32_t i = 0; i < group->n_fields; i++) {
-        if (!embd__schema_applies(group, &group->fields[i], schema) ||
-            (group->fields[i].is_later &&
-             json_object_get(m->object, group->fields[i].name) == NULL))
+        const struct schema_field *field = &group->fields[i];
+        bool is_absent = field->is_later && json_object_get(m->object, field->name) == NULL;
+        if (is_absent || !embd__schema_applies(group, field, schema))
             continue;
-        read_field(m, &group->fields[i], schema);
+        read_field(m, field, schema);
         if (i == 0 && group->name[0] != '\0') /* kind; parameters of other kinds take the default */
             embd__schema_reset_group(schema, group);
     }

@@ -20,7 +20,9 @@ static const struct argp_option options[] = {
     {"combiner", OPTION_FIRST + 4, "NAME", 0, "sum, mean, sqrtn or concat (default: sum)", 0},
     {"dtype", OPTION_FIRST + 5, "NAME", 0, "f32, f16 or bf16 (default: f32)", 0},
     {"optimizer", OPTION_FIRST + 6, "NAME", 0,
-     "sgd, momentum, nesterov, adagrad, rowwise_adagrad, adam, rmsprop or ftrl (default: sgd)", 0},
+     "sgd, momentum, nesterov, adagrad, rowwise_adagrad, adam, rmsprop, ftrl, amsgrad, "
+     "partial_rowwise_adam, lamb or counter_adagrad (default: sgd)",
+     0},
     {"lr", OPTION_FIRST + 7, "X", 0, "Learning rate (default: 0.01)", 0},
     {"initializer", OPTION_FIRST + 8, "NAME", 0,
      "uniform, uniform_slot, normal or constant (default: uniform, -0.05 to 0.05)", 0},

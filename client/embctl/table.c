@@ -1,4 +1,5 @@
 /* table.c - embctl table list, describe, create and drop. */
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,6 +105,15 @@ static const struct column describe_columns[] = {
     {"optimizer.beta", CELL_FLOAT},
     {"optimizer.l1", CELL_FLOAT},
     {"optimizer.l2", CELL_FLOAT},
+    {"optimizer.clip_value", CELL_FLOAT},
+    {"optimizer.clip_norm", CELL_FLOAT},
+    {"optimizer.weight_decay", CELL_FLOAT},
+    {"optimizer.decay", CELL_TEXT},
+    {"optimizer.max_norm", CELL_FLOAT},
+    {"optimizer.weight_min", CELL_FLOAT},
+    {"optimizer.weight_max", CELL_FLOAT},
+    {"optimizer.lr_decay", CELL_FLOAT},
+    {"optimizer.counter_halflife", CELL_FLOAT},
     {"initializer", CELL_TEXT},
     {"initializer.a", CELL_FLOAT},
     {"initializer.b", CELL_FLOAT},
@@ -156,8 +166,10 @@ static void put_optimizer(struct listing *l, const embd_optimizer *o)
     bool has_momentum = o->kind == EMBD_OPTIMIZER_MOMENTUM || o->kind == EMBD_OPTIMIZER_NESTEROV;
     bool has_accumulator =
         o->kind == EMBD_OPTIMIZER_ADAGRAD || o->kind == EMBD_OPTIMIZER_ROWWISE_ADAGRAD;
-    bool is_adam = o->kind == EMBD_OPTIMIZER_ADAM, is_rmsprop = o->kind == EMBD_OPTIMIZER_RMSPROP,
-         is_ftrl = o->kind == EMBD_OPTIMIZER_FTRL;
+    bool is_adam = o->kind == EMBD_OPTIMIZER_ADAM || o->kind == EMBD_OPTIMIZER_AMSGRAD ||
+                   o->kind == EMBD_OPTIMIZER_PARTIAL_ROWWISE_ADAM || o->kind == EMBD_OPTIMIZER_LAMB,
+         is_rmsprop = o->kind == EMBD_OPTIMIZER_RMSPROP, is_ftrl = o->kind == EMBD_OPTIMIZER_FTRL,
+         is_counter = o->kind == EMBD_OPTIMIZER_COUNTER_ADAGRAD;
     put_text(l, "optimizer", embd_optimizer_name(o->kind));
     put_text(l, "optimizer.update", embd_update_name(o->update));
     put_float(l, "optimizer.lr", true, o->lr);
@@ -165,11 +177,27 @@ static void put_optimizer(struct listing *l, const embd_optimizer *o)
     put_float(l, "optimizer.momentum", has_momentum, o->momentum);
     put_float(l, "optimizer.beta1", is_adam, o->beta1);
     put_float(l, "optimizer.beta2", is_adam || is_rmsprop, o->beta2);
-    put_float(l, "optimizer.eps", has_accumulator || is_adam || is_rmsprop || is_ftrl, o->eps);
+    put_float(l, "optimizer.eps", has_accumulator || is_adam || is_rmsprop || is_ftrl || is_counter,
+              o->eps);
     put_float(l, "optimizer.initial_accumulator", has_accumulator, o->initial_accumulator);
     put_float(l, "optimizer.beta", is_ftrl, o->beta);
     put_float(l, "optimizer.l1", is_ftrl, o->l1);
     put_float(l, "optimizer.l2", is_ftrl, o->l2);
+}
+
+/* Only what is not its default. */
+static void put_regularization(struct listing *l, const embd_regularization *r)
+{
+    put_float(l, "optimizer.clip_value", r->clip_value != 0.0f, r->clip_value);
+    put_float(l, "optimizer.clip_norm", r->clip_norm != 0.0f, r->clip_norm);
+    put_float(l, "optimizer.weight_decay", r->weight_decay != 0.0f, r->weight_decay);
+    if (r->weight_decay != 0.0f || r->decay != EMBD_DECAY_L2)
+        put_text(l, "optimizer.decay", embd_decay_name(r->decay));
+    put_float(l, "optimizer.max_norm", r->max_norm != 0.0f, r->max_norm);
+    put_float(l, "optimizer.weight_min", r->weight_min != -FLT_MAX, r->weight_min);
+    put_float(l, "optimizer.weight_max", r->weight_max != FLT_MAX, r->weight_max);
+    put_float(l, "optimizer.lr_decay", r->lr_decay != 0.0f, r->lr_decay);
+    put_float(l, "optimizer.counter_halflife", r->counter_halflife != 0.0f, r->counter_halflife);
 }
 
 static void put_initializer(struct listing *l, const embd_initializer *i)
@@ -191,6 +219,7 @@ static void put_schema(struct listing *l, const embd_schema *s)
     put_text(l, "combiner", embd_combiner_name(s->combiner));
     put_text(l, "dtype", embd_dtype_name(s->dtype));
     put_optimizer(l, &s->optimizer);
+    put_regularization(l, &s->regularization);
     put_initializer(l, &s->initializer);
     put_uint(l, "seed", s->seed);
     put_uint(l, "capacity", s->capacity);

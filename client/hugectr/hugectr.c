@@ -51,7 +51,8 @@ int embd__hugectr_tensors(const embd_schema *schema, uint32_t *n_out, struct emb
         return embd__error_set(e, EMBD_UNSUPPORTED,
                                "table '%s': sgd has no state, and HugeCTR no state file for it",
                                schema->name);
-    if (kind == EMBD_OPTIMIZER_ROWWISE_ADAGRAD || kind == EMBD_OPTIMIZER_RMSPROP)
+    if (kind == EMBD_OPTIMIZER_ROWWISE_ADAGRAD || kind == EMBD_OPTIMIZER_RMSPROP ||
+        kind > EMBD_OPTIMIZER_FTRL)
         return embd__error_set(
             e, EMBD_UNSUPPORTED,
             "table '%s': HugeCTR has no state files for %s; it has them for momentum, "

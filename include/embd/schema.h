@@ -52,7 +52,18 @@ typedef enum embd_rounding {
  *                     t counts the table's pushes
  *   rmsprop           v = beta2*v + (1-beta2)*g*g; w -= lr*g / (sqrt(v)+eps)
  *   ftrl              n' = n + g*g; z += g - (sqrt(n'+eps)-sqrt(n+eps))/lr*w;
- *                     w = |z| > l1 ? (sign(z)*l1 - z) / (sqrt(n'+eps)/lr + l2 + beta/lr) : 0 */
+ *                     w = |z| > l1 ? (sign(z)*l1 - z) / (sqrt(n'+eps)/lr + l2 + beta/lr) : 0
+ *   amsgrad           m and v as adam; u = max(u, v);
+ *                     w -= lr/(1-beta1^t) * m / (sqrt(u)/sqrt(1-beta2^t) + eps)
+ *   partial_rowwise_adam
+ *                     m as adam; v = beta2*v + (1-beta2) * mean over the columns of g*g;
+ *                     w -= lr/(1-beta1^t) * m / (sqrt(v)/sqrt(1-beta2^t) + eps)
+ *   lamb              m and v as adam; d = m/(1-beta1^t) / (sqrt(v)/sqrt(1-beta2^t) + eps), plus
+ *                     weight_decay*w if decay is decoupled; w -= lr * |w|/|d| * d, with norms
+ *                     over the row; the ratio is 1 where one of them is 0
+ *   counter_adagrad   c = 1 + c * 2^(-k/counter_halflife), k pushes after the row's last one, or
+ *                     c = 1 + c where counter_halflife is 0; then rowwise_adagrad, but
+ *                     weight_decay is multiplied by counter_halflife / c */
 typedef enum embd_optimizer_kind {
     EMBD_OPTIMIZER_SGD,
     EMBD_OPTIMIZER_MOMENTUM,
@@ -62,6 +73,10 @@ typedef enum embd_optimizer_kind {
     EMBD_OPTIMIZER_ADAM,
     EMBD_OPTIMIZER_RMSPROP,
     EMBD_OPTIMIZER_FTRL,
+    EMBD_OPTIMIZER_AMSGRAD,
+    EMBD_OPTIMIZER_PARTIAL_ROWWISE_ADAM,
+    EMBD_OPTIMIZER_LAMB,
+    EMBD_OPTIMIZER_COUNTER_ADAGRAD,
 } embd_optimizer_kind;
 
 /* Which rows a push steps.
@@ -88,11 +103,36 @@ typedef struct embd_optimizer {
     float lr;
     float scaler;              /* gradients are divided by it */
     float momentum;            /* momentum, nesterov */
-    float beta1, beta2;        /* adam; beta2 also rmsprop */
-    float eps;                 /* adagrad, rowwise_adagrad, adam, rmsprop, ftrl */
+    float beta1, beta2;        /* the adams, lamb; beta2 also rmsprop */
+    float eps;                 /* all but sgd, momentum, nesterov */
     float initial_accumulator; /* adagrad, rowwise_adagrad: first v */
     float beta, l1, l2;        /* ftrl */
 } embd_optimizer;
+
+/* How weight_decay acts on the rows that a push names. AdamW is adam with DECOUPLED. */
+typedef enum embd_decay {
+    EMBD_DECAY_L2,               /* g += weight_decay*w */
+    EMBD_DECAY_DECOUPLED,        /* w *= 1 - lr*weight_decay, before the step */
+    EMBD_DECAY_DECOUPLED_GLOBAL, /* the same for each push since the row's last one, so that rows
+                                    that pushes do not name decay too: they pay at their next push.
+                                    The step of the last push is part of the state (two floats). */
+} embd_decay;
+
+/* What goes with every optimizer, in this order. By default nothing does. The order of sums and
+ * the bits: SEMANTICS.md. Needs update local. First values are not changed: bounds and max_norm
+ * hold for rows that were pushed. */
+typedef struct embd_regularization {
+    float clip_value;   /* g = each column clipped to [-clip_value, clip_value]; 0: no clipping */
+    float clip_norm;    /* g *= clip_norm/|g| where |g|, over the row, is larger; 0: no clipping */
+    float weight_decay; /* 0: none */
+    embd_decay decay;
+    float max_norm; /* after the step w *= max_norm/|w| where |w| is larger; 0: no limit */
+    float weight_min, weight_max; /* then each column is clipped to [weight_min, weight_max];
+                                     -FLT_MAX, FLT_MAX: no limits */
+    /* adagrad, rowwise_adagrad: lr is divided by 1 + (t-1)*lr_decay; t counts the table's pushes */
+    float lr_decay;
+    float counter_halflife; /* counter_adagrad: pushes; 0 (counts do not decay), or 1 or more */
+} embd_regularization;
 
 /* A row's first value: a pure function of (seed, key, slot, column). The slot counts in slot
  * tables only. */
@@ -173,11 +213,12 @@ typedef struct embd_schema {
     uint64_t lfu_half_life;
     bool lfu_occurrences; /* EMBD_ON_FULL_EVICT_LFU: a push counts each occurrence of a key, not
                              itself alone */
+    embd_regularization regularization; /* set by "optimizer.clip_value" and so on */
 } embd_schema;
 
 /* Sets a schema to the defaults: slots 1, hash, sum, f32, sgd with lr 0.01, uniform [-0.05, 0.05),
  * grow, create on push, durability auto. Optimizer parameters take the values of
- * embd_optimizer_init. name and dim are left empty. */
+ * embd_optimizer_init. No regularization. name and dim are left empty. */
 #define embd_schema_init(schema) embd_schema_init_sized((schema), (uint32_t)sizeof(embd_schema))
 EMBD_API void embd_schema_init_sized(embd_schema *schema, uint32_t struct_bytes);
 
@@ -193,6 +234,7 @@ EMBD_API const char *embd_dtype_name(embd_dtype);
 EMBD_API const char *embd_rounding_name(embd_rounding);
 EMBD_API const char *embd_optimizer_name(embd_optimizer_kind);
 EMBD_API const char *embd_update_name(embd_update);
+EMBD_API const char *embd_decay_name(embd_decay);
 EMBD_API const char *embd_initializer_name(embd_initializer_kind);
 EMBD_API const char *embd_on_full_name(embd_on_full);
 EMBD_API const char *embd_create_on_name(embd_create_on);
@@ -201,7 +243,8 @@ EMBD_API const char *embd_durability_name(embd_durability);
 /* Sets one field from text, as `embctl table create` does: field "optimizer" value "adam",
  * "optimizer.lr" "0.01", "slot_sizes" "10,20,30". slot_sizes are kept in `storage`
  * [EMBD_SLOTS_MAX], which must outlive the schema (NULL refuses the field). Setting "optimizer" or
- * "initializer" resets its parameters, but lr, to the kind's defaults; slot_sizes set slots too.
+ * "initializer" resets its parameters, but lr, to the kind's defaults, and "optimizer" also
+ * regularization; slot_sizes set slots too.
  *   EMBD_INVALID   unknown field or value, or struct_bytes */
 EMBD_API int embd_schema_set(embd_schema *schema, const char *field, const char *value,
                              uint64_t *storage);

@@ -261,11 +261,11 @@ static int check_states_to(const struct table *table, const struct row_block *bl
     const embd_schema *s = &table->schema.s;
     uint32_t n = embd__schema_state_floats(s), n_use = embd__schema_use_floats(s),
              n_own = embd__schema_optimizer_floats(s);
-    bool has_stamp = s->optimizer.update == EMBD_UPDATE_LAZY_GLOBAL;
+    bool has_stamp = embd__schema_has_stamp(s);
     for (uint32_t i = 0; n > n_own && i < block->n_rows && e->status == EMBD_OK; i++) {
         const float *state = block->states + (size_t)i * n;
         if (has_stamp)
-            check_step(state, i, n_own, limit, "the step it was brought forward to", e);
+            check_step(state, i, n_own, limit, "the step of its last push", e);
         if (n_use > 0 && e->status == EMBD_OK)
             check_step(state, i, n - n_use, limit, "the step of the last push", e);
         if (n_use > EMBD_STAMP_FLOATS && e->status == EMBD_OK)

@@ -24,6 +24,9 @@
  *                     z = z + (g - ((r'-r)/lr)*w)
  *                     w = |z| > l1 ? ((z < 0 ? -l1 : l1) - z) / ((r'/lr + l2) + beta/lr) : 0
  *
+ * lr of the adagrads is divided by 1 + (t-1)*lr_decay, in double. wholerow.h has what other
+ * regularization adds, and the optimizers after ftrl.
+ *
  * With update = global, rows that a push does not name step too, with g = 0; that changes nothing
  * of a row with sgd, the adagrads and ftrl. With lazy_global, which adam has, a row's step waits
  * for its next push, at t, and is then made for the k = t - prev steps since its last at once, from
@@ -69,11 +72,21 @@ EMBD_INLINE double optimizer_power(double base, uint64_t n)
     return power;
 }
 
-/* lr: the push's own, or 0: the table's. t: the table's pushes with this one, from 1. */
-EMBD_INLINE struct optimizer_step optimizer_begin(const embd_optimizer *o, float lr, uint64_t t)
+/* lr: the push's own, or 0: the table's. */
+EMBD_INLINE float optimizer_lr(const embd_schema *s, float lr, uint64_t t)
 {
+    float decay = s->regularization.lr_decay, base = lr > 0.0f ? lr : s->optimizer.lr;
+    bool decays = decay > 0.0f && (s->optimizer.kind == EMBD_OPTIMIZER_ADAGRAD ||
+                                   s->optimizer.kind == EMBD_OPTIMIZER_ROWWISE_ADAGRAD);
+    return decays ? (float)((double)base / (1.0 + (double)(t - 1) * (double)decay)) : base;
+}
+
+/* t: the table's pushes with this one, from 1. */
+EMBD_INLINE struct optimizer_step optimizer_begin(const embd_schema *s, float lr, uint64_t t)
+{
+    const embd_optimizer *o = &s->optimizer;
     struct optimizer_step p;
-    p.lr = lr > 0.0f ? lr : o->lr;
+    p.lr = optimizer_lr(s, lr, t);
     p.scaler = o->scaler;
     p.momentum = o->momentum;
     p.beta1 = o->beta1;
@@ -184,6 +197,11 @@ EMBD_INLINE void optimizer_column(embd_optimizer_kind kind, const struct optimiz
         *s1 = z;
         break;
     }
+    case EMBD_OPTIMIZER_AMSGRAD: /* wholerow.h has these */
+    case EMBD_OPTIMIZER_PARTIAL_ROWWISE_ADAM:
+    case EMBD_OPTIMIZER_LAMB:
+    case EMBD_OPTIMIZER_COUNTER_ADAGRAD:
+        break;
     }
 }
 

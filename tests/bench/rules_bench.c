@@ -1,5 +1,6 @@
 /* rules_bench.c - what a store's update rules and eviction cost: pushes of 65,536 uniform keys onto
- * ROWS rows with update local, global and lazy_global; pushes of 65,536 keys that have no row onto
+ * ROWS rows with update local, global and lazy_global, with each kind of regularization, and of
+ * optimizers that look at whole rows; pushes of 65,536 keys that have no row onto
  * a table that outgrows its room, onto one that grows from nothing, and onto full ones that evict,
  * at last with those that would go next. In one process, without a server. Shown are the median,
  * the longest and what they are of the first of their kind. The host store's in CPU time of this
@@ -7,6 +8,7 @@
  *
  * usage: rules-bench STORE ROWS [DIM [PUSHES]]        (dim 16, 9 pushes of each rule; 0: no rules)
  */
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +23,7 @@ struct bench {
     const struct store_ops *ops;
     struct store *store;
     struct table_schema schema;
+    embd_regularization regularization; /* of the tables to come */
     uint64_t n_rows;
     uint32_t dim, n_pushes, n_evicted; /* n_evicted: by the last push */
     uint64_t *keys;
@@ -93,6 +96,7 @@ static void open_full(struct bench *b, embd_optimizer_kind kind, embd_update upd
     s.dim = b->dim;
     embd_optimizer_init(&s.optimizer, kind, 0.01f);
     s.optimizer.update = update;
+    s.regularization = b->regularization;
     s.on_full = on_full;
     s.capacity = b->n_rows;
     s.ttl = 1;
@@ -137,7 +141,8 @@ static double show(double *times, uint32_t n, const char *what, const char *rule
     return sum / n;
 }
 
-static double time_rule(struct bench *b, embd_optimizer_kind kind, embd_update update, double of)
+static double time_steps(struct bench *b, embd_optimizer_kind kind, embd_update update,
+                         const char *rule, double of)
 {
     double *times = malloc(b->n_pushes * sizeof *times);
     open_full(b, kind, update, EMBD_ON_FULL_GROW);
@@ -149,9 +154,47 @@ static double time_rule(struct bench *b, embd_optimizer_kind kind, embd_update u
             times[p - 2] = us;
     }
     close_store(b);
-    double mean = show(times, b->n_pushes, embd_optimizer_name(kind), embd_update_name(update), of);
+    double mean = show(times, b->n_pushes, embd_optimizer_name(kind), rule, of);
     free(times);
     return mean;
+}
+
+static double time_rule(struct bench *b, embd_optimizer_kind kind, embd_update update, double of)
+{
+    return time_steps(b, kind, update, embd_update_name(update), of);
+}
+
+static void time_regularized(struct bench *b, embd_optimizer_kind kind, const char *rule,
+                             embd_regularization regularization, double of)
+{
+    embd_regularization none = b->regularization;
+    b->regularization = regularization;
+    time_steps(b, kind, EMBD_UPDATE_LOCAL, rule, of);
+    b->regularization = none;
+}
+
+static void measure_regularization(struct bench *b)
+{
+    static const embd_optimizer_kind kinds[] = {EMBD_OPTIMIZER_SGD, EMBD_OPTIMIZER_ROWWISE_ADAGRAD,
+                                                EMBD_OPTIMIZER_ADAM};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        double of = time_rule(b, kinds[i], EMBD_UPDATE_LOCAL, 0);
+        embd_regularization r = b->regularization;
+        r.clip_value = 0.03f;
+        time_regularized(b, kinds[i], "clip_value", r, of);
+        r = b->regularization;
+        r.clip_norm = 0.1f;
+        time_regularized(b, kinds[i], "clip_norm", r, of);
+        r.max_norm = 0.1f;
+        time_regularized(b, kinds[i], "both norms", r, of);
+        r = b->regularization;
+        r.weight_decay = 0.01f;
+        time_regularized(b, kinds[i], "l2", r, of);
+        r.decay = EMBD_DECAY_DECOUPLED_GLOBAL;
+        time_regularized(b, kinds[i], "dec. global", r, of);
+    }
+    for (int kind = EMBD_OPTIMIZER_AMSGRAD; kind <= EMBD_OPTIMIZER_COUNTER_ADAGRAD; kind++)
+        time_rule(b, (embd_optimizer_kind)kind, EMBD_UPDATE_LOCAL, 0);
 }
 
 static double time_new_keys(struct bench *b, embd_on_full on_full, double of)
@@ -250,6 +293,7 @@ int main(int argc, char **argv)
     b.n_rows = strtoull(argv[2], NULL, 10);
     b.dim = argc > 3 ? (uint32_t)atoi(argv[3]) : 16;
     b.n_pushes = argc > 4 ? (uint32_t)atoi(argv[4]) : 9;
+    b.regularization = (embd_regularization){.weight_min = -FLT_MAX, .weight_max = FLT_MAX};
     b.clock = b.ops == &store_host ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
     b.keys = b.ops->buffer_new(BATCH * sizeof *b.keys);
     b.grads = b.ops->buffer_new((size_t)BATCH * b.dim * sizeof *b.grads);
@@ -263,6 +307,8 @@ int main(int argc, char **argv)
     printf("| ---       | ---         | ---        | ---        | ---        | ---      |\n");
     if (b.n_pushes > 0)
         measure_rules(&b);
+    if (b.n_pushes > 0)
+        measure_regularization(&b);
     double grow = time_new_keys(&b, EMBD_ON_FULL_GROW, 0);
     time_growth(&b, grow);
     time_new_keys(&b, EMBD_ON_FULL_EVICT_LRU, grow);

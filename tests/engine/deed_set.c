@@ -24,8 +24,13 @@ static bool is_adagrad(const embd_schema *s)
 static float *parameter(embd_schema *s, uint32_t i, const char **name_out)
 {
     embd_optimizer *o = &s->optimizer;
-    bool is_adam = o->kind == EMBD_OPTIMIZER_ADAM, is_ftrl = o->kind == EMBD_OPTIMIZER_FTRL,
-         decays = is_adam || o->kind == EMBD_OPTIMIZER_RMSPROP;
+    embd_regularization *r = &s->regularization;
+    bool is_adam = o->kind == EMBD_OPTIMIZER_ADAM ||
+                   (o->kind >= EMBD_OPTIMIZER_AMSGRAD && o->kind <= EMBD_OPTIMIZER_LAMB),
+         is_ftrl = o->kind == EMBD_OPTIMIZER_FTRL,
+         is_counter = o->kind == EMBD_OPTIMIZER_COUNTER_ADAGRAD,
+         decays = is_adam || o->kind == EMBD_OPTIMIZER_RMSPROP,
+         is_local = o->update == EMBD_UPDATE_LOCAL;
     const struct {
         const char *name;
         float *value;
@@ -36,18 +41,22 @@ static float *parameter(embd_schema *s, uint32_t i, const char **name_out)
          is_one_of(o, EMBD_OPTIMIZER_MOMENTUM, EMBD_OPTIMIZER_NESTEROV) ? &o->momentum : NULL},
         {"optimizer.beta1", is_adam ? &o->beta1 : NULL},
         {"optimizer.beta2", decays ? &o->beta2 : NULL},
-        {"optimizer.eps", is_adagrad(s) || decays || is_ftrl ? &o->eps : NULL},
+        {"optimizer.eps", is_adagrad(s) || decays || is_ftrl || is_counter ? &o->eps : NULL},
         {"optimizer.initial_accumulator", is_adagrad(s) ? &o->initial_accumulator : NULL},
         {"optimizer.beta", is_ftrl ? &o->beta : NULL},
         {"optimizer.l1", is_ftrl ? &o->l1 : NULL},
         {"optimizer.l2", is_ftrl ? &o->l2 : NULL},
+        {"optimizer.clip_norm", is_local ? &r->clip_norm : NULL},
+        {"optimizer.weight_decay", is_local ? &r->weight_decay : NULL},
+        {"optimizer.max_norm", is_local ? &r->max_norm : NULL},
+        {"optimizer.lr_decay", is_adagrad(s) ? &r->lr_decay : NULL},
         {"initializer.a",
          s->initializer.kind != EMBD_INITIALIZER_UNIFORM_SLOT ? &s->initializer.a : NULL},
     };
     *name_out = all[i].name;
     return all[i].value;
 }
-enum { PARAMETERS = 11 };
+enum { PARAMETERS = 15 };
 
 /* ---- bounds ---- */
 

@@ -39,8 +39,9 @@ static const uint64_t pool[] = {
 static embd_optimizer draw_optimizer(struct world *w)
 {
     embd_optimizer o;
-    embd_optimizer_init(&o, (embd_optimizer_kind)below(w, 8), 0.05f);
-    o.update = (embd_update)below(w, 3);
+    embd_optimizer_init(&o, (embd_optimizer_kind)below(w, EMBD_OPTIMIZER_COUNTER_ADAGRAD + 1),
+                        0.05f);
+    o.update = o.kind > EMBD_OPTIMIZER_FTRL ? EMBD_UPDATE_LOCAL : (embd_update)below(w, 3);
     if (o.update == EMBD_UPDATE_LAZY_GLOBAL && o.kind != EMBD_OPTIMIZER_ADAM)
         o.update = EMBD_UPDATE_LOCAL;
     o.scaler = one_in(w, 3) ? 1024.0f : 1.0f;
@@ -49,6 +50,26 @@ static embd_optimizer draw_optimizer(struct world *w)
     o.l2 = 0.01f;
     o.beta = 0.5f;
     return o;
+}
+
+/* Where the optimizer allows it. */
+static void draw_regularization(struct world *w, embd_schema *s)
+{
+    embd_schema drawn = *s;
+    embd_regularization *r = &drawn.regularization;
+    if (!one_in(w, 3))
+        return;
+    r->clip_value = one_in(w, 3) ? 0.5f : 0.0f;
+    r->clip_norm = one_in(w, 3) ? 0.75f : 0.0f;
+    r->weight_decay = one_in(w, 2) ? 0.0625f : 0.0f;
+    r->decay = (embd_decay)below(w, 3);
+    r->max_norm = one_in(w, 3) ? 0.25f : 0.0f;
+    r->lr_decay = one_in(w, 3) ? 0.5f : 0.0f;
+    r->counter_halflife = one_in(w, 2) ? 3.0f : 0.0f;
+    if (one_in(w, 3))
+        r->weight_min = -0.02f;
+    if (embd_schema_check(&drawn) == EMBD_OK)
+        *s = drawn;
 }
 
 static void draw_limits(struct world *w, embd_schema *s)
@@ -85,6 +106,7 @@ embd_schema deeds_draw_schema(struct world *w, uint32_t table)
         s.slot_sizes = slot_sizes;
         s.initializer.kind = EMBD_INITIALIZER_UNIFORM_SLOT;
     }
+    draw_regularization(w, &s);
     draw_limits(w, &s);
     s.create_on = one_in(w, 3) ? EMBD_CREATE_ON_PULL : EMBD_CREATE_ON_PUSH;
     s.durability = s.create_on == EMBD_CREATE_ON_PULL || one_in(w, 4) ? EMBD_DURABILITY_SNAPSHOT

@@ -61,6 +61,18 @@ float model_sum_of(const struct model_sum *sum);
 
 /* optimizer.c: one step of a row, with the gradient g [dim]. */
 void model_step_row(const struct model *model, struct model_key *k, const float *g);
+/* One step of its columns, each for itself. */
+void model_step_columns(const struct model *model, const embd_optimizer *o, struct model_key *k,
+                        const float *g);
+/* base^n, squaring from the lowest bit of n. */
+double model_power(double base, uint64_t n);
+/* The sum of squares over a row, in 32 lanes. */
+float model_squares(const float *g, uint32_t dim);
+
+/* wholerow.c: whether a table's steps need it, and such a step but for the row's rounding. */
+bool model_is_wholerow(const embd_schema *s);
+void model_step_wholerow(const struct model *model, const embd_optimizer *o, struct model_key *k,
+                         const float *g);
 
 /* state.c: how many floats a row's state has, and where. */
 void model_lay_out_state(struct model *model);

@@ -8,6 +8,7 @@
  *     evict.c      which rows go when there is no room
  *     combine.c    sums of rows and of gradients
  *     optimizer.c  one step of one row
+ *     wholerow.c   steps that look at a whole row: clipping, decay, limits
  *     state.c      what stands behind a row: optimizer state, and steps it remembers
  *     first.c      the value a row begins with
  *     round.c      to the precision of a dtype */
@@ -43,6 +44,7 @@ struct model {
     uint32_t state_floats; /* all of a row: the optimizer's, the stamp of lazy_global, the use of
                                evict tables */
     uint32_t optimizer_floats, use_at;
+    bool has_stamp; /* the step of a row's last push stands behind optimizer_floats */
     /* Where pooled rows are partial sums of n_parts devices: which one has a key. NULL: one sum. */
     uint32_t n_parts;
     uint32_t (*part_of)(const struct model *model, uint64_t key);

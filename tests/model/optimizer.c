@@ -4,8 +4,7 @@
 
 #include "tests/model/inside.h"
 
-/* base^n, squaring from the lowest bit of n. */
-static double power(double base, uint64_t n)
+double model_power(double base, uint64_t n)
 {
     double result = 1;
     for (; n; n /= 2, base *= base)
@@ -14,8 +13,8 @@ static double power(double base, uint64_t n)
     return result;
 }
 
-/* The mean of squares in 32 lanes, halved again and again: see server/store/optimizer.h. */
-static float sum_of_squares(const float *g, uint32_t dim)
+/* In 32 lanes, halved again and again: see server/store/optimizer.h. */
+float model_squares(const float *g, uint32_t dim)
 {
     float lane[32] = {0};
     for (uint32_t c = 0; c < dim; c++)
@@ -62,7 +61,7 @@ static void step_column(const embd_optimizer *o, uint64_t t, float *w, float *s,
         *w -= o->lr * g / (sqrtf(*s) + o->eps);
         break;
     case EMBD_OPTIMIZER_ADAM:
-        alpha = o->lr * sqrt(1 - power(o->beta2, t)) / (1 - power(o->beta1, t));
+        alpha = o->lr * sqrt(1 - model_power(o->beta2, t)) / (1 - model_power(o->beta1, t));
         *s = o->beta1 * *s + (1 - o->beta1) * g;
         *s2 = o->beta2 * *s2 + (1 - o->beta2) * g * g;
         *w -= (float)alpha * *s / (sqrtf(*s2) + o->eps);
@@ -73,6 +72,8 @@ static void step_column(const embd_optimizer *o, uint64_t t, float *w, float *s,
         break;
     case EMBD_OPTIMIZER_FTRL:
         step_ftrl(o, w, s, s2, g);
+        break;
+    default: /* wholerow.c has the others */
         break;
     }
 }
@@ -85,11 +86,11 @@ static void step_lazily(const struct model *model, const embd_optimizer *o, stru
     float *m = k->state, *v = m + dim, *stamp = v + dim, pay = 0, decay1 = 1, decay2 = 1;
     uint64_t prev = model_read_step(stamp), t = model->step;
     if (prev != 0 && prev < t) {
-        double beta1 = o->beta1, beta2 = o->beta2, decay = power(beta1, t - prev);
-        pay = (float)(o->lr / (1 - beta1) * sqrt(1 - power(beta2, prev)) /
-                      (1 - power(beta1, prev)) * (1 - decay));
+        double beta1 = o->beta1, beta2 = o->beta2, decay = model_power(beta1, t - prev);
+        pay = (float)(o->lr / (1 - beta1) * sqrt(1 - model_power(beta2, prev)) /
+                      (1 - model_power(beta1, prev)) * (1 - decay));
         decay1 = (float)decay;
-        decay2 = (float)power(beta2, t - prev);
+        decay2 = (float)model_power(beta2, t - prev);
     }
     for (uint32_t c = 0; c < dim; c++) {
         if (pay != 0)
@@ -100,12 +101,12 @@ static void step_lazily(const struct model *model, const embd_optimizer *o, stru
     model_write_step(stamp, t);
 }
 
-static void step_columns(const struct model *model, const embd_optimizer *o, struct model_key *k,
-                         const float *g)
+void model_step_columns(const struct model *model, const embd_optimizer *o, struct model_key *k,
+                        const float *g)
 {
     uint32_t dim = model->schema.dim, n = model->optimizer_floats;
     if (o->kind == EMBD_OPTIMIZER_ROWWISE_ADAGRAD)
-        k->state[0] += sum_of_squares(g, dim) / (float)dim;
+        k->state[0] += model_squares(g, dim) / (float)dim;
     for (uint32_t c = 0; c < dim; c++) {
         float *s = n == 0 ? NULL : n == 1 ? k->state : k->state + c;
         float *s2 = n == 2 * dim ? k->state + dim + c : NULL;
@@ -134,10 +135,15 @@ void model_step_row(const struct model *model, struct model_key *k, const float 
     embd_optimizer o = model->schema.optimizer;
     if (model->lr > 0)
         o.lr = model->lr;
-    if (o.update == EMBD_UPDATE_LAZY_GLOBAL)
+    if (o.kind == EMBD_OPTIMIZER_ADAGRAD || o.kind == EMBD_OPTIMIZER_ROWWISE_ADAGRAD)
+        o.lr =
+            (float)(o.lr / (1 + (double)(model->step - 1) * model->schema.regularization.lr_decay));
+    if (model_is_wholerow(&model->schema))
+        model_step_wholerow(model, &o, k, g);
+    else if (o.update == EMBD_UPDATE_LAZY_GLOBAL)
         step_lazily(model, &o, k, g);
     else
-        step_columns(model, &o, k, g);
+        model_step_columns(model, &o, k, g);
     for (uint32_t c = 0; c < model->schema.dim; c++)
         k->w[c] = round_column(model, k, c);
 }

@@ -1,6 +1,6 @@
 /* state.c - what stands behind a row's columns, as floats: the state of its optimizer; with
- * lazy_global the step it was brought forward to; in tables that evict the step that used it last,
- * and with evict_lfu how many pushes have. */
+ * lazy_global, decoupled_global and counter_adagrad the step of its last push; in tables that evict
+ * the step that used it last, and with evict_lfu how many pushes have. */
 #include "tests/model/inside.h"
 
 static uint32_t optimizer_floats(const embd_schema *s)
@@ -12,7 +12,14 @@ static uint32_t optimizer_floats(const embd_schema *s)
         return 1;
     case EMBD_OPTIMIZER_ADAM:
     case EMBD_OPTIMIZER_FTRL:
+    case EMBD_OPTIMIZER_LAMB:
         return 2 * s->dim;
+    case EMBD_OPTIMIZER_AMSGRAD:
+        return 3 * s->dim;
+    case EMBD_OPTIMIZER_PARTIAL_ROWWISE_ADAM:
+        return s->dim + 1;
+    case EMBD_OPTIMIZER_COUNTER_ADAGRAD:
+        return 2;
     default:
         return s->dim;
     }
@@ -22,8 +29,10 @@ void model_lay_out_state(struct model *model)
 {
     const embd_schema *s = &model->schema;
     model->optimizer_floats = optimizer_floats(s);
-    model->use_at =
-        model->optimizer_floats + (s->optimizer.update == EMBD_UPDATE_LAZY_GLOBAL ? 2 : 0);
+    model->has_stamp = s->optimizer.update == EMBD_UPDATE_LAZY_GLOBAL ||
+                       s->optimizer.kind == EMBD_OPTIMIZER_COUNTER_ADAGRAD ||
+                       s->regularization.decay == EMBD_DECAY_DECOUPLED_GLOBAL;
+    model->use_at = model->optimizer_floats + (model->has_stamp ? 2 : 0);
     model->state_floats = model->use_at;
     if (s->on_full == EMBD_ON_FULL_EVICT_LRU || s->on_full == EMBD_ON_FULL_EVICT_TTL)
         model->state_floats += 2;

@@ -61,7 +61,7 @@ __global__ void pool(const void *rows, embd_dtype dtype, const float *weights, f
         ((uint16_t *)rounded)[c] = embd__half_from_f32(out[c], dtype);
 }
 
-optimizer_step begin(const embd_optimizer *o, uint64_t t)
+optimizer_step begin(const embd_schema *s, uint64_t t)
 {
-    return optimizer_begin(o, 0.0f, t);
+    return optimizer_begin(s, 0.0f, t);
 }

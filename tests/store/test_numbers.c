@@ -131,10 +131,11 @@ static void test_power(void **state)
     for (uint64_t n = 0; n < 5000; n += 7)
         assert_true(fabs(optimizer_power(0.999, n) / pow(0.999, (double)n) - 1) < 1e-12);
     assert_true(optimizer_power(0.9, UINT64_MAX) == 0.0);
-    embd_optimizer o;
-    embd_optimizer_init(&o, EMBD_OPTIMIZER_ADAM, 0.5f);
-    o.beta1 = 0.5f, o.beta2 = 0.75f;
-    assert_float_equal(optimizer_begin(&o, 0.0f, 1).alpha, 0.5f * 0.5f / 0.5f,
+    embd_schema s;
+    embd_schema_init(&s);
+    embd_optimizer_init(&s.optimizer, EMBD_OPTIMIZER_ADAM, 0.5f);
+    s.optimizer.beta1 = 0.5f, s.optimizer.beta2 = 0.75f;
+    assert_float_equal(optimizer_begin(&s, 0.0f, 1).alpha, 0.5f * 0.5f / 0.5f,
                        0); /* sqrt(1/4) / (1/2) */
 }
 

@@ -97,6 +97,8 @@ static void step_column(struct oracle *x, int k, int c, double g, double mean_sq
     case EMBD_OPTIMIZER_FTRL:
         ftrl(x, k, c, g);
         break;
+    default: /* test_regularization.py has the others */
+        break;
     }
 }
 

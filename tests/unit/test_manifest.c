@@ -73,6 +73,31 @@ static void a_manifest_has_its_golden_text(void **state)
     free(text);
 }
 
+static void a_manifest_keeps_the_regularization_of_a_table(void **state)
+{
+    struct manifest m, out;
+    struct manifest_table table;
+    struct manifest_part parts[2];
+    struct embd__error e = {0};
+    (void)state;
+    make(&m, &table, parts);
+    embd_regularization *r = &table.schema.s.regularization;
+    r->clip_norm = 0.5f;
+    r->decay = EMBD_DECAY_DECOUPLED_GLOBAL;
+    r->weight_max = 2.0f;
+    r->lr_decay = 0.25f;
+    char *text = embd__manifest_write(&m);
+    assert_non_null(strstr(text, "\"decoupled_global\""));
+    assert_null(strstr(text, "clip_value"));
+    char *whole = malloc(strlen(text) + 2);
+    strcat(strcpy(whole, text), "\n");
+    assert_int_equal(embd__manifest_read(whole, strlen(whole), &out, &e), EMBD_OK);
+    assert_null(embd__schema_difference(&out.tables[0].schema.s, &table.schema.s));
+    embd__manifest_fini(&out);
+    free(whole);
+    free(text);
+}
+
 static void reads_back(const char *text)
 {
     struct manifest m, out;
@@ -501,6 +526,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_manifest_has_its_golden_text),
+        cmocka_unit_test(a_manifest_keeps_the_regularization_of_a_table),
         {"S2.6 a manifest reads back", a_manifest_reads_back, NULL, NULL, NULL},
         cmocka_unit_test(a_manifest_without_a_checksum_reads_back),
         cmocka_unit_test(an_id_and_writers_make_it_format_2_and_are_read_back),

@@ -103,7 +103,7 @@ static void numbers_outside_an_enum_are_refused(void **state)
         {offsetof(embd_schema, partition), "'partition' is 99, allowed are 0 to 2"},
         {offsetof(embd_schema, combiner), "'combiner' is 99, allowed are 0 to 3"},
         {offsetof(embd_schema, dtype), "'dtype' is 99, allowed are 0 to 2"},
-        {offsetof(embd_schema, optimizer.kind), "'optimizer.kind' is 99, allowed are 0 to 7"},
+        {offsetof(embd_schema, optimizer.kind), "'optimizer.kind' is 99, allowed are 0 to 11"},
         {offsetof(embd_schema, optimizer.update), "'optimizer.update' is 99, allowed are 0 to 2"},
         {offsetof(embd_schema, initializer.kind), "'initializer.kind' is 99, allowed are 0 to 3"},
         {offsetof(embd_schema, on_full), "'on_full' is 99, allowed are 0 to 4"},
@@ -399,7 +399,7 @@ static void every_choice_travels_unchanged(void **state)
 {
     static uint64_t sizes[2] = {1ull << 63, 1};
     (void)state;
-    for (int kind = EMBD_OPTIMIZER_SGD; kind <= EMBD_OPTIMIZER_FTRL; kind++)
+    for (int kind = EMBD_OPTIMIZER_SGD; kind <= EMBD_OPTIMIZER_COUNTER_ADAGRAD; kind++)
         for (int partition = EMBD_PARTITION_HASH; partition <= EMBD_PARTITION_SLOT; partition++)
             for (int combiner = EMBD_COMBINER_CONCAT; combiner <= EMBD_COMBINER_SQRTN; combiner++)
                 for (int initializer = EMBD_INITIALIZER_UNIFORM;
@@ -423,6 +423,55 @@ static void every_choice_travels_unchanged(void **state)
                     s.admit_nonfinite = true;
                     travels_unchanged(&s);
                 }
+}
+
+static void regularization_travels_unchanged(void **state)
+{
+    (void)state;
+    for (int kind = EMBD_OPTIMIZER_SGD; kind <= EMBD_OPTIMIZER_COUNTER_ADAGRAD; kind++) {
+        embd_schema s = sound();
+        embd_optimizer_init(&s.optimizer, (embd_optimizer_kind)kind, 0.1f);
+        s.regularization = (embd_regularization){.clip_value = 0.5f,
+                                                 .clip_norm = 1e-38f,
+                                                 .weight_decay = 0.25f,
+                                                 .decay = (embd_decay)(kind % 7 == 5),
+                                                 .max_norm = FLT_MAX,
+                                                 .weight_min = -1.0f,
+                                                 .weight_max = -0.0f,
+                                                 .lr_decay = 0.125f,
+                                                 .counter_halflife = 2.5f};
+        travels_unchanged(&s);
+    }
+}
+
+struct regularization_case {
+    size_t at;
+    float value;
+    const char *text;
+};
+#define MORE(field) offsetof(embd_schema, regularization.field)
+
+static void regularization_is_finite_and_in_range(void **state)
+{
+    static const struct regularization_case cases[] = {
+        {MORE(clip_value), -1, "'optimizer.clip_value' is -1, allowed are 0 to"},
+        {MORE(clip_norm), NAN, "'optimizer.clip_norm' is nan"},
+        {MORE(weight_decay), INFINITY, "'optimizer.weight_decay' is inf"},
+        {MORE(max_norm), -0.5f, "'optimizer.max_norm' is -0.5"},
+        {MORE(weight_min), INFINITY, "'optimizer.weight_min' is inf"},
+        {MORE(weight_max), NAN, "'optimizer.weight_max' is nan"},
+        {MORE(weight_max), -2, "'optimizer.weight_min' is -1, above optimizer.weight_max, -2"},
+        {MORE(lr_decay), -1, "'optimizer.lr_decay' is -1"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        embd_schema s = sound();
+        embd_optimizer_init(&s.optimizer, EMBD_OPTIMIZER_ADAGRAD, 0.01f);
+        s.regularization.weight_min = -1;
+        assert_int_equal(embd_schema_check(&s), EMBD_OK);
+        memcpy((char *)&s + cases[i].at, &cases[i].value, sizeof cases[i].value);
+        refused(&s, EMBD_INVALID, cases[i].text);
+    }
 }
 
 static void the_largest_schema_fits_a_request(void **state)
@@ -641,9 +690,9 @@ static void a_stored_key_tells_its_slot(void **state)
 
 static void optimizer_state_has_its_size(void **state)
 {
-    static const uint32_t expected[8] = {0, 8, 8, 8, 1, 16, 8, 16};
+    static const uint32_t expected[12] = {0, 8, 8, 8, 1, 16, 8, 16, 24, 9, 16, 4};
     (void)state;
-    for (int kind = EMBD_OPTIMIZER_SGD; kind <= EMBD_OPTIMIZER_FTRL; kind++) {
+    for (int kind = EMBD_OPTIMIZER_SGD; kind <= EMBD_OPTIMIZER_COUNTER_ADAGRAD; kind++) {
         embd_schema s = sound();
         s.optimizer.kind = (embd_optimizer_kind)kind;
         assert_int_equal(embd__schema_state_floats(&s), expected[kind]);
@@ -654,7 +703,7 @@ static void names_end_where_their_enums_do(void **state)
 {
     (void)state;
     assert_string_equal(embd_optimizer_name(EMBD_OPTIMIZER_ROWWISE_ADAGRAD), "rowwise_adagrad");
-    assert_null(embd_optimizer_name((embd_optimizer_kind)8));
+    assert_null(embd_optimizer_name((embd_optimizer_kind)12));
     assert_null(embd_partition_name((embd_partition)-1));
     assert_string_equal(embd_status_text(EMBD_FULL), "table is full");
     assert_string_equal(embd_status_text(-999), "unknown status");
@@ -681,6 +730,8 @@ int main(void)
         {"S2.4 every choice of a schema travels unchanged", every_choice_travels_unchanged, NULL,
          NULL, NULL},
         cmocka_unit_test(the_largest_schema_fits_a_request),
+        cmocka_unit_test(regularization_travels_unchanged),
+        cmocka_unit_test(regularization_is_finite_and_in_range),
         cmocka_unit_test(an_unsound_schema_is_refused_where_it_arrives),
         cmocka_unit_test(absent_fields_take_the_defaults_of_the_kind),
         cmocka_unit_test(fields_are_set_from_text),

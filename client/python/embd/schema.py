@@ -35,9 +35,11 @@ class _Group:
 
 
 class Optimizer(_Group):
-    """How a push steps rows: "sgd", "momentum", "nesterov", "adagrad", "rowwise_adagrad", "adam", "rmsprop" or
-    "ftrl", by the formulas in embd.h. Parameters: lr, scaler, momentum, beta1, beta2, eps, initial_accumulator,
-    beta, l1, l2, update."""
+    """How a push steps rows: "sgd", "momentum", "nesterov", "adagrad", "rowwise_adagrad", "adam", "rmsprop", "ftrl",
+    "amsgrad", "partial_rowwise_adam", "lamb" or "counter_adagrad", by the formulas in schema.h. Parameters: lr, scaler,
+    momentum, beta1, beta2, eps, initial_accumulator, beta, l1, l2, update, lr_decay, counter_halflife; and with every
+    optimizer clip_value, clip_norm, weight_decay, decay ("l2", "decoupled", "decoupled_global"), max_norm, weight_min,
+    weight_max. AdamW is Optimizer("adam", weight_decay=0.01, decay="decoupled")."""
 
     def __init__(self, kind: str, lr: float | None = None, **parameters: Any):
         super().__init__(kind, **({} if lr is None else {"lr": lr}), **parameters)
@@ -93,7 +95,7 @@ def from_c(c_schema: Any) -> Schema:
     del members["changed"]
     members["slot_sizes"] = None if sizes == ffi.NULL else list(ffi.unpack(sizes, c_schema.slots))
     optimizer, initializer = members["optimizer"], members["initializer"]
-    members["optimizer"] = Optimizer(optimizer.pop("kind"), **optimizer)
+    members["optimizer"] = Optimizer(optimizer.pop("kind"), **optimizer, **members.pop("regularization"))
     members["initializer"] = Initializer(initializer.pop("kind"), **initializer)
     return Schema(members)
 

@@ -30,7 +30,7 @@ static uint64_t gradient_bytes(const struct call *call)
 void batch_push_prepare(struct call *call)
 {
     const struct store_change *push = call->change;
-    if (call->store->is_global || push->in.n_keys > BATCH_KEYS_MAX ||
+    if (call->store->is_global || call->store->is_wholerow || push->in.n_keys > BATCH_KEYS_MAX ||
         gradient_bytes(call) > BATCHED_BYTES_MAX)
         return;
     call_set_keys(call, &push->in, 0, push->in.n_rows);
@@ -239,19 +239,19 @@ static void set_rest(const struct staged *s, struct batch_view *j)
 
 static int launch(struct call *const *calls, struct store *store, const struct batch_view *j)
 {
-    const embd_optimizer *o = &store->schema->s.optimizer;
+    const embd_schema *s = &store->schema->s;
     struct batch_steps steps;
     struct use_view use = {0};
     for (uint32_t i = 0; i < j->n; i++)
-        steps.at[i] = optimizer_begin(o, calls[i]->change->lr, store->step + i + 1);
+        steps.at[i] = optimizer_begin(s, calls[i]->change->lr, store->step + i + 1);
     if (store->evicts)
         use = cuda_use(store);
     int status = launch_batch_plan(store->view, *j, store->stream);
     if (status == 0)
         status = frozen_keep_refs(store, j->refs, j->n_keys);
     return status ? status
-                  : launch_batch_apply(store->view, *j, o->kind, steps, use, store->evicts,
-                                       store->stream);
+                  : launch_batch_apply(store->view, *j, s->optimizer.kind, steps, use,
+                                       store->evicts, store->stream);
 }
 
 static void give_up(struct call *first)

@@ -144,6 +144,7 @@ int cuda_open_on(const struct table_schema *schema, int device, struct store **o
     store->window_bytes = WINDOW_BYTES;
     store->window_keys = WINDOW_KEYS;
     store->is_global = optimizer_is_global(&schema->s.optimizer);
+    store->is_wholerow = embd__schema_is_wholerow(&schema->s);
     store->evicts = embd__schema_use_floats(&schema->s) > 0;
     store->bound = embd__schema_bound(&schema->s);
     set_view(store);
@@ -187,6 +188,7 @@ void cuda_alter(struct store *store)
     store->view.initializer.b = s->initializer.b;
     store->view.first_state = optimizer_first_state(&s->optimizer);
     store->is_global = optimizer_is_global(&s->optimizer);
+    store->is_wholerow = embd__schema_is_wholerow(s);
     store->none_expire_before = 0;
     if (embd__schema_bound(s) < store->bound)
         change_sets_forget(store);

@@ -55,6 +55,7 @@ struct store {
     uint64_t n_entries_max;      /* used entries at the load limit */
     uint64_t n_tombstones;       /* entries removed since the last rehash */
     bool is_global;              /* pushes step all rows */
+    bool is_wholerow;            /* steps need the whole row: kernels/wholerow.cu */
     bool evicts;                 /* on_full is an evict policy */
     uint64_t bound;              /* of its rows, when the schema was last looked at */
     uint64_t none_expire_before; /* ttl: no row expires before the table's step is that */

@@ -89,6 +89,8 @@ static void lay_out(const struct call *call, struct step_memory *s, struct arena
     s->view.longs = arena_take(arena, n_chunks * sizeof *s->view.longs);
     s->view.chunks = arena_take(arena, n_chunks * sizeof *s->view.chunks);
     s->view.partials = arena_take(arena, n_chunks * width * sizeof *s->view.partials);
+    if (call->store->is_wholerow)
+        s->view.sums = arena_take(arena, n * call->store->view.dim * sizeof *s->view.sums);
     s->marks = NULL;
     if (call->store->is_global)
         s->marks = arena_take(arena, mark_words(call) * sizeof *s->marks);
@@ -139,6 +141,19 @@ static int sort(const struct call *call, struct step_memory *s)
     return call->is_sorted && !call->report->misses ? 0 : enqueue_sort(call, s);
 }
 
+static int enqueue_apply(struct call *call, const struct push_view *view,
+                         const struct optimizer_step *step)
+{
+    struct store *store = call->store;
+    const embd_schema *s = &store->schema->s;
+    if (!store->is_wholerow)
+        return launch_apply(store->view, *view, s->optimizer.kind, *step, store->stream);
+    return launch_wholerow(store->view, *view,
+                           wholerow_begin(s, store->view.optimizer_floats,
+                                          embd__schema_has_stamp(s), call->change->lr, step->t),
+                           store->stream);
+}
+
 static int enqueue_step(struct call *call, struct step_memory *s, const struct optimizer_step *step)
 {
     struct store *store = call->store;
@@ -148,8 +163,7 @@ static int enqueue_step(struct call *call, struct step_memory *s, const struct o
     if (status == 0)
         status = frozen_keep_refs(store, s->view.refs, call->in.n);
     if (status == 0)
-        status = launch_apply(store->view, s->view, store->schema->s.optimizer.kind, *step,
-                              store->stream);
+        status = enqueue_apply(call, &s->view, step);
     if (status == 0 && store->evicts)
         status =
             launch_note_use(store->view, cuda_use(store), s->view.refs, call->in.n, store->stream);
@@ -162,7 +176,7 @@ static int enqueue_step(struct call *call, struct step_memory *s, const struct o
 static int step_alone(struct store *store, float lr, struct embd__error *e)
 {
     const embd_optimizer *o = &store->schema->s.optimizer;
-    struct optimizer_step step = optimizer_begin(o, lr, ++store->step);
+    struct optimizer_step step = optimizer_begin(&store->schema->s, lr, ++store->step);
     if (!store->is_global || store->n_rows == 0)
         return EMBD_OK;
     int status = frozen_keep_range(store, 0, store->n_rows);
@@ -218,10 +232,11 @@ static int commit_push(struct call *call, struct embd__error *e)
     struct arena arena = {.base = call->step_memory};
     lay_out(call, &s, &arena);
     s.view.is_aligned = store->view.dim % 4 == 0 && (uintptr_t)s.view.grads % 16 == 0;
-    const embd_optimizer *o = &store->schema->s.optimizer;
-    struct first_push first = {s.view, o->kind,
-                               optimizer_begin(o, call->change->lr, store->step + 1)};
-    bool is_first = insert_plan_is_all_new(call) && first_fits(&store->view, &s.view);
+    const embd_schema *schema = &store->schema->s;
+    struct first_push first = {s.view, schema->optimizer.kind,
+                               optimizer_begin(schema, call->change->lr, store->step + 1)};
+    bool is_first =
+        !store->is_wholerow && insert_plan_is_all_new(call) && first_fits(&store->view, &s.view);
     if (insert_plan_commit(call, call->may_drop, is_first ? &first : NULL, e) == EMBD_OK) {
         store->step++;
         int status = is_first ? 0 : enqueue_step(call, &s, &first.step);

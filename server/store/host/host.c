@@ -67,6 +67,7 @@ static int host_open(const struct table_schema *schema, struct store **out, stru
     store->state_floats = embd__schema_state_floats(s);
     store->optimizer_floats = embd__schema_optimizer_floats(s);
     store->is_global = optimizer_is_global(&s->optimizer);
+    store->is_wholerow = embd__schema_is_wholerow(s);
     store->evicts = embd__schema_use_floats(s) > 0;
     store->bound = embd__schema_bound(s);
     store->has_candidates = s->admit_after > 1;
@@ -103,6 +104,7 @@ static void host_alter(struct store *store)
     store->initializer.a = s->initializer.a;
     store->initializer.b = s->initializer.b;
     store->is_global = optimizer_is_global(&s->optimizer);
+    store->is_wholerow = embd__schema_is_wholerow(s);
     store->none_expire_before = 0;
     eviction_queue_drop(store);
     if (embd__schema_bound(s) < store->bound)

@@ -10,9 +10,8 @@
 
 #include "proto/combine.h"
 #include "proto/convert.h"
-#include "server/store/contract.h"
-#include "server/store/optimizer.h"
 #include "server/store/rounding.h"
+#include "server/store/wholerow.h"
 
 #define PREFETCH 16u
 
@@ -24,7 +23,10 @@ typedef void row_step(const struct optimizer_step *p, float *restrict w, float *
 struct application {
     const struct store *store;
     const struct store_change *push;
-    struct optimizer_step step;
+    union {
+        struct optimizer_step step;
+        struct wholerow_step whole; /* is_wholerow; begins with a step too */
+    };
     uint32_t grad_bytes; /* of a row of gradients */
     float sum[EMBD_DIM_MAX], run[EMBD_DIM_MAX], space[EMBD_DIM_MAX];
 };
@@ -207,6 +209,19 @@ static void apply_lazy_adam(struct application *a)
     apply_keys(a, step_lazy_adam);
 }
 
+/* `p` is the beginning of a wholerow_step. */
+static inline void step_wholerow(const struct optimizer_step *p, float *restrict w,
+                                 float *restrict state, const float *restrict g, uint32_t dim)
+{
+    (void)dim;
+    wholerow_apply((const struct wholerow_step *)(const void *)p, w, state, g);
+}
+
+static void apply_wholerow(struct application *a)
+{
+    apply_keys(a, step_wholerow);
+}
+
 static void (*const apply[])(struct application *) = {
     [EMBD_OPTIMIZER_SGD] = apply_SGD,
     [EMBD_OPTIMIZER_MOMENTUM] = apply_MOMENTUM,
@@ -224,9 +239,9 @@ static void (*const apply[])(struct application *) = {
  * table; rows lie in a row, so that the pass runs at the speed of memory for wide rows and of the
  * optimizer's root and division for adam. The rows a push names, and those no key has, are noted
  * first; memory for that is reserved before the push changes anything. */
-static bool sweep_reserve(struct store *store)
+bool steps_reserve(struct store *store)
 {
-    return row_set_reserve(&store->named, store->rows.n + store->merge.n);
+    return !store->is_global || row_set_reserve(&store->named, store->rows.n + store->merge.n);
 }
 
 /* Steps a row's columns without a gradient, w as f32. */
@@ -297,166 +312,16 @@ static void sweep_others(struct store *store, const struct optimizer_step *step)
     sweep[store->schema->s.optimizer.kind](store, step);
 }
 
-/* ---- tickets ---- */
-
-/* The keys of store->merge are the ticket's. */
-static bool is_merged(const struct store *store, const struct store_ticket *ticket)
+static void begin_step(struct application *a, float lr, uint64_t t)
 {
-    return ticket->number != 0 && ticket->number == store->merge.ticket;
+    const embd_schema *s = &a->store->schema->s;
+    if (a->store->is_wholerow)
+        a->whole = wholerow_begin(s, a->store->optimizer_floats, embd__schema_has_stamp(s), lr, t);
+    else
+        a->step = optimizer_begin(s, lr, t);
 }
 
-/* For all tables of a thread: a ticket that outlives its table finds nothing in the next one. */
-static _Thread_local uint64_t n_tickets;
-
-static void give_number(struct store *store, struct store_ticket *ticket)
-{
-    ticket->number = store->merge.ticket = ++n_tickets;
-}
-
-/* Decides what happens to the keys, and takes all that the change may fail of. */
-static int decide(struct store *store, const struct store_change *change, struct embd__error *e)
-{
-    e->status = EMBD_OK;
-    if (is_merged(store, &change->ticket) ||
-        merge_keys(&store->merge, &change->in, &store->index)) {
-        if (store->evicts)
-            pending_remove_merged(store);
-        if (store->cow.is_on)
-            cow_keep_merged(store);
-        if (!store->is_global || change->kind == STORE_INSERT || sweep_reserve(store))
-            return keys_reserve(store, store_may_drop(change), &store->decided, e);
-    }
-    return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to merge %u keys",
-                           store->schema->s.name, change->in.n_keys);
-}
-
-static void set_counts(struct store_change *change, const struct created *created)
-{
-    change->n_inserted = created->n_inserted;
-    change->n_full = created->n_full;
-    change->n_filtered = created->n_filtered;
-    change->n_evicted = created->n_evicted;
-}
-
-/* Unless a change that comes before waits for the keys that are merged. */
-static void prepare_keys(struct store *store, struct store_change *change)
-{
-    if (store->merge.ticket != 0 || !merge_keys(&store->merge, &change->in, &store->index))
-        return;
-    give_number(store, &change->ticket);
-    store->is_decided = false;
-}
-
-static int prepare_outcome(struct store *store, struct store_change *change, struct embd__error *e)
-{
-    if (decide(store, change, e) != EMBD_OK) {
-        merge_forget(&store->merge);
-        merge_end(&store->merge);
-        return e->status;
-    }
-    give_number(store, &change->ticket);
-    store->is_decided = true;
-    set_counts(change, &store->decided);
-    return EMBD_OK;
-}
-
-/* More than n keys can add, made without looking at the index. */
-static uint64_t most_growth(const struct store *store, uint64_t n)
-{
-    return n * store->rows.stride + (n / 4096 + 4) * MEMORY_HUGE_PAGE;
-}
-
-/* `others`: what other tickets keep memory for. */
-static bool has_room(const struct store *store, struct store_change *change, uint64_t others,
-                     uint64_t n_rows, uint64_t n_keys)
-{
-    if (most_growth(store, others + (n_rows > n_keys ? n_rows : n_keys)) <= change->room)
-        return true;
-    change->needed = keys_growth(store, others + n_rows, others + n_keys);
-    return change->needed <= change->room;
-}
-
-/* There is no room for all keys: takes memory for those that need it. */
-static int prepare_counted(struct store *store, struct store_change *change, uint64_t others,
-                           struct embd__error *e)
-{
-    uint32_t n_rows, n_keys;
-    if (!is_merged(store, &change->ticket)) {
-        if (!merge_keys(&store->merge, &change->in, &store->index))
-            return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to merge %u keys",
-                                   store->schema->s.name, change->in.n_keys);
-        give_number(store, &change->ticket);
-        store->is_decided = false;
-    }
-    if (store->evicts)
-        pending_remove_merged(store);
-    keys_count(store, &n_rows, &n_keys);
-    if (n_rows + n_keys > 0 && !has_room(store, change, others, n_rows, n_keys)) {
-        merge_forget(&store->merge);
-        merge_end(&store->merge);
-        return embd__error_set(e, EMBD_FULL, "table %s: no room for %u rows and %u keys",
-                               store->schema->s.name, n_rows, n_keys);
-    }
-    uint64_t n = n_rows > n_keys ? n_rows : n_keys;
-    if (keys_reserve_more(store, others + n, e) != EMBD_OK)
-        return e->status;
-    change->ticket.n_keys = n;
-    store->n_promised = others + n;
-    return EMBD_OK;
-}
-
-/* If there is no memory for all keys, reserves for those that need it. */
-static int prepare_memory(struct store *store, struct store_change *change, struct embd__error *e)
-{
-    uint64_t others = store->n_promised - change->ticket.n_keys, n = change->in.n_keys;
-    struct embd__error uncounted = {.status = EMBD_OK};
-    if (change->is_bounded && !has_room(store, change, others, n, n))
-        return prepare_counted(store, change, others, e);
-    if (keys_reserve_more(store, others + change->in.n_keys, e) != EMBD_OK) {
-        if (change->in.n_keys == 0 || prepare_outcome(store, change, &uncounted) != EMBD_OK)
-            return e->status;
-        e->status = EMBD_OK;
-        if (keys_reserve_more(store, others + change->n_inserted + change->n_filtered, e) !=
-            EMBD_OK)
-            return e->status;
-    }
-    change->ticket.n_keys = change->in.n_keys;
-    store->n_promised = others + change->in.n_keys;
-    return EMBD_OK;
-}
-
-static int prepare_room(struct store *store, struct store_change *change, struct embd__error *e)
-{
-    uint64_t others = store->n_promised - change->ticket.n_keys, n = change->in.n_keys;
-    if (!change->is_bounded || has_room(store, change, others, n, n))
-        return EMBD_OK;
-    return prepare_counted(store, change, others, e);
-}
-
-int host_prepare(struct store *store, struct store_change *change, enum store_prepare what,
-                 struct embd__error *e)
-{
-    contract_keys(&change->in);
-    change->n_inserted = change->n_full = change->n_filtered = change->n_evicted = 0;
-    if (what == STORE_PREPARE_OUTCOME)
-        return prepare_outcome(store, change, e);
-    if (what == STORE_PREPARE_MEMORY)
-        return prepare_memory(store, change, e);
-    if (what == STORE_PREPARE_ROOM)
-        return prepare_room(store, change, e);
-    prepare_keys(store, change);
-    return EMBD_OK;
-}
-
-void host_cancel(struct store *store, struct store_ticket *ticket)
-{
-    if (is_merged(store, ticket))
-        merge_forget(&store->merge);
-    store->n_promised -= ticket->n_keys;
-    *ticket = (struct store_ticket){0};
-}
-
-static void step_rows(struct store *store, const struct store_change *push)
+void steps_apply(struct store *store, const struct store_change *push)
 {
     struct application a;
     if (store->changes.n > 0)
@@ -464,8 +329,10 @@ static void step_rows(struct store *store, const struct store_change *push)
     a.store = store;
     a.push = push;
     a.grad_bytes = store->dim * (uint32_t)embd__dtype_bytes(push->dtype);
-    a.step = optimizer_begin(&store->schema->s.optimizer, push->lr, ++store->step);
-    if (a.step.is_lazy)
+    begin_step(&a, push->lr, ++store->step);
+    if (store->is_wholerow)
+        apply_wholerow(&a);
+    else if (a.step.is_lazy)
         apply_lazy_adam(&a);
     else
         apply[store->schema->s.optimizer.kind](&a);
@@ -473,30 +340,4 @@ static void step_rows(struct store *store, const struct store_change *push)
         sweep_others(store, &a.step);
     if (store->evicts)
         evict_note_use(store);
-}
-
-/* Fills the queue further; not in the request that evicted, which had enough to do. */
-static void go_on_evicting(struct store *store, const struct created *created)
-{
-    if (store->evicts && created->n_evicted == 0)
-        eviction_queue_go_on(store, created->n_inserted, store->merge.n);
-}
-
-void host_apply(struct store *store, struct store_change *change, struct store_done *done)
-{
-    int status = EMBD_OK;
-    contract_change(change);
-    if (!store->is_decided || !is_merged(store, &change->ticket))
-        status = decide(store, change, &done->error);
-    host_cancel(store, &change->ticket); /* it is used up */
-    merge_forget(&store->merge);
-    if (status == EMBD_OK) {
-        keys_create(store, &change->in, change->statuses, &store->decided);
-        if (change->kind == STORE_PUSH)
-            step_rows(store, change);
-        go_on_evicting(store, &store->decided);
-        set_counts(change, &store->decided);
-    }
-    merge_end(&store->merge);
-    done->fn(done, status);
 }

@@ -44,6 +44,7 @@ struct store {
     uint32_t optimizer_floats; /* the first of them; stamps follow */
     /* The features that the table uses; their code runs only for such tables. */
     bool is_global;      /* pushes step all rows */
+    bool is_wholerow;    /* steps need the whole row: wholerow.c */
     bool evicts;         /* on_full is an evict policy */
     uint64_t bound;      /* of its rows, when the schema was last looked at */
     bool has_candidates; /* admits keys after several sights, or was loaded with such keys */
@@ -166,6 +167,16 @@ int keys_reserve(struct store *store, bool may_drop, struct created *created,
  * for store_change. */
 void keys_create(struct store *store, const struct store_keys *in, uint8_t *statuses,
                  const struct created *created);
+
+/* ---- steps ---- */
+
+/* Memory that steps of the rows of store->merge, and of all others, need. Out of memory: false. */
+bool steps_reserve(struct store *store);
+/* Each key of store->merge that has a row takes its step. */
+void steps_apply(struct store *store, const struct store_change *push);
+/* One step of one row, f32 [dim]. */
+struct wholerow_step;
+void wholerow_apply(const struct wholerow_step *p, float *w, float *state, const float *g);
 
 /* ---- the calls of store_ops ---- */
 

@@ -20,25 +20,6 @@ struct run {
     uint32_t first; /* row of the first occurrence's gradient; unused in long runs */
 };
 
-/* The first gradient of a sum is read apart from the others: its load starts early. */
-template <bool IS_PLAIN>
-__device__ static inline four sum_run(const table_view &t, const push_view &p, four first,
-                                      uint32_t begin, uint32_t end, uint32_t column)
-{
-    four sum = first;
-    if (!IS_PLAIN && p.in.weights)
-        embd__combine_first_weighted(sum.c, first.c, p.in.weights[p.positions[begin]], 4);
-    for (uint32_t i = begin + 1; i < end; i++) {
-        uint32_t k = p.positions[i];
-        four g = gradient_at<IS_PLAIN>(t, p, gradient_row(p, k), column);
-        if (!IS_PLAIN && p.in.weights)
-            embd__combine_add_weighted(sum.c, g.c, p.in.weights[k], 4);
-        else
-            embd__combine_add(sum.c, g.c, 4);
-    }
-    return sum;
-}
-
 __device__ static inline four partial_at(const table_view &t, const push_view &p, uint32_t i,
                                          uint32_t column)
 {

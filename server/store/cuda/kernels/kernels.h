@@ -18,8 +18,8 @@
 #include <stdint.h>
 
 #include "server/store/initializer.h"
-#include "server/store/optimizer.h"
 #include "server/store/use.h"
+#include "server/store/wholerow.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -187,6 +187,7 @@ struct push_view {
     struct long_run *longs;    /* [n / EMBD_SUM_RUN + 1] */
     struct run_chunk *chunks;  /* [2 * n / EMBD_SUM_RUN + 2] */
     float *partials;           /* [as chunks][dim rounded up to 4] */
+    float *sums;               /* [n][dim], launch_wholerow only */
 };
 
 /* A push of distinct keys that all get a new row. */
@@ -205,6 +206,11 @@ int launch_first(struct table_view t, struct plan_view p, struct first_push firs
 /* One optimizer step of every row that the push names. */
 int launch_apply(struct table_view t, struct push_view push, embd_optimizer_kind kind,
                  struct optimizer_step step, void *stream);
+
+/* The same of a table whose steps need the whole row (wholerow.h). counts, longs, chunks and
+ * partials are unused. */
+int launch_wholerow(struct table_view t, struct push_view push, struct wholerow_step step,
+                    void *stream);
 
 /* update = global: steps the first n_rows rows with gradient 0, except rows whose bit is set in
  * marks, [n_rows / 32 + 1]; NULL: all rows. */
