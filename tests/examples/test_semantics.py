@@ -146,6 +146,46 @@ def stochastic_rounding(wire, rng):
             same(row, rows(wire, table, [key], dim, bins=bins, **part)[0])
 
 
+ADAM = {"lr": 0.25, "beta1": 0.8, "beta2": 0.99, "eps": 1e-3}
+LIMITS = {"clip_value": 0.75, "clip_norm": 1.5, "weight_decay": 0.25, "decay": "decoupled_global", "max_norm": 0.5,
+          "weight_min": -0.25, "weight_max": 0.125}
+
+
+def whole_rows(wire, rng):
+    for dim in (1, 33, 100):
+        state = {"sgd": (), "amsgrad": (np.zeros(dim, f32),) * 3, "partial_rowwise_adam": (np.zeros(dim, f32), f32(0)),
+                 "lamb": (np.zeros(dim, f32),) * 2, "counter_adagrad": (f32(0), f32(0))}
+        fields = {"sgd": {"lr": 0.25, **LIMITS}, "amsgrad": {**ADAM, **LIMITS, "decay": "l2"}, "partial_rowwise_adam": {**ADAM, **LIMITS},
+                  "lamb": {**ADAM, "weight_decay": 0.25, "decay": "decoupled"},
+                  "counter_adagrad": {"lr": 0.25, "eps": 1e-3, "weight_decay": 0.125, "decay": "l2", "counter_halflife": 3.0}}
+        tables = {kind: create(wire, f"{kind.replace('_', '-')}-{dim}", dim, combiner="concat", optimizer={"kind": kind, **fields[kind]})
+                  for kind in state}
+        found = {kind: rows(wire, table, [7], dim)[0] for kind, table in tables.items()}
+        prev = 0
+        for t in range(1, 16):
+            g = rng.normal(size=dim).astype(f32)
+            for kind, table in tables.items():
+                push(wire, {"table": table, "keys": 1}, w.keys([7 if t % 4 else 8]), g.tobytes())
+                if t % 4 == 0:
+                    continue
+
+                def step(row, gradient, kind=kind, t=t):
+                    row, *state[kind] = PAGE[kind](row, *state[kind], gradient, t, **ADAM)
+                    return row
+
+                given = {name: v for name, v in fields[kind].items() if name in LIMITS or name == "lr"}
+                if kind == "sgd":
+                    found[kind] = PAGE["whole_row"](found[kind], g, t, prev, lambda row, gradient: row - f32(0.25) * gradient, **given)
+                elif kind == "lamb":
+                    found[kind], *state[kind] = PAGE["lamb"](found[kind], *state[kind], g, t, **ADAM, decoupled=0.25)
+                elif kind == "counter_adagrad":
+                    found[kind], *state[kind] = PAGE[kind](found[kind], *state[kind], g, t - prev if prev else 1, 0.25, 1e-3, 3.0, 0.125)
+                else:
+                    found[kind] = PAGE["whole_row"](found[kind], g, t, prev, step, **given)
+                same(found[kind], rows(wire, table, [7], dim)[0])
+            prev = t if t % 4 else prev
+
+
 VECTORS = ROOT / "proto/vectors"
 DEFAULTS = {"adam": {"beta1": 0.9, "beta2": 0.999, "eps": 1e-7}, "rowwise_adagrad": {"eps": 1e-7}, "ftrl": {"eps": 2.0 ** -23}}
 
@@ -287,7 +327,7 @@ def the_first_error_is_the_answer(wire, _):
 
 
 with Embd() as server, w.connect(server) as connection:
-    for test in (the_page_gives_the_vectors_of_first_values, the_page_gives_the_vectors_of_optimizers, first_values, pools_and_gradients, a_weight_that_the_division_makes_infinite_is_refused, optimizers, stochastic_rounding, the_first_keys_get_the_last_rooms,
+    for test in (the_page_gives_the_vectors_of_first_values, the_page_gives_the_vectors_of_optimizers, first_values, pools_and_gradients, a_weight_that_the_division_makes_infinite_is_refused, optimizers, whole_rows, stochastic_rounding, the_first_keys_get_the_last_rooms,
                  values_are_invalid_and_shapes_malformed, the_first_error_is_the_answer):
         test(connection, np.random.default_rng(7))
         print("ok", test.__name__)
