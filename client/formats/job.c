@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <uv.h>
 
 #include "client/core/client.h"
 #include "client/formats/checkpoints.h"
@@ -24,7 +25,7 @@
 #define STEP_BLOB        "embd-step"
 #define ASKED_NAME_BYTES 96u /* more than servers take: they refuse it */
 #define ATTEMPTS         100u
-#define PATIENCE_S       60 /* for another snapshot, or what a trainer that died has begun */
+#define PATIENCE_S       60u /* for another snapshot, or what a trainer that died has begun */
 #define PAUSE_NS         50000000u
 
 struct named_job {
@@ -83,17 +84,21 @@ EMBD_API int embd_job_table_name(const embd_job *job, const char *table, char *o
     return embd__error_keep(&e, e.status);
 }
 
-/* Calls `act` again while the servers make or load another snapshot. */
+/* Calls `act` again while the servers make or load another snapshot, and until the client's
+ * deadline while one of them cannot be reached: it may be on its way back. */
 static int patiently(struct named_job *j, int (*act)(struct named_job *j, const void *arg),
                      const void *arg)
 {
-    time_t end = time(NULL) + PATIENCE_S;
-    int status = act(j, arg);
-    while (status == EMBD_BUSY && time(NULL) < end) {
+    uint64_t start = uv_hrtime(), lost = (uint64_t)j->client->options.deadline_ms * 1000000;
+    for (;;) {
+        int status = act(j, arg);
+        uint64_t most = status == EMBD_BUSY          ? PATIENCE_S * 1000000000ull
+                        : status == EMBD_UNREACHABLE ? lost
+                                                     : 0;
+        if (uv_hrtime() - start >= most)
+            return status;
         nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
-        status = act(j, arg);
     }
-    return status;
 }
 
 /* ---- making one ---- */

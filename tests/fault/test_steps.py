@@ -37,8 +37,10 @@ CALLS = set("""access close copy_file_range creat dup dup2 dup3 faccessat fadvis
     readdir readdir64 readlink readlinkat readv realpath remove rename renameat renameat2 rewinddir rmdir scandir sendfile
     splice stat stat64 statfs statvfs statx symlink symlinkat sync sync_file_range syncfs syscall tmpfile truncate
     truncate64 unlink unlinkat utimensat write writev""".split())
+# mkdtemp, realpath, symlink: links to the checkpoints of a job on several servers, made before its resume asks a server.
 # fgets and statvfs: figures of a page, which lacks them then. fstatvfs: whether little is free, where not to know changes nothing.
-HARMLESS = set("access fdopen fgets fopen fprintf fputc fputs fread fstatvfs fwrite lseek posix_fadvise readlink statvfs".split())
+HARMLESS = set("access fdopen fgets fopen fprintf fputc fputs fread fstatvfs fwrite lseek mkdtemp posix_fadvise readlink realpath "
+               "statvfs symlink".split())
 # What a server with CUDA's runtime in it calls besides, for that: a server without shows that embd itself does not.
 CUDA_RUNTIME = set("fchmod fscanf realpath remove".split())
 
