@@ -33,6 +33,7 @@ struct named_job {
     struct embd__error *e; /* the client's */
     embd_job given;
     struct checkpoints kept;
+    bool is_cancelled;              /* somebody cancelled the snapshot */
     char prefix[EMBD_NAME_MAX + 4]; /* "JOB--*": its tables */
 };
 
@@ -84,18 +85,30 @@ EMBD_API int embd_job_table_name(const embd_job *job, const char *table, char *o
     return embd__error_keep(&e, e.status);
 }
 
-/* Calls `act` again while the servers make or load another snapshot, and until the client's
- * deadline while one of them cannot be reached: it may be on its way back. */
+/* How long a status may last before the call fails: another snapshot may be under way, and a server
+ * that cannot be reached, or ends, may be on its way back. */
+static uint64_t patience_ns(const struct named_job *j, int status)
+{
+    switch (status) {
+    case EMBD_BUSY:
+        return PATIENCE_S * 1000000000ull;
+    case EMBD_UNREACHABLE:
+    case EMBD_DRAINING:
+    case EMBD_CLOSED:
+        return j->is_cancelled ? 0 : (uint64_t)j->client->options.deadline_ms * 1000000;
+    default:
+        return 0;
+    }
+}
+
+/* Calls `act` again as long as that may help. */
 static int patiently(struct named_job *j, int (*act)(struct named_job *j, const void *arg),
                      const void *arg)
 {
-    uint64_t start = uv_hrtime(), lost = (uint64_t)j->client->options.deadline_ms * 1000000;
+    uint64_t start = uv_hrtime();
     for (;;) {
         int status = act(j, arg);
-        uint64_t most = status == EMBD_BUSY          ? PATIENCE_S * 1000000000ull
-                        : status == EMBD_UNREACHABLE ? lost
-                                                     : 0;
-        if (uv_hrtime() - start >= most)
+        if (uv_hrtime() - start >= patience_ns(j, status))
             return status;
         nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
     }
@@ -110,6 +123,17 @@ struct making {
     embd_dump_report *report_out;
 };
 
+/* Keeps the client's error. A coordinator that was restarted does not know it. */
+static bool was_cancelled(struct named_job *j, const char *name)
+{
+    struct embd__error kept = *j->e;
+    embd_snapshot_report report = {.struct_bytes = sizeof report};
+    int status = embd_snapshot_status(j->client, name, &report);
+    *j->e = kept;
+    embd__error_keep(j->e, kept.status);
+    return status == EMBD_OK && !report.is_running && report.status == EMBD_CLOSED;
+}
+
 static int make(struct named_job *j, const void *arg)
 {
     const struct making *making = arg;
@@ -118,7 +142,9 @@ static int make(struct named_job *j, const void *arg)
         EMBD_SNAPSHOT_OPTIONS(.n_blobs = making->n_blobs, .blobs = making->blobs,
                               .keep = j->given.keep, .job = j->given.name, .n_tables = 1,
                               .tables = tables);
-    return embd_snapshot(j->client, making->name, &options, making->report_out);
+    int status = embd_snapshot(j->client, making->name, &options, making->report_out);
+    j->is_cancelled = status == EMBD_CLOSED && was_cancelled(j, making->name);
+    return status;
 }
 
 static int clear(struct named_job *j, const void *name)

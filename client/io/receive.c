@@ -13,8 +13,10 @@ int embd__receive_init(struct receiver *r, struct embd__error *e)
 {
     r->head = malloc(LIMIT_ANSWER_HEADER_BYTES);
     r->more = malloc((LIMIT_ANSWER_BINS - LIMIT_BINS) * sizeof *r->more);
-    if (r->head == NULL || r->more == NULL)
+    if (r->head == NULL || r->more == NULL) {
+        embd__receive_fini(r);
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a receive buffer");
+    }
     embd__receive_reset(r);
     return EMBD_OK;
 }

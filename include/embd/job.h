@@ -51,10 +51,12 @@ EMBD_API int embd_job_table_name(const embd_job *job, const char *table, char *o
 /* One cut of the job's tables over all shards, called JOB-STEP, with the blobs; then the job's
  * oldest checkpoints go, but for job->keep. Call it while no worker of the job has a push under
  * way. Waits up to a minute while the servers make or load another snapshot, and until the
- * client's deadline while one of them cannot be reached. `report_out` may be NULL. Blocks.
+ * client's deadline for one of them that ends or cannot be reached, and begins again then.
+ * `report_out` may be NULL. Blocks.
  *   EMBD_EXISTS   a blob is given twice, or is called "embd-step"; or there are 100 checkpoints of
  *                 this step
  *   EMBD_UNKNOWN_TABLE   the job has no table
+ *   EMBD_CLOSED   somebody cancelled it (embd_snapshot_cancel)
  *   others as embd_snapshot */
 EMBD_API int embd_job_checkpoint(embd_client *client, const embd_job *job, uint64_t step,
                                  const embd_blob *blobs, uint32_t n_blobs,

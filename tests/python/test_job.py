@@ -4,9 +4,11 @@ whose rows nothing changes."""
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 import clusters
@@ -190,19 +192,50 @@ class Going(clusters.ClusterTest):
             self.assertIn(caught.exception.status, (embd.Status.GAP, embd.Status.FORGOTTEN))
             self.assertEqual(self.values(job.table("t", 1, **FIELDS)), kept)
 
-    def test_a_job_on_several_server_processes_goes_back_on_all(self):
-        n, folder = 3, self.folder.name
-        config, port = os.path.join(folder, "embd.yaml"), free_ports(3)
+    def processes(self, n):
+        """(what starts the i-th, their data directories): one cluster."""
+        folder = tempfile.mkdtemp(dir=self.folder.name)
+        config, port = os.path.join(folder, "embd.yaml"), free_ports(n)
         with open(config, "w", encoding="ascii") as file:
             file.write(f"http: off\nadmin_dir: {folder}/admin\ncluster:\n  servers:\n" + "".join(
                 f'    - {{name: s{i}, listen: "127.0.0.1:{port + i}"}}\n' for i in range(n)))
         data = [os.path.join(folder, f"data{i}") for i in range(n)]
         for path in data:
             os.mkdir(path)
-        servers = [clusters.Embd("--config", config, "--server", f"s{i}", "--admin-dir", f"{folder}/admin", "--data-dir",
-                                 data[i], listen=None) for i in range(n)]
-        for server in servers:
+
+        def start(i):
+            server = clusters.Embd("--config", config, "--server", f"s{i}", "--admin-dir", f"{folder}/admin", "--data-dir",
+                                   data[i], listen=None)
             self.addCleanup(server.kill)
+            return server
+
+        return start, data
+
+    def test_checkpoints_go_on_when_the_coordinating_server_dies(self):
+        start, data = self.processes(2)
+        servers, dice = [start(0), start(1)], random.Random(4)
+
+        def die():
+            servers[0].process.send_signal(dice.choice((signal.SIGKILL, signal.SIGTERM)))
+            servers[0].wait()
+            servers[0].kill()
+            servers[0] = start(0)
+
+        with embd.connect(servers[1].addresses[0]) as client:
+            embd.Job(client, "tough", data).table("t", 1, **FIELDS).push(range(30), np.ones((30, 1), np.float32))
+        with embd.connect(servers[1].addresses[0], deadline=60) as client:  # one that has not pushed: no shard misses a push
+            job = embd.Job(client, "tough", data)
+            for step in range(12):
+                killer = threading.Timer(dice.random() * 0.1, die)
+                killer.start()
+                job.checkpoint(step)
+                killer.join()
+            with embd.connect(servers[1].addresses[0], deadline=20) as later:
+                self.assertEqual(embd.Job(later, "tough", data).resume().step, 11)
+
+    def test_a_job_on_several_server_processes_goes_back_on_all(self):
+        start, data = self.processes(3)
+        servers = [start(i) for i in range(3)]
         keys, rows = range(30), []
         for dirs in (data, data, [*data[1:], data[0]]):  # in any order
             with embd.connect(servers[1].addresses[0]) as client:
