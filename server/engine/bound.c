@@ -97,6 +97,12 @@ static void consider(struct pass *pass, const struct store_scan *block)
     }
 }
 
+/* Then as many as are too many may go, whichever these are. */
+static bool lets_all_go(const embd_schema *to)
+{
+    return to->on_full == EMBD_ON_FULL_EVICT_LRU || to->on_full == EMBD_ON_FULL_EVICT_LFU;
+}
+
 static int scan(const struct store_ops *ops, const struct table *table, struct pass *pass,
                 struct embd__error *e)
 {
@@ -212,7 +218,7 @@ int bound_check(const struct store_ops *ops, const struct table *table, const em
                 struct embd__error *e)
 {
     struct pass pass;
-    if (check_room(ops, table, to, e) != EMBD_OK)
+    if (check_room(ops, table, to, e) != EMBD_OK || lets_all_go(to))
         return e->status;
     choose(ops, table, to, &pass, e);
     free(pass.heap);

@@ -1,6 +1,7 @@
 """embd.Job: tables and dense state go back together. A trainer, its server, or both are killed at random steps, and within
 checkpoints; in the end rows and weights are, bit for bit, those of a run that nobody disturbed. Beside it another job pushes,
 whose rows nothing changes."""
+import contextlib
 import os
 import random
 import shutil
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
 
 import clusters
 from ports import free_ports
@@ -233,12 +235,45 @@ class Going(clusters.ClusterTest):
             with embd.connect(servers[1].addresses[0], deadline=20) as later:
                 self.assertEqual(embd.Job(later, "tough", data).resume().step, 11)
 
+    def test_a_checkpoint_that_somebody_cancels_is_not_begun_again(self):
+        slow = os.path.join(os.environ["EMBD_BIN"], "..", "tests", "fault", "libembd-slow-sync.so")
+        made = {"LD_PRELOAD": os.path.abspath(slow), "EMBD_FSYNC_MS": "300",
+                "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+        with unittest.mock.patch.dict(os.environ, made):
+            start, data = self.processes(1)
+            server = start(0)
+        raised = []
+
+        def checkpoint(job):
+            try:
+                job.checkpoint(1)
+            except embd.Error as error:
+                raised.append(error)
+
+        with embd.connect(server.addresses[0], deadline=60) as client, embd.connect(server.addresses[0]) as other:
+            job = embd.Job(client, "calm", data)
+            job.table("t", 1, **FIELDS).push([1], np.ones((1, 1), np.float32))
+            asking = threading.Thread(target=checkpoint, args=(job,))
+            asking.start()
+            while not self.is_running(other, "calm-1"):
+                self.assertTrue(asking.is_alive())
+            other.snapshot_cancel("calm-1")
+            asking.join()
+            self.assertIsInstance(raised[0], embd.ClosedError)
+            self.assertFalse(os.path.exists(os.path.join(data[0], "calm-1")))
+
+    def is_running(self, client, name):
+        with contextlib.suppress(embd.InvalidError):  # not begun yet
+            return client.snapshot_status(name).is_running
+        return False
+
     def test_a_job_on_several_server_processes_goes_back_on_all(self):
         start, data = self.processes(3)
         servers = [start(i) for i in range(3)]
         keys, rows = range(30), []
+        links = tempfile.mkdtemp(dir=self.folder.name)
         for dirs in (data, data, [*data[1:], data[0]]):  # in any order
-            with embd.connect(servers[1].addresses[0]) as client:
+            with unittest.mock.patch.dict(os.environ, {"TMPDIR": links}), embd.connect(servers[1].addresses[0]) as client:
                 job = embd.Job(client, "wide", dirs)
                 at = job.resume()
                 table = job.table("t", 1, **FIELDS)
@@ -251,6 +286,13 @@ class Going(clusters.ClusterTest):
                 self.assertFalse(np.array_equal(table.pull(keys), rows[0]))
         np.testing.assert_array_equal(rows[0], rows[1])
         np.testing.assert_array_equal(rows[0], rows[2])
+        self.assertEqual(os.listdir(links), [])
+        fifth, sixth = (os.path.join(data[1], f"wide-{step}") for step in (5, 6))
+        with embd.connect(servers[1].addresses[0]) as client:
+            embd.Job(client, "wide", data).checkpoint(6)
+            shutil.rmtree(sixth)
+            shutil.copytree(fifth, sixth)  # one share is another checkpoint's: it is none
+            self.assertEqual(embd.Job(client, "wide", data).resume().step, 5)
         shutil.rmtree(os.path.join(data[2], "wide-5"))  # complete on two of three: it is no checkpoint
         with embd.connect(servers[1].addresses[0]) as client:
             self.assertIsNone(embd.Job(client, "wide", data).resume())

@@ -57,30 +57,34 @@ class ReadmeTest(clusters.ClusterTest):
         self.assertLess(loss, 0.69, "no better than a coin")
         dice = random.Random(os.environ.get("EMBD_SEED", 5))
         for _ in range(int(os.environ.get("EMBD_FAULT_CYCLES", 1))):
-            deaths = [(dice.choice(WHO), dice.randint(1, LINES)) for _ in range(3)]
-            with self.subTest(deaths=deaths):
-                self.assertEqual(self.trained(deaths), undisturbed)
+            killed = [(dice.choice(WHO), dice.randint(1, LINES)) for _ in range(3)]
+            for faults in killed, [("pause", dice.randint(1, LINES))]:
+                with self.subTest(faults=faults):
+                    self.assertEqual(self.trained(faults), undisturbed)
 
-    def trained(self, deaths):
+    def trained(self, faults):
         """What README's loop of PyTorch says in the end, where one after the other of these died before the given line that
-        was run: the trainer, the servers, or both."""
+        was run: the trainer, the servers, or both; or the servers stood still for a moment."""
         with tempfile.TemporaryDirectory() as folder:
             listen = f"127.0.0.1:{free_ports(2)}"
             servers = [clusters.Embd("--data-dir", folder, shards=2, listen=listen)]
             code = self.block("embd.torch.EmbeddingBag").replace(self.server.addresses[0], servers[0].addresses[0])
             code = code.replace('"data"', repr(folder))
             try:
-                for who, line in [*deaths, ("nobody", 0)]:
+                for who, line in [*faults, ("nobody", 0)]:
                     trainer = subprocess.Popen([sys.executable, __file__, "train", code, str(line)], text=True,
                                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
                     if who != "nobody" and trainer.stdout.readline() == "here\n":
-                        if who != "trainer":
+                        if who == "pause":
+                            servers[-1].pause()
+                            threading.Timer(0.3, servers[-1].go_on).start()
+                        elif who != "trainer":
                             servers[-1].kill()
                             servers.append(clusters.Embd("--data-dir", folder, shards=2, listen=listen))
-                        if who != "servers":
+                        if who in ("trainer", "both"):
                             trainer.kill()
-                    said, complaint = trainer.communicate("on\n" if who == "servers" else None, timeout=120)
-                    if who == "nobody":
+                    said, complaint = trainer.communicate("on\n" if who in ("servers", "pause") else None, timeout=120)
+                    if who in ("nobody", "pause"):
                         self.assertEqual(trainer.returncode, 0, complaint)
             finally:
                 servers[-1].kill()
