@@ -61,6 +61,26 @@ class Set(clusters.ClusterTest):
         with self.assertRaises(embd.UnknownTableError):
             self.client.set_table("none", {"optimizer.lr": 1})
 
+    def test_a_lower_capacity_is_refused_by_all_shards_if_the_rows_of_one_have_not_expired(self):
+        table = self.client.create_table("expiring", 2, partition="modulo", capacity=6, on_full="evict_ttl", ttl=3,
+                                         combiner="concat")
+        keys, ones = np.arange(18), np.ones((18, 2), np.float32)
+        table.push(keys, ones)
+        for _ in range(3):
+            table.push(keys[keys % 3 == 1], ones[:6])  # shard 1 keeps its rows fresh; those of 0 and 2 have expired
+        before, rows = table.describe(), table.pull(keys, zero_missing=True)
+        for _ in range(2):
+            with self.assertRaisesRegex(embd.FullError, "6 rows, and with on_full 'evict_ttl' 0 of them may go"):
+                table.set(capacity=3)
+            self.assertEqual((table.describe(), table.schema), (before, before))
+            self.assertEqual(sum(shard.tables["expiring"]["evicted"] for shard in self.client.stats()), 0)
+            np.testing.assert_array_equal(table.pull(keys, zero_missing=True), rows)
+        table.push([1], ones[:1])
+        for _ in range(2):
+            table.push([], ones[:0])
+        table.set(capacity=5)  # by now five rows of shard 1 have expired too
+        self.assertEqual(int(np.count_nonzero(table.pull(keys, zero_missing=True).any(axis=1))), 15)
+
 
 if __name__ == "__main__":
     unittest.main()
