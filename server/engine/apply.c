@@ -90,6 +90,7 @@ void apply_erase(struct op *op)
         op->n_applied++;
         engine->counters.keys_erased += erase.n_erased;
         part->n_erased = erase.n_erased;
+        part->table->lost.erased += erase.n_erased;
     }
 }
 

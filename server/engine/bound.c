@@ -233,6 +233,6 @@ int bound_make(const struct store_ops *ops, struct table *table, const embd_sche
     if (status == EMBD_OK && pass.n > 0)
         status = remove_rows(ops, table, &pass, n_gone_out, e);
     free(pass.heap);
-    table->n_shrunk += *n_gone_out;
+    table->lost.shrunk += *n_gone_out;
     return status;
 }

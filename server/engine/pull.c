@@ -91,6 +91,8 @@ static void on_inserted(struct store_done *done, int status)
     if (status == EMBD_OK) {
         if (call->part->n_joined > 1 && insert->statuses != NULL)
             insert_tell(call->op, call->part);
+        struct table *table = call->part->table;
+        table->lost.evicted[table->schema.s.on_full] += insert->n_evicted;
         counters->keys_inserted += insert->n_inserted;
         counters->keys_full += insert->n_full;
         counters->keys_filtered += insert->n_filtered;

@@ -90,6 +90,8 @@ static int take_turn(struct op *op)
 static void count(struct engine_counters *counters, struct op_part *part,
                   const struct store_change *push)
 {
+    struct table *table = part->table;
+    table->lost.evicted[table->schema.s.on_full] += push->n_evicted;
     part->n_inserted = push->n_inserted;
     part->n_full = push->n_full;
     part->n_filtered = push->n_filtered;

@@ -8,6 +8,14 @@
 #include "server/engine/table_set.h"
 #include "server/store/store.h"
 
+/* Why rows of a table went, counted since it was opened: also by a start that applies its records.
+ */
+struct row_losses {
+    uint64_t evicted[EMBD_ON_FULL_EVICT_TTL + 1]; /* for others, by its policy then */
+    uint64_t shrunk;                              /* because its capacity was set below them */
+    uint64_t erased;                              /* by requests */
+};
+
 /* Owner: the shard's thread. Never moves, so that its store may point to the schema. */
 struct table {
     uint32_t id;     /* embd__table_id(schema.s.name) */
@@ -15,7 +23,7 @@ struct table {
     struct table_schema schema;
     struct store *store;
     struct hot hot;
-    uint64_t n_shrunk;      /* rows that went because its capacity was set below them */
+    struct row_losses lost;
     uint64_t counted_bytes; /* of memory, when they were last counted; in tables->memory too */
     /* its last push was refused for lack of room: the next one is checked before its record is
      * written */

@@ -168,6 +168,7 @@ struct store_stats {
     uint64_t index_bytes; /* everything else */
     uint64_t steps;
     uint64_t evicted;      /* rows, since the store was opened */
+    uint64_t forgotten;    /* candidates that were too many, likewise (candidates.h) */
     uint64_t memory_bytes; /* that rows, keys and copies for cuts take now; of rows there is memory
                               for, the host counts those that were taken once */
 };

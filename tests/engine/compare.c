@@ -31,6 +31,14 @@ static void compare_streams(const struct world *w, bool is_journaled)
     }
 }
 
+static void compare_losses(const struct row_losses *lost, const struct model_losses *expected)
+{
+    for (int policy = 0; policy <= EMBD_ON_FULL_EVICT_TTL; policy++)
+        assert_int_equal(lost->evicted[policy], expected->evicted[policy]);
+    assert_int_equal(lost->shrunk, expected->shrunk);
+    assert_int_equal(lost->erased, expected->erased);
+}
+
 void compare_with_models(struct world *w)
 {
     uint32_t n = 0;
@@ -38,6 +46,7 @@ void compare_with_models(struct world *w)
         if (!world_has(w, i))
             continue;
         pair_compare(&w->tables[i]);
+        compare_losses(&world_table(w, i)->lost, &w->tables[i].model->lost);
         n++;
     }
     assert_int_equal(w->engine.tables.n, n);
@@ -62,6 +71,7 @@ static void compare_table(struct world *w, uint32_t i, struct copy *copy)
                          .store = table->store,
                          .schema = table->schema,
                          .model = w->tables[i].model};
+    compare_losses(&table->lost, &other.model->lost);
     struct image own = scan_all(&w->tables[i]), copied = scan_all(&other);
     compare_images(&copied, &own);
     struct store_stats stats, copied_stats;

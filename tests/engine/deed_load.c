@@ -121,7 +121,9 @@ static void forget_keys(struct model *model, const struct load *l)
                                      .n_rows = l->n_candidates,
                                      .keys = l->candidate_keys,
                                      .slots = l->candidate_slots};
+    uint64_t erased = model->lost.erased; /* no request erased these */
     model_erase(model, &gone, NULL);
+    model->lost.erased = erased;
     seen.gone += l->n_candidates;
 }
 

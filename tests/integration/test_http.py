@@ -51,6 +51,21 @@ def use(server, shard=0):
         wire.pull(peer, table, keys)
 
 
+def lose_rows(server):
+    """A bounded table of each policy: one row goes for another, one by an erase, one for a lower capacity."""
+    keys = wire.owned(4, 0, 2)
+    with wire.connect(server) as peer:
+        for policy, more in (("evict_lru", {}), ("evict_lfu", {}), ("evict_ttl", {"ttl": 1})):
+            name = policy.replace("_", "-")
+            table = wire.create(peer, name, capacity=3, on_full=policy, **more)
+            wire.push(peer, table, keys[:3], range(12))
+            for key in keys[:2], keys[3:]:  # the third has expired when the fourth comes
+                wire.push(peer, table, key, [1.0] * 4 * len(key))
+            peer.call("erase", {"parts": [{"table": table, "keys": 1}]}, wire.keys(keys[3:]))
+            wire.push(peer, table, [], [])
+            peer.call("table_set", {"name": name, "set": {"capacity": 1}})
+
+
 class Http(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -85,6 +100,18 @@ class Http(unittest.TestCase):
         self.assertEqual(got['embd_request_duration_seconds_count{shard="0",method="push"}'], 2)
         self.assertGreater(got['embd_request_duration_seconds_sum{shard="0",method="push"}'], 0)
         self.assertEqual([k for k in got if k.startswith("embd_figure")], [])
+
+    def test_metrics_say_why_rows_went(self):
+        policies = ("evict_lru", "evict_lfu", "evict_ttl")
+        lose_rows(self.server)
+        got = samples(get(self.address, "/metrics")[2])
+        for table in policies:
+            for reason in (*policies, "erase", "capacity"):
+                name = f'embd_table_lost_rows_total{{shard="0",table="{table.replace("_", "-")}",reason="{reason}"}}'
+                self.assertEqual(got[name], reason not in policies or reason == table, name)
+        with wire.connect(self.server) as peer:
+            for table in policies:
+                peer.call("table_drop", {"name": table.replace("_", "-")})
 
     def test_stages_of_large_requests_add_up_to_their_duration(self):
         before = samples(get(self.address, "/metrics")[2])

@@ -14,6 +14,7 @@ void model_decide_candidates(struct model *model, const struct model_request *re
 
 void model_forget_candidates(struct model *model)
 {
+    model->lost.forgotten += model->n_candidates;
     for (uint64_t i = 0; i < model->n_keys; i++)
         if (model->keys[i]->sights > 0)
             model_become(model, model->keys[i], false, 0);

@@ -130,5 +130,6 @@ int model_bound(struct model *model, const embd_schema *to)
     for (uint32_t i = 0; i < n_gone && n_gone <= n; i++)
         model_become(model, rows[i], false, 0);
     free(rows);
+    model->lost.shrunk += n_gone > n ? 0 : n_gone;
     return n_gone > n ? EMBD_FULL : EMBD_OK;
 }

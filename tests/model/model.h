@@ -17,6 +17,11 @@
 
 #include "embd/embd.h"
 
+/* Why rows went; candidates that were too many. */
+struct model_losses {
+    uint64_t evicted[EMBD_ON_FULL_EVICT_TTL + 1], shrunk, erased, forgotten;
+};
+
 /* A key that was ever named: it has a row, or is a candidate that was seen `sights` times, or
  * neither. */
 struct model_key {
@@ -37,6 +42,7 @@ struct model {
     uint64_t n_keys, n_keys_max; /* there are, there is room for */
     struct model_key **keys;     /* sorted by key and slot */
     uint64_t n_rows, n_candidates;
+    struct model_losses lost;
     uint64_t least_candidates; /* that are kept */
     bool forgets;              /* the request at hand forgets all candidates first */
     float lr;                  /* of pushes to come; 0: the schema's */

@@ -125,6 +125,7 @@ static int admit(struct model *model, const struct model_request *request,
     counts.n_evicted = is_refused ? 0 : n_victims;
     if (counts_out)
         *counts_out = counts;
+    model->lost.evicted[model->schema.on_full] += counts.n_evicted;
     for (uint32_t i = 0; i < counts.n_evicted; i++)
         model_become(model, victims[i], false, 0);
     free(victims);
@@ -172,6 +173,7 @@ uint32_t model_erase(struct model *model, const struct model_batch *batch, uint8
     }
     tell(&request, batch, statuses);
     end(&request);
+    model->lost.erased += n_before - model->n_rows;
     return (uint32_t)(n_before - model->n_rows);
 }
 

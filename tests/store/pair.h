@@ -63,6 +63,8 @@ void pair_erase(struct pair *pair, const struct batch *batch, bool want_status);
 
 /* All rows, states, candidates, counts and the step, scanned and by key. */
 void pair_compare(struct pair *pair);
+/* pair_read.c: figures. pair_compare does. */
+void pair_compare_stats(const struct pair *pair);
 /* pair_read.c: rows by key, those that there are and others. pair_compare does. */
 void pair_read(struct pair *pair);
 /* Scans the store into a fresh one, block by block, which takes its place. */

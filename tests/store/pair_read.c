@@ -22,6 +22,17 @@ struct asked {
     const struct model_key *known[KEYS_MOST]; /* NULL: never named */
 };
 
+void pair_compare_stats(const struct pair *pair)
+{
+    struct store_stats stats;
+    pair->ops->stats(pair->store, &stats);
+    assert_int_equal(stats.rows, pair->model->n_rows);
+    assert_int_equal(stats.candidates, pair->model->n_candidates);
+    assert_int_equal(stats.steps, pair->model->step);
+    assert_int_equal(stats.forgotten, pair->model->lost.forgotten);
+    assert_true(stats.capacity >= stats.rows);
+}
+
 static void draw(struct pair *pair, struct asked *asked)
 {
     const struct model *model = pair->model;

@@ -139,8 +139,19 @@ static const struct metric table_metrics[] = {
     {"index_bytes", "embd_table_index_bytes", "Memory of the index.", GAUGE, 1},
     {"steps", "embd_table_steps_total", "Optimizer steps.", COUNTER, 1},
     {"evicted", "embd_table_evicted_rows_total", "Rows evicted.", COUNTER, 1},
+    {"candidates_forgotten", "embd_table_forgotten_candidates_total",
+     "Candidates forgotten because there were too many of them.", COUNTER, 1},
 };
 #define N_TABLE_METRICS (sizeof table_metrics / sizeof table_metrics[0])
+
+/* The names are labels. */
+static const struct metric lost_rows[] = {
+    {"evicted_lru", ",reason=\"evict_lru\"", NULL, COUNTER, 1},
+    {"evicted_lfu", ",reason=\"evict_lfu\"", NULL, COUNTER, 1},
+    {"evicted_ttl", ",reason=\"evict_ttl\"", NULL, COUNTER, 1},
+    {"evicted_capacity", ",reason=\"capacity\"", NULL, COUNTER, 1},
+    {"erased", ",reason=\"erase\"", NULL, COUNTER, 1},
+};
 
 /* Figures without a metric: quantiles and ratios, which Prometheus computes from the others. */
 static const char *const left_out[] = {"index_bytes_per_key", "pull_p50_us", "pull_p99_us",
@@ -190,10 +201,9 @@ static void write_shard_metric(struct text *out, const struct http_view *view,
     }
 }
 
-static void write_table_metric(struct text *out, const struct http_view *view,
-                               const struct metric *metric)
+static void write_of_tables(struct text *out, const struct http_view *view, const char *name,
+                            const char *of, const struct metric *metric)
 {
-    begin(out, metric->name, type_of(metric), metric->help);
     for (uint32_t i = 0; i < view->n_shards; i++) {
         const struct shard_report *r = view->shards[i].report;
         for (uint32_t j = 0; r != NULL && j < r->n_tables; j++) {
@@ -201,10 +211,26 @@ static void write_table_metric(struct text *out, const struct http_view *view,
             const struct figure *figure = find(table->figures, table->n_figures, metric->figure);
             if (figure == NULL)
                 continue;
-            text_print(out, "%s{shard=\"%u\",table=\"%s\"} ", metric->name, r->shard, table->name);
+            text_print(out, "%s{shard=\"%u\",table=\"%s\"%s} ", name, r->shard, table->name, of);
             print_value(out, metric, figure->value);
         }
     }
+}
+
+static void write_table_metric(struct text *out, const struct http_view *view,
+                               const struct metric *metric)
+{
+    begin(out, metric->name, type_of(metric), metric->help);
+    write_of_tables(out, view, metric->name, "", metric);
+}
+
+/* One metric, by reason. */
+static void write_lost_rows(struct text *out, const struct http_view *view)
+{
+    static const char name[] = "embd_table_lost_rows_total";
+    begin(out, name, "counter", "Rows that went, by reason.");
+    for (size_t i = 0; i < sizeof lost_rows / sizeof *lost_rows; i++)
+        write_of_tables(out, view, name, lost_rows[i].name, &lost_rows[i]);
 }
 
 /* ---- tokens ---- */
@@ -404,6 +430,7 @@ int http_metrics_write(struct text *out, const struct http_view *view)
     write_stages(out, view);
     for (size_t i = 0; i < N_TABLE_METRICS; i++)
         write_table_metric(out, view, &table_metrics[i]);
+    write_lost_rows(out, view);
     for (size_t i = 0; i < sizeof token_metrics / sizeof *token_metrics; i++)
         write_token_metric(out, view, &token_metrics[i]);
     write_unnamed(out, view);

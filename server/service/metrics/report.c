@@ -124,7 +124,13 @@ uint32_t table_figures(const struct shard *shard, const struct table *table,
         {"index_bytes_per_key",
          s.rows == 0 ? 0 : s.index_bytes / s.rows + (s.index_bytes % s.rows != 0)},
         {"steps", s.steps},
-        {"evicted", s.evicted + table->n_shrunk},
+        {"evicted", s.evicted + table->lost.shrunk},
+        {"evicted_lru", table->lost.evicted[EMBD_ON_FULL_EVICT_LRU]},
+        {"evicted_lfu", table->lost.evicted[EMBD_ON_FULL_EVICT_LFU]},
+        {"evicted_ttl", table->lost.evicted[EMBD_ON_FULL_EVICT_TTL]},
+        {"evicted_capacity", table->lost.shrunk},
+        {"erased", table->lost.erased},
+        {"candidates_forgotten", s.forgotten},
     };
     _Static_assert(sizeof figures / sizeof *figures <= REPORT_TABLE_FIGURES, "room for figures");
     memcpy(out, figures, sizeof figures);

@@ -20,7 +20,7 @@ struct figure {
 };
 
 #define REPORT_SHARD_FIGURES 64
-#define REPORT_TABLE_FIGURES 16
+#define REPORT_TABLE_FIGURES 24
 #define REPORT_TOKENS        256 /* the first of the list */
 
 struct table_report {

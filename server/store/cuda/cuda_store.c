@@ -207,6 +207,7 @@ static void cuda_stats(const struct store *store, struct store_stats *out)
                        frozen_bytes(store),
         .steps = store->step - store->n_unreported,
         .evicted = store->n_evicted,
+        .forgotten = store->n_forgotten,
     };
     out->memory_bytes = out->row_bytes + out->index_bytes;
 }

@@ -52,15 +52,15 @@ struct store {
     struct device_range values, states, row_keys, row_slots;
     void *slot_memory; /* slot_bounds and slot_starts */
     uint64_t n_rows, n_candidates, capacity, step;
-    uint64_t n_entries_max;      /* used entries at the load limit */
-    uint64_t n_tombstones;       /* entries removed since the last rehash */
-    bool is_global;              /* pushes step all rows */
-    bool is_wholerow;            /* steps need the whole row: kernels/wholerow.cu */
-    bool evicts;                 /* on_full is an evict policy */
-    uint64_t bound;              /* of its rows, when the schema was last looked at */
-    uint64_t none_expire_before; /* ttl: no row expires before the table's step is that */
-    uint64_t n_evicted;
-    uint64_t n_promised; /* keys that tickets keep memory for */
+    uint64_t n_entries_max;          /* used entries at the load limit */
+    uint64_t n_tombstones;           /* entries removed since the last rehash */
+    bool is_global;                  /* pushes step all rows */
+    bool is_wholerow;                /* steps need the whole row: kernels/wholerow.cu */
+    bool evicts;                     /* on_full is an evict policy */
+    uint64_t bound;                  /* of its rows, when the schema was last looked at */
+    uint64_t none_expire_before;     /* ttl: no row expires before the table's step is that */
+    uint64_t n_evicted, n_forgotten; /* rows; candidates */
+    uint64_t n_promised;             /* keys that tickets keep memory for */
     /* While a prepare that is bounded grows the table: bytes left to it, else UINT64_MAX; what it
      * would have needed where they were too few, else 0. */
     uint64_t room, needed;

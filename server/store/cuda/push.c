@@ -256,6 +256,7 @@ static int forget_candidates(struct call *call, struct embd__error *e)
         return EMBD_OK;
     call->forgets = false;
     store->n_tombstones += store->n_candidates;
+    store->n_forgotten += store->n_candidates;
     store->n_candidates = 0;
     int status = launch_forget_candidates(store->view, store->stream);
     return status ? cuda_error(store, status, "forgetting candidates", e) : EMBD_OK;

@@ -48,6 +48,7 @@ void candidates_forget(struct store *store)
     while (store->is_swept)
         sweep_segment(store);
     store->generation ^= INDEX_GENERATION;
+    store->n_forgotten += store->n_candidates;
     store->n_candidates = 0;
     store->forgets = false;
     store->is_swept = true;

@@ -125,6 +125,7 @@ static void host_stats(const struct store *store, struct store_stats *out)
                        changes_bytes(&store->changes) + values_bytes(store),
         .steps = store->step,
         .evicted = store->n_evicted,
+        .forgotten = store->n_forgotten,
     };
     out->index_bytes += cow_bytes(store);
     out->memory_bytes = store->rows.n * store->rows.stride + out->index_bytes;

@@ -71,7 +71,7 @@ struct store {
     uint32_t use_at; /* of state floats: where a row's use stands */
     struct use_rule use_rule;
     uint64_t none_expire_before; /* ttl: no row can have expired before the table's step is that */
-    uint64_t n_evicted;
+    uint64_t n_evicted, n_forgotten; /* rows; candidates */
     struct eviction_queue queue;
     struct pending_removal pending;
 

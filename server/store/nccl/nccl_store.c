@@ -429,6 +429,7 @@ static void nccl_stats(const struct store *store, struct store_stats *out)
         out->index_bytes += s.index_bytes;
         out->memory_bytes += s.memory_bytes;
         out->evicted += s.evicted;
+        out->forgotten += s.forgotten;
     }
     out->steps = group->step;
 }
