@@ -51,6 +51,19 @@ uint64_t embd__schema_may_change(void)
     return bits;
 }
 
+uint64_t embd__schema_bits(const char *name)
+{
+    const struct schema_group *group;
+    const struct schema_field *field = embd__schema_find(name, &group);
+    if (field == NULL)
+        return 0;
+    uint64_t bits = bit_of(field);
+    for (uint32_t i = 1;
+         field == &group->fields[0] && group->name[0] != '\0' && i < group->n_fields; i++)
+        bits |= bit_of(&group->fields[i]);
+    return bits;
+}
+
 /* ---- naming fields ---- */
 
 static int refuse_fixed(const char *field, struct embd__error *e)

@@ -17,6 +17,9 @@ struct schema_change {
 
 /* The bits of all fields that may change. */
 uint64_t embd__schema_may_change(void);
+/* A field's and, of an optimizer's or initializer's kind, its parameters'. 0: there is no such
+ * field. */
+uint64_t embd__schema_bits(const char *field);
 
 /* Of no field. */
 void embd__schema_change_init(struct schema_change *change);

@@ -33,11 +33,14 @@ static void add_names(struct argp_state *state, struct table_names *names, const
     }
 }
 #define LOADED_TABLES_MAX 4096 /* as many as a cluster has */
+#define SET_FIELDS_MAX    64   /* more than a definition has */
 
 struct copy_arguments {
     struct words words;
     const char *loaded[LOADED_TABLES_MAX]; /* [n_loaded]; of none: all */
     uint32_t n_loaded;
+    embd_field set[SET_FIELDS_MAX]; /* [n_set] */
+    uint32_t n_set;
     bool all, replaces;
     const char *blobs[EMBD_BLOBS_MAX]; /* NAME=FILE */
     uint32_t n_blobs;
@@ -79,6 +82,11 @@ static int parse_copy(int key, char *arg, struct argp_state *state)
         return 0;
     case 'r':
         a->replaces = true;
+        return 0;
+    case 'f':
+        if (a->n_set == SET_FIELDS_MAX)
+            argp_error(state, "--set: at most %d fields", SET_FIELDS_MAX);
+        a->set[a->n_set++] = parse_field(state, arg);
         return 0;
     case 't':
         if (a->n_loaded == LOADED_TABLES_MAX)
@@ -293,6 +301,8 @@ static const struct argp_option load_options[] = {
     {"table", 't', "NAME", 0, "This table only (default: all in DIR); may be repeated", 0},
     {"replace", 'r', NULL, 0,
      "Tables that exist become those of DIR, all at once; without it they must be empty", 0},
+    {"set", 'f', "FIELD=VALUE", 0,
+     "Give each of the tables another value of this field; may be repeated", 0},
     {0},
 };
 
@@ -302,7 +312,7 @@ static int load(embd_client *client, void *arg, embd_progress *progress, void *t
     const struct copy_arguments *a = arg;
     const embd_load_options options =
         EMBD_LOAD_OPTIONS(.tables = a->loaded, .n_tables = a->n_loaded, .replace = a->replaces,
-                          .progress = progress, .arg = told);
+                          .set = a->set, .n_set = a->n_set, .progress = progress, .arg = told);
     return embd_load_tables(client, a->words.list[0], &options, report);
 }
 
@@ -330,8 +340,18 @@ int command_load(int argc, char **argv)
             "one that does not know of the load gets an error. The servers need memory for both "
             "tables. If a server dies while the tables take their places, give the command "
             "again.\n"
+            "\n"
+            "With --set the tables get another definition; fields are named as 'embctl table "
+            "describe' names them, and set in the order given. Rows keep their values, rounded to "
+            "nearest if dtype is another one. With a larger dim the new columns begin as in a new "
+            "row. Optimizer state stays if the optimizer is the same one, and begins anew with "
+            "another. These cannot be set: slot_sizes; a smaller dim or slots; partition to or "
+            "from slot; optimizer.update to or from lazy_global; optimizer.decay away from "
+            "decoupled_global; durability with --replace.\n"
+            "\n"
             "Examples:\n"
             "  embctl load ./everything\n"
+            "  embctl load --table items --set optimizer.lr=0.001 --set dim=64 ./everything\n"
             "  embctl load --table items ./everything\n"
             "  embctl load --replace --table ctr-users --table ctr-items /data/nightly\n"
             "  mkdir all; cp -r /data/a/nightly all/a; cp -r /data/b/nightly all/b\n"

@@ -97,6 +97,9 @@ struct words {
 /* A parser that takes words alone; its input is a struct words, or begins with one. */
 int parse_words(int key, char *arg, struct argp_state *state);
 
+/* FIELD=VALUE, which it cuts in two. */
+embd_field parse_field(struct argp_state *state, char *pair);
+
 /* The default of a parser: refuses arguments, and knows no key. */
 int parse_no_argument(int key, char *arg, struct argp_state *state);
 

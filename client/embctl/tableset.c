@@ -11,17 +11,22 @@ struct set {
     uint32_t n;
 };
 
-static void add(struct set *s, struct argp_state *state, char *pair)
+embd_field parse_field(struct argp_state *state, char *pair)
 {
     char *equals = strchr(pair, '=');
     if (equals == NULL)
         argp_error(state, "'%s' is no FIELD=VALUE", pair);
+    *equals = '\0';
+    return (embd_field){pair, equals + 1};
+}
+
+static void add(struct set *s, struct argp_state *state, char *pair)
+{
     embd_field *grown = reallocarray(s->fields, s->n + 1u, sizeof *grown);
     if (grown == NULL)
         argp_failure(state, EXIT_FAILED, 0, "out of memory");
-    *equals = '\0';
     s->fields = grown;
-    s->fields[s->n++] = (embd_field){pair, equals + 1};
+    s->fields[s->n++] = parse_field(state, pair);
 }
 
 static int parse(int key, char *arg, struct argp_state *state)

@@ -1,11 +1,13 @@
 /* load.c - embd_load and embd_load_tables: fill a cluster of any size from a dump or snapshot
  * directory, bit for bit. Tables that replace others are loaded in replace.c.
  *
- * The happy path: open and verify the whole directory; check that no table of the cluster is in the
- * way; create the tables; read the parts once more, sending each row to the shard that owns its key
- * here, in blocks (scatter.h); set the step counters, and last the pushers' streams. What can fail:
- * the data (then nothing has changed), a table in the way (likewise), or a shard while rows are
- * sent: the tables that this load created are then dropped again. */
+ * The happy path: open and verify the whole directory; make the definitions of the tables, where
+ * fields of them are set (redefine.h); check that no table of the cluster is in the way; create the
+ * tables; read the parts once more, sending each row to the shard that owns its key here, in blocks
+ * (scatter.h); set the step counters, and last the pushers' streams. What can fail: the data (then
+ * nothing has changed), a table in the way (likewise), or a shard while rows are sent: the tables
+ * that this load created are then dropped again.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,13 +25,14 @@
 static int plan_table(void *arg, const struct manifest_table *table)
 {
     struct load *l = arg;
-    embd_schema schema = table->schema.s;
+    embd_schema schema = *embd__load_schema(l, table);
     if (table->step > LIMIT_STEP)
         return embd__error_set(l->e, EMBD_INVALID,
                                "%s: table '%s' has step %" PRIu64 ", the limit is %llu",
                                l->dir->path, schema.name, table->step, LIMIT_STEP);
     /* how a table is kept does not belong to its content */
-    schema.durability = EMBD_DURABILITY_AUTO;
+    if (!embd__load_sets(l, "durability"))
+        schema.durability = EMBD_DURABILITY_AUTO;
     int is_new = embd__vacancy(l->client, &schema, l->dir->path);
     if (is_new <= 0)
         return is_new;
@@ -44,11 +47,12 @@ static int plan_table(void *arg, const struct manifest_table *table)
 static int create_table(void *arg, const struct manifest_table *table)
 {
     struct load *l = arg;
-    embd_schema schema = table->schema.s;
+    embd_schema schema = *embd__load_schema(l, table);
     int status = embd_table_create(l->client, &schema);
+    bool is_other = status == EMBD_UNSUPPORTED || status == EMBD_EXISTS;
     /* Tables that are journaled at their source can be loaded without a journal, and the other way
      * round. */
-    if (status != EMBD_UNSUPPORTED && status != EMBD_EXISTS)
+    if (!is_other || embd__load_sets(l, "durability"))
         return status;
     schema.durability = EMBD_DURABILITY_AUTO;
     return embd_table_create(l->client, &schema);
@@ -70,6 +74,41 @@ static int see_kind(void *arg, const struct manifest_table *table)
 
 /* ---- rows ---- */
 
+/* On as many shards as there were, each has the rows of the one before it and gets its step. On
+ * others, whose rows come from several, all get the greatest. */
+static bool is_alike(const struct load *l)
+{
+    return l->dir->shares[0].manifest.n_shards == l->n_shards &&
+           l->schema->partition == l->to->partition;
+}
+
+static uint64_t step_there(const struct load *l, uint32_t shard)
+{
+    const struct dump_share *share;
+    return embd__chain_part(l->dir, l->schema->name, shard, &share)->step;
+}
+
+/* Of the shard that rows of that one go to. */
+static uint64_t step_of(const struct load *l, uint32_t shard)
+{
+    uint64_t greatest = 0;
+    if (is_alike(l))
+        return step_there(l, shard);
+    for (uint32_t i = 0; i < l->dir->shares[0].manifest.n_shards; i++)
+        greatest = step_there(l, i) > greatest ? step_there(l, i) : greatest;
+    return greatest;
+}
+
+static int load_block(struct load *l, const struct row_block *block, uint64_t step)
+{
+    struct row_block piece;
+    embd__redefine_begin(&l->redefining, block, step);
+    while (embd__redefine_next(&l->redefining, &piece, l->e) > 0)
+        if (embd__scatter_block(&l->scatter, &piece))
+            break;
+    return l->e->status;
+}
+
 static int load_part(struct load *l, const struct dump_share *share,
                      const struct manifest_part *part, bool is_last)
 {
@@ -77,11 +116,11 @@ static int load_part(struct load *l, const struct dump_share *share,
     struct row_block block;
     if (embd__partread_open(&reader, share->path, part, l->schema, l->e))
         return l->e->status;
-    uint64_t at = 0;
+    uint64_t at = 0, step = step_of(l, part->shard);
     while (embd__partread_next(&reader, &block, l->e) > 0) {
         if (!is_last)
             embd__block_drop_candidates(&block);
-        if (embd__scatter_block(&l->scatter, &block) ||
+        if (load_block(l, &block, step) ||
             embd__ticker_add(&l->ticker, block.n_rows, reader.at - at, l->e))
             break;
         at = reader.at;
@@ -118,25 +157,11 @@ static int load_parts(struct load *l)
     return embd__scatter_finish(&l->scatter);
 }
 
-static uint64_t step_of(const struct load *l, uint32_t shard)
-{
-    const struct dump_share *share;
-    return embd__chain_part(l->dir, l->schema->name, shard, &share)->step;
-}
-
-/* On as many shards as there were, each has the rows of the one before it and gets its step. On
- * others, whose rows come from several, all get the greatest. */
 static int load_steps(struct load *l)
 {
-    uint32_t n = l->dir->shares[0].manifest.n_shards;
-    uint64_t greatest = 0;
-    for (uint32_t shard = 0; shard < n; shard++)
-        greatest = step_of(l, shard) > greatest ? step_of(l, shard) : greatest;
-    for (uint32_t shard = 0; shard < l->n_shards; shard++) {
-        uint64_t step = n == l->n_shards ? step_of(l, shard) : greatest;
-        if (embd__admin_set_step(l->client, shard, l->schema, l->staged, step))
+    for (uint32_t shard = 0; shard < l->n_shards; shard++)
+        if (embd__admin_set_step(l->client, shard, l->to, l->staged, step_of(l, shard)))
             return l->e->status;
-    }
     return EMBD_OK;
 }
 
@@ -144,10 +169,14 @@ int embd__load_table(void *arg, const struct manifest_table *table)
 {
     struct load *l = arg;
     l->schema = &table->schema.s;
-    int status = embd__scatter_open(&l->scatter, l->client, l->schema, l->staged);
+    l->to = embd__load_schema(l, table);
+    int status = embd__redefine_open(&l->redefining, &table->schema, l->to, l->e);
+    if (status == EMBD_OK)
+        status = embd__scatter_open(&l->scatter, l->client, l->to, l->staged);
     if (status == EMBD_OK)
         status = load_parts(l);
     embd__scatter_close(&l->scatter);
+    embd__redefine_close(&l->redefining);
     return status == EMBD_OK ? load_steps(l) : status;
 }
 
@@ -200,6 +229,37 @@ static int add_totals(void *arg, const struct manifest_table *table)
     return 0;
 }
 
+/* ---- definitions ---- */
+
+const embd_schema *embd__load_schema(const struct load *l, const struct manifest_table *table)
+{
+    for (uint32_t i = 0; i < l->n_definitions; i++)
+        if (l->definitions[i].table == table)
+            return &l->definitions[i].schema;
+    return &table->schema.s;
+}
+
+bool embd__load_sets(const struct load *l, const char *field)
+{
+    for (uint32_t i = 0; i < l->n_set; i++)
+        if (strcmp(l->set[i].field, field) == 0)
+            return true;
+    return false;
+}
+
+static int define(void *arg, const struct manifest_table *table)
+{
+    struct load *l = arg;
+    struct definition *grown =
+        realloc(l->definitions, (l->n_definitions + 1) * sizeof *l->definitions);
+    if (!grown)
+        return embd__error_set(l->e, EMBD_NO_MEMORY, "no memory for the definitions of tables");
+    l->definitions = grown;
+    grown[l->n_definitions].table = table;
+    return embd__redefine_schema(&table->schema, l->set, l->n_set,
+                                 &grown[l->n_definitions++].schema, l->e);
+}
+
 /* ---- the phases ---- */
 
 static int check_names(struct load *l)
@@ -219,7 +279,8 @@ int embd__load_open(struct load *l, const char *dir, embd_progress *progress, vo
         return l->e->status;
     l->is_open = true;
     l->dir = embd__chain_last(&l->chain);
-    if (check_names(l) || embd__dumpdir_complete(l->dir, l->e))
+    if (check_names(l) || embd__dumpdir_complete(l->dir, l->e) ||
+        (l->n_set > 0 && embd__load_each(l, define)))
         return l->e->status;
     if (l->n_tables == 0)
         embd__chain_totals(&l->chain, NULL, &l->totals);
@@ -240,6 +301,7 @@ int embd__load_end(struct load *l, int status, embd_dump_report *report_out)
     if (l->is_open)
         embd__chain_fini(&l->chain);
     free(l->created);
+    free(l->definitions);
     return embd__error_keep(l->e, status);
 }
 

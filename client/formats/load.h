@@ -3,17 +3,28 @@
 #ifndef EMBD_FORMATS_LOAD_H
 #define EMBD_FORMATS_LOAD_H
 
+#include "client/formats/redefine.h"
 #include "client/formats/scatter.h"
 #include "client/formats/streams.h"
 #include "embd/admin.h"
 #include "proto/stored/chain.h"
 #include "proto/stored/ticker.h"
 
+/* What a table becomes. */
+struct definition {
+    const struct manifest_table *table;
+    embd_schema schema;
+};
+
 struct load {
     embd_client *client;
     struct embd__error *e;     /* the client's */
     const char *const *tables; /* [n_tables], the caller's; of none: all */
     uint32_t n_tables;
+    const embd_field *set; /* [n_set], the caller's */
+    uint32_t n_set;
+    struct definition *definitions; /* [n_definitions]; of none: as in the directory */
+    uint32_t n_definitions;
     bool is_open; /* the chain is */
     struct dump_chain chain;
     const struct dump_dir *dir; /* the last of it */
@@ -25,7 +36,9 @@ struct load {
     uint64_t staged; /* id of the set of staged tables that is filled; 0: tables are created */
     struct streams_staged *streams; /* that go with these */
     /* The table being filled. */
-    const embd_schema *schema;
+    const embd_schema *schema; /* in the directory */
+    const embd_schema *to;     /* here */
+    struct redefining redefining;
     struct scatter scatter;
     unsigned kinds; /* of the tables here */
 };
@@ -34,6 +47,11 @@ struct load {
 int embd__load_open(struct load *l, const char *dir, embd_progress *progress, void *arg);
 /* Frees, also after a failure. Returns `status`, as the client's last error. */
 int embd__load_end(struct load *l, int status, embd_dump_report *report_out);
+
+/* The table's definition here. */
+const embd_schema *embd__load_schema(const struct load *l, const struct manifest_table *table);
+/* Whether the caller has set the field. */
+bool embd__load_sets(const struct load *l, const char *field);
 
 /* Calls `fn` with the load and each of its tables, until it returns nonzero. */
 int embd__load_each(struct load *l, int (*fn)(void *arg, const struct manifest_table *table));

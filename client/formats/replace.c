@@ -67,7 +67,7 @@ static int stage_table(void *arg, const struct manifest_table *table)
 {
     struct load *l = arg;
     struct streams_staged *streams = l->streams;
-    const embd_schema *schema = &table->schema.s;
+    const embd_schema *schema = embd__load_schema(l, table);
     bool was_journaled = schema->durability == EMBD_DURABILITY_BUFFERED ||
                          schema->durability == EMBD_DURABILITY_DURABLE;
     if (check_step(l, table))
@@ -134,11 +134,21 @@ static int fill(struct load *l)
     return status == EMBD_OK ? take_places(l) : status;
 }
 
+/* How the tables in their places are kept does not change. */
+static int check_set(const struct load *l)
+{
+    if (!embd__load_sets(l, "durability"))
+        return EMBD_OK;
+    return embd__error_set(l->e, EMBD_UNSUPPORTED,
+                           "field 'durability' cannot be set by a load that replaces tables: they "
+                           "keep theirs; drop the tables, and load without replacing");
+}
+
 int embd__load_replacing(struct load *l, const char *dir, embd_progress *progress, void *arg)
 {
     struct streams_staged streams = {.id = 0};
     l->streams = &streams;
-    if (embd__load_open(l, dir, progress, arg) || draw_id(l))
+    if (check_set(l) || embd__load_open(l, dir, progress, arg) || draw_id(l))
         return l->e->status;
     streams.id = l->staged;
     streams.is_all = embd__load_has_all(l);
@@ -159,6 +169,8 @@ EMBD_API int embd_load_tables(embd_client *client, const char *dir,
         return embd__error_keep(l.e, l.e->status);
     l.tables = own.tables;
     l.n_tables = own.n_tables;
+    l.set = own.set;
+    l.n_set = own.n_set;
     int status = own.replace ? embd__load_replacing(&l, dir, own.progress, own.arg)
                              : embd__load_new(&l, dir, own.progress, own.arg);
     return embd__load_end(&l, status, report_out);

@@ -142,6 +142,8 @@ typedef struct embd_load_options {
     bool replace;              /* tables that exist become those of the directory */
     embd_progress *progress;   /* NULL: none */
     void *arg;                 /* of progress */
+    uint32_t n_set;            /* 0: tables are as the directory has them */
+    const embd_field *set;     /* [n_set] fields that each of the tables gets another value of */
 } embd_load_options;
 
 #define EMBD_LOAD_OPTIONS(...)                                                                     \
@@ -163,10 +165,21 @@ typedef struct embd_load_options {
  * is where it was in the snapshot: the next push of a trainer that goes on from there is applied,
  * and one with a later number gets EMBD_GAP. A stream that pushed to other tables too, or that the
  * directory does not have, is forgotten: its pushes get EMBD_FORGOTTEN, and none is applied twice.
+ *
+ * With `set` the tables get another definition: fields are set in their order, as embd_schema_set
+ * does, in each of the tables. Rows keep their values, rounded to nearest if dtype is another one;
+ * new columns (a larger dim) begin as in a new row. State stays if the optimizer is the same one,
+ * and begins anew if it is another; so does what a row remembers of its use. The tables are as if
+ * they had been created so, and their rows put.
+ *
  * `options` and `report_out` may be NULL. Blocks. Needs the shards' admin listeners.
+ *   EMBD_UNSUPPORTED   a field that a load cannot set (name, slot_sizes), or not so: a smaller dim
+ *                      or slots, partition to or from slot, update to or from lazy_global, decay
+ *                      away from decoupled_global, durability with `replace`: nothing has changed
  *   EMBD_BUSY      another load, a snapshot or a dump is under way
  *   EMBD_FULL      there is no memory for both (row_memory)
- *   EMBD_INVALID   also a table with durability that would create rows on pulls; struct_bytes
+ *   EMBD_INVALID   also a table with durability that would create rows on pulls; a field or value
+ *                  that a table cannot have; a value beyond the new dtype; struct_bytes
  *   others         as embd_load and embd_snapshot */
 EMBD_API int embd_load_tables(embd_client *client, const char *dir,
                               const embd_load_options *options, embd_dump_report *report_out);

@@ -199,10 +199,10 @@ def push_more(server, count, table="t"):
                 wire.call("push", {"parts": [part]}, keys([key]), floats([1.0]))
 
 
-def counted(server, table="t"):
+def counted(server, table="t", shards=SHARDS):
     """Rows of each shard."""
     found = []
-    for shard in range(SHARDS):
+    for shard in range(shards):
         with connect(server, shard) as wire:
             found.append(wire.call("table_describe", {"name": table})[0]["rows"])
     return found
@@ -343,6 +343,25 @@ def case_what_is_pushed_meanwhile_goes_by_either_value():
                 assert wire.receive()[2] is None
             one, two = unfloats(wire.call("pull", {"parts": [part]}, keys([1, 2]))[1])
             assert one == two and struct.unpack("f", struct.pack("f", one))[0] == one
+
+
+def case_a_load_sets_fields_of_the_tables_it_makes():
+    with Scratch() as scratch, Embd(shards=SHARDS) as server:
+        embctl(server, "table", "create", "t", *FIRST, "--capacity", 9, "--on-full", "error")
+        push_more(server, 8)
+        embctl(server, "table", "set", "t", "optimizer.lr=0.25")
+        embctl(server, "dump", "t", scratch("dump"))
+        with Embd(shards=1) as other:
+            embctl(other, "load", scratch("dump"), code=REFUSED, says="capacity 9")
+            embctl(other, "load", "--set", "dim=0", scratch("dump"), code=REFUSED, says="dim")
+            embctl(other, "load", "--set", "dim", scratch("dump"), code=USAGE, says="'dim' is no FIELD=VALUE")
+            embctl(other, "load", "--set", "capacity=24", "--set", "optimizer.lr=0.125", scratch("dump"))
+            assert counted(other, shards=1) == [24] and described(other)["optimizer.lr"] == 0.125
+            embctl(other, "table", "create", "t", *FIRST, "--on-full", "error", "--capacity", 24, code=REFUSED,
+                   says="optimizer.lr 0.125, asked for 0.5")
+            embctl(other, "table", "create", "t", *FIRST, "--on-full", "error", "--capacity", 24, "--lr", "0.125")
+            embctl(other, "load", "--replace", "--set", "capacity=30", scratch("dump"))
+            assert (described(other)["capacity"], described(other)["optimizer.lr"]) == (30, 0.25)
 
 
 if __name__ == "__main__":

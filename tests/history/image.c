@@ -84,6 +84,17 @@ void image_take_table(struct image *to, const struct image *from, uint32_t table
         copy_table(to, from, table);
 }
 
+void image_redefine(struct image *image, uint32_t table, const embd_schema *to)
+{
+    struct image_table *t = &image->tables[table];
+    for (uint32_t s = 0; s < image->n_shards; s++) {
+        struct model *was = t->shards[s];
+        t->shards[s] = model_redefine(was, to);
+        model_free(was);
+    }
+    t->schema = *to;
+}
+
 void image_fini(struct image *image)
 {
     for (uint32_t i = 0; i < TABLES_MAX; i++)

@@ -47,6 +47,8 @@ bool image_has_kind(const struct image *image, enum kind kind);
 struct image image_copy(const struct image *image, uint32_t n_shards);
 /* `to` gets a copy of a table, or loses its own where `from` has none. */
 void image_take_table(struct image *to, const struct image *from, uint32_t table);
+/* The table becomes one of another definition. */
+void image_redefine(struct image *image, uint32_t table, const embd_schema *to);
 void image_fini(struct image *image);
 
 /* Whether every shard has room for its rows. */

@@ -100,10 +100,11 @@ static void play(uint64_t seed, const struct program *programs, uint32_t n_progr
     if (is_told)
         printf("%s\n", w.told);
     printf("history %" PRIu64 ": %" PRIu32 " deeds, %" PRIu32 " checks, %" PRIu32 " loads, %" PRIu32
-           " of them refused, %" PRIu32 " requests without room, %" PRIu32
-           " loads in place, %" PRIu32 " streams rolled back, %" PRIu32 " forgotten\n",
-           seed, w.n_deeds, w.n_checks, w.n_loads, w.n_refused, w.n_full, w.n_replaced, w.n_rolled,
-           w.n_forgotten);
+           " of them refused, %" PRIu32 " into other definitions, %" PRIu32
+           " requests without room, %" PRIu32 " loads in place, %" PRIu32
+           " streams rolled back, %" PRIu32 " forgotten\n",
+           seed, w.n_deeds, w.n_checks, w.n_loads, w.n_refused, w.n_redefined, w.n_full,
+           w.n_replaced, w.n_rolled, w.n_forgotten);
     world_end(&w);
 }
 

@@ -1,5 +1,5 @@
 /* world.c - clusters begin and end, are cut, loaded and compared. */
-#include "tests/history/world.h"
+#include "tests/history/redefine.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -326,13 +326,31 @@ static void expect_nothing(struct world *w)
         fail(w, "a load that was refused leaves table %s", name);
 }
 
+/* All tables as they are; with `set` one after the other, with fields of each set. */
+static int load_tables(struct world *w, const char *path, const struct image *after,
+                       const struct redefinition *set)
+{
+    int status = EMBD_OK;
+    if (set == NULL)
+        return embd_load(w->client, NULL, path, NULL, NULL, NULL);
+    for (uint32_t i = 0; i < TABLES_MAX && status == EMBD_OK; i++) {
+        const char *name = after->tables[i].schema.name;
+        embd_load_options options = EMBD_LOAD_OPTIONS(.tables = &name, .n_tables = 1,
+                                                      .set = set[i].fields, .n_set = set[i].n);
+        if (after->tables[i].is_there)
+            status = embd_load_tables(w->client, path, &options, NULL);
+    }
+    return status;
+}
+
 /* Whether the tables of `path` are there now. `after` is taken where they are. `most` is what
  * shards may hold on the way. */
-static bool load(struct world *w, const char *path, struct image *after, const struct image *most)
+static bool load(struct world *w, const char *path, const struct redefinition *set,
+                 struct image *after, const struct image *most)
 {
     w->now = (struct image){.n_shards = after->n_shards};
     start_cluster(w);
-    int status = embd_load(w->client, NULL, path, NULL, NULL, NULL);
+    int status = load_tables(w, path, after, set);
     w->n_loads++;
     if (status == EMBD_FULL && !image_fits(most)) {
         tell(w, "\nload refused: %s", embd_error_text());
@@ -370,11 +388,11 @@ void world_move_cut(struct world *w, uint32_t cut, uint32_t n_shards)
     image_fini(&w->now);
     struct image after = image_copy(&w->cuts[cut].image, n_shards),
                  most = rows_of_chain(w, cut, n_shards);
-    if (!load(w, path, &after, &most)) {
+    if (!load(w, path, NULL, &after, &most)) {
         after = image_copy(&w->cuts[cut].image, n_before);
         image_fini(&most);
         most = image_copy(&after, n_before);
-        load(w, path, &after, &most);
+        load(w, path, NULL, &after, &most);
     }
     image_fini(&most);
     forget_cuts(w);
@@ -382,6 +400,30 @@ void world_move_cut(struct world *w, uint32_t cut, uint32_t n_shards)
         forget_tables_of(&w->now.streams[kind]);
     check_streams(w, true);
     world_check(w);
+}
+
+/* Other definitions for the tables, one a table. NULL: they stay, also where rows of one would not
+ * fit the bound that it drew. */
+static const struct redefinition *redefine(struct world *w, struct image *after)
+{
+    static struct redefinition set[TABLES_MAX];
+    struct image other = image_copy(after, after->n_shards);
+    for (uint32_t i = 0; i < TABLES_MAX; i++) {
+        embd_schema to = other.tables[i].schema;
+        if (!other.tables[i].is_there)
+            continue;
+        redefinition_draw(w, &set[i], &to);
+        image_redefine(&other, i, &to);
+    }
+    bool fits = image_fits(&other);
+    w->n_redefined += fits;
+    if (!fits) {
+        image_fini(&other);
+        return NULL;
+    }
+    image_fini(after);
+    *after = other;
+    return set;
 }
 
 void world_move_dump(struct world *w, uint32_t n_shards)
@@ -392,9 +434,10 @@ void world_move_dump(struct world *w, uint32_t n_shards)
     tell(w, "\nload of a dump on %" PRIu32 " shards", n_shards);
     expect(w, "embd_dump", embd_dump(w->client, NULL, path, NULL, NULL, NULL), EMBD_OK);
     end_server(w, one_in(w, 2));
-    if (!load(w, path, &after, &after)) {
+    const struct redefinition *set = !one_in(w, 3) ? redefine(w, &after) : NULL;
+    if (!load(w, path, set, &after, &after)) {
         after = image_copy(&before, before.n_shards);
-        load(w, path, &after, &after);
+        load(w, path, NULL, &after, &after);
     }
     image_fini(&before);
     forget_cuts(w);

@@ -44,6 +44,7 @@ struct world {
     uint32_t n_parts, n_parts_made;
     uint32_t n_cuts, n_clusters, n_dumps;
     uint32_t n_deeds, n_checks, n_loads, n_refused; /* done so far */
+    uint32_t n_redefined;                           /* loads into other definitions */
     uint32_t n_replaced, n_rolled, n_forgotten;     /* loads in place, and what became of streams */
     uint32_t n_full;              /* pushes and pulls that shards refused for want of room */
     uint32_t n_streams, n_births; /* streams that were begun, tables that were created */

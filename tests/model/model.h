@@ -11,6 +11,7 @@
  *     wholerow.c   steps that look at a whole row: clipping, decay, limits
  *     state.c      what stands behind a row: optimizer state, and steps it remembers
  *     first.c      the value a row begins with
+ *     redefine.c   a table loaded into another definition
  *     round.c      to the precision of a dtype */
 #ifndef EMBD_TESTS_MODEL_H
 #define EMBD_TESTS_MODEL_H
@@ -108,6 +109,9 @@ void model_set_row(struct model *model, uint64_t key, uint32_t slot, const float
 /* As a put without states does: with the state of a new row. */
 void model_put_row(struct model *model, uint64_t key, uint32_t slot, const float *w);
 void model_set_candidate(struct model *model, uint64_t key, uint32_t slot, uint32_t sights);
+
+/* The same table as one of another definition, as a load makes it; both are to be freed. */
+struct model *model_redefine(const struct model *was, const embd_schema *to);
 
 /* x rounded to dtype, nearest even. */
 float model_round(float x, embd_dtype dtype);

@@ -1,10 +1,14 @@
-"""Table.set: a trainer changes its table's fields in its midst, and ends where numpy does in double precision."""
+"""Table.set: a trainer changes its table's fields in its midst, and ends where numpy does in double precision. And
+Client.load with `set`: a dump becomes tables of another definition."""
+import os
+import tempfile
 import unittest
 
 import numpy as np
 
 import clusters
 import embd
+from embd_process import Embd
 
 
 class Adam:
@@ -80,6 +84,106 @@ class Set(clusters.ClusterTest):
             table.push([], ones[:0])
         table.set(capacity=5)  # by now five rows of shard 1 have expired too
         self.assertEqual(int(np.count_nonzero(table.pull(keys, zero_missing=True).any(axis=1))), 15)
+
+
+SOURCE = {"optimizer": embd.Optimizer("adagrad", lr=0.5, initial_accumulator=0.25), "combiner": "concat", "seed": 3,
+          "initializer": embd.Initializer("uniform", a=-1, b=1)}
+
+
+class LoadSet(clusters.ClusterTest):
+    """A dump of 3 shards is loaded on 2 with fields set; beside it is a table that was created so, and its rows put."""
+
+    shards = 3
+    keys = np.arange(400)
+
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory(prefix="embd-load-set-")
+        self.addCleanup(folder.cleanup)
+        self.dump = os.path.join(folder.name, "dump")
+
+    def trained(self, **fields):
+        table = self.client.create_table("t", 2, **{**SOURCE, **fields})
+        table.put(self.keys, np.sin(np.arange(800)).reshape(400, 2))
+        table.push(self.keys[::2], np.ones((200, 2)))
+        table.push(self.keys[::3], np.ones((134, 2)))
+        self.client.dump(self.dump)
+        return table
+
+    def same(self, client, created):
+        """The loaded table, and the one that was created and filled, are one: now and after a push."""
+        loaded = client.table("t")
+        for _ in range(2):
+            for a, b in zip(loaded.get(self.keys, states=True), created.get(self.keys, states=True)):
+                np.testing.assert_array_equal(a, b)
+            for table in loaded, created:
+                table.push(self.keys[::5], np.full((80, loaded.dim), 0.25))
+
+    def test_more_columns_another_dtype_and_other_parameters(self):
+        old = self.trained()
+        rows = old.get(self.keys, states=True)
+        with Embd(shards=2) as server, embd.connect(server.addresses[0]) as client:
+            client.load(self.dump, set={"dim": 5, "dtype": "bf16", "optimizer.lr": 0.125, "initializer.b": 2, "on_full": "evict_lru",
+                                        "capacity": 1000})
+            loaded = client.table("t")
+            self.assertEqual((loaded.schema.dim, loaded.schema.optimizer.lr, loaded.schema.capacity), (5, 0.125, 1000))
+            fields = {**SOURCE, "optimizer": embd.Optimizer("adagrad", lr=0.125, initial_accumulator=0.25),
+                      "initializer": embd.Initializer("uniform", a=-1, b=2), "dtype": "bf16", "capacity": 1000, "on_full": "evict_lru"}
+            client.create_table("t", 5, **fields)
+            created = client.create_table("u", 5, **fields)
+            created.push([], np.zeros((0, 5)))
+            created.push([], np.zeros((0, 5)))
+            first = created.pull(self.keys)
+            states = np.full((400, 7), 0.25, np.float32)
+            states[:, :2], states[:, 5:] = rows.states, [2, 0]  # used last when they were loaded, at step 2
+            created.put(self.keys, np.concatenate([rows.values, first[:, 2:]], axis=1), states)
+            self.same(client, created)
+
+    def test_another_optimizer_begins_anew_and_tables_in_use_are_replaced(self):
+        old = self.trained(create_on="pull")
+        rows = old.get(self.keys)
+        created = self.client.create_table("u", 2, **{**SOURCE, "optimizer": embd.Optimizer("adam", lr=0.5), "create_on": "pull"})
+        for _ in range(2):
+            created.push([], np.zeros((0, 2)))
+        created.put(self.keys, rows.values)
+        self.client.load(self.dump, replace=True, set={"optimizer": "adam"})
+        with embd.connect(self.server.addresses[0]) as client:  # the other one's stream of pushes is forgotten
+            self.same(client, client.table("u"))
+        self.assertEqual(self.client.table("t").describe().optimizer.kind, "adam")
+
+    def test_new_columns_of_slots_have_the_bound_of_their_slot(self):
+        slots, offsets = self.keys % 2, np.arange(401)
+        fields = {**SOURCE, "slots": 2, "slot_sizes": [400, 900], "partition": "slot", "initializer": embd.Initializer("uniform_slot")}
+        stored = self.keys + 400 * slots
+        table = self.client.create_table("t", 2, **fields)
+        table.put(stored, np.ones((400, 2)), slots=slots)
+        self.client.dump(self.dump)
+        with Embd(shards=2) as server, embd.connect(server.addresses[0]) as client:
+            client.load(self.dump, set={"dim": 6, "seed": 4})
+            first = client.create_table("u", 6, **{**fields, "seed": 4}).pull(self.keys, offsets)
+            self.assertTrue(first.any())
+            loaded = client.table("t").get(stored, slots=slots).values
+            np.testing.assert_array_equal(loaded, np.concatenate([np.ones((400, 2)), first[:, 2:]], axis=1))
+
+    def test_what_cannot_be_set_is_refused_by_name_and_nothing_changes(self):
+        self.trained()
+        for fields, says in [
+                ({"name": "u"}, "'name'.*keeps its name"),
+                ({"dim": 1}, "'dim'.*allowed are 2 and more"),
+                ({"dim": 4097}, "dim.*4096"),
+                ({"slot_sizes": "4,4"}, "slot_sizes.*part of the keys"),
+                ({"partition": "slot"}, "partition.*put its rows"),
+                ({"optimizer.beta1": 0.5}, "table 't'.*beta1.*adagrad"),
+                ({"optimizer": "adam", "optimizer.update": "lazy_global"}, "update.*lazy_global"),
+                ({"on_full": "evict_lru"}, "capacity"),
+                ({"speed": 1}, "unknown schema field 'speed'"),
+                ({"durability": "durable"}, "durability.*no data directory")]:
+            with Embd(shards=2) as server, embd.connect(server.addresses[0]) as client:
+                with self.assertRaisesRegex(embd.Error, says):
+                    client.load(self.dump, set=fields)
+                self.assertEqual(client.tables(), [], fields)
+        with self.assertRaisesRegex(embd.Error, "durability.*keep theirs"):
+            self.client.load(self.dump, replace=True, set={"durability": "snapshot"})
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
 /* arithmetic.cu - the arithmetic that all stores share, in a kernel: it must compile as CUDA C++.
  */
 #include "proto/combine.h"
-#include "server/store/initializer.h"
+#include "proto/initializer.h"
 #include "server/store/optimizer.h"
 
 __global__ void first_values(struct initializer init, const uint64_t *keys, const uint32_t *slots,
                              float *rows, uint32_t dim)
 {
-    initializer_row(&init, keys[threadIdx.x], slots[threadIdx.x], rows + (size_t)threadIdx.x * dim,
-                    dim);
+    embd__initializer_row(&init, keys[threadIdx.x], slots[threadIdx.x],
+                          rows + (size_t)threadIdx.x * dim, dim);
 }
 
 template <embd_optimizer_kind kind>

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "server/store/initializer.h"
+#include "proto/initializer.h"
 #include "tests/model/model.h"
 #include "server/store/optimizer.h"
 
@@ -33,8 +33,8 @@ static void test_philox(void **state)
         const uint32_t *c = philox_vectors[i].counter, *k = philox_vectors[i].key;
         model_philox(c, k, out);
         assert_memory_equal(out, philox_vectors[i].out, sizeof out);
-        initializer_draw(k[0] | (uint64_t)k[1] << 32, c[0] | (uint64_t)c[1] << 32, c[3], c[2],
-                         drawn);
+        embd__initializer_draw(k[0] | (uint64_t)k[1] << 32, c[0] | (uint64_t)c[1] << 32, c[3], c[2],
+                               drawn);
         assert_memory_equal(drawn, philox_vectors[i].out, sizeof drawn);
     }
 }
@@ -89,7 +89,7 @@ static void test_golden_values(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof golden / sizeof golden[0]; i++) {
         float value[6];
-        initializer_row(&golden[i].init, golden[i].key, golden[i].slot, value, 6);
+        embd__initializer_row(&golden[i].init, golden[i].key, golden[i].slot, value, 6);
         for (int c = 0; c < 6; c++)
             if (embd__f32_bits(value[c]) != golden[i].bits[c])
                 fail_msg("golden value %zu column %d is %a, bits 0x%08x", i, c, (double)value[c],
@@ -100,15 +100,15 @@ static void test_golden_values(void **state)
 static void test_uniform(void **state)
 {
     (void)state;
-    assert_float_equal(initializer_uniform(0, -0.05f, 0.05f), -0.05f, 0);
+    assert_float_equal(embd__initializer_uniform(0, -0.05f, 0.05f), -0.05f, 0);
     for (uint64_t i = 0; i <= UINT32_MAX; i += 99991) {
-        float x = initializer_uniform((uint32_t)i, -0.05f, 0.05f);
+        float x = embd__initializer_uniform((uint32_t)i, -0.05f, 0.05f);
         assert_true(x >= -0.05f && x < 0.05f);
     }
-    assert_true(initializer_uniform(UINT32_MAX, -0.05f, 0.05f) < 0.05f);
-    assert_float_equal(initializer_uniform(UINT32_MAX, 3.0f, 3.0f), 3.0f, 0);
-    assert_float_equal(initializer_slot_bound(4), 0.5f, 0);
-    assert_float_equal(initializer_slot_bound(1), 1.0f, 0);
+    assert_true(embd__initializer_uniform(UINT32_MAX, -0.05f, 0.05f) < 0.05f);
+    assert_float_equal(embd__initializer_uniform(UINT32_MAX, 3.0f, 3.0f), 3.0f, 0);
+    assert_float_equal(embd__initializer_slot_bound(4), 0.5f, 0);
+    assert_float_equal(embd__initializer_slot_bound(1), 1.0f, 0);
 }
 
 /* The quantile is the inverse of the distribution, which libm has as erfc. */
@@ -117,12 +117,13 @@ static void test_quantile(void **state)
     (void)state;
     for (double x = -6.2; x < 4.0; x += 0.01) {
         double p = 0.5 * erfc(-x / sqrt(2.0));
-        assert_true(fabs(initializer_quantile(p) - x) < 1e-10);
+        assert_true(fabs(embd__initializer_quantile(p) - x) < 1e-10);
     }
-    assert_true(initializer_normal(0, 0, 1) < -6.2f && initializer_normal(0, 0, 1) > -6.5f);
-    assert_true(initializer_normal(UINT32_MAX, 0, 1) == -initializer_normal(0, 0, 1));
+    assert_true(embd__initializer_normal(0, 0, 1) < -6.2f &&
+                embd__initializer_normal(0, 0, 1) > -6.5f);
+    assert_true(embd__initializer_normal(UINT32_MAX, 0, 1) == -embd__initializer_normal(0, 0, 1));
     for (double x = 1e-300; x < 1e300; x *= 7.3)
-        assert_true(fabs(initializer_log(x) - log(x)) <= 4e-16 * fabs(log(x)) + 4e-16);
+        assert_true(fabs(embd__initializer_log(x) - log(x)) <= 4e-16 * fabs(log(x)) + 4e-16);
 }
 
 static void test_power(void **state)

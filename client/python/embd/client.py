@@ -272,14 +272,18 @@ class Client:
         return self._copy(lib.embd_dump, directory, table, progress)
 
     def load(self, directory: Path, table: Optional[str] = None, progress: Optional[Progress] = None, *,
-             tables: Sequence[str] = (), replace: bool = False) -> DumpReport:
+             tables: Sequence[str] = (), replace: bool = False,
+             set: Optional[Mapping[str, Any]] = None) -> DumpReport:
         """Creates the tables of a dump or snapshot (all, or `table` and `tables`) and fills them, bit for bit, on any
         number of shards. With `replace` tables that exist become those of the directory, on all shards at once, with the
-        streams of numbered pushes; other tables stay as they are. Without it they must be empty."""
+        streams of numbered pushes; other tables stay as they are. Without it they must be empty. With `set` the tables
+        get another definition: set={"dim": 64, "optimizer.lr": 0.001}."""
         report, options = ffi.new("embd_dump_report *"), structs.new("embd_load_options")
         names = [ffi.new("char[]", name.encode()) for name in [*([table] if table is not None else []), *tables]]
         c_names = ffi.new("char *[]", names)
+        c_set = CFields(set or {})
         options.tables, options.n_tables, options.replace = c_names, len(names), replace
+        options.set, options.n_set = c_set.fields, c_set.n
         with progress_callback(progress) as (callback, arg), self.handle as c:
             options.progress, options.arg = callback, arg
             self.handle.check(lib.embd_load_tables(c, os.fsencode(directory), options, report))

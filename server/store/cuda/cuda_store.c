@@ -47,7 +47,7 @@ static int open_slots(struct store *store)
              bounds_bytes = s->slots * sizeof(float);
     float bounds[EMBD_SLOTS_MAX];
     for (uint32_t i = 0; i < s->slots; i++)
-        bounds[i] = initializer_slot_bound(s->slot_sizes[i]);
+        bounds[i] = embd__initializer_slot_bound(s->slot_sizes[i]);
     int status = device_new(&store->slot_memory, starts_bytes + bounds_bytes, store->stream);
     if (status != 0)
         return status;

@@ -25,7 +25,7 @@
 #include "server/store/host/index.h"
 #include "server/store/host/merge.h"
 #include "server/store/host/rows.h"
-#include "server/store/initializer.h"
+#include "proto/initializer.h"
 #include "server/store/optimizer.h"
 #include "server/store/store.h"
 

@@ -22,7 +22,7 @@ bool values_open(struct store *store)
     if (store->slot_bounds == NULL)
         return false;
     for (uint32_t i = 0; i < s->slots; i++)
-        store->slot_bounds[i] = initializer_slot_bound(s->slot_sizes[i]);
+        store->slot_bounds[i] = embd__initializer_slot_bound(s->slot_sizes[i]);
     return true;
 }
 
@@ -55,7 +55,7 @@ void values_first(const struct store *store, uint64_t key, uint32_t slot, float 
         init.b = store->slot_bounds[bound_slot(store, key, slot)];
         init.a = -init.b;
     }
-    initializer_row(&init, key, slot, value, store->dim);
+    embd__initializer_row(&init, key, slot, value, store->dim);
     if (store->dtype != EMBD_DTYPE_F32) {
         uint16_t stored[EMBD_DIM_MAX];
         embd__from_f32(stored, store->dtype, value, store->dim);

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/store/initializer.h"
+#include "proto/initializer.h"
 #include "server/store/use.h"
 #include "server/store/wholerow.h"
 

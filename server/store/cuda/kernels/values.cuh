@@ -150,7 +150,7 @@ __device__ static inline four first_value(const table_view &t, uint64_t key, uin
     if (!MAY_BE_NORMAL && init.kind == EMBD_INITIALIZER_NORMAL)
         __builtin_unreachable();
     four v;
-    initializer_four(&init, key, slot, column / 4, v.c);
+    embd__initializer_four(&init, key, slot, column / 4, v.c);
     if (t.dtype != EMBD_DTYPE_F32)
         for (uint32_t i = 0; i < 4; i++)
             v.c[i] = half_load(half_store(v.c[i], t.dtype), t.dtype);

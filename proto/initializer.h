@@ -8,8 +8,8 @@
  * quantile are written out below.
  *
  * Also compiled as CUDA C++ (-fmad=false). */
-#ifndef EMBD_STORE_INITIALIZER_H
-#define EMBD_STORE_INITIALIZER_H
+#ifndef EMBD_PROTO_INITIALIZER_H
+#define EMBD_PROTO_INITIALIZER_H
 
 #include <math.h>
 
@@ -18,7 +18,7 @@
 #include "proto/dtype.h"
 
 /* EMBD_INITIALIZER_UNIFORM_SLOT is EMBD_INITIALIZER_UNIFORM with the bounds of the key's slot
- * (initializer_slot_bound). */
+ * (embd__initializer_slot_bound). */
 struct initializer {
     embd_initializer_kind kind;
     float a, b;
@@ -26,14 +26,14 @@ struct initializer {
 };
 
 /* u of uniform_slot: sqrt(1 / slot_size), each operation in f32. */
-EMBD_INLINE float initializer_slot_bound(uint64_t slot_size)
+EMBD_INLINE float embd__initializer_slot_bound(uint64_t slot_size)
 {
     return sqrtf(1.0f / (float)slot_size);
 }
 
 /* The four random words of columns 4 * block .. 4 * block + 3. */
-EMBD_INLINE void initializer_draw(uint64_t seed, uint64_t key, uint32_t slot, uint32_t block,
-                                  uint32_t word[4])
+EMBD_INLINE void embd__initializer_draw(uint64_t seed, uint64_t key, uint32_t slot, uint32_t block,
+                                        uint32_t word[4])
 {
     philox4x32_ctr_t counter = {{(uint32_t)key, (uint32_t)(key >> 32), block, slot}};
     philox4x32_key_t philox_key = {{(uint32_t)seed, (uint32_t)(seed >> 32)}};
@@ -44,7 +44,7 @@ EMBD_INLINE void initializer_draw(uint64_t seed, uint64_t key, uint32_t slot, ui
 
 /* a + (b - a) * u, u = the upper 24 bits / 2^24, exact. Where the sum is rounded up to b it becomes
  * a, so that the interval stays half open. */
-EMBD_INLINE float initializer_uniform(uint32_t word, float a, float b)
+EMBD_INLINE float embd__initializer_uniform(uint32_t word, float a, float b)
 {
     float u = (float)(word >> 8) * 0x1p-24f;
     float value = a + (b - a) * u;
@@ -53,7 +53,7 @@ EMBD_INLINE float initializer_uniform(uint32_t word, float a, float b)
 
 /* The natural logarithm of a normal x > 0: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), and
  * log m = 2 artanh(s), s = (m - 1) / (m + 1), as a series of 12 terms: the next is below 2^-60. */
-EMBD_INLINE double initializer_log(double x)
+EMBD_INLINE double embd__initializer_log(double x)
 {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -72,7 +72,7 @@ EMBD_INLINE double initializer_log(double x)
 }
 
 /* ((c7 x + c6) x + ...) x + c0 */
-EMBD_INLINE double initializer_polynomial(const double c[8], double x)
+EMBD_INLINE double embd__initializer_polynomial(const double c[8], double x)
 {
     double sum = c[7];
     for (int i = 6; i >= 0; i--)
@@ -81,7 +81,7 @@ EMBD_INLINE double initializer_polynomial(const double c[8], double x)
 }
 
 /* |q| <= 0.425: the middle of Wichura's algorithm. */
-EMBD_INLINE double initializer_quantile_middle(double q)
+EMBD_INLINE double embd__initializer_quantile_middle(double q)
 {
     const double a[8] = {3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3,
                          1.3731693765509461125e4, 4.5921953931549871457e4, 6.7265770927008700853e4,
@@ -95,11 +95,11 @@ EMBD_INLINE double initializer_quantile_middle(double q)
                          2.8729085735721942674e4,
                          5.2264952788528545610e3};
     double r = 0.180625 - q * q;
-    return q * initializer_polynomial(a, r) / initializer_polynomial(b, r);
+    return q * embd__initializer_polynomial(a, r) / embd__initializer_polynomial(b, r);
 }
 
 /* The tails, r = sqrt(-log(min(p, 1 - p))). */
-EMBD_INLINE double initializer_quantile_tail(double r)
+EMBD_INLINE double embd__initializer_quantile_tail(double r)
 {
     const double c[8] = {1.42343711074968357734e0,  4.63033784615654529590e0,
                          5.76949722146069140550e0,  3.64784832476320460504e0,
@@ -126,53 +126,53 @@ EMBD_INLINE double initializer_quantile_tail(double r)
                          1.42151175831644588870e-7,
                          2.04426310338993978564e-15};
     if (r <= 5.0)
-        return initializer_polynomial(c, r - 1.6) / initializer_polynomial(d, r - 1.6);
-    return initializer_polynomial(e, r - 5.0) / initializer_polynomial(f, r - 5.0);
+        return embd__initializer_polynomial(c, r - 1.6) / embd__initializer_polynomial(d, r - 1.6);
+    return embd__initializer_polynomial(e, r - 5.0) / embd__initializer_polynomial(f, r - 5.0);
 }
 
 /* The quantile of the standard normal distribution at 0 < p < 1: M. J. Wichura, "The percentage
  * points of the normal distribution", Applied Statistics 37 (1988), algorithm AS 241, PPND16. */
-EMBD_INLINE double initializer_quantile(double p)
+EMBD_INLINE double embd__initializer_quantile(double p)
 {
     double q = p - 0.5;
     if (q >= -0.425 && q <= 0.425)
-        return initializer_quantile_middle(q);
-    double z = initializer_quantile_tail(sqrt(-initializer_log(q < 0.0 ? p : 1.0 - p)));
+        return embd__initializer_quantile_middle(q);
+    double z = embd__initializer_quantile_tail(sqrt(-embd__initializer_log(q < 0.0 ? p : 1.0 - p)));
     return q < 0.0 ? -z : z;
 }
 
 /* mean + deviation * quantile((word + 1/2) / 2^32) in double, then rounded once. */
-EMBD_INLINE float initializer_normal(uint32_t word, float mean, float deviation)
+EMBD_INLINE float embd__initializer_normal(uint32_t word, float mean, float deviation)
 {
     double p = ((double)word + 0.5) * 0x1p-32;
-    return (float)((double)mean + (double)deviation * initializer_quantile(p));
+    return (float)((double)mean + (double)deviation * embd__initializer_quantile(p));
 }
 
 /* Columns 4 * block .. 4 * block + 3 of a row's first value, in f32. */
-EMBD_INLINE void initializer_four(const struct initializer *init, uint64_t key, uint32_t slot,
-                                  uint32_t block, float out[4])
+EMBD_INLINE void embd__initializer_four(const struct initializer *init, uint64_t key, uint32_t slot,
+                                        uint32_t block, float out[4])
 {
     uint32_t word[4] = {0, 0, 0, 0};
     if (init->kind != EMBD_INITIALIZER_CONSTANT)
-        initializer_draw(init->seed, key, slot, block, word);
+        embd__initializer_draw(init->seed, key, slot, block, word);
     for (int i = 0; i < 4; i++) {
         if (init->kind == EMBD_INITIALIZER_CONSTANT)
             out[i] = init->a;
         else if (init->kind == EMBD_INITIALIZER_NORMAL)
-            out[i] = initializer_normal(word[i], init->a, init->b);
+            out[i] = embd__initializer_normal(word[i], init->a, init->b);
         else
-            out[i] = initializer_uniform(word[i], init->a, init->b);
+            out[i] = embd__initializer_uniform(word[i], init->a, init->b);
     }
 }
 
 /* A whole first value, in f32; a table of another dtype rounds it to that. `slot` is 0 but in slot
  * tables. */
-EMBD_INLINE void initializer_row(const struct initializer *init, uint64_t key, uint32_t slot,
-                                 float *out, uint32_t dim)
+EMBD_INLINE void embd__initializer_row(const struct initializer *init, uint64_t key, uint32_t slot,
+                                       float *out, uint32_t dim)
 {
     float four[4];
     for (uint32_t column = 0; column < dim; column += 4) {
-        initializer_four(init, key, slot, column / 4, four);
+        embd__initializer_four(init, key, slot, column / 4, four);
         for (uint32_t i = 0; i < 4 && column + i < dim; i++)
             out[column + i] = four[i];
     }
