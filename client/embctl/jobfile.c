@@ -9,9 +9,8 @@
 
 #include "client/embctl/jobreading.h"
 
-/* NULL: the reason is printed, and the status set. Not blocking: opening a FIFO would wait for its
- * writer. */
-static json_t *load(struct job_reading *r, int *status_out)
+/* Not blocking: opening a FIFO would wait for its writer. */
+json_t *job_load(const struct job_reading *r, int *status_out)
 {
     json_error_t error;
     struct stat st;
@@ -35,7 +34,7 @@ int job_read(const char *path, const char *model, struct job_file *out, char *wh
     struct job_reading r = {out, path, model, why, why_bytes};
     int status = EMBD_OK;
     *out = (struct job_file){0};
-    json_t *root = load(&r, &status);
+    json_t *root = job_load(&r, &status);
     if (!root)
         return status;
     out->is_graph = json_object_get(root, "layers") != NULL;

@@ -55,10 +55,11 @@ int job_ignore_others(struct job_reading *r, const char *prefix, json_t *object,
 static int make_name(const struct job_reading *r, const char *model, const char *table, char *to)
 {
     char name[2 * EMBD_NAME_MAX];
-    int n = snprintf(name, sizeof name, "%s-%s", model, table);
+    const char *dash = model[0] ? "-" : "";
+    int n = snprintf(name, sizeof name, "%s%s%s", model, dash, table);
     if (n < 0 || n > EMBD_NAME_MAX)
-        return job_fail(r, EMBD_INVALID, "'%s-%s' has %d characters; a table name has at most %d",
-                        model, table, n, EMBD_NAME_MAX);
+        return job_fail(r, EMBD_INVALID, "'%s%s%s' has %d characters; a table name has at most %d",
+                        model, dash, table, n, EMBD_NAME_MAX);
     for (char *at = name; *at; at++)
         *at = isalnum((unsigned char)*at) || *at == '-' ? (char)tolower((unsigned char)*at) : '_';
     memcpy(to, name, (size_t)n + 1);

@@ -17,6 +17,9 @@ struct job_reading {
 int job_fail(const struct job_reading *r, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* The file's content. NULL: *status, and the sentence. */
+json_t *job_load(const struct job_reading *r, int *status_out);
+
 /* Names what is ignored. EMBD_NO_MEMORY. */
 int job_ignore(struct job_reading *r, const char *prefix, const char *what);
 
@@ -24,7 +27,8 @@ int job_ignore(struct job_reading *r, const char *prefix, const char *what);
 int job_ignore_others(struct job_reading *r, const char *prefix, json_t *object,
                       const char *const *known);
 
-/* A new last table of that name, in our letters; not counted before n_tables is. NULL: *status. */
+/* A new last table of that name, in our letters, after MODEL- where the model is not empty; not
+ * counted before n_tables is. NULL: *status. */
 struct job_table *job_add(struct job_reading *r, const char *model, const char *name, int *status);
 
 /* Adds a field to the table's definition. */

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "client/embctl/embctl.h"
+#include "client/embctl/importall.h"
 #include "client/embctl/jobfile.h"
 #include "client/embctl/jobfiles.h"
 #include "client/embctl/jobs.h"
@@ -23,11 +24,8 @@
 struct moving {
     const struct job_table *table;
     char *folder, *state_file; /* NULL: none */
-    struct settings all;       /* the file's fields, then those of the command line */
-    embd_schema schema;
-    uint64_t slot_sizes[EMBD_SLOTS_MAX];
+    struct import_table to;
     embd_hugectr_options options;
-    bool is_new;
 };
 
 struct job {
@@ -94,7 +92,7 @@ static int find_bounds(struct job *j, struct moving *m, uint64_t *capacity)
     uint64_t gpu_rows = 0, shards = embd_shard_count(j->client);
     *capacity = 0;
     if (table->workspace_mb > 0 &&
-        embd_hugectr_gpu_rows(&m->schema, table->workspace_mb, &gpu_rows) != EMBD_OK)
+        embd_hugectr_gpu_rows(&m->to.schema, table->workspace_mb, &gpu_rows) != EMBD_OK)
         return refuse(j, EMBD_UNSUPPORTED, "%s", embd_error_text());
     if (find_gpus(j, m, gpu_rows) != EMBD_OK)
         return EMBD_INVALID;
@@ -116,7 +114,7 @@ static void add(struct settings *s, const char *field, const char *value)
 
 static int apply(struct job *j, struct moving *m)
 {
-    return settings_apply(&m->all, m->table->name, &m->schema, m->slot_sizes, j->why,
+    return settings_apply(&m->to.all, m->table->name, &m->to.schema, m->to.slot_sizes, j->why,
                           sizeof j->why);
 }
 
@@ -127,11 +125,11 @@ static int define(struct job *j, struct moving *m)
     const struct settings *given = &j->a->settings;
     char capacity_text[24];
     uint64_t capacity;
-    m->all.list = calloc(table->n_own + 2 + given->n, sizeof *m->all.list);
-    if (!m->all.list)
+    m->to.all.list = calloc(table->n_own + 2 + given->n, sizeof *m->to.all.list);
+    if (!m->to.all.list)
         return refuse(j, EMBD_NO_MEMORY, "no memory");
     for (size_t i = 0; i < table->n_own; i++)
-        add(&m->all, table->own[i].field, table->own[i].value);
+        add(&m->to.all, table->own[i].field, table->own[i].value);
     int status = apply(j, m);
     if (status == EMBD_OK)
         status = find_bounds(j, m, &capacity);
@@ -139,11 +137,11 @@ static int define(struct job *j, struct moving *m)
         return status;
     snprintf(capacity_text, sizeof capacity_text, "%" PRIu64, capacity);
     if (capacity > 0) {
-        add(&m->all, "capacity", capacity_text);
-        add(&m->all, "on_full", "error");
+        add(&m->to.all, "capacity", capacity_text);
+        add(&m->to.all, "on_full", "error");
     }
     for (size_t i = 0; i < given->n; i++)
-        add(&m->all, given->list[i].field, given->list[i].value);
+        add(&m->to.all, given->list[i].field, given->list[i].value);
     return apply(j, m);
 }
 
@@ -165,7 +163,7 @@ static bool exists(const char *path)
 
 static int find_state(struct job *j, struct moving *m, size_t number)
 {
-    if (j->a->skips_state || m->schema.optimizer.kind == EMBD_OPTIMIZER_SGD)
+    if (j->a->skips_state || m->to.schema.optimizer.kind == EMBD_OPTIMIZER_SGD)
         return EMBD_OK;
     m->state_file = job_state_file(j->prefix, number, j->iteration);
     if (!m->state_file)
@@ -204,86 +202,17 @@ int jobs_import_folder(embd_client *client, const embd_schema *schema, const cha
     return status;
 }
 
-static const struct column columns[] = {
-    {"table", CELL_TEXT},     {"directory", CELL_TEXT},    {"rows", CELL_COUNT},
-    {"bytes", CELL_BYTES},    {"elapsed_us", CELL_MICROS}, {"state_file", CELL_TEXT},
-    {"dim", CELL_NUMBER},     {"slots", CELL_NUMBER},      {"partition", CELL_TEXT},
-    {"optimizer", CELL_TEXT}, {"gpus", CELL_NUMBER},       {"capacity", CELL_COUNT},
-    {"is_new", CELL_FLAG},
-};
-static const struct column ignored_columns[] = {{"key", CELL_TEXT}};
-
-static void add_row(struct listing *l, const struct moving *m, const embd_dump_report *report,
-                    uint64_t elapsed_us)
+static struct import_table *table_of(void *arg, size_t i)
 {
-    listing_row(l);
-    listing_text(l, 0, m->schema.name);
-    if (m->folder)
-        listing_text(l, 1, m->folder);
-    listing_uint(l, 2, report->rows);
-    listing_uint(l, 3, report->bytes);
-    listing_uint(l, 4, elapsed_us);
-    if (m->state_file)
-        listing_text(l, 5, m->state_file);
-    listing_uint(l, 6, m->schema.dim);
-    listing_uint(l, 7, m->schema.slots);
-    listing_text(l, 8, embd_partition_name(m->schema.partition));
-    listing_text(l, 9, embd_optimizer_name(m->schema.optimizer.kind));
-    listing_uint(l, 10, m->options.n_gpus);
-    listing_uint(l, 11, m->schema.capacity);
-    listing_flag(l, 12, m->is_new);
+    return &((struct job *)arg)->tables[i].to;
 }
 
-/* Checks the table's files; or imports them, or creates an empty table. */
-static int run_one(struct job *j, struct moving *m, bool checks, struct listing *done)
+static int run_one(void *arg, size_t i, bool checks, embd_dump_report *report, uint64_t *elapsed_us)
 {
-    embd_dump_report report = {0};
-    uint64_t elapsed_us = 0;
-    int status = EMBD_OK;
+    struct job *j = arg;
+    struct moving *m = &j->tables[i];
     m->options.check_only = checks;
-    if (m->folder)
-        status =
-            jobs_import_folder(j->client, &m->schema, m->folder, &m->options, &report, &elapsed_us);
-    else if (!checks)
-        status = embd_table_create(j->client, &m->schema);
-    if (status != EMBD_OK)
-        return refuse(j, status, "%s", embd_error_text());
-    if (done)
-        add_row(done, m, &report, elapsed_us);
-    return EMBD_OK;
-}
-
-/* Whether the table is there, and if so whether it may be filled. */
-static int look(struct job *j, struct moving *m)
-{
-    embd_table *table;
-    int status = embd_table_open(j->client, m->schema.name, &table);
-    m->is_new = status == EMBD_UNKNOWN_TABLE;
-    if (m->is_new || (status == EMBD_OK && !j->a->is_empty))
-        return EMBD_OK;
-    if (status == EMBD_OK)
-        return refuse(j, EMBD_EXISTS, "table '%s' exists", m->schema.name);
-    return refuse(j, status, "%s", embd_error_text());
-}
-
-/* All tables, or none: after a failure those that this command made are dropped. */
-static int run_all(struct job *j, struct listing *done)
-{
-    size_t n = j->file.n_tables, i;
-    int status = EMBD_OK;
-    for (i = 0; i < n && status == EMBD_OK; i++) {
-        status = look(j, &j->tables[i]);
-        if (status == EMBD_OK)
-            status = run_one(j, &j->tables[i], true, j->a->is_dry ? done : NULL);
-    }
-    if (status != EMBD_OK || j->a->is_dry)
-        return status;
-    for (i = 0; i < n && status == EMBD_OK; i++)
-        status = run_one(j, &j->tables[i], false, done);
-    for (size_t k = 0; status && k + 1 < i; k++)
-        if (j->tables[k].is_new)
-            embd_table_drop(j->client, j->tables[k].schema.name);
-    return status;
+    return jobs_import_folder(j->client, &m->to.schema, m->folder, &m->options, report, elapsed_us);
 }
 
 /* ---- preparation ---- */
@@ -343,6 +272,9 @@ static int prepare(struct job *j)
         status = define(j, m);
         if (status == EMBD_OK)
             status = find_files(j, m, i);
+        m->to.place = m->folder;
+        m->to.state_file = m->state_file;
+        m->to.n_gpus = m->options.n_gpus;
     }
     return status;
 }
@@ -352,7 +284,7 @@ static void fini(struct job *j)
     for (size_t i = 0; j->tables && i < j->file.n_tables; i++) {
         free(j->tables[i].folder);
         free(j->tables[i].state_file);
-        settings_fini(&j->tables[i].all);
+        settings_fini(&j->tables[i].to.all);
     }
     free(j->tables);
     free(j->model);
@@ -360,25 +292,23 @@ static void fini(struct job *j)
     job_fini(&j->file);
 }
 
-static void tell_ignored(const struct job *j, struct listing *l)
-{
-    for (size_t i = 0; i < j->file.n_ignored; i++) {
-        fprintf(stderr, "embctl: %s: ignoring %s\n", j->a->file, j->file.ignored[i]);
-        listing_row(l);
-        listing_text(l, 0, j->file.ignored[i]);
-    }
-}
-
 static int run(struct job *j)
 {
     struct listing done, ignored;
-    listing_init(&done, j->a->is_dry ? "would_import" : "import", columns,
-                 sizeof columns / sizeof *columns);
-    listing_init(&ignored, "ignored", ignored_columns, 1);
-    tell_ignored(j, &ignored);
+    import_all_listing(&done, j->a->is_dry);
+    import_all_tell(&ignored, j->a->file, &j->file);
     int status = prepare(j);
+    const struct import_all all = {.client = j->client,
+                                   .n_tables = j->file.n_tables,
+                                   .is_empty = j->a->is_empty,
+                                   .is_dry = j->a->is_dry,
+                                   .table = table_of,
+                                   .run = run_one,
+                                   .arg = j,
+                                   .why = j->why,
+                                   .why_bytes = sizeof j->why};
     if (status == EMBD_OK)
-        status = run_all(j, &done);
+        status = import_all(&all, &done);
     if (status == EMBD_OK)
         listing_print_pair(&done, &ignored);
     listing_fini(&done);

@@ -9,10 +9,10 @@ import sys
 import headers
 import roff
 
-LIBRARIES = {"embd/data.h": "embd-data", "embd/hugectr.h": "embd-hugectr"}
+LIBRARIES = {"embd/data.h": "embd-data", "embd/hugectr.h": "embd-hugectr", "embd/arrays.h": "embd-hugectr"}
 # As long as one header has everything.
 PREFIXES = {"embd_csr_": "embd-data", "embd_reader_": "embd-data", "embd_writer_": "embd-data",
-            "embd_hugectr_": "embd-hugectr"}
+            "embd_hugectr_": "embd-hugectr", "embd_arrays_": "embd-hugectr"}
 
 
 def library_of(function):

@@ -12,7 +12,7 @@
  *     embd_close(client);
  *
  * The other headers: data.h (batches, data sets), sync.h (workers of one job), admin.h (dumps,
- * snapshots, figures), hugectr.h (model folders of HugeCTR).
+ * snapshots, figures), hugectr.h (HugeCTR's model folders), arrays.h (tables as plain arrays).
  *
  * Return values: EMBD_OK (0) or a negative status. After a failure embd_error_text() returns a
  * sentence that names the server and the cause. Outputs are set only on success, except that the

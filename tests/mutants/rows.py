@@ -38,6 +38,7 @@ DATA = of("data sets are read and written as the format says", "formats_test_dat
 MODELS = of("2a S0.19, 2b S0.20", "embd-server", "embctl")
 PARQUET = of("Parquet data sets are read, written and converted", "embd_python", "embd_python_files")
 JOB = of("S3.17: HugeCTR's wide & deep job", "embd-server", "embctl", "embd_python", "embd_python_files")
+FOREIGN = of("2e 2f 2g 2h: tables of DynamicEmb", "embd-server", "embctl", "embd_python", "embd_python_files")
 
 MUTANTS = [
     ROUTE("S0.1", "slots go round the shards backwards", "proto/route.h", "return slot % n_shards;",
@@ -107,8 +108,8 @@ MUTANTS = [
           "d->first = k;"),
     MODELS("2a", "a slot_id is not looked at", "client/hugectr/hugectr_import.c",
            "m.has_slots = status == EMBD_OK && own_schema.partition == EMBD_PARTITION_SLOT;", "m.has_slots = false;"),
-    MODELS("2b", "the step of an import is not set", "client/hugectr/hugectr_import.c",
-           "embd__copy_fill_set_step(m->fill, m->options->step)", "embd__copy_fill_set_step(m->fill, 0)"),
+    MODELS("2b", "the step of an import is not set", "client/hugectr/filling.c",
+           "embd__copy_fill_set_step(f->target, f->step)", "embd__copy_fill_set_step(f->target, 0)"),
     DATA("2c", "a file's header has no checksum flag", "client/data/writer.c",
          "s->checksum, (int64_t)w->n_in_file", "0, (int64_t)w->n_in_file"),
     ORACLE("2d", "adam has no bias correction", "server/store/optimizer.h",
@@ -118,4 +119,12 @@ MUTANTS = [
     ORACLE("2d", "global momentum leaves rows that are not pushed", "server/store/optimizer.h",
            "return o->update == EMBD_UPDATE_GLOBAL &&\n           (o->kind == EMBD_OPTIMIZER_MOMENTUM ||",
            "return o->update == EMBD_UPDATE_GLOBAL &&\n           ("),
+    FOREIGN("2e", "adam's steps are not counted", "client/embctl/foreigndynamicemb.c",
+            't->step = count_of(f, t, args, "iters");', 't->step = 0 * count_of(f, t, args, "iters");'),
+    FOREIGN("2f", "numbers of a head have the lowest byte first", "client/embctl/foreignsok.c",
+            "(uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3]",
+            "(uint32_t)at[3] << 24 | (uint32_t)at[2] << 16 | (uint32_t)at[1] << 8 | at[0]"),
+    FOREIGN("2g", "states with keys of their own are not looked up", "client/hugectr/arrays_source.c",
+            "if (row == KEYINDEX_NONE) {", "if (row != 0) {"),
+    FOREIGN("2h", "counts are not kept", "client/hugectr/arrays_source.c", "= !counts ? 1.0f", "= 1 ? 1.0f"),
 ]

@@ -1,10 +1,10 @@
-/* hugectr_blocks.c - see hugectr_blocks.h.
+/* blocks.c - see blocks.h.
  *
  * The reader thread fills the blocks of a ring in order, and the caller takes them in order. The
  * mutex hands them over, and their content is touched without it. The error of a block is reported
  * in its turn: so the caller sees the same rows and the same error however far ahead the thread
  * was. A block with an error, or without rows, is the last. */
-#include "client/hugectr/hugectr_blocks.h"
+#include "client/hugectr/blocks.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -24,7 +24,7 @@ static void *cut(uint8_t **next, size_t bytes)
     return piece;
 }
 
-static bool allocate(const struct hugectr_blocks *b, struct hugectr_block *block)
+static bool allocate(const struct blocks *b, struct block *block)
 {
     size_t dim = b->schema->dim, n = b->capacity;
     size_t row_bytes = (2 * dim + b->n_state) * sizeof(float);
@@ -40,61 +40,20 @@ static bool allocate(const struct hugectr_blocks *b, struct hugectr_block *block
     return true;
 }
 
-int embd__blocks_open(struct hugectr_blocks *b, struct embd__error *e)
+int embd__blocks_open(struct blocks *b, struct embd__error *e)
 {
     pthread_mutex_init(&b->mutex, NULL);
     pthread_cond_init(&b->changed, NULL);
     b->n_state = embd__schema_state_floats(b->schema);
     size_t n = BLOCK_BYTES / ((b->schema->dim + b->n_state) * sizeof(float));
     b->capacity = (uint32_t)(n < 1 ? 1 : n > BLOCK_ROWS ? BLOCK_ROWS : n);
-    for (uint32_t i = 0; i < HUGECTR_BLOCKS_AHEAD; i++)
+    for (uint32_t i = 0; i < BLOCKS_AHEAD; i++)
         if (!allocate(b, &b->ring[i]))
             return embd__error_set(e, EMBD_NO_MEMORY, "no memory to read %s", b->path);
     return EMBD_OK;
 }
 
-/* ---- the reader's side ---- */
-
-static bool has_slots(const struct hugectr_blocks *b)
-{
-    return b->schema->partition == EMBD_PARTITION_SLOT;
-}
-
-uint32_t embd__blocks_gpu(const struct hugectr_blocks *b, const struct hugectr_block *block,
-                          uint32_t i)
-{
-    return embd__hugectr_gpu(b->schema, b->options->n_gpus, has_slots(b) ? block->slots[i] : 0,
-                             block->keys[i]);
-}
-
-static int check_keys(const struct hugectr_blocks *b, struct hugectr_block *block)
-{
-    struct embd__error *e = &block->error;
-    for (uint32_t i = 0; b->options->u32_keys && i < block->n; i++)
-        if (block->keys[i] > UINT32_MAX)
-            return embd__error_set(
-                e, EMBD_INVALID, "%s: row %" PRIu64 " has key %" PRIu64 ", which is beyond 32 bits",
-                b->folder->key.path, block->first + i, block->keys[i]);
-    for (uint32_t i = 0; has_slots(b) && i < block->n; i++) {
-        if (block->wide_slots[i] >= b->schema->slots)
-            return embd__error_set(
-                e, EMBD_CORRUPT, "%s: row %" PRIu64 " has slot %" PRIu64 ", the table has %" PRIu32,
-                b->folder->slot.path, block->first + i, block->wide_slots[i], b->schema->slots);
-        block->slots[i] = (uint16_t)block->wide_slots[i];
-    }
-    return EMBD_OK;
-}
-
-static int read_keys(const struct hugectr_blocks *b, struct hugectr_block *block)
-{
-    struct embd__error *e = &block->error;
-    uint64_t at = 8 * block->first, bytes = 8 * (uint64_t)block->n;
-    if (embd__plain_read(&b->folder->key, at, block->keys, bytes, e))
-        return e->status;
-    if (has_slots(b) && embd__plain_read(&b->folder->slot, at, block->wide_slots, bytes, e))
-        return e->status;
-    return check_keys(b, block);
-}
+/* ---- for sources ---- */
 
 /* The value that new rows' state starts at, as the servers have it. */
 static float first_state(const embd_optimizer *o)
@@ -104,9 +63,17 @@ static float first_state(const embd_optimizer *o)
     return accumulates ? o->initial_accumulator : 0.0f;
 }
 
+void embd__blocks_first_states(const struct blocks *b, struct block *block)
+{
+    float first = first_state(&b->schema->optimizer);
+    uint32_t n_own = embd__schema_optimizer_floats(b->schema); /* stamps and uses start at 0 */
+    for (size_t i = 0; i < (size_t)block->n * b->n_state; i++)
+        block->states[i] = i % b->n_state < n_own ? first : 0.0f;
+}
+
 /* Number `at` of the values of `file`, `width` a row. */
-static int refuse_value(const struct hugectr_blocks *b, struct hugectr_block *block,
-                        const char *file, const float *values, uint64_t at, uint32_t width)
+static int refuse_value(const struct blocks *b, struct block *block, const char *file,
+                        const float *values, uint64_t at, uint32_t width)
 {
     return embd__error_set(
         &block->error, EMBD_NOT_FINITE,
@@ -115,8 +82,8 @@ static int refuse_value(const struct hugectr_blocks *b, struct hugectr_block *bl
 }
 
 /* All n values have the exponent of a number, unless the table admits others. */
-static int check_finite(const struct hugectr_blocks *b, struct hugectr_block *block,
-                        const char *file, const float *values, uint32_t width)
+int embd__blocks_check_finite(const struct blocks *b, struct block *block, const char *file,
+                              const float *values, uint32_t width)
 {
     const uint32_t exponent = 0x7f800000u;
     uint64_t n = (uint64_t)block->n * width, at = 0;
@@ -130,49 +97,32 @@ static int check_finite(const struct hugectr_blocks *b, struct hugectr_block *bl
     return refuse_value(b, block, file, values, at, width);
 }
 
-static int read_states(const struct hugectr_blocks *b, struct hugectr_block *block)
-{
-    float first = first_state(&b->schema->optimizer);
-    uint32_t n_own = embd__schema_optimizer_floats(b->schema); /* stamps and uses start at 0 */
-    for (size_t i = 0; !b->state && i < (size_t)block->n * b->n_state; i++)
-        block->states[i] = i % b->n_state < n_own ? first : 0.0f;
-    for (uint32_t i = 0; b->state && i < block->n; i++)
-        if (embd__state_next(b->state, embd__blocks_gpu(b, block, i),
-                             block->states + (size_t)i * b->n_state, &block->error))
-            return block->error.status;
-    if (!b->state)
-        return EMBD_OK;
-    return check_finite(b, block, b->state->file.path, block->states, b->n_state);
-}
+/* ---- the reader's side ---- */
 
-static int read_rows(const struct hugectr_blocks *b, struct hugectr_block *block)
+static int read_block(const struct blocks *b, struct block *block)
 {
     size_t dim = b->schema->dim;
-    uint64_t row_bytes = 4 * dim;
-    if (embd__plain_read(&b->folder->vector, block->first * row_bytes, block->vectors,
-                         block->n * row_bytes, &block->error))
+    if (b->source.read_keys(b->source.arg, block) != EMBD_OK || b->keys_only)
         return block->error.status;
-    if (check_finite(b, block, b->folder->vector.path, block->vectors, b->schema->dim))
-        return block->error.status;
-    if (b->schema->dtype != EMBD_DTYPE_F32)
+    if (b->source.read_rows(b->source.arg, block) == EMBD_OK && b->schema->dtype != EMBD_DTYPE_F32)
         embd__from_f32(block->rows, b->schema->dtype, block->vectors, block->n * dim);
-    return read_states(b, block);
+    return block->error.status;
 }
 
 /* NULL: the thread is to stop. */
-static struct hugectr_block *wait_for_empty(struct hugectr_blocks *b)
+static struct block *wait_for_empty(struct blocks *b)
 {
-    struct hugectr_block *block = NULL;
+    struct block *block = NULL;
     pthread_mutex_lock(&b->mutex);
-    while (b->n_full == HUGECTR_BLOCKS_AHEAD && !b->stops)
+    while (b->n_full == BLOCKS_AHEAD && !b->stops)
         pthread_cond_wait(&b->changed, &b->mutex);
     if (!b->stops)
-        block = &b->ring[(b->first_full + b->n_full) % HUGECTR_BLOCKS_AHEAD];
+        block = &b->ring[(b->first_full + b->n_full) % BLOCKS_AHEAD];
     pthread_mutex_unlock(&b->mutex);
     return block;
 }
 
-static void hand_over(struct hugectr_blocks *b)
+static void hand_over(struct blocks *b)
 {
     pthread_mutex_lock(&b->mutex);
     b->n_full++;
@@ -182,18 +132,17 @@ static void hand_over(struct hugectr_blocks *b)
 
 static void *run(void *arg)
 {
-    struct hugectr_blocks *b = arg;
+    struct blocks *b = arg;
     uint64_t first = 0;
     for (bool ends = false; !ends;) {
-        struct hugectr_block *block = wait_for_empty(b);
+        struct block *block = wait_for_empty(b);
         if (!block)
             break;
-        uint64_t left = b->folder->n_rows - first;
+        uint64_t left = b->source.rows_from(b->source.arg, first);
         block->first = first;
         block->n = left < b->capacity ? (uint32_t)left : b->capacity;
         block->error = (struct embd__error){0};
-        if (read_keys(b, block) == EMBD_OK && !b->keys_only)
-            read_rows(b, block);
+        read_block(b, block);
         first += block->n;
         ends = block->n == 0 || block->error.status; /* before the block is another's */
         hand_over(b);
@@ -204,7 +153,7 @@ static void *run(void *arg)
 /* ---- the taker's side ---- */
 
 /* Signals are for the threads of the program, not for ours. */
-int embd__blocks_start(struct hugectr_blocks *b, bool keys_only, struct embd__error *e)
+int embd__blocks_start(struct blocks *b, bool keys_only, struct embd__error *e)
 {
     sigset_t all, before;
     b->keys_only = keys_only;
@@ -220,18 +169,17 @@ int embd__blocks_start(struct hugectr_blocks *b, bool keys_only, struct embd__er
                            b->path);
 }
 
-int embd__blocks_next(struct hugectr_blocks *b, const struct hugectr_block **out,
-                      struct embd__error *e)
+int embd__blocks_next(struct blocks *b, const struct block **out, struct embd__error *e)
 {
     pthread_mutex_lock(&b->mutex);
     if (b->is_taken) {
-        b->first_full = (b->first_full + 1) % HUGECTR_BLOCKS_AHEAD;
+        b->first_full = (b->first_full + 1) % BLOCKS_AHEAD;
         b->n_full--;
         pthread_cond_signal(&b->changed);
     }
     while (b->n_full == 0)
         pthread_cond_wait(&b->changed, &b->mutex);
-    const struct hugectr_block *block = &b->ring[b->first_full];
+    const struct block *block = &b->ring[b->first_full];
     b->is_taken = block->n > 0 && block->error.status == EMBD_OK;
     pthread_mutex_unlock(&b->mutex);
     *out = block;
@@ -240,7 +188,7 @@ int embd__blocks_next(struct hugectr_blocks *b, const struct hugectr_block **out
     return b->is_taken ? 1 : block->error.status;
 }
 
-void embd__blocks_stop(struct hugectr_blocks *b)
+void embd__blocks_stop(struct blocks *b)
 {
     if (!b->has_thread)
         return;
@@ -252,10 +200,10 @@ void embd__blocks_stop(struct hugectr_blocks *b)
     b->has_thread = false;
 }
 
-void embd__blocks_close(struct hugectr_blocks *b)
+void embd__blocks_close(struct blocks *b)
 {
     embd__blocks_stop(b);
-    for (uint32_t i = 0; i < HUGECTR_BLOCKS_AHEAD; i++)
+    for (uint32_t i = 0; i < BLOCKS_AHEAD; i++)
         free(b->ring[i].memory);
     pthread_cond_destroy(&b->changed);
     pthread_mutex_destroy(&b->mutex);
