@@ -65,11 +65,21 @@ struct push_number {
     uint64_t stream;    /* u32 */
 };
 
+/* Whose a push is, and its place among the pushes of that client: the low 32 bits of its order. */
+struct push_source {
+    uint64_t client; /* 0: it did not say */
+    uint32_t place;
+};
+
+#define PUSH_SOURCES_MAX 128u /* of the pushes of one step that a record names */
+
 /* The fields of a push besides its parts. */
 struct push_extra {
     struct push_round round;
     struct push_number number;
     uint64_t order; /* of the push among those of its client, one on all shards; 0: none */
+    const struct push_source *sources; /* [n_sources] of a record, which alone has them */
+    uint32_t n_sources;                /* PUSH_SOURCES_MAX at most; set by a writer alone */
 };
 
 /* ---- rows in bulk ---- */

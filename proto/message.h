@@ -236,6 +236,10 @@ void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
                       const struct push_extra *extra);
 int embd__push_read(struct reader *r, struct part *parts, uint32_t capacity,
                     struct push_extra *extra_out);
+/* The same of a journal's record, which may have sources: PUSH_SOURCES_MAX at most. */
+int embd__push_read_record(struct reader *r, struct part *parts, uint32_t capacity,
+                           struct push_extra *extra_out, struct push_source *sources_out,
+                           uint32_t *n_sources_out);
 /* The same for parts as columns, of which there may be LIMIT_PARTS; embd__parts_read and
  * embd__push_read read both forms. `extra` as above; NULL for other kinds. */
 void embd__columns_write(struct msg *m, const struct part_list *list, enum parts_kind kind,

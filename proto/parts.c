@@ -105,7 +105,19 @@ static uint32_t count_extra(const struct push_extra *extra)
 {
     if (extra == NULL)
         return 0;
-    return 0u + (extra->round.n_workers > 0) + (extra->number.sequence > 0) + (extra->order > 0);
+    return 0u + (extra->round.n_workers > 0) + (extra->number.sequence > 0) + (extra->order > 0) +
+           (extra->n_sources > 0);
+}
+
+/* client, place, client, place, ... */
+static void write_sources(struct msg *m, const struct push_extra *extra)
+{
+    embd__msg_str(m, "sources");
+    embd__msg_array(m, 2 * extra->n_sources);
+    for (uint32_t i = 0; i < extra->n_sources; i++) {
+        embd__msg_uint(m, extra->sources[i].client);
+        embd__msg_uint(m, extra->sources[i].place);
+    }
 }
 
 static void write_extra(struct msg *m, const struct push_extra *extra)
@@ -118,6 +130,8 @@ static void write_extra(struct msg *m, const struct push_extra *extra)
         write_number(m, &extra->number);
     if (extra->order > 0)
         embd__msg_field_uint(m, "order", extra->order);
+    if (extra->n_sources > 0)
+        write_sources(m, extra);
 }
 
 void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
@@ -284,6 +298,19 @@ static void read_extra(struct fields *message, struct push_extra *extra)
                         "a push has both 'round' and 'writer'; it may have one of them");
 }
 
+static uint64_t uint_of(const msgpack_object *item)
+{
+    return item->type == MSGPACK_OBJECT_POSITIVE_INTEGER ? item->via.u64 : 0;
+}
+
+static void read_sources(struct fields *message, struct push_source *out, uint32_t *n_out)
+{
+    const msgpack_object *items;
+    *n_out = embd__field_list(message, "sources", 2 * PUSH_SOURCES_MAX, &items) / 2;
+    for (uint32_t i = 0; i < *n_out; i++)
+        out[i] = (struct push_source){uint_of(&items[2 * i]), (uint32_t)uint_of(&items[2 * i + 1])};
+}
+
 static void read_maps(struct reader *r, const msgpack_object *items, struct part *parts, uint32_t n,
                       enum parts_kind kind)
 {
@@ -296,8 +323,14 @@ static void read_maps(struct reader *r, const msgpack_object *items, struct part
         read_bins(r, i, kind, &promises[i], &parts[i]);
 }
 
+/* Where they go; NULL: the message may have none. */
+struct sources_out {
+    struct push_source *list;
+    uint32_t *n;
+};
+
 static int read_message(struct reader *r, struct part *parts, uint32_t capacity,
-                        enum parts_kind kind, struct push_extra *extra)
+                        enum parts_kind kind, struct push_extra *extra, struct sources_out sources)
 {
     struct fields f;
     const msgpack_object *items;
@@ -310,6 +343,8 @@ static int read_message(struct reader *r, struct part *parts, uint32_t capacity,
         n = embd__field_list_required(&f, "parts", max, &items);
     if (extra != NULL)
         read_extra(&f, extra);
+    if (sources.list != NULL)
+        read_sources(&f, sources.list, sources.n);
     embd__fields_end(&f);
     if (has_columns)
         embd__columns_read_bins(r, parts, n, kind);
@@ -321,13 +356,22 @@ static int read_message(struct reader *r, struct part *parts, uint32_t capacity,
 
 int embd__parts_read(struct reader *r, struct part *parts, uint32_t capacity, enum parts_kind kind)
 {
-    return read_message(r, parts, capacity, kind, NULL);
+    return read_message(r, parts, capacity, kind, NULL, (struct sources_out){NULL, NULL});
 }
 
 int embd__push_read(struct reader *r, struct part *parts, uint32_t capacity,
                     struct push_extra *extra_out)
 {
-    return read_message(r, parts, capacity, PARTS_PUSH, extra_out);
+    return read_message(r, parts, capacity, PARTS_PUSH, extra_out,
+                        (struct sources_out){NULL, NULL});
+}
+
+int embd__push_read_record(struct reader *r, struct part *parts, uint32_t capacity,
+                           struct push_extra *extra_out, struct push_source *sources_out,
+                           uint32_t *n_sources_out)
+{
+    return read_message(r, parts, capacity, PARTS_PUSH, extra_out,
+                        (struct sources_out){sources_out, n_sources_out});
 }
 
 uint64_t embd__push_order(const struct reader *r)

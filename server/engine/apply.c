@@ -143,6 +143,9 @@ static void replace_streams(struct pushers *pushers, const struct op_streams *st
 void apply_streams(struct op *op)
 {
     const struct op_streams *streams = &op->as.streams;
+    for (uint32_t i = 0; i < streams->n_clients; i++)
+        sources_note(&op->engine->journaled_sources,
+                     &(struct push_source){streams->clients[i], streams->places[i]});
     if (streams->may_replace)
         replace_streams(op_pushers(op), streams, &op->error);
     else

@@ -20,6 +20,8 @@ void engine_fini(struct engine *engine)
     jobs_fini(&engine->jobs);
     pushers_fini(&engine->pushers);
     pushers_fini(&engine->journaled_pushers);
+    sources_fini(&engine->sources);
+    sources_fini(&engine->journaled_sources);
     tables_fini(&engine->tables);
 }
 

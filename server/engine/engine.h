@@ -12,7 +12,7 @@
  * same.
  *
  * Reading order: tables.h, op.h, check.h (keys and gradients against schemas), push.c, insert.c and
- * pull.c, apply.c (the rest), capacity.c, pushers.h; rounds/ (trainers in step).
+ * pull.c, apply.c (the rest), capacity.c, pushers.h, sources.h; rounds/ (trainers in step).
  *
  * Owner: the shard's thread. */
 #ifndef EMBD_ENGINE_H
@@ -23,6 +23,7 @@
 #include "server/engine/rounds/rounds.h"
 #include "server/engine/rounds/step.h"
 #include "server/engine/pushers.h"
+#include "server/engine/sources.h"
 
 /* The effect of an operation on a table. */
 enum change {
@@ -39,6 +40,8 @@ struct engine_counters {
 struct engine {
     struct tables tables;
     struct pushers pushers, journaled_pushers; /* of pushes to snapshot tables, and to the others */
+    /* How far the pushes of each client have come, likewise. */
+    struct sources sources, journaled_sources;
     struct jobs jobs;
     struct rounds rounds;
     struct round_step *steps; /* being made of rounds */

@@ -14,6 +14,7 @@
 
 struct commit;
 struct engine;
+struct sources;
 
 enum op_kind {
     OP_PULL, /* rows, made where the table makes them at their first pull */
@@ -85,6 +86,10 @@ struct op_streams {
     uint32_t n_ids;      /* of 64 */
     const uint64_t *packed; /* [n][n_ids / 64 + 1] the sets, as the record has them */
     uint32_t n;
+    /* [n_clients] of a base: how far the pushes of each client had come */
+    const uint64_t *clients;
+    const uint32_t *places;
+    uint32_t n_clients;
     bool is_journaled;
     bool may_replace; /* as an earlier version did: other streams go if there is no room */
 };
@@ -130,7 +135,10 @@ struct op {
     uint64_t statuses_capacity;
     void *memory; /* malloc'd, of this operation alone */
 
-    struct push_number number; /* of a push; sequence 0: it has no number */
+    struct push_number number;         /* of a push; sequence 0: it has no number */
+    struct push_source source;         /* of a push; client 0: it did not say */
+    const struct push_source *sources; /* [n_sources] of a step made of several; NULL: `source` */
+    uint32_t n_sources;
     bool is_left_out; /* a record's, without parts: its tables are left out, its number counts */
     bool begins_old;  /* an unknown stream begins with its push 1: earlier versions */
     struct op_quota quota; /* of a push or pull; never of what a journal has */
@@ -148,6 +156,7 @@ struct op {
     /* The engine's. */
     void (*ended)(struct op *op); /* called before `done`; or NULL */
     struct pushers *noted;        /* where a push counts as applied; NULL: nowhere */
+    struct sources *reached;      /* where its place is noted when it has ended */
     bool in_flight;               /* left with calls that have not returned */
     struct op_call *calls;        /* [2 * parts_capacity]: n_calls made, n_out have not returned */
     uint32_t at, n_calls, n_out;
@@ -215,6 +224,13 @@ static inline struct store_keys op_keys(const struct part *in)
     return (struct store_keys){
         in->n_keys, in->n_rows, in->keys, in->offsets, in->slots, in->weights,
     };
+}
+
+/* Those of whom a push is; n 0: nobody said. */
+static inline const struct push_source *op_sources(const struct op *op, uint32_t *n_out)
+{
+    *n_out = op->sources != NULL ? op->n_sources : op->source.client != 0;
+    return op->sources != NULL ? op->sources : &op->source;
 }
 
 static inline bool table_is_journaled(const struct table *table)

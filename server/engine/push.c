@@ -135,9 +135,19 @@ static bool next_call(struct op *op)
     return true;
 }
 
+static void note_sources(struct op *op)
+{
+    uint32_t n;
+    const struct push_source *sources = op_sources(op, &n);
+    for (uint32_t i = 0; i < n; i++)
+        sources_note(op->reached, &sources[i]);
+}
+
 static void on_ended(struct op *op)
 {
     struct embd__error *e = &op->error;
+    if (e->status == EMBD_OK)
+        note_sources(op);
     capacity_left(op);
     for (uint32_t i = 0; i < op->n_parts; i++)
         op->parts[i].table = NULL;
@@ -153,7 +163,10 @@ static void on_ended(struct op *op)
 
 void push_apply(struct op *op)
 {
+    struct engine *engine = op->engine;
     op->ended = on_ended;
+    op->reached =
+        op_pushers(op) == &engine->pushers ? &engine->sources : &engine->journaled_sources;
     if (op->number.sequence > 0)
         take_turn(op);
     else

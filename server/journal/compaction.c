@@ -21,6 +21,9 @@ struct compaction {
     uint32_t n_ids;              /* beyond the last number */
     uint32_t ids[LIMIT_TABLES];  /* of tables by number */
     uint32_t n_streams;
+    uint64_t *clients; /* [n_clients], and how far the pushes of each have come */
+    uint32_t *places;
+    uint32_t n_clients;
     bool is_read; /* all is handed over, or given up: no table is touched any more */
     bool is_given_up;
     /* The record of the table at `at`. */
@@ -73,6 +76,9 @@ static int add_streams(struct compaction *c, struct embd__error *e)
                                            .n_ids = c->n_ids,
                                            .packed = c->packed,
                                            .n = c->n_streams,
+                                           .clients = c->clients,
+                                           .places = c->places,
+                                           .n_clients = c->n_clients,
                                            .is_journaled = true};
     return add(c, e);
 }
@@ -129,6 +135,8 @@ static void compaction_free(struct compaction *c)
     free(c->streams);
     free(c->sets);
     free(c->packed);
+    free(c->clients);
+    free(c->places);
     free(c);
 }
 
@@ -144,8 +152,10 @@ static struct compaction *compaction_new(struct commit *commit, struct embd__err
         c->steps = malloc(n * sizeof *c->steps);
         c->streams = malloc((engine->journaled_pushers.n + 1) * sizeof *c->streams);
         c->sets = malloc((engine->journaled_pushers.n + 1) * sizeof *c->sets);
+        c->clients = malloc((engine->journaled_sources.n + 1) * sizeof *c->clients);
+        c->places = malloc((engine->journaled_sources.n + 1) * sizeof *c->places);
         if (c->tables != NULL && c->schemas != NULL && c->steps != NULL && c->streams != NULL &&
-            c->sets != NULL)
+            c->sets != NULL && c->clients != NULL && c->places != NULL)
             return c;
         compaction_free(c);
     }
@@ -188,6 +198,8 @@ static int freeze(struct compaction *c, struct embd__error *e)
         c->tables[c->n++] = table;
     }
     c->n_streams = pushers_list(&engine->journaled_pushers, c->streams, c->sets);
+    c->n_clients = engine->journaled_sources.n;
+    sources_list(&engine->journaled_sources, c->clients, c->places);
     return pack(c, e);
 }
 
@@ -275,7 +287,7 @@ uint64_t compaction_bytes(const struct commit *commit)
     const struct engine *engine = commit->engine;
     uint64_t bytes = engine->journaled_pushers.n *
                          (sizeof(struct push_stream) + (engine->tables.n / 64 + 2) * 8) +
-                     HEAD_BYTES;
+                     engine->journaled_sources.n * sizeof(struct push_source) + HEAD_BYTES;
     for (uint32_t i = 0; i < engine->tables.n; i++)
         if (table_is_journaled(engine->tables.by_name[i]))
             bytes += table_bytes(&engine->tables, engine->tables.by_name[i]);

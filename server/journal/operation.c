@@ -36,7 +36,8 @@ static const enum method method_of[] = {
  * only for few. */
 static int write_parts(struct msg *m, const struct op *op, struct embd__error *e)
 {
-    const struct push_extra extra = {.round.n_workers = 0, .number = op->number};
+    struct push_extra extra = {.round.n_workers = 0, .number = op->number};
+    extra.sources = op_sources(op, &extra.n_sources);
     const struct part_list list = {&op->parts->in, sizeof *op->parts, op->n_parts};
     for (uint32_t i = 0; i < op->n_parts; i++)
         if (op->parts[i].in.grads_bytes > UINT32_MAX)
@@ -56,16 +57,23 @@ static int write_parts(struct msg *m, const struct op *op, struct embd__error *e
 static void write_streams(struct msg *m, const struct op_streams *streams)
 {
     bool has_sets = streams->sets != NULL && streams->n_ids > 0;
-    embd__msg_map(m, 2 + (uint32_t)has_sets);
+    embd__msg_map(m, 2u + has_sets + (streams->n_clients > 0));
     embd__msg_field_uint(m, "writers", streams->n);
     embd__msg_field_bool(m, "principals", true);
     if (has_sets)
         embd__msg_field_uint(m, "tables", streams->n_ids);
+    if (streams->n_clients > 0)
+        embd__msg_field_uint(m, "clients", streams->n_clients);
     embd__msg_bin(m, streams->list, streams->n * sizeof *streams->list);
-    if (!has_sets)
-        return;
-    embd__msg_bin(m, streams->ids, streams->n_ids * sizeof *streams->ids);
-    embd__msg_bin(m, streams->packed, (streams->n_ids / 64 + 1) * streams->n * sizeof(uint64_t));
+    if (has_sets) {
+        embd__msg_bin(m, streams->ids, streams->n_ids * sizeof *streams->ids);
+        embd__msg_bin(m, streams->packed,
+                      (streams->n_ids / 64 + 1) * streams->n * sizeof(uint64_t));
+    }
+    if (streams->n_clients > 0) {
+        embd__msg_bin(m, streams->clients, streams->n_clients * sizeof *streams->clients);
+        embd__msg_bin(m, streams->places, streams->n_clients * sizeof *streams->places);
+    }
 }
 
 static void write_stage(struct msg *m, const struct op_stage *stage)
@@ -222,11 +230,13 @@ static int read_parts(struct operation_reader *reader, struct reader *r)
     reader->parts = parts;
     if (parts == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory to read a record");
-    int n = op->kind == OP_PUSH ? embd__push_read(r, parts, LIMIT_PARTS, &extra)
+    int n = op->kind == OP_PUSH ? embd__push_read_record(r, parts, LIMIT_PARTS, &extra,
+                                                         reader->sources, &op->n_sources)
                                 : embd__parts_read(r, parts, LIMIT_PARTS, PARTS_ERASE);
     if (n < 0 || op_size_parts(op, (uint32_t)n, e) != EMBD_OK)
         return e->status;
     op->number = extra.number;
+    op->sources = reader->sources;
     op->n_parts = leave_out(op, parts, op->n_parts);
     op->is_left_out = op->n_parts < (uint32_t)n;
     for (uint32_t i = 0; i < op->n_parts; i++) {
@@ -328,18 +338,26 @@ static int read_streams(struct operation_reader *reader, struct reader *r)
     bool is_journaled = embd__field_bool(&f, "journaled", true);
     bool has_principals = embd__field_bool(&f, "principals", false);
     uint32_t n_tables = (uint32_t)embd__field_uint(&f, "tables", 0, TABLES_MOST, 0);
+    uint32_t n_clients = (uint32_t)embd__field_uint(&f, "clients", 0, SOURCES_MAX, 0);
     if (embd__fields_end(&f) != EMBD_OK)
         return r->error->status;
     const uint8_t *bytes =
         embd__read_bin(r, "writers", n * (has_principals ? STREAM_BYTES : STREAM_BYTES_OLD));
     if (n_tables > 0 && read_sets(reader, r, n, n_tables) != EMBD_OK)
         return r->error->status;
+    const uint64_t *clients =
+        n_clients == 0 ? NULL : embd__read_bin(r, "clients", n_clients * sizeof *clients);
+    const uint32_t *places =
+        n_clients == 0 ? NULL : embd__read_bin(r, "places", n_clients * sizeof *places);
     if (embd__reader_end(r) != EMBD_OK)
         return r->error->status;
     reader->streams = embd__streams_take(bytes, n, has_principals, r->error);
     *streams = (struct op_streams){.list = reader->streams,
                                    .sets = reader->sets,
                                    .n = (uint32_t)n,
+                                   .clients = clients,
+                                   .places = places,
+                                   .n_clients = n_clients,
                                    .is_journaled = is_journaled,
                                    .may_replace = reader->op.begins_old};
     return r->error->status;

@@ -3,8 +3,8 @@
  * An operation is written as a notification of the protocol, [2, name, [{fields}, bins]], with the
  * fields and bins of the method of that name (proto/PROTOCOL.md), less what concerns a connection:
  * no msgid, no round, no token; and with what was decided before it was written: a table's
- * durability, and which stream goes for a new one. Earlier versions wrote requests as they were
- * received; those are read too. */
+ * durability, which stream goes for a new one, and whose a push is. Earlier versions wrote requests
+ * as they were received; those are read too. */
 #ifndef EMBD_JOURNAL_OPERATION_H
 #define EMBD_JOURNAL_OPERATION_H
 
@@ -28,6 +28,7 @@ struct operation_reader {
     struct push_stream *streams; /* malloc'd, of op.as.streams */
     struct table_set *sets;      /* likewise */
     struct part *parts;          /* [LIMIT_PARTS] of the record being read; NULL: not needed yet */
+    struct push_source sources[PUSH_SOURCES_MAX]; /* of op */
 };
 void operation_reader_fini(struct operation_reader *reader);
 

@@ -44,23 +44,50 @@ static int read_hold(struct call *call, struct hold_request *out)
     return embd__reader_end(&call->reader);
 }
 
+/* Whether its pushes up to there are in the tables, as these or a journal tell: its connection may
+ * have ended, or the server have started again. */
+static bool has_reached(const struct engine *engine, const struct reach_mark *mark)
+{
+    uint32_t place;
+    return (sources_find(&engine->journaled_sources, mark->client, &place) &&
+            reach_covers(place, mark->pushed)) ||
+           (sources_find(&engine->sources, mark->client, &place) &&
+            reach_covers(place, mark->pushed));
+}
+
+/* Those the holder asks for stand behind those that have pushed lately. */
+static uint32_t add_reached(const struct shard *shard, const struct hold_request *hold,
+                            uint32_t room, uint64_t *clients, uint32_t *pushed)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < hold->n_clients && n < room; i++) {
+        if (!has_reached(&shard->engine, &hold->marks[i]))
+            continue;
+        clients[n] = hold->marks[i].client;
+        pushed[n++] = hold->marks[i].pushed;
+    }
+    return n;
+}
+
 /* How far the clients have come, as it is before anything is let in. */
-static int answer_clients(struct call *call)
+static int answer_clients(struct call *call, const struct hold_request *hold)
 {
     struct reach_mark *marks;
     uint32_t n = reach_list(&call->shard->reach, call->shard->now_ns, &marks);
-    uint64_t *bins = marks == NULL ? NULL : malloc((n + 1) * (sizeof(uint64_t) + sizeof(uint32_t)));
+    uint32_t most = n + hold->n_clients + 1;
+    uint64_t *bins = marks == NULL ? NULL : malloc(most * (sizeof(uint64_t) + sizeof(uint32_t)));
     if (bins == NULL) {
         free(marks);
         return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for a list of clients");
     }
-    uint32_t *pushed = (uint32_t *)(bins + n + 1);
+    uint32_t *pushed = (uint32_t *)(bins + most);
     for (uint32_t i = 0; i < n; i++) {
         bins[i] = marks[i].client;
         pushed[i] = marks[i].pushed;
     }
     free(marks);
     call->work->memory = bins;
+    n += add_reached(call->shard, hold, REACH_MAX - n, bins + n, pushed + n);
     embd__msg_map(call->answer, 1);
     embd__msg_field_uint(call->answer, "clients", n);
     embd__msg_bin(call->answer, bins, n * sizeof *bins);
@@ -81,12 +108,13 @@ int handle_hold(struct call *call)
         log_event(LOG_INFO, "hold_taken", "shard=%u timeout_ms=%llu", shard->config.index,
                   (unsigned long long)hold.timeout_ms);
     hold_begin(&shard->hold, session, shard->now_ns, hold.timeout_ms * UINT64_C(1000000));
-    hold_let_in(&shard->hold, session, hold.marks, hold.n_clients);
     embd__msg_result(call->answer, call->reader.msgid);
-    if (hold.asks_clients)
-        return answer_clients(call);
-    embd__msg_map(call->answer, 0);
-    return EMBD_OK;
+    if (!hold.asks_clients)
+        embd__msg_map(call->answer, 0);
+    else if (answer_clients(call, &hold) != EMBD_OK)
+        hold.n_clients = 0;
+    hold_let_in(&shard->hold, session, hold.marks, hold.n_clients);
+    return call->error.status;
 }
 
 /* Parked requests go on after the answer to this. */

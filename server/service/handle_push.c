@@ -59,6 +59,7 @@ int handle_push(struct call *call)
         return e->status;
     stage_ends(&call->request->times, STAGE_DECODE);
     op->done = on_done;
+    op->source = (struct push_source){call->request->session->client, call->request->place};
     if (call->extra.round.n_workers > 0)
         return round_wait(call);
     op->number = call->extra.number;

@@ -6,6 +6,10 @@
  * that are at the same place for each client have the same pushes. A shard that is behind learns
  * under its hold which pushes to let in (hold.h).
  *
+ * Sessions tell whose pushes are on their way. What was applied is the engine's (sources.h): it is
+ * asked about a push that other shards have and no session here does, since its connection has
+ * ended or the server has started again.
+ *
  * A place is the low 32 bits of the push's order. Clients of earlier versions send no order: then
  * the msgid of a push is its place, and the msgids of their other requests are theirs. Other
  * requests of clients with an order follow the push before them on their connection. */

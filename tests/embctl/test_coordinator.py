@@ -219,6 +219,20 @@ def case_a_client_that_pushes_to_one_shard_only_prevents_nothing():
             embctl(None, "verify", scratch("data/s"))
 
 
+def case_a_client_that_rests_may_have_lost_a_connection():
+    with Scratch() as scratch, serve(scratch) as server:
+        create(server)
+        half = HalfPush(server, table_id(server), 3, 1)
+        for wire, frame in zip(half.wires, half.frames):
+            wire.send(frame)
+            wire.receive()
+        half.wires[1].close()
+        embctl(server, "snapshot", "s")
+        assert "client_left_out" not in server.log()
+        for wire in half.wires:
+            wire.close()
+
+
 def case_who_hangs_before_its_files_were_sent_holds_up_nobody():
     with Scratch() as scratch, serve(scratch) as server:
         create(server)

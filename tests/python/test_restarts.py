@@ -210,6 +210,42 @@ class RestartsTest(unittest.TestCase):
         self.assertEqual(next(ended), 2 * (last - first + 1))
         self.assertLess(float(said.getvalue().split()[1].rstrip(",")), 0.69, "no better than a coin")
 
+    # ---- snapshots beside a trainer that rests ----
+
+    def snapshot_waits_for_nobody(self, name, flags=(), how=signal.SIGKILL):
+        """A shard that has started again knows the last push of a client that sends nothing meanwhile."""
+        self.servers.restart(1, how, flags=flags)
+        with embd.connect(self.servers.addresses) as other:
+            other.snapshot(name)
+        for server in self.servers.list:
+            self.assertNotIn("client_left_out", server.log())
+
+    def test_a_snapshot_does_not_wait_for_pushes_that_were_applied_before_a_restart(self):
+        for options in ({}, {"unnumbered": True}):
+            table = self.table(self.connect(**options))
+            self.in_flight(None, table, 0)
+            self.snapshot_waits_for_nobody(f"a{len(options)}")
+            self.step(table, 1)
+
+    def test_nor_does_it_after_the_journal_was_compacted(self):
+        table = self.table(self.client)
+        for n in range(20):
+            self.step(table, n)
+        self.servers.restart(1, signal.SIGTERM, flags=["--journal-limit", "1"])
+        while not any(name.endswith(".base") for name in os.listdir(self.servers.data[1])):
+            time.sleep(0.01)
+        self.snapshot_waits_for_nobody("a")
+
+    def test_nor_does_it_for_the_pushes_of_workers_in_step(self):
+        clients = [self.connect() for _ in range(2)]
+        clocks = [embd.Clock(client, "job", worker=worker, workers=2) for worker, client in enumerate(clients)]
+        tables = [self.table(client) for client in clients]
+        calls = [table.push_start(np.arange(9), np.ones((9, DIM), np.float32), round=clock)
+                 for table, clock in zip(tables, clocks)]
+        for call in calls:
+            call.wait()
+        self.snapshot_waits_for_nobody("a")
+
     # ---- a shard that went back ----
 
     def goes_back(self, table, i, status):

@@ -204,6 +204,16 @@ static int merge_part(struct round_step *step, uint32_t i, struct embd__error *e
     return EMBD_OK;
 }
 
+/* A record has no room for those of more workers. */
+static void add_sources(struct round_step *step)
+{
+    struct op *op = &step->op;
+    op->sources = step->sources;
+    for (uint32_t m = 0; m < step->n_members && op->n_sources < PUSH_SOURCES_MAX; m++)
+        if (step->members[m]->source.client != 0)
+            step->sources[op->n_sources++] = step->members[m]->source;
+}
+
 /* All of it, ready for the store. */
 static int prepare(struct round_step *step, struct embd__error *e)
 {
@@ -253,6 +263,7 @@ struct round_step *round_take(struct engine *engine, uint64_t now_ns,
     engine->steps = step;
     op_begin(&step->op, engine, OP_PUSH);
     step->op.now_ns = now_ns;
+    add_sources(step);
     prepare(step, &step->op.error);
     return step;
 }

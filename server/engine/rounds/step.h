@@ -22,6 +22,7 @@ struct round_step {
     uint32_t n_members;
     struct round_buffer *buffers; /* [n_buffers], one a part */
     uint32_t n_buffers;
+    struct push_source sources[PUSH_SOURCES_MAX];
     uint32_t *keys_at;    /* [n_members][parts], where a worker's keys begin among the step's */
     struct op *members[]; /* [n_members] in the order of workers; NULL: withdrawn */
 };

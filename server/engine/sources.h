@@ -1,0 +1,33 @@
+/* sources.h - how far the pushes of each client have come, for cuts of several shards.
+ *
+ * A client's pushes have places, which rise and are the same on all shards. The place of the last
+ * one applied is part of what a journal restores: so a shard that has started again knows that a
+ * push is in its tables, and a snapshot does not wait for it.
+ *
+ * Room is limited. If it is full all clients are forgotten: then a snapshot waits for pushes of a
+ * client that rests, as if they were on their way. Owner: the shard's thread. */
+#ifndef EMBD_ENGINE_SOURCES_H
+#define EMBD_ENGINE_SOURCES_H
+
+#include "proto/batch.h"
+
+#define SOURCES_MAX 65536u
+
+/* Zeroed: of no client. */
+struct sources {
+    struct push_source
+        *table; /* [2 * SOURCES_MAX] by hash, client 0: free; NULL before the first */
+    uint32_t n;
+    uint64_t seed; /* of the hash: a peer cannot choose ids that meet */
+};
+
+void sources_fini(struct sources *sources);
+
+/* A push of that client has been applied. Without memory nothing is kept. */
+void sources_note(struct sources *sources, const struct push_source *push);
+/* False: no push of that client is known. */
+bool sources_find(const struct sources *sources, uint64_t client, uint32_t *place_out);
+/* All of them: [sources->n]. */
+void sources_list(const struct sources *sources, uint64_t *clients, uint32_t *places);
+
+#endif
