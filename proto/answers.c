@@ -1,6 +1,6 @@
 /* answers.c - the answers to a pull, a push and an erase: written by the server, read and checked
  * by the client, which compares the counts with its request. */
-#include "proto/dtype.h"
+#include "proto/packed.h"
 #include "proto/message.h"
 #include "proto/names.h"
 #include "proto/part_name.h"
@@ -41,7 +41,7 @@ static int end_list(struct reader *r, uint32_t n)
 
 static uint64_t value_bytes(const struct part_answer *a)
 {
-    return (uint64_t)a->n_rows * a->dim * embd__dtype_bytes(a->dtype);
+    return (uint64_t)a->n_rows * embd__wire_row_bytes(a->dtype, a->dim);
 }
 
 void embd__pull_answer_write(struct msg *m, const struct part_answer *answers, uint32_t n,
@@ -71,7 +71,8 @@ static void read_pull_map(struct reader *r, const msgpack_object *item, const ch
     embd__list_map(r, item, &f, what);
     a->n_rows = (uint32_t)embd__field_uint(&f, "rows", 0, LIMIT_KEYS, FIELD_REQUIRED);
     a->dim = (uint32_t)embd__field_uint(&f, "dim", 1, EMBD_DIM_MAX, FIELD_REQUIRED);
-    a->dtype = (embd_dtype)embd__field_enum(&f, "dtype", embd__dtype_names, 3, EMBD_DTYPE_F32);
+    a->dtype =
+        (embd_dtype)embd__field_enum(&f, "dtype", embd__dtype_names, PART_DTYPES, EMBD_DTYPE_F32);
     a->has_status = embd__field_bool(&f, "status", false);
     embd__fields_end(&f);
 }

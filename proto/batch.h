@@ -15,7 +15,7 @@
 enum parts_kind { PARTS_PULL, PARTS_PUSH, PARTS_ERASE };
 
 /* Dtypes on the wire: those before this one. */
-#define PART_DTYPES 3
+#define PART_DTYPES 5
 
 struct part {
     uint32_t table;   /* embd__table_id */

@@ -6,9 +6,9 @@
  * 0, never fall and end at n_keys, weights are finite (part_check.c). Parts are maps, or columns
  * (columns.c); both are read into struct part. */
 #include "proto/columns.h"
-#include "proto/dtype.h"
 #include "proto/message.h"
 #include "proto/names.h"
+#include "proto/packed.h"
 #include "proto/part_check.h"
 #include "proto/part_name.h"
 #include "proto/reading.h"
@@ -243,8 +243,8 @@ static void read_bins(struct reader *r, uint32_t i, enum parts_kind kind,
         p->weights = read_array(r, i, " weights", 4ull * p->n_keys);
     if (kind == PARTS_PUSH) {
         embd__part_name(what, i, " grads");
-        p->grads =
-            embd__read_bin_any(r, what, embd__dtype_bytes(p->dtype), UINT32_MAX, &p->grads_bytes);
+        uint32_t unit = embd__is_packed(p->dtype) ? 1 : (uint32_t)embd__dtype_bytes(p->dtype);
+        p->grads = embd__read_bin_any(r, what, unit, UINT32_MAX, &p->grads_bytes);
     }
     if (r->error->status == EMBD_OK)
         embd__part_check(r->error, i, p);

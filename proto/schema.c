@@ -130,6 +130,16 @@ static int check_optimizer(const embd_optimizer *o, struct embd__error *e)
     return EMBD_OK;
 }
 
+static int check_dtype(const embd_schema *schema, struct embd__error *e)
+{
+    if (schema->dtype != EMBD_DTYPE_I8 && schema->dtype != EMBD_DTYPE_I4)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_INVALID,
+                           "schema field 'dtype' is '%s', which values have on the wire only; "
+                           "expected f32, f16 or bf16",
+                           embd_dtype_name(schema->dtype));
+}
+
 static int check_rounding(const embd_schema *schema, struct embd__error *e)
 {
     if (schema->rounding == EMBD_ROUNDING_NEAREST || schema->dtype != EMBD_DTYPE_F32)
@@ -233,6 +243,8 @@ int embd__schema_check(const embd_schema *schema, struct embd__error *e)
         status = check_regularization(schema, e);
     if (status == EMBD_OK)
         status = check_initializer(schema, e);
+    if (status == EMBD_OK)
+        status = check_dtype(schema, e);
     if (status == EMBD_OK)
         status = check_rounding(schema, e);
     return status;

@@ -58,7 +58,7 @@ static const struct schema_field own_fields[] = {
     U32(slots, 1, EMBD_SLOTS_MAX),
     ENUM("partition", partition, embd__partition_names),
     ENUM("combiner", combiner, embd__combiner_names),
-    ENUM("dtype", dtype, embd__dtype_names),
+    ENUM("dtype", dtype, embd__dtype_names), /* check_dtype knows which a table may have */
     {.name = "rounding",
      .full = "rounding",
      .type = SCHEMA_ENUM,

@@ -48,7 +48,7 @@ static const struct argp_option flags[] = {
     {"clients", FLAG_CLIENTS, "N", 0, "Threads with a handle each (1)", 2},
     {"in-flight", FLAG_IN_FLIGHT, "N", 0, "Calls a client has under way (1)", 2},
     {"plan", FLAG_PLAN, "PLAN", 0, "auto (default), pooled or rows", 2},
-    {"wire", FLAG_WIRE, "TYPE", 0, "Elements on the wire: f32 (default), f16, bf16", 2},
+    {"wire", FLAG_WIRE, "TYPE", 0, "Elements on the wire: f32 (default), f16, bf16, i8, i4", 2},
     {"dtype", FLAG_DTYPE, "TYPE", 0, "Elements of stored rows: f32 (default), f16, bf16", 2},
     {"durability", FLAG_DURABILITY, "HOW", 0,
      "Of the table: snapshot (default), buffered, durable; the latter with --servers that have a "
@@ -118,8 +118,9 @@ static int parse_choice(struct argp_state *state, const char *flag, const char *
 
 static embd_dtype parse_dtype(struct argp_state *state, const char *flag, const char *text)
 {
-    static const char *const names[] = {"f32", "f16", "bf16"};
-    return (embd_dtype)parse_choice(state, flag, text, names, 3);
+    static const char *const names[] = {"f32", "f16", "bf16", "i8", "i4"};
+    bool is_wire = strcmp(flag, "wire") == 0;
+    return (embd_dtype)parse_choice(state, flag, text, names, is_wire ? 5 : 3);
 }
 
 static void parse_dist(struct argp_state *state, const char *text, struct workload_spec *work)

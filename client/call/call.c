@@ -172,7 +172,7 @@ static int prepare_part(struct embd_call *call, struct work *work)
 
 static int prepare(struct embd_call *call)
 {
-    int status = EMBD_OK;
+    int status = embd__is_packed(call->wire) ? embd__wire_check(call) : EMBD_OK;
     for (uint32_t i = 0; i < call->n_works && status == EMBD_OK; i++)
         status = embd__work_begin(call, &call->works[i], i);
     if (status == EMBD_OK && call->kind == PARTS_PUSH)
@@ -237,6 +237,8 @@ static void release_gradients(struct embd_call *call)
 static void submit(struct embd_call *call)
 {
     bool holds = sends_keys_first(call);
+    if (call->kind == PARTS_PUSH)
+        embd__push_begin(call);
     call->job.exchanges = call->exchanges;
     call->job.n = call->n_messages;
     if (call->own != NULL)

@@ -8,6 +8,7 @@
 #define EMBD_CALL_CALL_H
 
 #include "client/core/client.h"
+#include "proto/packed.h"
 
 /* The share of one shard in one part. Arrays are the caller's or the arena's. */
 struct share {
@@ -19,11 +20,11 @@ struct share {
                              for a key */
     const uint32_t *rows; /* [n_rows] the part's output row of each; NULL: as they stand */
     const uint32_t *from; /* [n_keys] position in the part's keys; NULL: as they stand */
-    uint8_t *grads;       /* push: [n_rows][dim] of the wire's dtype, made by embd__push_fill */
+    uint8_t *grads;       /* push: [n_rows] of row_bytes, made by embd__push_fill */
     const void *given;    /* push: the same, where the caller's array is sent as it is; else NULL */
-    uint8_t *values;   /* pull: [n_rows][dim] of the wire's dtype, where the answer goes; of a work
+    uint8_t *values;      /* pull: [n_rows] of row_bytes, where the answer goes; of a work
                           with window_rows, so many at a time */
-    uint8_t *statuses; /* [n_keys], the statuses of the answer; NULL: not requested */
+    uint8_t *statuses;    /* [n_keys], the statuses of the answer; NULL: not requested */
 };
 
 /* Gradients of the rows plan being summed. Most keys never fill a run: theirs is the sum. */
@@ -42,7 +43,7 @@ struct work {
     uint32_t index;        /* of the part, for errors */
     const embd_schema *schema;
     uint32_t dim;
-    size_t row_bytes;        /* of the wire's dtype */
+    size_t row_bytes;        /* on the wire */
     bool is_pooled;          /* rows of several keys, combined; then there are offsets */
     bool by_rows;            /* the rows plan */
     uint32_t n_keys, n_rows; /* n_rows: of `values`; n_keys when not pooled */
@@ -118,6 +119,7 @@ struct embd_call {
     embd_plan plan;
     bool zero_missing;
     struct push_extra extra;     /* of a push */
+    struct chance chance;        /* of a push with i8 or i4 on the wire; its table is the work's */
     bool wants_number;           /* neither a pusher nor a round has one for it */
     struct own_stream *own;      /* [shards] of a push that the client numbers; NULL: it does not */
     uint64_t number;             /* of the calls with `own`, rising as they are started */
@@ -182,12 +184,16 @@ int embd__pull_finish(struct embd_call *call, struct work *work);
 
 /* Shares with gradients, made here or where is_unfilled is set, by embd__push_fill. */
 int embd__push_prepare(struct embd_call *call, struct work *work);
+/* The push has its number: it decides how gradients are rounded by chance. */
+void embd__push_begin(struct embd_call *call);
 /* Makes the gradients, where is_unfilled. Cannot fail. */
 void embd__push_fill(struct embd_call *call, struct work *work);
 
 /* ---- messages.c ---- */
 
 int embd__messages_build(struct embd_call *call);
+/* With i8 or i4 on the wire: EMBD_INVALID: a server does not take them. */
+int embd__wire_check(struct embd_call *call);
 /* The next message of a call, empty, to this shard; NULL: no memory. */
 struct message *embd__message_begin(struct embd_call *call, uint32_t shard);
 void embd__messages_fini(struct embd_call *call);

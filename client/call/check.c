@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "client/call/call.h"
-#include "proto/dtype.h"
+#include "proto/packed.h"
 
 static int invalid(struct embd_call *call, uint32_t part, const char *what, uint64_t at,
                    uint64_t value, const char *expected, uint64_t limit)
@@ -152,7 +152,7 @@ int embd__work_begin(struct embd_call *call, struct work *work, uint32_t index)
         return status;
     work->schema = &part->table->schema.s;
     work->dim = work->schema->dim;
-    work->row_bytes = work->dim * embd__dtype_bytes(call->wire);
+    work->row_bytes = embd__wire_row_bytes(call->wire, work->dim);
     status = check_offsets(call, part, index);
     if (status == EMBD_OK)
         status = check_weights(call, part, index);

@@ -203,6 +203,14 @@ static uint32_t key_at(const struct share *share, uint32_t row)
     return share->offsets == NULL ? row : share->offsets[row];
 }
 
+/* What a row of gradients counts: i8 and i4 become f32 in the server. */
+static uint64_t wide_bytes(const struct embd_call *call, const struct work *work)
+{
+    return embd__is_packed(call->wire) && work->row_bytes < work->dim * sizeof(float)
+               ? work->dim * sizeof(float)
+               : work->row_bytes;
+}
+
 static struct room room_of(const struct embd_call *call, const struct work *work,
                            const struct share *share, uint32_t first, uint32_t end)
 {
@@ -212,7 +220,7 @@ static struct room room_of(const struct embd_call *call, const struct work *work
     uint64_t up = 8 * keys + (share->offsets != NULL ? 4 * (rows + 1) : 0) +
                   (share->slots != NULL ? 2 * rows : 0) + (share->weights != NULL ? 4 * keys : 0);
     if (call->kind == PARTS_PUSH)
-        return (struct room){keys, rows, up + values, statuses};
+        return (struct room){keys, rows, up + rows * wide_bytes(call, work), statuses};
     return (struct room){keys, rows, up, values + statuses};
 }
 
@@ -382,6 +390,23 @@ static uint64_t next_order(struct embd_client *client)
         if (!embd__link_takes_order(client->shards[s].link))
             return 0;
     return ++client->last_order;
+}
+
+/* Before anything is sent: no shard has a push then that another one refuses. */
+int embd__wire_check(struct embd_call *call)
+{
+    embd_client *client = call->client;
+    for (uint32_t s = 0; s < client->n_shards; s++)
+        if (!embd__link_takes_packed(client->shards[s].link))
+            return embd__error_set(&client->error, EMBD_INVALID,
+                                   "wire is %s, which the server at %s does not take; use f32, f16 "
+                                   "or bf16, or update the server",
+                                   embd_dtype_name(call->wire),
+                                   embd__link_address(client->shards[s].link));
+    bool has_id = (client->numbering.pusher.high | client->numbering.pusher.low) != 0;
+    if (call->kind == PARTS_PUSH && !has_id && embd_pusher_new(&client->numbering.pusher))
+        return embd__error_set(&client->error, EMBD_IO, "the system has no random numbers");
+    return EMBD_OK;
 }
 
 int embd__messages_build(struct embd_call *call)

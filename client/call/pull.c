@@ -11,7 +11,6 @@
 
 #include "client/call/call.h"
 #include "proto/combine.h"
-#include "proto/convert.h"
 
 #define WINDOW_BYTES    (128u << 10) /* of rows that come in before they are put in their places */
 #define PREFETCH_FLOATS 256u
@@ -71,16 +70,16 @@ void embd__pull_place(const struct embd_call *call, const struct work *work,
 {
     float *values = work->part->values;
     if (share->from == NULL) { /* one shard */
-        embd__to_f32(values + (size_t)first * work->dim, share->values, call->wire,
-                     (size_t)n * work->dim);
+        embd__rows_to_f32(values + (size_t)first * work->dim, share->values, call->wire, work->dim,
+                          n);
         return;
     }
     const uint32_t *from = share->from + first;
     for (uint32_t i = 0; i < n; i++) {
         if (i + PREFETCH_ROWS < n)
             prefetch_row(values + (size_t)from[i + PREFETCH_ROWS] * work->dim, work->dim);
-        embd__to_f32(values + (size_t)from[i] * work->dim, share->values + i * work->row_bytes,
-                     call->wire, work->dim);
+        embd__rows_to_f32(values + (size_t)from[i] * work->dim, share->values + i * work->row_bytes,
+                          call->wire, work->dim, 1);
     }
 }
 
@@ -103,10 +102,10 @@ static void add_partials(const struct work *work, const struct share *share, emb
         uint32_t r = share->rows[i];
         float *to = work->part->values + (size_t)r * work->dim;
         if (!is_seen[r]) {
-            embd__to_f32(to, from, wire, work->dim);
+            embd__rows_to_f32(to, from, wire, work->dim, 1);
             is_seen[r] = 1;
         } else {
-            embd__to_f32(row, from, wire, work->dim);
+            embd__rows_to_f32(row, from, wire, work->dim, 1);
             embd__combine_add(to, row, work->dim);
         }
     }
@@ -134,10 +133,9 @@ static const float *widen_rows(struct embd_call *call, const struct work *work)
 {
     if (call->wire == EMBD_DTYPE_F32)
         return (const float *)(const void *)work->rows;
-    size_t n = (size_t)work->n_distinct * work->dim;
-    float *wide = embd__arena_array(&call->arena, n, sizeof *wide);
+    float *wide = embd__arena_array(&call->arena, work->n_distinct, work->dim * sizeof *wide);
     if (wide != NULL)
-        embd__to_f32(wide, work->rows, call->wire, n);
+        embd__rows_to_f32(wide, work->rows, call->wire, work->dim, work->n_distinct);
     return wide;
 }
 
@@ -159,25 +157,29 @@ static void combine_row(const struct work *work, const float *rows, uint64_t beg
     }
 }
 
-static int finish_rows(struct embd_call *call, const struct work *work)
+static int finish_pooled_rows(struct embd_call *call, const struct work *work)
 {
     const float *rows = widen_rows(call, work);
-    size_t dim = work->dim;
     float *to = work->part->values;
     if (rows == NULL)
         return embd__call_no_memory(call);
-    if (work->is_pooled)
-        for (uint32_t r = 0; r < work->n_rows; r++, to += dim) {
-            combine_row(work, rows, work->offsets[r], work->offsets[r + 1], to);
-            divide_row(work, r);
-        }
-    else
-        for (uint32_t i = 0; i < work->n_keys; i++, to += dim) {
-            if (i + PREFETCH_ROWS < work->n_keys)
-                __builtin_prefetch(rows + work->numbers[i + PREFETCH_ROWS] * dim);
-            memcpy(to, rows + work->numbers[i] * dim, dim * sizeof *to);
-        }
+    for (uint32_t r = 0; r < work->n_rows; r++, to += work->dim) {
+        combine_row(work, rows, work->offsets[r], work->offsets[r + 1], to);
+        divide_row(work, r);
+    }
     return EMBD_OK;
+}
+
+/* Widening a row costs what copying it does: each occurrence is widened where it goes. */
+static void finish_single_rows(const struct embd_call *call, const struct work *work)
+{
+    const uint8_t *rows = work->rows;
+    float *to = work->part->values;
+    for (uint32_t i = 0; i < work->n_keys; i++, to += work->dim) {
+        if (i + PREFETCH_ROWS < work->n_keys)
+            __builtin_prefetch(rows + work->numbers[i + PREFETCH_ROWS] * work->row_bytes);
+        embd__rows_to_f32(to, rows + work->numbers[i] * work->row_bytes, call->wire, work->dim, 1);
+    }
 }
 
 int embd__pull_finish(struct embd_call *call, struct work *work)
@@ -186,8 +188,10 @@ int embd__pull_finish(struct embd_call *call, struct work *work)
         return EMBD_OK;
     if (work->n_keys == 0)
         memset(work->part->values, 0, (size_t)work->n_rows * work->dim * sizeof(float));
+    else if (work->by_rows && work->is_pooled)
+        return finish_pooled_rows(call, work);
     else if (work->by_rows)
-        return finish_rows(call, work);
+        finish_single_rows(call, work);
     else if (call->client->n_shards > 1 && work->is_pooled)
         return finish_pooled(call, work);
     return EMBD_OK;

@@ -12,7 +12,6 @@
 
 #include "client/call/call.h"
 #include "proto/combine.h"
-#include "proto/convert.h"
 
 static float row_divisor(const struct work *work, uint32_t r)
 {
@@ -47,6 +46,39 @@ static bool scales_rows(const struct work *work)
            (combiner == EMBD_COMBINER_MEAN || combiner == EMBD_COMBINER_SQRTN);
 }
 
+/* ---- on the wire ---- */
+
+/* A key for what a round's worker pushes: any number that differs. */
+static uint64_t id_of_worker(const struct push_round *round)
+{
+    uint64_t id = 14695981039346656037u; /* FNV-1a */
+    for (const char *at = round->job; *at != '\0'; at++)
+        id = (id ^ (uint8_t)*at) * 1099511628211u;
+    return (id ^ round->worker) * 1099511628211u;
+}
+
+/* What decides how gradients become i8 or i4: the same when the push is made again. */
+static struct chance chance_of(const struct embd_call *call)
+{
+    const struct push_extra *extra = &call->extra;
+    const embd_pusher *own = &call->client->numbering.pusher;
+    if (extra->round.n_workers > 0)
+        return (struct chance){.id = id_of_worker(&extra->round), .number = extra->round.clock};
+    if (call->own == NULL && extra->number.sequence > 0)
+        return (struct chance){.id = extra->number.high ^ extra->number.low,
+                               .number = extra->number.sequence ^ extra->number.stream << 32};
+    return (struct chance){.id = own->high ^ own->low, .number = extra->order};
+}
+
+/* Rows of gradients, of which the first is row `row` of the push's part. */
+static void write_rows(const struct embd_call *call, const struct work *work, uint8_t *to,
+                       const float *from, uint32_t row, uint32_t n)
+{
+    struct chance chance = call->chance;
+    chance.table = work->part->table->id;
+    embd__grads_from_f32(to, call->wire, from, work->dim, n, &chance, row);
+}
+
 /* One row of gradients in the wire's dtype; `row` is room for a row of f32. */
 static void write_row(const struct embd_call *call, const struct work *work, uint32_t r,
                       bool scales, float *row, uint8_t *to)
@@ -57,7 +89,7 @@ static void write_row(const struct embd_call *call, const struct work *work, uin
         embd__combine_first_weighted(row, from, embd__key_scale(1.0f, divisor), work->dim);
         from = row;
     }
-    embd__from_f32(to, call->wire, from, work->dim);
+    write_rows(call, work, to, from, r, 1);
 }
 
 static void write_share(const struct embd_call *call, const struct work *work,
@@ -206,10 +238,15 @@ static void fill_distinct(const struct embd_call *call, struct work *work)
         add_single(work, sums);
     close_sums(sums, work->n_distinct);
     if (call->wire != EMBD_DTYPE_F32)
-        embd__from_f32(work->rows, call->wire, sums->runs, (size_t)work->n_distinct * work->dim);
+        write_rows(call, work, work->rows, sums->runs, 0, work->n_distinct);
 }
 
 /* ---- both ---- */
+
+void embd__push_begin(struct embd_call *call)
+{
+    call->chance = chance_of(call);
+}
 
 int embd__push_prepare(struct embd_call *call, struct work *work)
 {

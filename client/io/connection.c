@@ -18,6 +18,7 @@ struct server_limits {
     uint32_t requests;              /* in flight on one connection */
     bool takes_order;               /* of pushes */
     bool takes_columns;             /* for parts */
+    bool takes_packed;              /* i8 and i4 for rows and gradients */
     char loading[LIMIT_ERROR_TEXT]; /* why it takes no requests yet; "": it does */
     struct server_start start;
     char version[VERSION_BYTES];
@@ -99,6 +100,7 @@ static void read_hello(struct reader *r, uint32_t shard, uint32_t n_shards,
         .requests = (uint32_t)read_limit(&fields, "requests", 1, LIMIT_REQUESTS_IN_FLIGHT),
         .takes_order = has_feature(&fields, "order"),
         .takes_columns = has_feature(&fields, "columns"),
+        .takes_packed = has_feature(&fields, "i8") && has_feature(&fields, "i4"),
     };
     embd__field_str(&fields, "loading", limits.loading, sizeof limits.loading, "");
     limits.start = (struct server_start){
@@ -155,6 +157,7 @@ static void on_hello_answer(struct exchange *x, struct reader *reader)
     link->max_inflight = limits.requests;
     link->takes_order = limits.takes_order;
     link->takes_columns = limits.takes_columns;
+    link->takes_packed = limits.takes_packed;
     link->is_loading = limits.loading[0] != '\0';
     compare_starts(link, &limits.start);
     memcpy(link->server_version, limits.version, sizeof link->server_version);

@@ -462,3 +462,8 @@ bool embd__link_takes_columns(const struct link *link)
 {
     return link->takes_columns;
 }
+
+bool embd__link_takes_packed(const struct link *link)
+{
+    return link->takes_packed;
+}

@@ -49,6 +49,8 @@ const struct link_figures *embd__link_figures(const struct link *link);
 bool embd__link_takes_order(const struct link *link);
 /* It takes parts as columns. */
 bool embd__link_takes_columns(const struct link *link);
+/* It takes rows of i8 and i4. */
+bool embd__link_takes_packed(const struct link *link);
 
 /* ---- connection.c ---- */
 

@@ -256,7 +256,10 @@ typedef struct embd_call_options {
     uint32_t struct_bytes; /* sizeof(embd_call_options) */
     uint32_t deadline_ms;  /* 0: the client's */
     embd_plan plan;
-    embd_dtype wire;   /* rows and gradients are rounded to it where they leave, last */
+    /* Rows and gradients are rounded to it where they leave, last: to nearest, but gradients by
+     * chance to I8 and I4. A server that does not take I8 or I4: EMBD_INVALID, and nothing is sent;
+     * a gradient that is not finite is EMBD_NOT_FINITE there. */
+    embd_dtype wire;
     bool zero_missing; /* pull: keys without a row give zeros, and no row is made */
     /* push: the worker that pushes, where all workers of a job make one step together. NULL: a
      * step of its own. Copied. */

@@ -30,7 +30,14 @@ typedef enum embd_combiner {
                              where n > 1 */
 } embd_combiner;
 
-typedef enum embd_dtype { EMBD_DTYPE_F32, EMBD_DTYPE_F16, EMBD_DTYPE_BF16 } embd_dtype;
+typedef enum embd_dtype {
+    EMBD_DTYPE_F32,
+    EMBD_DTYPE_F16,
+    EMBD_DTYPE_BF16,
+    /* On the wire only: each row is integers and one f32 scale. */
+    EMBD_DTYPE_I8, /* -127..127 times the scale, which is max|v| / 127 */
+    EMBD_DTYPE_I4, /* -7..7 times the scale, which is max|v| / 7; two columns a byte */
+} embd_dtype;
 
 /* How a step's result becomes f16 or bf16. Steps smaller than half a unit of the last place are
  * lost by NEAREST, and kept on average by STOCHASTIC. */

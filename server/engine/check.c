@@ -6,10 +6,13 @@
  * code; only then is the culprit looked for. */
 #include "server/engine/check.h"
 
-#include "proto/convert.h"
+#include <stdio.h>
+
+#include "proto/packed.h"
 #include "proto/part_name.h"
 
-#define BLOCK 256u /* values tested before looking at the outcome */
+#define BLOCK          256u /* values tested before looking at the outcome */
+#define ROW_NAME_BYTES 64u
 
 /* ---- finite ----
  * An exponent of all ones, and nothing else, carries into the top bit when its lowest bit is added.
@@ -186,23 +189,57 @@ int check_tables_differ(const struct op *op, struct embd__error *e)
 
 /* ---- gradients ---- */
 
-/* The key to name for a row. An empty row has none: its gradient has no effect, but must be a
- * number too. */
+/* "key 7, row 3", or of a row without keys "row 3, which has no key". */
+static void name_row(const struct part *part, uint32_t row, char text[ROW_NAME_BYTES])
+{
+    uint32_t k = part->offsets != NULL ? part->offsets[row] : row;
+    if (part->offsets != NULL && part->offsets[row + 1] == k)
+        snprintf(text, ROW_NAME_BYTES, "row %u, which has no key", row);
+    else
+        snprintf(text, ROW_NAME_BYTES, "key %llu, row %u", (unsigned long long)part->keys[k], row);
+}
+
+/* A row without keys has no effect, but its gradient must be a number too. */
 static int name_bad(const struct table *table, const struct part *part, uint32_t i, uint64_t at,
                     struct embd__error *e)
 {
     uint32_t dim = table->schema.s.dim, row = (uint32_t)(at / dim), column = (uint32_t)(at % dim);
-    double value = value_at(part->grads, part->dtype, at);
-    uint32_t k = part->offsets != NULL ? part->offsets[row] : row;
-    if (part->offsets != NULL && part->offsets[row + 1] == k)
-        return embd__error_set(e, EMBD_NOT_FINITE,
-                               "part %u grads: row %u, which has no key, column %u is %g; table "
-                               "'%s' admits finite gradients only",
-                               i, row, column, value, table->schema.s.name);
+    char name[ROW_NAME_BYTES];
+    name_row(part, row, name);
     return embd__error_set(
         e, EMBD_NOT_FINITE,
-        "part %u grads: key %llu, row %u, column %u is %g; table '%s' admits finite gradients only",
-        i, (unsigned long long)part->keys[k], row, column, value, table->schema.s.name);
+        "part %u grads: %s, column %u is %g; table '%s' admits finite gradients only", i, name,
+        column, value_at(part->grads, part->dtype, at), table->schema.s.name);
+}
+
+static int name_bad_scale(const struct part *part, uint32_t i, uint32_t row, float scale,
+                          struct embd__error *e)
+{
+    char name[ROW_NAME_BYTES];
+    bool is_finite = (embd__f32_bits(scale) & 0x7f800000u) != 0x7f800000u;
+    name_row(part, row, name);
+    return embd__error_set(e, is_finite ? EMBD_INVALID : EMBD_NOT_FINITE,
+                           "part %u grads: %s: the scale is %g; %s needs a number from 0 to %g", i,
+                           name, (double)scale, embd_dtype_name(part->dtype),
+                           part->dtype == EMBD_DTYPE_I8 ? (double)EMBD__I8_SCALE_MAX
+                                                        : (double)EMBD__I4_SCALE_MAX);
+}
+
+/* Rows of i8 and i4: then all values are finite. */
+static int check_packed(const struct part *part, uint32_t i, uint32_t dim, struct embd__error *e)
+{
+    const uint8_t *row = part->grads;
+    for (uint32_t r = 0; r < part->n_rows; r++, row += embd__wire_row_bytes(part->dtype, dim)) {
+        float scale = embd__packed_scale(row, part->dtype, dim);
+        if (!embd__packed_scale_is_valid(scale, part->dtype))
+            return name_bad_scale(part, i, r, scale, e);
+        if (!embd__packed_pad_is_zero(row, part->dtype, dim))
+            return embd__error_set(e, EMBD_INVALID,
+                                   "part %u grads: row %u: the last half byte is %u, expected 0: "
+                                   "the row has %u columns",
+                                   i, r, row[dim / 2] >> 4, dim);
+    }
+    return EMBD_OK;
 }
 
 int check_grads(const struct table *table, const struct part *part, uint32_t i, uint64_t first,
@@ -210,12 +247,14 @@ int check_grads(const struct table *table, const struct part *part, uint32_t i, 
 {
     const embd_schema *s = &table->schema.s;
     uint64_t n = (uint64_t)part->n_rows * s->dim; /* LIMIT_ROWS * EMBD_DIM_MAX is 2^34 */
-    uint64_t expected = n * embd__dtype_bytes(part->dtype);
+    uint64_t expected = part->n_rows * embd__wire_row_bytes(part->dtype, s->dim);
     if (part->grads_bytes != expected)
         return embd__error_set(e, EMBD_MALFORMED,
                                "part %u grads: %llu bytes, expected %llu for %u rows of %u %s", i,
                                (unsigned long long)part->grads_bytes, (unsigned long long)expected,
                                part->n_rows, s->dim, embd_dtype_name(part->dtype));
+    if (embd__is_packed(part->dtype))
+        return check_packed(part, i, s->dim, e);
     if (s->admit_nonfinite)
         return EMBD_OK;
     const uint8_t *grads = (const uint8_t *)part->grads + first * embd__dtype_bytes(part->dtype);

@@ -22,6 +22,7 @@ void op_begin(struct op *op, struct engine *engine, enum op_kind kind)
     uint64_t statuses_capacity = op->statuses_capacity;
     uint32_t parts_capacity = op->parts_capacity;
     free(op->memory);
+    free(op->unpacked);
     memset(op, 0, offsetof(struct op, error));
     op->engine = engine;
     op->kind = kind;
@@ -39,6 +40,7 @@ void op_fini(struct op *op)
     free(op->calls);
     free(op->statuses);
     free(op->memory);
+    free(op->unpacked);
     memset(op, 0, sizeof *op);
 }
 

@@ -133,7 +133,8 @@ struct op {
     uint32_t n_parts, parts_capacity;
     uint8_t *statuses; /* [statuses_capacity], of all parts */
     uint64_t statuses_capacity;
-    void *memory; /* malloc'd, of this operation alone */
+    void *memory;   /* malloc'd, of this operation alone */
+    void *unpacked; /* the same: gradients that came as i8 or i4 */
 
     struct push_number number;         /* of a push; sequence 0: it has no number */
     struct push_source source;         /* of a push; client 0: it did not say */

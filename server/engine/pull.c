@@ -1,6 +1,7 @@
 /* pull.c - rows out of the tables, and the rows that a pull makes (insert.c) before them. */
 #include "server/engine/pull.h"
 #include "proto/assert.h"
+#include "proto/packed.h"
 
 #include "server/engine/capacity.h"
 #include "server/engine/engine.h"
@@ -41,7 +42,7 @@ static void set_pull(struct store_pull *pull, const struct op_part *part, uint32
                         insert_is_of(part); /* those of the insert stand */
     *pull = (struct store_pull){
         .in = op_keys(&part->in),
-        .dtype = part->in.dtype,
+        .dtype = embd__is_packed(part->in.dtype) ? EMBD_DTYPE_F32 : part->in.dtype,
         .zero_missing = part->in.zero_missing,
         .scale = part->in.scale,
         .first = first,
@@ -67,8 +68,8 @@ static void on_made(struct store_done *done, int status)
     making->is_made = true;
 }
 
-void pull_rows(const struct op *op, const struct op_part *part, uint32_t first, uint32_t count,
-               void *out)
+static void make_rows(const struct op *op, const struct op_part *part, uint32_t first,
+                      uint32_t count, void *out)
 {
     struct making making;
     set_pull(&making.pull, part, first, count, out);
@@ -77,6 +78,31 @@ void pull_rows(const struct op *op, const struct op_part *part, uint32_t first, 
     making.is_made = false;
     op->engine->tables.ops->pull(part->table->store, &making.pull, &making.done);
     EMBD_ASSERT(making.is_made);
+}
+
+#define WIDE_FLOATS (4u * EMBD_DIM_MAX) /* of rows made before they are packed: they stay cached */
+
+static void make_packed(const struct op *op, const struct op_part *part, uint32_t first,
+                        uint32_t count, uint8_t *out)
+{
+    float wide[WIDE_FLOATS];
+    uint32_t dim = part->table->schema.s.dim, most = WIDE_FLOATS / dim;
+    for (uint32_t done = 0; done < count;) {
+        uint32_t n = count - done < most ? count - done : most;
+        make_rows(op, part, first + done, n, wide);
+        embd__rows_from_f32(out, part->in.dtype, wide, dim, n);
+        out += n * embd__wire_row_bytes(part->in.dtype, dim);
+        done += n;
+    }
+}
+
+void pull_rows(const struct op *op, const struct op_part *part, uint32_t first, uint32_t count,
+               void *out)
+{
+    if (embd__is_packed(part->in.dtype))
+        make_packed(op, part, first, count, out);
+    else
+        make_rows(op, part, first, count, out);
 }
 
 /* ---- inserts, and rows as a whole ---- */
@@ -108,15 +134,37 @@ static void insert_rows(struct op *op, struct op_part *part)
     op->engine->tables.ops->apply(call->store, &call->as.change, &call->done);
 }
 
+/* Where the values of a part begin as f32: behind those that are sent, where a float may lie. */
+static uint64_t wide_at(const struct op_part *part)
+{
+    uint32_t dim = part->table->schema.s.dim;
+    return (part->in.n_rows * embd__wire_row_bytes(part->in.dtype, dim) + 63) / 64 * 64;
+}
+
+uint64_t pull_wide_bytes(const struct op_part *part)
+{
+    uint32_t dim = part->table->schema.s.dim;
+    if (!embd__is_packed(part->in.dtype))
+        return 0;
+    return 63 + sizeof(float) * part->in.n_rows * (uint64_t)dim;
+}
+
 static void on_pulled(struct store_done *done, int status)
 {
-    op_returned((struct op_call *)(void *)done, status);
+    struct op_call *call = (struct op_call *)(void *)done;
+    const struct op_part *part = call->part;
+    if (status == EMBD_OK && embd__is_packed(part->in.dtype))
+        embd__rows_from_f32(part->values, part->in.dtype, call->as.pull.values,
+                            part->table->schema.s.dim, part->in.n_rows);
+    op_returned(call, status);
 }
 
 static void pull_whole(struct op *op, struct op_part *part)
 {
     struct op_call *call = op_call_new(op, part, on_pulled);
-    set_pull(&call->as.pull, part, 0, part->in.n_rows, part->values);
+    bool is_packed = embd__is_packed(part->in.dtype);
+    set_pull(&call->as.pull, part, 0, part->in.n_rows,
+             (uint8_t *)part->values + (is_packed ? wide_at(part) : 0));
     op->engine->tables.ops->pull(call->store, &call->as.pull, &call->done);
 }
 

@@ -13,6 +13,9 @@ void pull_apply(struct op *op);
 /* Whether the stores make the rows of a pull as a whole. */
 bool pull_is_whole(const struct engine *engine);
 
+/* Of such a store and a part of i8 or i4: bytes behind its values, for its rows as f32. Else 0. */
+uint64_t pull_wide_bytes(const struct op_part *part);
+
 /* Rows first .. first + count of a part into out, by a store that answers in pieces. */
 void pull_rows(const struct op *op, const struct op_part *part, uint32_t first, uint32_t count,
                void *out);

@@ -8,6 +8,7 @@
 #include "proto/streamsfile.h"
 #include "server/engine/check.h"
 #include "server/engine/staged.h"
+#include "server/engine/unpack.h"
 #include "server/journal/row_record.h"
 
 _Static_assert(sizeof(struct push_stream) == STREAM_BYTES, "a stream in memory is one in a record");
@@ -246,7 +247,8 @@ static int read_parts(struct operation_reader *reader, struct reader *r)
             (op->kind == OP_PUSH && check_grads(part->table, &part->in, i, 0, e) != EMBD_OK))
             return e->status;
     }
-    if (op->kind == OP_PUSH && check_tables_differ(op, e) != EMBD_OK)
+    if (op->kind == OP_PUSH &&
+        (check_tables_differ(op, e) != EMBD_OK || unpack_push(op, e) != EMBD_OK))
         return e->status;
     return op_size_statuses(op, e);
 }

@@ -38,7 +38,7 @@ static int check_all(struct call *call)
             (is_push && check_grads(part->table, &part->in, i, n_finite, e) != EMBD_OK))
             return e->status;
     }
-    if (!is_push || check_tables_differ(op, e) != EMBD_OK)
+    if (!is_push || check_tables_differ(op, e) != EMBD_OK || work_unpack(call->work, e) != EMBD_OK)
         return e->status;
     return scales ? scale_push(op, e) : EMBD_OK;
 }

@@ -9,7 +9,7 @@
  * that comes before the first change. */
 #include <string.h>
 
-#include "proto/dtype.h"
+#include "proto/packed.h"
 #include "server/engine/pull.h"
 #include "proto/assert.h"
 #include "server/service/materialize.h"
@@ -58,7 +58,7 @@ static int size_parts(struct shard_work *work, struct embd__error *e)
         return e->status;
     for (uint32_t i = 0; i < work->op.n_parts; i++) {
         const struct op_part *part = &work->op.parts[i];
-        uint64_t row_bytes = part->table->schema.s.dim * embd__dtype_bytes(part->in.dtype);
+        uint64_t row_bytes = embd__wire_row_bytes(part->in.dtype, part->table->schema.s.dim);
         work->rows[i].row_bytes = row_bytes;
         bytes += part->in.n_rows * row_bytes; /* at most 2^12 * 2^22 * 2^14 */
         bytes += part->statuses != NULL ? part->in.n_keys : 0;
@@ -76,11 +76,12 @@ static int make_room(struct shard_work *work, struct embd__error *e)
     for (uint32_t i = 0; i < work->op.n_parts; i++) {
         struct op_part *part = &work->op.parts[i];
         struct answer_rows *rows = &work->rows[i];
-        uint64_t bytes = part->in.n_rows * rows->row_bytes;
+        uint64_t bytes = part->in.n_rows * rows->row_bytes, wide = pull_wide_bytes(part);
         if (bytes == 0)
             continue;
-        part->values = rows->values = work->shard->engine.tables.ops->buffer_new(bytes);
+        part->values = rows->values = work->shard->engine.tables.ops->buffer_new(bytes + wide);
         rows->values_bytes = bytes;
+        rows->room_bytes = bytes + wide;
         if (rows->values == NULL)
             return embd__error_set(e, EMBD_NO_MEMORY, "no memory for %llu bytes of answer",
                                    (unsigned long long)bytes);

@@ -88,7 +88,7 @@ static int materialize_part(struct shard_work *work, uint32_t i, struct embd__er
                                (unsigned long long)bytes);
     materialize_rows(work, i, values, rows_left(work, i));
     rows->values = values;
-    rows->values_bytes = bytes;
+    rows->values_bytes = rows->room_bytes = bytes;
     rows->values_at = 0;
     rows->is_materialized = true;
     shard->materialized_bytes += bytes;
@@ -98,7 +98,7 @@ static int materialize_part(struct shard_work *work, uint32_t i, struct embd__er
 
 void materialize_free(struct shard *shard, struct answer_rows *rows)
 {
-    shard->engine.tables.ops->buffer_free(rows->values, rows->values_bytes);
+    shard->engine.tables.ops->buffer_free(rows->values, rows->room_bytes);
     if (rows->is_materialized)
         shard->materialized_bytes -= rows->values_bytes;
     rows->values = NULL;

@@ -13,7 +13,7 @@
 #include "server/service/prefetch.h"
 
 #include "server/engine/check.h"
-#include "proto/dtype.h"
+#include "proto/packed.h"
 #include "server/service/state.h"
 
 #define LEAST_BYTES (32u << 10) /* with fewer, the rest arrives before any work is done */
@@ -45,7 +45,7 @@ static void begin(struct shard *shard, struct request *request)
     if (routed_check(table, &keys, &place, "", &ignored) != EMBD_OK)
         return;
     prefetch->is_on = true;
-    prefetch->any_value = table->schema.s.admit_nonfinite;
+    prefetch->any_value = table->schema.s.admit_nonfinite || embd__is_packed(part->dtype);
     prefetch->table = part->table;
     prefetch->partition = table->schema.s.partition;
     prefetch->grads = part->grads;

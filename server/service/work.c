@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/engine/unpack.h"
 #include "server/service/materialize.h"
 #include "server/service/state.h"
 
@@ -12,6 +13,9 @@
 #define POOL_STATUSES_BYTES (1u << 20)
 /* What requests of many parts take at once. It is many times what they take on the wire. */
 #define POOL_PARTS_BYTES (256u << 20)
+/* Gradients of i8 and i4 as f32, that requests take at once: up to 8 times what they take on the
+ * wire. */
+#define POOL_UNPACKED_BYTES (4ull * LIMIT_FRAME_BYTES)
 
 static void destroy(struct shard_work *work)
 {
@@ -71,7 +75,8 @@ void work_free(struct shard_work *work)
     if (work->parts_bytes > 0)
         op_fini(op);
     pool->parts_bytes -= work->parts_bytes;
-    work->parts_bytes = 0;
+    pool->unpacked_bytes -= work->unpacked_bytes;
+    work->parts_bytes = work->unpacked_bytes = 0;
     if (pool->n_free == POOL_WORKS) {
         destroy(work);
         return;
@@ -106,6 +111,23 @@ int work_size_parts(struct shard_work *work, uint32_t n, struct embd__error *e)
         work->parts_bytes = bytes;
     }
     return op_size_parts(&work->op, n, e);
+}
+
+int work_unpack(struct shard_work *work, struct embd__error *e)
+{
+    struct work_pool *pool = &work->shard->works;
+    uint64_t bytes = unpack_bytes(&work->op);
+    if (bytes <= LIMIT_FRAME_BYTES && pool->unpacked_bytes + bytes > POOL_UNPACKED_BYTES)
+        return embd__error_set(e, EMBD_BUSY,
+                               "the gradients take %llu bytes as f32; those of requests in "
+                               "progress take %llu, the limit is %llu: try again",
+                               (unsigned long long)bytes, (unsigned long long)pool->unpacked_bytes,
+                               POOL_UNPACKED_BYTES);
+    if (bytes == 0 || unpack_push(&work->op, e) != EMBD_OK)
+        return e->status;
+    pool->unpacked_bytes += bytes;
+    work->unpacked_bytes = bytes;
+    return EMBD_OK;
 }
 
 int work_size_rows(struct shard_work *work, struct embd__error *e)

@@ -13,6 +13,7 @@ struct answer_rows {
     uint64_t row_bytes;
     uint8_t *values; /* rows made before they are sent, from store_ops.buffer_new; NULL: none */
     uint64_t values_bytes, values_at; /* size, and how much shard_fill has handed on */
+    uint64_t room_bytes;              /* of `values`, with what follows them: pull_wide_bytes */
     bool is_materialized;             /* by materialize.c */
 };
 
@@ -22,6 +23,7 @@ struct shard_work {
     struct shard *shard;
     struct request *request;
     uint64_t parts_bytes;     /* of many parts, counted in the pool */
+    uint64_t unpacked_bytes;  /* of gradients that came as i8 or i4, counted in the pool */
     struct answer_rows *rows; /* of a pull: [rows_capacity], one a part */
     uint32_t rows_capacity;
     void *memory; /* malloc'd, of this request alone: arrays its answer points to */
@@ -36,7 +38,8 @@ struct shard_work {
 struct work_pool {
     struct shard_work *free;
     uint32_t n_free;
-    uint64_t parts_bytes; /* of works in use that have many parts */
+    uint64_t parts_bytes;    /* of works in use that have many parts */
+    uint64_t unpacked_bytes; /* of works in use whose gradients came as i8 or i4 */
 };
 
 /* A work of nothing, as request->work. NULL: out of memory. */
@@ -48,6 +51,9 @@ void work_pool_fini(struct work_pool *pool);
 /* Room for n parts of work->op. EMBD_BUSY: requests of many parts that are in progress take as much
  * as they may; EMBD_NO_MEMORY. */
 int work_size_parts(struct shard_work *work, uint32_t n, struct embd__error *e);
+/* The gradients of a push as f32, where they came as i8 or i4. EMBD_BUSY: those of requests in
+ * progress take as much as they may; EMBD_TOO_LARGE, EMBD_NO_MEMORY: unpack_push. */
+int work_unpack(struct shard_work *work, struct embd__error *e);
 /* Room for the rows of all parts of work->op, all zero. */
 int work_size_rows(struct shard_work *work, struct embd__error *e);
 

@@ -33,7 +33,7 @@ def check_results(report, names):
 
 def mixes():
     for flags in (["--dist", "zipf:1.05"], ["--clients", "2", "--shards", "2", "--in-flight", "3"],
-                  ["--mix", "pooled:8", "--plan", "rows", "--wire", "f16"], ["--mix", "push"], ["--mix", "train"],
+                  ["--mix", "pooled:8", "--plan", "rows", "--wire", "f16"], ["--mix", "push", "--wire", "i8"], ["--mix", "train", "--wire", "i4"],
                   ["--rate", "500"]):
         check_results(measure(*flags), ["embd"])
     assert measure("--small")["run"]["batch"] == 64

@@ -97,12 +97,6 @@ static void add(float *to, const float *row, const float *weight, bool is_first,
     }
 }
 
-static void round_row(float *row, embd_dtype wire, uint32_t dim)
-{
-    for (uint32_t c = 0; c < dim; c++)
-        row[c] = model_round(row[c], wire);
-}
-
 /* The sum of the keys of row r on `shard`, in order; false: none there. n_shards 0: of all keys. */
 static bool sum_on(const embd_schema *schema, const struct batch *batch, const float *rows,
                    uint64_t r, uint32_t shard, uint32_t n_shards, float *to)
@@ -130,14 +124,14 @@ static void expect_row(const embd_schema *schema, const struct batch *batch, con
         sum_on(schema, batch, rows, r, 0, 0, to);
     for (uint32_t s = 0; !by_rows && n_shards > 1 && s < n_shards; s++)
         if (sum_on(schema, batch, rows, r, s, n_shards, partial)) {
-            round_row(partial, wire, dim);
+            model_round_row(partial, dim, wire, NULL, 0);
             add(to, partial, NULL, is_first, dim);
             is_first = false;
         }
     for (uint32_t c = 0; c < dim && divisor != 1; c++)
         to[c] /= divisor;
     if (!by_rows && n_shards == 1)
-        round_row(to, wire, dim);
+        model_round_row(to, dim, wire, NULL, 0);
 }
 
 void batch_expect(struct model *model, const struct batch *batch, bool pooled, bool by_rows,
@@ -153,7 +147,7 @@ void batch_expect(struct model *model, const struct batch *batch, bool pooled, b
     model_pull(model, &single, zero_missing, true, rows, creates ? NULL : statuses);
     if (!pooled || by_rows)
         for (uint64_t i = 0; i < batch->n_keys; i++)
-            round_row(rows + i * dim, wire, dim);
+            model_round_row(rows + i * dim, dim, wire, NULL, 0);
     if (!pooled)
         memcpy(values, rows, batch->n_keys * dim * sizeof *rows);
     for (uint64_t r = 0; pooled && r < batch->n_rows; r++)

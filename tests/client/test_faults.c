@@ -82,6 +82,32 @@ static int pull(embd_client *client, embd_table *table, struct guarded *g)
     return pull_within(client, table, g, 0);
 }
 
+/* ---- servers of earlier versions ---- */
+
+/* The fake server names no features. */
+static void rows_of_i8_and_i4_are_not_sent_to_a_server_that_does_not_take_them(void **state)
+{
+    struct fake_server server;
+    struct guarded g;
+    (void)state;
+    fake_server_start(&server);
+    embd_client *client = connect_to(server.address, 1000, false);
+    embd_part part = EMBD_PART(.table = open_table(client, "t"), .n_keys = N_KEYS,
+                               .keys = some_keys, .values = g.values, .raw = true);
+    for (int wire = EMBD_DTYPE_I8; wire <= EMBD_DTYPE_I4; wire++) {
+        embd_call_options options = EMBD_CALL_OPTIONS(.wire = (embd_dtype)wire);
+        fill_guards(&g);
+        assert_int_equal(embd_pull(client, &part, 1, &options), EMBD_INVALID);
+        assert_non_null(strstr(embd_error_text(), embd_dtype_name((embd_dtype)wire)));
+        assert_non_null(strstr(embd_error_text(), server.address));
+        assert_int_equal(embd_push(client, &part, 1, &options), EMBD_INVALID);
+        assert_non_null(strstr(embd_error_text(), "does not take; use f32, f16 or bf16"));
+    }
+    assert_int_equal(pull(client, part.table, &g), EMBD_OK);
+    embd_close(client);
+    fake_server_stop(&server);
+}
+
 /* ---- hostile and broken servers ---- */
 
 struct expectation {
@@ -657,6 +683,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_answer_harms_the_client),
         cmocka_unit_test(no_answer_harms_the_client_with_a_thread_of_its_own),
+        cmocka_unit_test(rows_of_i8_and_i4_are_not_sent_to_a_server_that_does_not_take_them),
         cmocka_unit_test(connecting_refuses_what_is_no_server_of_this_version),
         cmocka_unit_test(a_table_of_another_name_is_refused),
         cmocka_unit_test(a_numbered_push_that_is_not_answered_is_unknown),

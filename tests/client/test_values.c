@@ -5,10 +5,12 @@
  * usage: test_values EMBD N_SHARDS */
 #include "tests/unit/cmocka_all.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/route.h"
 #include "tests/client/batch.h"
 #include "tests/client/cluster.h"
 
@@ -18,6 +20,7 @@ static struct cluster cluster;
 static embd_client *client;
 
 #define DIM_MAX 8u
+#define WIRES   (EMBD_DTYPE_I4 + 1)
 
 /* A table, its model, and the arrays of one comparison. */
 struct bench {
@@ -131,7 +134,7 @@ static void erase_and_compare(void)
     /* Neither means anything here. */
     embd_call_options options =
         EMBD_CALL_OPTIONS(.plan = EMBD_PLAN_ROWS,
-                          .wire = (embd_dtype)(batch_random(&random_state) % 3));
+                          .wire = (embd_dtype)(batch_random(&random_state) % WIRES));
     part.values = NULL;
     check(embd_erase(client, &part, 1, &options));
     model_erase(b.model, &batch, b.expected_statuses);
@@ -161,11 +164,12 @@ static void compare_table(void)
 
 static void train(int steps, uint64_t n_distinct)
 {
+    static unsigned n_pulls;
     for (int step = 0; step < steps; step++) {
         bool has_weights = step % 2 == 1;
         embd_plan plan = step % 3 == 0 ? EMBD_PLAN_ROWS : EMBD_PLAN_POOLED;
         batch_make(&b.batch, &b.model->schema, 7, n_distinct, has_weights, &random_state);
-        pull_and_compare(step % 4 == 3, plan, (embd_dtype)(step % 3));
+        pull_and_compare(step % 4 == 3, plan, (embd_dtype)(n_pulls++ % WIRES));
         push_and_compare(step % 4 == 2, plan);
         pull_and_compare(false, EMBD_PLAN_ROWS, EMBD_DTYPE_F32);
         pull_and_compare(false, EMBD_PLAN_POOLED, EMBD_DTYPE_F32);
@@ -196,7 +200,7 @@ static void every_kind_of_table_equals_the_model(void **state)
                     schema.partition = (embd_partition)partition;
                     schema.dtype = (embd_dtype)dtype;
                     open_bench(&schema);
-                    train(3, 40);
+                    train(3, 40); /* with other wires than the table before */
                     close_bench();
                 }
 }
@@ -328,13 +332,17 @@ static void often_repeated_keys_are_summed_in_the_same_shape_by_both_plans(void 
     }
 }
 
-/* Gradients that need no rounding travel in any dtype. */
 /* One key a row, each once, whose gradients are thirds: what comes there is what the wire's dtype
  * holds of them. */
-static void push_thirds(embd_plan plan, embd_dtype wire)
+static void push_thirds(embd_plan plan, embd_dtype wire, const embd_pusher *pusher,
+                        uint64_t sequence)
 {
     static float rounded[sizeof b.values / sizeof *b.values];
     uint32_t dim = b.model->schema.dim;
+    struct model_chance chance = {.table = embd__table_id(b.model->schema.name)};
+    if (pusher != NULL)
+        chance = (struct model_chance){pusher->high ^ pusher->low,
+                                       sequence ^ (uint64_t)pusher->stream << 32, chance.table};
     b.batch.n_rows = b.batch.n_keys = 30;
     b.batch.has_weights = false;
     for (uint32_t i = 0; i <= 30; i++) {
@@ -343,13 +351,14 @@ static void push_thirds(embd_plan plan, embd_dtype wire)
         b.batch.row_slots[i] = b.batch.key_slots[i] = (uint16_t)(i % b.model->schema.slots);
         b.batch.key_rows[i] = i;
     }
-    for (uint32_t i = 0; i < 30 * dim; i++) {
-        b.values[i] = (float)(i + 1) / 3.0f;
-        rounded[i] = model_round(b.values[i], wire);
-        assert_true(rounded[i] != b.values[i] || (i + 1) % 3 == 0);
-    }
+    for (uint32_t i = 0; i < 30 * dim; i++)
+        rounded[i] = b.values[i] = (float)(i + 1) / 3.0f;
+    for (uint32_t i = 0; i < 30; i++)
+        model_round_row(rounded + i * dim, dim, wire, pusher != NULL ? &chance : NULL, i);
+    assert_memory_not_equal(rounded, b.values, 30 * dim * sizeof *rounded);
     embd_part part = part_of(true);
-    embd_call_options options = EMBD_CALL_OPTIONS(.plan = plan, .wire = wire);
+    embd_call_options options =
+        EMBD_CALL_OPTIONS(.plan = plan, .wire = wire, .pusher = pusher, .sequence = sequence);
     check(embd_push(client, &part, 1, &options));
     assert_int_equal(batch_push(b.model, &b.batch, true, rounded, NULL), EMBD_OK);
 }
@@ -370,10 +379,60 @@ static void gradients_travel_in_half_precision(void **state)
                 b.values[i] = (float)(batch_random(&random_state) % 9) - 4;
             check(embd_push(client, &part, 1, &options));
             assert_int_equal(batch_push(b.model, &b.batch, true, b.values, NULL), EMBD_OK);
-            push_thirds((embd_plan)plan, (embd_dtype)wire);
+            push_thirds((embd_plan)plan, (embd_dtype)wire, NULL, 0);
             compare_table();
             close_bench();
         }
+}
+
+/* By chance, of the pusher's id and number alone: the same push has the same bytes whoever makes it
+ * again. */
+static void gradients_travel_as_i8_and_i4(void **state)
+{
+    embd_client *first = client, *other;
+    (void)state;
+    check(embd_connect(cluster.address, NULL, &other));
+    for (int wire = EMBD_DTYPE_I8; wire <= EMBD_DTYPE_I4; wire++)
+        for (int plan = EMBD_PLAN_POOLED; plan <= EMBD_PLAN_ROWS; plan++) {
+            /* Rows of distinct keys are counted in the order of the shards. */
+            if (plan == EMBD_PLAN_ROWS && n_shards > 1)
+                continue;
+            embd_pusher pusher = {.stream = 3};
+            embd_schema schema;
+            check(embd_pusher_new(&pusher));
+            base_schema(&schema);
+            open_bench(&schema);
+            push_thirds((embd_plan)plan, (embd_dtype)wire, &pusher, 1);
+            push_thirds((embd_plan)plan, (embd_dtype)wire, &pusher, 2);
+            compare_table();
+            client = other;
+            check(embd_table_open(client, schema.name, &b.table));
+            push_thirds((embd_plan)plan, (embd_dtype)wire, &pusher, 3);
+            compare_table();
+            client = first;
+            close_bench();
+        }
+    embd_close(other);
+}
+
+/* A gradient that is not finite has no code: its row's scale says so. */
+static void an_infinite_gradient_is_refused_on_every_wire(void **state)
+{
+    embd_schema schema;
+    (void)state;
+    base_schema(&schema);
+    schema.admit_nonfinite = true;
+    open_bench(&schema);
+    for (int wire = EMBD_DTYPE_I8; wire <= EMBD_DTYPE_I4; wire++) {
+        const uint64_t key = 77;
+        float grad[DIM_MAX] = {1, 2, INFINITY};
+        embd_part part =
+            EMBD_PART(.table = b.table, .n_keys = 1, .keys = &key, .values = grad, .raw = true);
+        embd_call_options options = EMBD_CALL_OPTIONS(.wire = (embd_dtype)wire);
+        assert_int_equal(embd_push(client, &part, 1, &options), EMBD_NOT_FINITE);
+        assert_non_null(strstr(embd_error_text(), "the scale is nan"));
+    }
+    close_bench();
 }
 
 static void one_call_carries_many_parts_and_several_calls_are_in_flight(void **state)
@@ -489,6 +548,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(often_repeated_keys_are_summed_in_the_same_shape_by_both_plans),
         {"S3.11 gradients travel in half precision, tagged with their dtype",
          gradients_travel_in_half_precision, NULL, NULL, NULL},
+        cmocka_unit_test(gradients_travel_as_i8_and_i4),
+        cmocka_unit_test(an_infinite_gradient_is_refused_on_every_wire),
         cmocka_unit_test(one_call_carries_many_parts_and_several_calls_are_in_flight),
         cmocka_unit_test(large_pushes_whose_keys_go_first_equal_the_model),
         cmocka_unit_test(batches_without_keys_and_without_rows_are_fine),

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "proto/convert.h"
+#include "proto/packed.h"
 #include "server/engine/pull.h"
 #include "tests/engine/request.h"
 
@@ -79,7 +79,7 @@ static void make_rows(struct world *w, const struct request *r, uint32_t table, 
 static void take_rows(struct world *w, struct request *r, uint32_t i)
 {
     const struct op_part *part = &r->op.parts[i];
-    size_t row_bytes = w->tables[r->tables[i]].schema.s.dim * embd__dtype_bytes(part->in.dtype);
+    size_t row_bytes = embd__wire_row_bytes(part->in.dtype, w->tables[r->tables[i]].schema.s.dim);
     uint32_t count;
     for (uint32_t first = 0; first < part->in.n_rows; first += count) {
         uint32_t left = part->in.n_rows - first;
@@ -89,14 +89,16 @@ static void take_rows(struct world *w, struct request *r, uint32_t i)
 }
 
 static void compare_values(const struct world *w, const struct request *r, uint32_t i,
-                           const float *expected)
+                           float *expected)
 {
     const struct part *in = &r->op.parts[i].in;
     uint32_t dim = w->tables[r->tables[i]].schema.s.dim;
     float values[ROWS_MOST * DIM_MOST];
-    embd__to_f32(values, r->wire[i], in->dtype, (size_t)in->n_rows * dim);
+    embd__rows_to_f32(values, r->wire[i], in->dtype, dim, in->n_rows);
+    for (uint32_t row = 0; row < in->n_rows; row++)
+        model_round_row(expected + row * dim, dim, in->dtype, NULL, 0);
     for (uint32_t v = 0; v < in->n_rows * dim; v++) {
-        float e = model_round(expected[v], in->dtype);
+        float e = expected[v];
         if (memcmp(&values[v], &e, sizeof e) != 0)
             fail_msg("part %u row %u column %u: engine %a, model %a", i, v / dim, v % dim,
                      (double)values[v], (double)e);

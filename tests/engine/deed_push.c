@@ -240,6 +240,7 @@ static int spoil(struct world *w, struct request *r)
     if (part->n_rows > 0 && one_in(w, 2)) {
         static const uint32_t infinite[] = {0x7f800000, 0xff800000, 0x7fc00000};
         part->dtype = EMBD_DTYPE_F32;
+        part->grads = r->wire[last];
         part->grads_bytes = 4 * (uint64_t)part->n_rows * s->dim;
         memset(r->wire[last], 0, part->grads_bytes);
         memcpy(r->wire[last] + 4 * below(w, part->n_rows * s->dim), &infinite[below(w, 3)], 4);

@@ -8,9 +8,10 @@
 
 #include <cmocka.h>
 
-#include "proto/convert.h"
+#include "proto/packed.h"
 #include "proto/route.h"
 #include "server/engine/check.h"
+#include "server/engine/unpack.h"
 
 static bool fits(struct world *w, const struct request *r, uint32_t table, bool are_different)
 {
@@ -34,12 +35,14 @@ void request_draw_tables(struct world *w, struct request *r, bool are_different)
 
 static void draw_gradients(struct world *w, struct request *r, uint32_t i, struct part *part)
 {
-    uint32_t n = part->n_rows * w->tables[r->tables[i]].schema.s.dim;
-    for (uint32_t g = 0; g < n; g++)
-        r->grads[i][g] = model_round(dice_float(&w->dice) * 1.3f, part->dtype);
-    embd__from_f32(r->wire[i], part->dtype, r->grads[i], n);
+    uint32_t dim = w->tables[r->tables[i]].schema.s.dim;
+    for (uint32_t g = 0; g < part->n_rows * dim; g++)
+        r->grads[i][g] = dice_float(&w->dice) * 1.3f;
+    embd__rows_from_f32(r->wire[i], part->dtype, r->grads[i], dim, part->n_rows);
+    for (uint32_t row = 0; row < part->n_rows; row++)
+        model_round_row(r->grads[i] + row * dim, dim, part->dtype, NULL, 0);
     part->grads = r->wire[i];
-    part->grads_bytes = n * embd__dtype_bytes(part->dtype);
+    part->grads_bytes = part->n_rows * embd__wire_row_bytes(part->dtype, dim);
 }
 
 static void draw_part(struct world *w, struct request *r, uint32_t i, enum op_kind kind)
@@ -52,7 +55,8 @@ static void draw_part(struct world *w, struct request *r, uint32_t i, enum op_ki
     batch_draw(table, batch, n_rows, ROW_KEYS, is_raw, one_in(w, 3));
     struct part *part = &r->op.parts[i].in;
     *part = (struct part){.table = embd__table_id(s->name),
-                          .dtype = kind == OP_ERASE ? EMBD_DTYPE_F32 : (embd_dtype)below(w, 3),
+                          .dtype =
+                              kind == OP_ERASE ? EMBD_DTYPE_F32 : (embd_dtype)below(w, PART_DTYPES),
                           .n_keys = batch->in.n_keys,
                           .n_rows = batch->in.n_rows,
                           .want_status = one_in(w, 3),
@@ -82,6 +86,7 @@ void request_draw(struct world *w, struct request *r, enum op_kind kind)
             fail_msg("%s", e.text);
         op->parts[i].values = kind == OP_PULL ? r->wire[i] : NULL;
     }
+    assert_int_equal(kind == OP_PUSH ? unpack_push(op, &e) : EMBD_OK, EMBD_OK);
     assert_int_equal(op_size_statuses(op, &e), EMBD_OK);
 }
 

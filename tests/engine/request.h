@@ -4,15 +4,22 @@
 
 #include "tests/engine/world.h"
 
-enum { PARTS = 3, ROWS_MOST = 24, ROW_KEYS = 3, DIM_MOST = 9, KEYS_MOST = ROWS_MOST * ROW_KEYS };
+enum {
+    PARTS = 3,
+    ROWS_MOST = 24,
+    ROW_KEYS = 3,
+    DIM_MOST = 9,
+    KEYS_MOST = ROWS_MOST * ROW_KEYS,
+    VALUES_MOST = 3 * ROWS_MOST * DIM_MOST * 4 /* with pull_wide_bytes */
+};
 
 struct request {
     struct op op;
     uint32_t n_parts, tables[PARTS];
     struct batch batches[PARTS];
-    float grads[PARTS][ROWS_MOST * DIM_MOST];                   /* as they are on the wire */
-    _Alignas(64) uint8_t wire[PARTS][ROWS_MOST * DIM_MOST * 4]; /* gradients, or a pull's values */
-    uint32_t stream;                                            /* of a numbered push */
+    float grads[PARTS][ROWS_MOST * DIM_MOST];      /* as they are on the wire */
+    _Alignas(64) uint8_t wire[PARTS][VALUES_MOST]; /* gradients, or a pull's values */
+    uint32_t stream;                               /* of a numbered push */
 };
 
 /* Tables of a request: `are_different`, and mostly all journaled or none. */

@@ -2,6 +2,7 @@
 
 import array
 import json
+import struct
 import sys
 
 import numpy as np
@@ -144,6 +145,80 @@ def stochastic_rounding(wire, rng):
             if not other:
                 row = PAGE["rounded_bf16"](row - g, seed, key, slot, t)
             same(row, rows(wire, table, [key], dim, bins=bins, **part)[0])
+
+
+def columns(table, keys, dtype, grads=b"", flags=0, n_rows=None):
+    record = struct.pack("<IIIHHfI", table, keys, keys if n_rows is None else n_rows, flags, dtype, 0.0, len(grads))
+    return [record, w.keys(range(keys))], grads + bytes(-len(grads) % 8)
+
+
+def rows_of_i8_and_i4(wire, rng):
+    """Pulled singly and pooled, by maps and by columns, and pushed: the page's bytes."""
+    n = 6
+    for dim in (1, 7, 8, 33):
+        fields = {"combiner": "mean", "optimizer": {"kind": "sgd", "lr": 1.0}, "admit_nonfinite": True}
+        table = create(wire, f"coded{dim}", dim, **fields)
+        twin = create(wire, f"twin{dim}", dim, **fields)
+        grads = (rng.normal(size=(n, dim)) * 10.0 ** rng.integers(-20, 20, size=(n, 1))).astype(f32)
+        grads[1], grads[2, 0], grads[3, 0] = 0, np.finfo(f32).max, 1e-45
+        for name in (table, twin):
+            push(wire, {"table": name, "keys": n}, w.keys(range(n)), grads.tobytes())
+        for dtype, number, M in (("i8", 3, 127), ("i4", 4, 7)):
+            def packed(values):
+                return b"".join(PAGE["wire_bytes"](*PAGE["coded"](v, M), M) for v in values)
+            values = rows(wire, table, range(n), dim)
+            part = {"table": table, "keys": n, "dtype": dtype}
+            assert wire.call("pull", {"parts": [part]}, w.keys(range(n)))[1] == packed(values)
+            assert wire.call("pull", {"columns": 1}, *columns(table, n, number)[0], b"", b"", b"")[1] == packed(values)
+            ends, more = w.offsets([0, 2, 2, 3, 6]), {"rows": 4, "scale": True}
+            pooled = rows(wire, table, range(n), dim, bins=[ends], **more)
+            assert wire.call("pull", {"parts": [{**part, **more}]}, w.keys(range(n)), ends)[1] == packed(pooled)
+            new = rng.normal(size=(n, dim)).astype(f32)
+            coded = [PAGE["coded"](g, M) for g in new]
+            same([codes * scale for codes, scale in coded], [codes.astype(f32) * scale for codes, scale in coded])
+            f32s = np.array([codes.astype(f32) * scale for codes, scale in coded])
+            push(wire, {"table": twin, "keys": n}, w.keys(range(n)), f32s.tobytes())
+            push(wire, {"table": twin, "keys": n}, w.keys(range(n)), f32s.tobytes())
+            push(wire, part, w.keys(range(n)), packed(new))
+            head, bin_of = columns(table, n, number, packed(new))
+            wire.call("push", {"columns": 1}, *head, b"", b"", b"", bin_of)
+            same(rows(wire, table, range(n), dim), rows(wire, twin, range(n), dim))
+        push(wire, {"table": table, "keys": 1}, w.keys([0]), np.full(dim, np.inf, f32).tobytes())
+        assert np.isnan(np.frombuffer(wire.call("pull", {"parts": [{"table": table, "keys": 1, "dtype": "i8"}]},
+                                                w.keys([0]))[1][-4:], f32)[0])
+
+
+def what_is_wrong_in_rows_of_i8_and_i4_is_refused(wire, _):
+    table = create(wire, "refusing", 3, combiner="concat", admit_nonfinite=True)
+    wide = create(wire, "wide", 4096, combiner="concat")
+    top = np.finfo(f32).max
+    for dtype, number, good, most in (("i8", 3, b"\x80\1\2", top / 128), ("i4", 4, b"\x98\1", top / 8)):
+        part = {"table": table, "keys": 2, "dtype": dtype}
+        first = good + f32(0).tobytes()
+        for status, grads, says in (
+                (w.NOT_FINITE, first + good + f32(np.nan).tobytes(), "key 9, row 1: the scale is nan"),
+                (w.NOT_FINITE, first + good + f32(np.inf).tobytes(), "key 9, row 1: the scale is inf"),
+                (w.INVALID, first + good + f32(-1).tobytes(), "key 9, row 1: the scale is -1;"),
+                (w.INVALID, first + good + f32(-0.0).tobytes(), "key 9, row 1: the scale is -0;"),
+                (w.INVALID, first + good + np.nextafter(f32(most), f32(np.inf)).tobytes(), f"{dtype} needs a number from 0 to"),
+                (w.MALFORMED, first + good + b"123", "grads"),
+                (w.MALFORMED, first, "grads"),
+                (w.MALFORMED, first + good + f32(1).tobytes() + b"1", "grads")):
+            for call in (lambda: push(wire, part, w.keys([8, 9]), grads),
+                         lambda: wire.call("push", {"columns": 1}, columns(table, 2, number, grads)[0][0], w.keys([8, 9]),
+                                           b"", b"", b"", columns(table, 2, number, grads)[1])):
+                try:
+                    call()
+                except w.RpcError as error:
+                    assert error.number == status and says in str(error), error
+                else:
+                    raise AssertionError(f"{dtype}: {says} was not refused")
+        push(wire, part, w.keys([8, 9]), first + good + f32(most).tobytes())
+    refused(w.INVALID, wire, "push", {"parts": [{"table": table, "keys": 1, "dtype": "i4"}]}, w.keys([1]), b"\0\x10" + bytes(4))
+    refused(w.INVALID, wire, "table_create", {"schema": {"name": "stored", "dim": 3, "dtype": "i4"}})
+    refused(w.TOO_LARGE, wire, "push", {"parts": [{"table": wide, "keys": 4097, "dtype": "i4"}]}, w.keys(range(4097)),
+            bytes(4097 * 2052))
+    assert [wire.call("table_describe", {"name": name})[0]["step"] for name in ("refusing", "wide")] == [2, 0]
 
 
 ADAM = {"lr": 0.25, "beta1": 0.8, "beta2": 0.99, "eps": 1e-3}
@@ -327,7 +402,8 @@ def the_first_error_is_the_answer(wire, _):
 
 
 with Embd() as server, w.connect(server) as connection:
-    for test in (the_page_gives_the_vectors_of_first_values, the_page_gives_the_vectors_of_optimizers, first_values, pools_and_gradients, a_weight_that_the_division_makes_infinite_is_refused, optimizers, whole_rows, stochastic_rounding, the_first_keys_get_the_last_rooms,
+    for test in (the_page_gives_the_vectors_of_first_values, the_page_gives_the_vectors_of_optimizers, first_values, pools_and_gradients, a_weight_that_the_division_makes_infinite_is_refused, optimizers, whole_rows, stochastic_rounding, rows_of_i8_and_i4,
+                 what_is_wrong_in_rows_of_i8_and_i4_is_refused, the_first_keys_get_the_last_rooms,
                  values_are_invalid_and_shapes_malformed, the_first_error_is_the_answer):
         test(connection, np.random.default_rng(7))
         print("ok", test.__name__)

@@ -35,7 +35,7 @@ static void write_messages(const char *corpus)
         write_seed(corpus, "frame", name, "\3\xff", 2, bytes, n);
         if (strcmp(name, "pull_request") == 0 || strcmp(name, "push_request") == 0 ||
             strcmp(name, "push_round_request") == 0 || strcmp(name, "erase_request") == 0 ||
-            strcmp(name, "push_columns_request") == 0)
+            strcmp(name, "push_columns_request") == 0 || strcmp(name, "push_packed_request") == 0)
             write_seed(corpus, "parts", name, "", 0, bytes, n);
         if (strcmp(name, "table_create_request") == 0)
             write_seed(corpus, "schema", name, "", 0, bytes, n);

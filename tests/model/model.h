@@ -12,7 +12,8 @@
  *     state.c      what stands behind a row: optimizer state, and steps it remembers
  *     first.c      the value a row begins with
  *     redefine.c   a table loaded into another definition
- *     round.c      to the precision of a dtype */
+ *     round.c      to the precision of a dtype
+ *     wire.c       to what a row is on the wire */
 #ifndef EMBD_TESTS_MODEL_H
 #define EMBD_TESTS_MODEL_H
 
@@ -79,7 +80,7 @@ void model_free(struct model *model);
 
 /* values [n_rows][dim] as f32, statuses [n_keys] or NULL. `divide`: mean and sqrtn are finished.
  * Partial sums are added in the order of the parts; a part without a key of the row adds nothing.
- * The caller rounds to a wire dtype with model_round. */
+ * The caller rounds to a wire dtype with model_round_row. */
 void model_pull(struct model *model, const struct model_batch *batch, bool zero_missing,
                 bool divide, float *values, uint8_t *statuses);
 
@@ -118,6 +119,17 @@ float model_round(float x, embd_dtype dtype);
 /* Of the two values around x that with the larger magnitude where x is further on the way to it
  * than 1 - chance / 65536. */
 float model_round_by(float x, embd_dtype dtype, uint32_t chance);
+
+/* What decides how a push's gradients become i8 or i4: id and number of the push, and table. */
+struct model_chance {
+    uint64_t id, number;
+    uint32_t table;
+};
+
+/* A row as it comes over a wire of that dtype. i8 and i4: by chance as row `at` of a push, or to
+ * nearest where `chance` is NULL. */
+void model_round_row(float *row, uint32_t dim, embd_dtype wire, const struct model_chance *chance,
+                     uint32_t at);
 
 /* Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
  * (2011). */

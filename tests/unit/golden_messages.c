@@ -5,6 +5,7 @@
 #include "tests/unit/golden_erase.h"
 #include "tests/unit/golden_hold.h"
 #include "tests/unit/golden_identity.h"
+#include "tests/unit/golden_packed.h"
 #include "tests/unit/golden_set.h"
 #include "tests/unit/golden_stage.h"
 #include "tests/unit/golden_job.h"
@@ -98,8 +99,9 @@ static void check_hello_request(struct reader *r)
 }
 
 static const char *const features[] = {
-    "f16",     "bf16",    "weights", "status", "create_on_pull", "admit_after", "rounds", "cuts",
-    "writers", "streams", "jobs",    "order",  "push_scale",     "push_lr",     "columns"};
+    "f16",     "bf16",    "weights", "status", "create_on_pull", "admit_after", "rounds",
+    "cuts",    "writers", "streams", "jobs",   "order",          "push_scale",  "push_lr",
+    "columns", "i8",      "i4"};
 #define N_FEATURES (sizeof features / sizeof features[0])
 
 static void build_hello_result(struct msg *m)
@@ -136,7 +138,7 @@ static void read_hello_result(struct reader *r)
     embd__read_fields(&f, r, "hello");
     embd__field_uint(&f, "protocol", 1, 1, FIELD_REQUIRED);
     embd__field_str(&f, "server", server, sizeof server, NULL);
-    embd__field_list(&f, "features", 16, &list);
+    embd__field_list(&f, "features", 64, &list);
     for (int i = 0; i < 6; i++)
         limits[i] = embd__field_uint(&f, names[i], 0, UINT32_MAX, FIELD_REQUIRED);
     starts[0] = embd__field_uint(&f, "start", 0, INT64_MAX, FIELD_REQUIRED);
@@ -746,6 +748,8 @@ const struct golden goldens[] = {
     GOLDEN(push_order_request, read_push_order_request, read_push_order_request),
     GOLDEN(push_lr_request, read_push_lr_request, read_push_lr_request),
     GOLDEN(push_columns_request, read_push_columns_request, read_push_columns_request),
+    GOLDEN(push_packed_request, read_push_packed_request, read_push_packed_request),
+    GOLDEN(pull_packed_result, read_pull_packed_result, read_pull_packed_result),
     GOLDEN(push_round_request, read_push_round_request, read_push_round_request),
     GOLDEN(push_writer_request, read_push_writer_request, read_push_writer_request),
     GOLDEN(push_again_result, read_push_again_result, read_push_again_result),

@@ -217,7 +217,7 @@ static void flags_and_values_are_known(void **state)
     refused_u16(1, 12, 16, EMBD_INVALID, "part 1 flags: 0x10, of which 0x10 is not known");
     refused_u16(1, 12, 4, EMBD_INVALID, "part 1 has weights, which needs 'rows' and offsets");
     refused_u16(1, 12, 32, EMBD_INVALID, "part 1 has 'scale', which needs 'rows' and offsets");
-    refused_u16(1, 14, 3, EMBD_INVALID, "part 1 field 'dtype' is 3, which is not known");
+    refused_u16(1, 14, 5, EMBD_INVALID, "part 1 field 'dtype' is 5, which is not known");
     refused_u32(1, 0, 0, EMBD_INVALID, "part 1 field 'table' is 0, expected 1 or more");
     static const float wrong[] = {-1.0f, NAN, INFINITY};
     for (int i = 0; i < 3; i++) {

@@ -1,12 +1,15 @@
-/* test_dtype.c - f16 and bf16: every value widens exactly, every value comes back, and rounding is
+/* test_dtype.c - all loops over arrays give the same bits as the plain ones, on every path that the
+ * machine has. f16 and bf16: every value widens exactly, every value comes back, and rounding is
  * to nearest even as a model computes it that knows nothing of bits: it looks for the nearest of
  * all values. */
 #include "tests/unit/cmocka_all.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
-#include "proto/convert.h"
+#include "proto/machine.h"
+#include "proto/packed.h"
 
 /* The value of a half by the definition of the format, in double. */
 static double model_of(uint16_t h, int exponent_bits, int mantissa_bits)
@@ -147,15 +150,14 @@ static void arrays_convert_elementwise(void **state)
 /* Lengths around those of vector registers; every half, and floats of all kinds, NaNs too. */
 #define SPAN 67u
 
-static void arrays_widen_as_single_values(void **state)
+static void widen_all(void)
 {
     uint16_t half[SPAN];
     float out[SPAN + 1];
-    (void)state;
     for (uint32_t h = 0; h < 65536; h += 13) {
-        uint32_t n = h % (SPAN + 1);
+        uint32_t n = h % 2 ? SPAN : 13 + h % (SPAN - 13); /* so every value comes */
         for (uint32_t i = 0; i < n; i++)
-            half[i] = (uint16_t)(h + i * 13 / 12);
+            half[i] = (uint16_t)(h + i);
         for (int dtype = EMBD_DTYPE_F16; dtype <= EMBD_DTYPE_BF16; dtype++) {
             out[n] = 7;
             embd__to_f32(out, half, (embd_dtype)dtype, n);
@@ -186,12 +188,11 @@ static float any_float(uint64_t *x)
     }
 }
 
-static void arrays_narrow_as_single_values(void **state)
+static void narrow_many(void)
 {
     uint64_t x = 5;
     float from[SPAN];
     uint16_t out[SPAN + 1];
-    (void)state;
     for (uint32_t turn = 0; turn < 20000; turn++) {
         uint32_t n = turn % (SPAN + 1);
         for (uint32_t i = 0; i < n; i++)
@@ -206,6 +207,131 @@ static void arrays_narrow_as_single_values(void **state)
     }
 }
 
+/* Every path that the machine has; of the others it says that they were not tried. */
+static void on_every_path(void (*test)(void))
+{
+    for (int path = MACHINE_ANY; path < MACHINE_PATHS; path++) {
+        if (path > (int)embd__machine_best()) {
+            print_message("not tried: this machine has no %s\n",
+                          embd__machine_path_name((enum machine_path)path));
+            continue;
+        }
+        embd__machine_use((enum machine_path)path);
+        test();
+    }
+    embd__machine_use(embd__machine_best());
+}
+
+static void arrays_widen_as_single_values(void **state)
+{
+    (void)state;
+    on_every_path(widen_all);
+}
+
+static void arrays_narrow_as_single_values(void **state)
+{
+    (void)state;
+    on_every_path(narrow_many);
+}
+
+/* ---- i8 and i4 ---- */
+
+/* Rows of one magnitude, with what is hard in them. */
+static void draw_row(float *row, uint32_t dim, uint64_t *x)
+{
+    uint32_t kind = (uint32_t)(*x >> 40) % 16;
+    float unit = ldexpf(1, (int)(*x >> 50) % 250 - 130);
+    for (uint32_t c = 0; c < dim; c++) {
+        float any = any_float(x);
+        int32_t whole = (int32_t)(*x >> 32) % 1000;
+        row[c] = kind == 0   ? any
+                 : kind == 1 ? 0
+                 : kind < 9  ? (float)whole * unit
+                             : (float)(int32_t)(*x >> 33) * unit;
+    }
+    if (kind == 2) /* quotients that are ties */
+        row[0] = 254 * unit;
+}
+
+static uint8_t expected_rows[20000][2 * (SPAN + 4)];
+
+/* The first path tells the others what to expect. */
+static void pack_many(void)
+{
+    static float row[SPAN], back[SPAN + 1], plain[SPAN];
+    uint64_t x = 9;
+    for (uint32_t turn = 0; turn < 20000; turn++) {
+        embd_dtype dtype = turn % 2 ? EMBD_DTYPE_I8 : EMBD_DTYPE_I4;
+        uint32_t dim = 1 + turn / 2 % SPAN;
+        const struct chance chance = {.id = x, .number = turn, .table = 7};
+        size_t bytes = embd__wire_row_bytes(dtype, dim);
+        uint8_t out[2 * (SPAN + 4) + 1];
+        draw_row(row, dim, &x);
+        embd__rows_from_f32(out, dtype, row, dim, 1);
+        embd__grads_from_f32(out + bytes, dtype, row, dim, 1, &chance, turn);
+        if (embd__machine_path() == MACHINE_ANY)
+            memcpy(expected_rows[turn], out, 2 * bytes);
+        assert_memory_equal(out, expected_rows[turn], 2 * bytes);
+        assert_true(embd__packed_pad_is_zero(out, dtype, dim));
+        enum machine_path path = embd__machine_path();
+        back[dim] = 7;
+        embd__rows_to_f32(back, out, dtype, dim, 1);
+        assert_true(back[dim] == 7);
+        embd__machine_use(MACHINE_ANY);
+        embd__rows_to_f32(plain, out, dtype, dim, 1);
+        embd__machine_use(path);
+        assert_memory_equal(back, plain, dim * sizeof *back);
+    }
+}
+
+static void rows_are_packed_the_same_on_every_path(void **state)
+{
+    (void)state;
+    on_every_path(pack_many);
+}
+
+static void no_code_of_a_row_of_numbers_is_infinite(void **state)
+{
+    static const float rows[][2] = {
+        {FLT_MAX, -FLT_MAX}, {FLT_MAX, 1}, {0x1p-149f, 0}, {0x1p-126f, -0x1p-127f}, {1, 1e-30f}};
+    (void)state;
+    for (int dtype = EMBD_DTYPE_I8; dtype <= EMBD_DTYPE_I4; dtype++)
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            uint8_t out[6];
+            float back[2];
+            embd__rows_from_f32(out, (embd_dtype)dtype, rows[i], 2, 1);
+            assert_true(embd__packed_scale_is_valid(embd__packed_scale(out, (embd_dtype)dtype, 2),
+                                                    (embd_dtype)dtype));
+            embd__rows_to_f32(back, out, (embd_dtype)dtype, 2, 1);
+            assert_true(isfinite(back[0]) && isfinite(back[1]));
+            assert_true(fabsf(back[0]) <= FLT_MAX &&
+                        fabsf(back[0] - rows[i][0]) <= fabsf(rows[i][0]) * 0.15f + 0x1p-149f);
+        }
+}
+
+/* The mean of many pushes is the gradient, which nearest would lose. */
+static void gradients_are_kept_on_average(void **state)
+{
+    enum { PUSHES = 8192 };
+    static const float row[4] = {1, 0.0013f, -0.0371f, 0};
+    (void)state;
+    for (int dtype = EMBD_DTYPE_I8; dtype <= EMBD_DTYPE_I4; dtype++) {
+        double sums[4] = {0}, step = dtype == EMBD_DTYPE_I8 ? 1 / 127.0 : 1 / 7.0;
+        for (uint64_t n = 0; n < PUSHES; n++) {
+            uint8_t out[8];
+            float back[4];
+            const struct chance chance = {.id = 0x1234567812345678u, .number = n, .table = 3};
+            embd__grads_from_f32(out, (embd_dtype)dtype, row, 4, 1, &chance, 0);
+            embd__rows_to_f32(back, out, (embd_dtype)dtype, 4, 1);
+            for (int c = 0; c < 4; c++)
+                sums[c] += (double)back[c];
+        }
+        for (int c = 0; c < 4; c++) /* three standard errors, of at most half a step each */
+            assert_true(fabs(sums[c] / PUSHES - (double)row[c]) <= 1.5 * step / sqrt(PUSHES));
+        assert_true(sums[3] == 0 && fabs(sums[0] / PUSHES - 1) < 1e-6);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +342,9 @@ int main(void)
         cmocka_unit_test(arrays_convert_elementwise),
         cmocka_unit_test(arrays_widen_as_single_values),
         cmocka_unit_test(arrays_narrow_as_single_values),
+        cmocka_unit_test(rows_are_packed_the_same_on_every_path),
+        cmocka_unit_test(no_code_of_a_row_of_numbers_is_infinite),
+        cmocka_unit_test(gradients_are_kept_on_average),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -171,7 +171,7 @@ def call_options(options: dict[str, Any]) -> Any:
 
 
 class Table:
-    """A table of a client. Options of every call: plan "auto", "pooled" or "rows"; wire "f32", "f16" or "bf16";
+    """A table of a client. Options of every call: plan "auto", "pooled" or "rows"; wire "f32", "f16", "bf16", "i8" or "i4";
     deadline in seconds; for pulls zero_missing; for pushes round, an embd.Clock: the workers of its job make one step
     together, with the mean of their gradients, and pusher, an embd.Pusher, with sequence, its number of the push; and whatever else embd_call_options has."""
 

@@ -1,0 +1,54 @@
+/* unpack.c - gradients of i8 and i4, as f32. What they become is counted as if it had come: a push
+ * is no longer than a frame, however it travels, and its record fits a journal. */
+#include "server/engine/unpack.h"
+
+#include <stdlib.h>
+
+#include "proto/limit.h"
+#include "proto/packed.h"
+
+static uint64_t wide_bytes(const struct op_part *part)
+{
+    if (!embd__is_packed(part->in.dtype))
+        return 0;
+    return sizeof(float) * part->in.n_rows * (uint64_t)part->table->schema.s.dim;
+}
+
+uint64_t unpack_bytes(const struct op *op)
+{
+    uint64_t bytes = 0; /* at most 2^12 * 2^22 * 2^14 */
+    for (uint32_t i = 0; i < op->n_parts && op->kind == OP_PUSH; i++)
+        bytes += wide_bytes(&op->parts[i]);
+    return bytes;
+}
+
+static float *unpack_part(struct op_part *part, float *to)
+{
+    uint64_t bytes = wide_bytes(part);
+    if (!embd__is_packed(part->in.dtype))
+        return to;
+    embd__rows_to_f32(to, part->in.grads, part->in.dtype, part->table->schema.s.dim,
+                      part->in.n_rows);
+    part->in.dtype = EMBD_DTYPE_F32;
+    part->in.grads = to;
+    part->in.grads_bytes = bytes;
+    return to + bytes / sizeof *to;
+}
+
+int unpack_push(struct op *op, struct embd__error *e)
+{
+    uint64_t bytes = unpack_bytes(op);
+    if (bytes > LIMIT_FRAME_BYTES)
+        return embd__error_set(e, EMBD_TOO_LARGE,
+                               "the gradients would have %llu bytes as f32, the limit of a frame "
+                               "is %u",
+                               (unsigned long long)bytes, LIMIT_FRAME_BYTES);
+    op->unpacked = bytes > 0 ? malloc(bytes) : NULL;
+    if (bytes > 0 && op->unpacked == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for %llu bytes of gradients as f32",
+                               (unsigned long long)bytes);
+    float *to = op->unpacked;
+    for (uint32_t i = 0; i < op->n_parts; i++)
+        to = unpack_part(&op->parts[i], to);
+    return EMBD_OK;
+}
