@@ -5,6 +5,7 @@
  *     push NAME LR BATCH GRADS               error, inserted, full, filtered, evicted, statuses
  *     pull NAME ZERO BATCH                   error, values, statuses
  *     erase NAME BATCH                       erased, statuses
+ *     put NAME HAS_STATES BATCH ROWS         inserted; ROWS: of each key its values, and its state
  *     describe NAME                          step, rows, candidates
  *     rows NAME                              of each key: a row?, key, slot, sights, values, state
  *
@@ -21,6 +22,7 @@
 #define TABLES 256
 #define KEYS   2000u
 #define DIM    64u
+#define STATE  200u /* floats of a row */
 
 static struct model *tables[TABLES];
 static int n_tables;
@@ -131,6 +133,8 @@ static void make_table(void)
     if (n_tables == TABLES || schema.dim > DIM || embd_schema_check(&schema) != EMBD_OK)
         fail("the table is not allowed, or one too many");
     tables[n_tables] = model_new(&schema);
+    if (tables[n_tables]->state_floats > STATE)
+        fail("a row has too many states");
     printf("%" PRIu32 " %" PRIu32, embd__table_id(name), tables[n_tables++]->state_floats);
 }
 
@@ -174,6 +178,26 @@ static void erase(struct batch *b)
     put_statuses(b);
 }
 
+/* Of a key that occurs more than once the last row counts. */
+static void put(struct batch *b)
+{
+    struct model *model = read_table();
+    uint64_t before = model->n_rows;
+    bool has_states = read_uint();
+    float w[DIM], state[STATE];
+    read_batch(b);
+    for (uint32_t i = 0; i < b->in.n_keys; i++) {
+        uint32_t slot = b->in.slots == NULL ? 0 : b->slots[i];
+        read_floats(w, model->schema.dim);
+        read_floats(state, has_states ? model->state_floats : 0);
+        if (has_states)
+            model_set_row(model, b->keys[i], slot, w, state);
+        else
+            model_put_row(model, b->keys[i], slot, w);
+    }
+    printf("%" PRIu64, model->n_rows - before);
+}
+
 static void describe(void)
 {
     const struct model *model = read_table();
@@ -205,6 +229,8 @@ static void run(const char *command, struct batch *b)
         pull(b);
     else if (strcmp(command, "erase") == 0)
         erase(b);
+    else if (strcmp(command, "put") == 0)
+        put(b);
     else if (strcmp(command, "describe") == 0)
         describe();
     else if (strcmp(command, "rows") == 0)

@@ -148,6 +148,45 @@ class Vector:
         erased, *statuses = map(int, self.oracle.ask("erase", table, *self.oracle.batch(what)))
         self.step("erase", what, {"erased": erased, **({"status": statuses} if part.get("status") else {})})
 
+    def columns(self, method, *calls):
+        """One request of several parts: of each the arguments of that method."""
+        parts, answers = [], []
+        for arguments, fields in calls:
+            getattr(self, method)(*arguments, **fields)
+            step = self.steps.pop()
+            parts.append(step[method])
+            answers.append(step["answer"])
+        self.step("columns", {"method": method, "parts": parts}, answers)
+
+    def round(self, job, clock, table, *pushes):
+        """Workers push for one clock: of each its keys and gradients. One step, of the mean, in the order of workers."""
+        keys = [key for own, _ in pushes for key in own]
+        rows = [np.asarray(grads, f32).reshape(-1, self.oracle.dims[table]) for _, grads in pushes]
+        self.push(table, keys, np.concatenate(rows) / f32(len(pushes)))
+        answer = self.steps.pop()["answer"]
+        workers = [{"keys": own, "grads": [bits(row) for row in grads]} for (own, _), grads in zip(pushes, rows)]
+        self.step("round", {"job": job, "clock": clock, "table": table, "workers": workers}, answer)
+
+    def put(self, table, keys, values, states=None, **part):
+        dtype = self.oracle.dtypes[table]
+        what = {"table": table, "keys": keys, **part, "values": [bits(row, dtype) for row in values],
+                **({"states": [bits(row) for row in states]} if states is not None else {})}
+        words = [bits(values_of(row, dtype)) for row in what["values"]]
+        if states is not None:
+            words = [f"{row} {state}" for row, state in zip(words, what["states"])]
+        inserted, = self.oracle.ask("put", table, int(states is not None), *self.oracle.batch({"table": table, "keys": keys, **part}), *words)
+        self.step("put", what, {"inserted": int(inserted)})
+
+    def get(self, table, keys, **part):
+        """Rows as they are stored, with their states; zeros where there is no row."""
+        dim, dtype = self.oracle.dims[table], self.oracle.dtypes[table]
+        there = {(row["key"], row["slot"]): row for row in self.all_of(table)[0]}
+        none = {"value": bits([0.0] * dim, dtype), "state": bits([0.0] * (self.oracle.widths[table] - dim))}
+        found = [there.get(place, none) for place in zip(keys, part.get("slots", [0] * len(keys)))]
+        self.step("get", {"table": table, "keys": keys, **part},
+                  {"status": [0 if row is not none else 2 for row in found], "values": [row["value"] for row in found],
+                   "states": [row["state"] for row in found]})
+
     def figures(self, table):
         return list(map(int, self.oracle.ask("describe", table)))
 
@@ -156,6 +195,10 @@ class Vector:
 
     def rows(self, table):
         """All there is: for the admin listener. Sorted by key and slot."""
+        rows, candidates = self.all_of(table)
+        self.step("rows", {"table": table}, {"rows": rows, "candidates": candidates})
+
+    def all_of(self, table):
         words, rows, candidates = self.oracle.ask("rows", table), [], []
         dim, width = self.oracle.dims[table], self.oracle.widths[table]
         while words:
@@ -167,7 +210,7 @@ class Vector:
                 words = words[width:]
             else:
                 candidates.append({"key": key, "slot": slot, "count": sights})
-        self.step("rows", {"table": table}, {"rows": rows, "candidates": candidates})
+        return rows, candidates
 
     def route(self, partition, keys, shards, slots=None):
         """Which shard has each key: for clients, without a server."""

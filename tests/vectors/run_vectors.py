@@ -14,6 +14,9 @@ import wire  # noqa: E402
 
 f32 = np.float32
 WORDS = {"f32": "<u4", "f16": "<u2", "bf16": "<u2"}
+COUNTS = "inserted", "full", "filtered", "evicted"
+DTYPES = ["f32", "f16", "bf16"]
+FLAGS = ("status", 8), ("zero", 16), ("scale", 32)  # of a record of columns
 
 
 def words(text, dtype="f32"):
@@ -40,6 +43,11 @@ def shard_of(partition, key, slot, n):
     return wire.owner(key, n) if partition == "hash" else (key if partition == "modulo" else slot) % n
 
 
+def column(arrays):
+    """One behind the other, each padded to a multiple of 8 bytes."""
+    return b"".join(data + bytes(-len(data) % 8) for data in arrays)
+
+
 class Refused(Exception):
     def __init__(self, number):
         super().__init__(f"error {number}")
@@ -59,7 +67,8 @@ class Cluster:
         with wire.Wire((host, int(port))) as first:
             places = first.call("cluster", {})[0]["shards"]
         ends = [place["address"].rsplit(":", 1) for place in places]
-        self.shards = [wire.Wire((host, int(port))) for host, port in ends]
+        self.ends = [(host, int(port)) for host, port in ends]
+        self.shards = [wire.Wire(end) for end in self.ends]
         for i, shard in enumerate(self.shards):
             assert shard.call("hello", {"protocol": 1})[0]["shard"] == i
         self.admins = [wire.Wire(path) for path in admins]
@@ -154,7 +163,7 @@ class Cluster:
         if any(answer[0].get("again") for answer in answers):
             return {"again": True}
         parts = [answer[0]["parts"][0] for answer in answers]
-        answer = {name: sum(part.get(name, 0) for part in parts) for name in ("inserted", "full", "filtered", "evicted")}
+        answer = {name: sum(part.get(name, 0) for part in parts) for name in COUNTS}
         return {"step": parts[0]["step"], **answer, **self.statuses(what, shares, answers)}
 
     @staticmethod
@@ -181,6 +190,109 @@ class Cluster:
             for r, by in enumerate(self.divisors(table, what)):
                 rows[r] = (np.frombuffer(rows[r], f32) / by).tobytes() if by != 1 else rows[r]
         return {"values": [text_of(row, dtype) for row in rows], **self.statuses(what, shares, answers, 2)}
+
+    # ---- several parts in a request, as columns ----
+
+    def add_part(self, method, what, share, columns):
+        """A shard's part: its record, and its arrays."""
+        table, kinds = self.tables[what["table"]], [("offsets", 1), ("slots", 2), ("weights", 4)]
+        part, bins = self.part(table, what, share, self.weights_of(what))
+        has = [name in what for name, _ in kinds]
+        columns[1].append(bins.pop(0))
+        for i, (name, _) in enumerate(kinds):
+            columns[2 + i] += [bins.pop(0)] if has[i] else []
+        flags = sum(flag for there, (_, flag) in zip(has, kinds) if there) + sum(flag for name, flag in FLAGS if part.get(name))
+        grads = b"".join(words(what["grads"][r], part["dtype"]) for r in share.rows) if method == "push" else b""
+        columns[5] += [grads] if method == "push" else []
+        columns[0].append(struct.pack("<IIIHHfI", table["id"], len(share.keys), len(share.rows), flags,
+                                      DTYPES.index(part["dtype"]), what.get("lr", 0), len(grads)))
+
+    def columns(self, what):
+        method, parts = what["method"], what["parts"]
+        shares = [self.shares(self.tables[part["table"]], part) for part in parts]
+        answers = []
+        for s, shard in enumerate(self.shards):
+            columns = [[] for _ in range(6)]
+            for part, own in zip(parts, shares):
+                self.add_part(method, part, own[s], columns)
+            bins = [b"".join(columns[0]), *map(column, columns[1:5 + (method == "push")])]
+            answers.append(list(self.ask(shard, method, {"columns": len(parts)}, *bins)))
+        return [self.answer_of(method, part, own, i, answers) for i, (part, own) in enumerate(zip(parts, shares))]
+
+    def answer_of(self, method, what, shares, i, answers):
+        """The i-th part of what the shards answer. Takes its bins off the answers."""
+        rows = [answer.pop(1) for answer in answers] if method == "pull" else []
+        told = [(answer[0]["parts"][i], answer.pop(1) if what.get("status") else b"") for answer in answers]
+        statuses = self.statuses(what, shares, told)
+        if method == "pull":
+            return {"values": self.rows_of(what, shares, rows), **statuses}
+        sums = {name: sum(part.get(name, 0) for part, _ in told) for name in (*COUNTS, "erased")}
+        if method == "erase":
+            return {"erased": sums["erased"], **statuses}
+        del sums["erased"]
+        return {"step": told[0][0]["step"], **sums, **statuses}
+
+    @staticmethod
+    def rows_of(what, shares, bins):
+        """Every row is a single shard's."""
+        dtype, rows = what.get("dtype", "f32"), {}
+        for share, data in zip(shares, bins):
+            width = len(data) // max(1, len(share.rows))
+            rows.update({r: data[i * width:(i + 1) * width] for i, r in enumerate(share.rows)})
+        return [text_of(rows[r], dtype) for r in sorted(rows)]
+
+    # ---- workers in step ----
+
+    def round(self, what):
+        """Each worker has connections of its own, and is answered when all have pushed."""
+        table, n = self.tables[what["table"]], len(what["workers"])
+        own = [[wire.Wire(end) for end in self.ends] for _ in what["workers"]]
+        for i, (worker, wires) in enumerate(zip(what["workers"], own)):
+            fields = {"job": what["job"], "worker": i, "workers": n, "clock": what["clock"]}
+            for shard, share in zip(wires, self.shares(table, worker)):
+                part, bins = self.part(table, worker, share, None)
+                shard.begin("push", {"parts": [part], "round": fields}, *bins, b"".join(words(worker["grads"][r]) for r in share.rows))
+        answers = [[shard.receive()[3][0]["parts"][0] for shard in wires] for wires in own]
+        for shard in sum(own, []):
+            shard.close()
+        told = [{"step": answer[0]["step"], **{name: sum(part.get(name, 0) for part in answer) for name in COUNTS}} for answer in answers]
+        assert all(one == told[0] for one in told), told
+        return told[0]
+
+    # ---- rows as they are stored ----
+
+    def places(self, what):
+        """Of each shard, which keys of the request it has."""
+        table, places = self.tables[what["table"]], [[] for _ in self.shards]
+        for i, key in enumerate(what["keys"]):
+            places[shard_of(table["partition"], key, what.get("slots", [0] * (i + 1))[i], len(self.shards))].append(i)
+        return places
+
+    def keyed(self, what, at, **fields):
+        keys = wire.keys([what["keys"][i] for i in at])
+        slots = [np.array([what["slots"][i] for i in at], "<u2").tobytes()] if "slots" in what else []
+        return {"table": what["table"], "keys": len(at), **fields}, keys, *slots
+
+    def put(self, what):
+        table, inserted = self.tables[what["table"]], 0
+        for shard, at in zip(self.shards, self.places(what)):
+            states = [b"".join(words(what["states"][i]) for i in at)] if "states" in what else []
+            params, *bins = self.keyed(what, at, states="states" in what)
+            rows = b"".join(words(what["values"][i], table["dtype"]) for i in at)
+            inserted += self.ask(shard, "put", params, *bins, rows, *states)[0]["inserted"]
+        return {"inserted": inserted}
+
+    def get(self, what):
+        table, n = self.tables[what["table"]], len(what["keys"])
+        told = {"status": [None] * n, "values": [None] * n, "states": [None] * n}
+        for shard, at in zip(self.shards, self.places(what)):
+            head, statuses, rows, *states = self.ask(shard, "get", *self.keyed(what, at, states=True))
+            values = head["dim"] * (4 if table["dtype"] == "f32" else 2)
+            for i, r in enumerate(at):
+                told["status"][r] = statuses[i]
+                told["values"][r] = text_of(rows[i * values:(i + 1) * values], table["dtype"])
+                told["states"][r] = text_of(states[0][i * head["states"] * 4:(i + 1) * head["states"] * 4]) if states else ""
+        return told
 
     def erase(self, what):
         table = self.tables[what["table"]]

@@ -53,5 +53,5 @@ for program, *flags in (word.split(",") for word in sys.argv[1:]):
         with Embd(*flags, shards=shards, program=program) as server:
             n = run(server.addresses[0], [server.admin_path(shard) for shard in range(shards)])
             print(f"{n} vectors agree: {pathlib.Path(program).name} {' '.join(flags)}, {shards} shards")
-            assert n > (60 if shards == 1 else 40), n
+            assert n > (100 if shards == 1 else 80), n
         outlives_its_server(program, flags, shards)

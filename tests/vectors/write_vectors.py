@@ -89,6 +89,101 @@ def learning_rates(oracle, rng, cases):
         yield v
 
 
+REGULAR = [("sgd", more) for more in (
+    {"clip_value": 0.5}, {"clip_norm": 0.75}, {"max_norm": 0.25}, {"weight_min": -0.125, "weight_max": 0.25},
+    {"weight_decay": 0.5}, {"weight_decay": 0.5, "decay": "decoupled"}, {"weight_decay": 0.5, "decay": "decoupled_global"},
+    {"clip_value": 1.0, "clip_norm": 0.75, "weight_decay": 0.25, "max_norm": 0.5, "weight_max": 0.375})]
+REGULAR += [("adam", {"weight_decay": 0.25, "decay": "decoupled"}), ("adam", {"weight_decay": 0.25, "clip_norm": 1.0}),
+            ("adagrad", {"lr_decay": 0.5, "clip_value": 1.0}), ("ftrl", {"l1": 0.125, "max_norm": 0.5}),
+            ("momentum", {"momentum": 0.75, "weight_decay": 0.25, "decay": "decoupled_global"}),
+            ("amsgrad", {"max_norm": 0.5}), ("lamb", {"weight_decay": 0.125}), ("partial_rowwise_adam", {}),
+            ("counter_adagrad", {"weight_decay": 0.125})]
+
+
+def regularization(oracle, rng):
+    """Clipping, decay and limits of weights, around an optimizer's step; optimizers that look at a whole row."""
+    for i, (kind, more) in enumerate(REGULAR):
+        v = Vector(oracle, f"regularization: {kind}" + "".join(f", {name} {value}" for name, value in more.items()))
+        t = v.create(f"regular-{i}", 3, optimizer={"kind": kind, "lr": 0.125, **more})
+        for keys in ([1, 2, 2, 9], [9, 1], [1], [2, 1, 9]):
+            v.push(t, keys, reals(rng, (len(keys), 3)))
+        v.pull(t, [1, 2, 9, 10], status=True)
+        v.rows(t)
+        yield v
+
+
+def rows_in_bulk(oracle, rng):
+    """Rows that are put and got by key, with their states."""
+    for kind in ("sgd", "adagrad", "adam"):
+        for dtype in ("f32", "f16", "bf16"):
+            v = Vector(oracle, f"rows in bulk: {kind}, rows of {dtype}")
+            t = v.create(f"bulk-{kind}-{dtype}", 2, dtype=dtype, optimizer={"kind": kind, "lr": 0.125})
+            v.push(t, [1, 2], grads(rng, 2, 2))
+            v.put(t, [2, 3, 4, 3], grads(rng, 4, 2))
+            v.get(t, [1, 2, 3, 3, 9])
+            n = oracle.widths[t] - 2
+            if n > 0:
+                v.put(t, [1, 7], grads(rng, 2, 2), states=abs(grads(rng, 2, n)))
+            v.get(t, [1, 7])
+            v.push(t, [1, 3, 7, 8], grads(rng, 4, 2))
+            v.get(t, [1, 3, 7, 8])
+            v.pull(t, [1, 2, 3, 4], status=True)
+            v.describe(t)
+            yield v
+    v = Vector(oracle, "rows in bulk: a row of a slot table belongs to its slot and key")
+    t = v.create("bulk-slots", 2, slots=3, partition="slot", optimizer={"kind": "sgd", "lr": 0.5})
+    v.put(t, [5, 5, 6], grads(rng, 3, 2), slots=[0, 2, 1])
+    v.get(t, [5, 5, 5, 6], slots=[0, 1, 2, 1])
+    v.pull(t, [5, 5], slots=[0, 1], status=True)
+    yield v
+    v = Vector(oracle, "rows in bulk: a key that waits for admission gets its row at once")
+    t = v.create("bulk-admit", 1, admit_after=3, optimizer={"kind": "sgd", "lr": 0.5}, initializer=DYADIC)
+    v.push(t, [1, 2], [[1.0], [2.0]], status=True)
+    v.put(t, [1], [[4.0]])
+    v.push(t, [1, 2], [[1.0], [2.0]], status=True)
+    v.get(t, [1, 2])
+    v.rows(t)
+    yield v
+
+
+def columns(oracle, rng):
+    """Several tables in a request, whose parts travel as columns."""
+    v = Vector(oracle, "columns: tables of several kinds in one push, pull and erase")
+    plain = v.create("column-plain", 2, optimizer={"kind": "sgd", "lr": 0.5})
+    half = v.create("column-half", 3, dtype="f16", optimizer={"kind": "adagrad", "lr": 0.125})
+    slots = v.create("column-slots", 1, slots=3, partition="slot", optimizer={"kind": "adam", "lr": 0.125})
+    for _ in range(2):
+        v.columns("push", ((plain, [1, 2, 1], reals(rng, (3, 2))), {"status": True}),
+                  ((half, [7, 8], reals(rng, (2, 3))), {"dtype": "f16", "lr": 0.5}),
+                  ((slots, [1, 1, 2], reals(rng, (3, 1))), {"slots": [0, 1, 2]}))
+        v.columns("pull", ((slots, [1, 2]), {"slots": [1, 2]}), ((plain, [1, 3]), {"zero": True}), ((plain, [2, 3]), {"status": True}),
+                  ((half, [8, 9, 7]), {"dtype": "bf16", "status": True}))
+    v.columns("erase", ((plain, [1, 4]), {"status": True}), ((half, [8]), {}))
+    v.rows(plain)
+    v.rows(half)
+    yield v
+    v = Vector(oracle, "columns: rows of several keys, weights and scale", (1,))
+    tables = [v.create(f"column-{combiner}", 2, combiner=combiner, optimizer={"kind": "sgd", "lr": 0.5}) for combiner in ("sum", "mean", "sqrtn")]
+    weights = " ".join(f"{x:08x}" for x in reals(rng, (4, 1)).view(np.uint32)[:, 0])
+    parts = [{"offsets": [0, 2, 2, 4]}, {"offsets": [0, 1, 4, 4], "scale": True}, {"offsets": [0, 3, 3, 4], "scale": True, "weights": weights}]
+    v.columns("push", *(((t, [1, 2, 3, 1], reals(rng, (3, 2))), part) for t, part in zip(tables, parts)))
+    v.columns("pull", *(((t, [1, 2, 3, 1]), part) for t, part in zip(tables, parts)))
+    yield v
+
+
+def rounds(oracle, rng):
+    """Workers in step: one step of the mean of their pushes, in the order of workers."""
+    for n in (1, 2, 3):
+        v = Vector(oracle, f"rounds: {n} workers")
+        t = v.create(f"round-{n}", 2, optimizer={"kind": "adagrad", "lr": 0.125})
+        for clock in range(2):
+            own = [[1, 2 + worker, 1] if worker < 2 else [] for worker in range(n)]
+            v.round(f"round-{n}", clock, t, *((keys, reals(rng, (len(keys), 2))) for keys in own))
+        v.pull(t, [1, 2, 3], status=True)
+        v.rows(t)
+        yield v
+
+
 def combiners(oracle, rng):
     """Pooled rows, and their gradients: of finished rows with scale, else of sums."""
     for combiner in ("sum", "mean", "sqrtn"):
@@ -341,7 +436,8 @@ def refused(oracle, rng):
     yield v
 
 
-FILES = (first_values, optimizers, combiners, dtypes, admission, capacity, numbered, routing, refused)
+FILES = (first_values, optimizers, combiners, dtypes, admission, capacity, numbered, routing, refused, regularization,
+         rows_in_bulk, columns, rounds)
 
 
 def compact(value):
