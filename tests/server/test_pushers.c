@@ -9,6 +9,7 @@
 #include "proto/route.h"
 #include "proto/schema.h"
 #include "server/engine/pushers.h"
+#include "server/engine/sources.h"
 
 static const uint64_t keys[2] = {1, 2};
 static const float grads[8] = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -188,6 +189,43 @@ static void after_a_start_journaled_pushes_are_known_and_others_forgotten(void *
     scratch_remove(dir);
 }
 
+/* Of a record alone: nobody says on the wire how far another client has come. */
+static void a_request_names_no_sources(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, &store_host, 0, 1, NULL);
+    create(&rig, "b", EMBD_DURABILITY_SNAPSHOT, 0);
+    struct part part = one_part("b", 1);
+    const struct push_source source = {5, 9};
+    const struct push_extra extra = {.sources = &source, .n_sources = 1};
+    struct exchange *x = ask(&rig, &rig.data, METHOD_PUSH);
+    embd__push_write(&x->out, &part, 1, &extra);
+    ask_error(x, EMBD_INVALID, "'sources'", NULL);
+    rig_close(&rig);
+}
+
+static void clients_have_the_place_of_their_last_push_until_there_are_too_many(void **state)
+{
+    (void)state;
+    struct sources sources = {.n = 0};
+    uint32_t place;
+    assert_false(sources_find(&sources, 1, &place));
+    for (uint64_t client = 0; client <= SOURCES_MAX; client++)
+        for (uint32_t at = 1; at <= 2; at++)
+            sources_note(&sources, &(struct push_source){client, at});
+    assert_int_equal(sources.n, SOURCES_MAX);
+    assert_false(sources_find(&sources, 0, &place));
+    assert_true(sources_find(&sources, SOURCES_MAX, &place));
+    assert_int_equal(place, 2);
+    sources_note(&sources, &(struct push_source){SOURCES_MAX + 1, 7});
+    assert_int_equal(sources.n, 1);
+    assert_false(sources_find(&sources, SOURCES_MAX, &place));
+    assert_true(sources_find(&sources, SOURCES_MAX + 1, &place));
+    assert_int_equal(place, 7);
+    sources_fini(&sources);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,6 +233,8 @@ int main(void)
         cmocka_unit_test(a_number_that_is_left_out_is_told_and_so_is_a_stream_that_is_not_known),
         cmocka_unit_test(a_push_that_is_refused_uses_no_number),
         cmocka_unit_test(after_a_start_journaled_pushes_are_known_and_others_forgotten),
+        cmocka_unit_test(a_request_names_no_sources),
+        cmocka_unit_test(clients_have_the_place_of_their_last_push_until_there_are_too_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
