@@ -55,11 +55,16 @@ static const char **paths_of(struct foreign_folder *f, const struct foreign_tabl
     return list;
 }
 
-/* Whether the first rank has a file of the kind. */
+/* Whether a rank has a file of the kind: then all must. */
 static bool has_kind(struct foreign_folder *f, const struct foreign_table *t, const char *kind)
 {
-    char *name = foreign_text(f, "%s_%s.rank_0.world_size_%" PRIu32, t->name, kind, t->n_files);
-    return name && foreign_has(f, name);
+    bool has = false;
+    for (uint32_t i = 0; i < t->n_files && !has && f->status == EMBD_OK; i++) {
+        char *name = foreign_text(f, "%s_%s.rank_%" PRIu32 ".world_size_%" PRIu32, t->name, kind, i,
+                                  t->n_files);
+        has = name && foreign_has(f, name);
+    }
+    return has;
 }
 
 /* ---- the optimizer ---- */

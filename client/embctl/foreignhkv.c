@@ -35,19 +35,28 @@ static const char **paths_of(struct foreign_folder *f, const struct foreign_tabl
     return list;
 }
 
+/* Whether one of the files is there: then all must be. */
+static bool has_one(struct foreign_folder *f, const char **paths, uint32_t n)
+{
+    bool has = false;
+    for (uint32_t i = 0; i < n && !has && f->status == EMBD_OK; i++)
+        has = foreign_has(f, strrchr(paths[i], '/') + 1);
+    return has;
+}
+
 static void read_table(struct foreign_folder *f, const char *name, bool is_numbered)
 {
     struct foreign_table *t = foreign_add(f, name);
-    char *scores = foreign_text(f, is_numbered ? "%s.0.scores" : "%s.scores", name);
-    if (!t || !scores)
+    if (!t)
         return;
     t->n_files = is_numbered ? count_files(f, name) : 1;
     t->key = f->a->key;
     t->dtype = f->a->dtype;
     t->keys = paths_of(f, t, is_numbered, "keys");
     t->values = paths_of(f, t, is_numbered, "values");
-    if (foreign_has(f, scores))
-        t->scores = paths_of(f, t, is_numbered, "scores");
+    t->scores = paths_of(f, t, is_numbered, "scores");
+    if (f->status == EMBD_OK && !has_one(f, t->scores, t->n_files))
+        t->scores = NULL;
     t->has_score_kind = f->a->counts;
     t->score = EMBD_ARRAYS_COUNT;
     foreign_measure(f, t);

@@ -202,6 +202,9 @@ class DynamicEmb(ForeignTest):
         changes = [("z_emb_keys" + end, 3, "z_emb_values.rank_0.world_size_2 and those beside it: "),
                    ("z_emb_values" + end, 24, "z_emb_values.rank_0.world_size_2 and those beside it: 7368 bytes for 308 keys"),
                    ("z_emb_opt_values" + end, 4, "bytes for 308 keys")]
+        os.rename(self.path("z_emb_opt_values.rank_0.world_size_2"), self.path("../first"))
+        self.refused("z_emb_opt_values.rank_0.world_size_2: is missing")
+        os.rename(self.path("../first"), self.path("z_emb_opt_values.rank_0.world_size_2"))
         for name, by, says in changes:
             with open(self.path(name), "rb") as file:
                 whole = file.read()
@@ -405,6 +408,9 @@ class Hkv(ForeignTest):
         (KEYS + np.uint64(1000)).tofile(self.path("t.1.keys"))
         counts = ["--scores", "counts", "--on-full", "evict_lfu", "--capacity", 1000]
         self.refused("t.1.scores: is missing", *counts)
+        os.rename(self.path("t.0.scores"), self.path("t.1.scores"))
+        self.refused("t.0.scores: is missing", *counts)
+        os.rename(self.path("t.1.scores"), self.path("t.0.scores"))
         np.zeros(len(KEYS) - 1, np.uint64).tofile(self.path("t.1.scores"))
         self.refused("t.1.scores: has 2456 bytes, expected 2464 for the 308 keys of", *counts)
         self.cut("t.0.values", 12)
