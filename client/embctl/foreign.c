@@ -229,6 +229,7 @@ static int run_one(void *arg, size_t i, bool checks, embd_dump_report *report, u
     struct progress progress;
     m->arrays.check_only = checks;
     m->arrays.check_values = r->a->is_dry;
+    m->arrays.is_checked = !checks;
     progress_begin(&progress, "check", "import");
     int status = embd_arrays_import(r->client, &m->to.schema, &m->arrays, progress_report,
                                     &progress, report);

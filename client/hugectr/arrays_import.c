@@ -101,7 +101,7 @@ static int open_all(struct importing *m)
     f->key_bytes = (uint32_t)m->source.keys.row_bytes;
     f->blocks.source = embd__arrays_source(&m->source);
     f->blocks.n_rows = embd__array_rows(&m->source.keys);
-    if (embd__keyindex_open(&m->index, f->blocks.n_rows, f->path, f->e))
+    if (!m->arrays->is_checked && embd__keyindex_open(&m->index, f->blocks.n_rows, f->path, f->e))
         return f->e->status;
     return embd__filling_open(f);
 }
@@ -116,7 +116,7 @@ static int check(struct importing *m, embd_progress *progress, void *arg)
 {
     struct filling *f = &m->filling;
     if (check_asked(m->arrays, f->schema, f->e) || open_all(m) ||
-        embd__filling_check(f, false, add_block, m, progress, arg))
+        (!m->arrays->is_checked && embd__filling_check(f, false, add_block, m, progress, arg)))
         return f->e->status;
     embd__arrays_index_states(&m->source, &m->index, f->e);
     embd__keyindex_close(&m->index);

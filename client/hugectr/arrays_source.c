@@ -153,7 +153,7 @@ static int index_state(const struct arrays_source *s, struct arrays_state *state
         uint32_t n = left < KEYS_AT_ONCE ? (uint32_t)left : KEYS_AT_ONCE;
         if (embd__arrays_read_keys(&state->keys, s->given->key, row, n, keys, e) ||
             embd__arrays_add_keys(&state->index, &state->keys, row, keys, n, e) ||
-            compare_keys(&state->keys, row, keys, n, rows, e))
+            (rows->cells && compare_keys(&state->keys, row, keys, n, rows, e)))
             return e->status;
     }
     return EMBD_OK;
@@ -201,18 +201,37 @@ static int read_row(const struct arrays_source *s, struct arrays_state *state, s
                     uint32_t i)
 {
     float *to = state->floats + (size_t)i * state->width;
+    uint64_t row = embd__keyindex_find(&state->index, block->keys[i]);
+    if (row != KEYINDEX_NONE)
+        return read_floats(&state->values, row, 1, 1, to, state->dtype, &block->error);
+    memcpy(to, block->states + (size_t)i * s->blocks->n_state + state->at,
+           state->width * sizeof *to);
+    return EMBD_OK;
+}
+
+/* The path of the file that has the state of the block's row `i`. */
+static const char *path_of_row(const struct arrays_state *state, const struct block *block,
+                               uint32_t i)
+{
     uint64_t row = embd__keyindex_find(&state->index, block->keys[i]), in_file;
-    if (row == KEYINDEX_NONE) {
-        memcpy(to, block->states + (size_t)i * s->blocks->n_state + state->at,
-               state->width * sizeof *to);
+    return state->values.paths[embd__array_file_of(&state->values, row, &in_file)];
+}
+
+/* All rows at once; then, for the error's sake, one by one: each may be of another file. */
+static int check_by_key(const struct arrays_source *s, struct arrays_state *state,
+                        struct block *block)
+{
+    const float *floats = state->floats;
+    if (embd__blocks_check_finite(s->blocks, block, "", floats, state->width) == EMBD_OK)
         return EMBD_OK;
+    struct block one = {.n = 1};
+    for (uint32_t i = 0; i < block->n && one.error.status == EMBD_OK; i++) {
+        one.keys = block->keys + i;
+        embd__blocks_check_finite(s->blocks, &one, path_of_row(state, block, i),
+                                  floats + (size_t)i * state->width, state->width);
     }
-    const char *path = state->values.paths[embd__array_file_of(&state->values, row, &in_file)];
-    struct block one = {.n = 1, .keys = block->keys + i};
-    if (read_floats(&state->values, row, 1, 1, to, state->dtype, &one.error) ||
-        embd__blocks_check_finite(s->blocks, &one, path, to, state->width))
-        block->error = one.error;
-    return one.error.status;
+    block->error = one.error;
+    return block->error.status;
 }
 
 /* A block's rows of a state into state->floats. */
@@ -228,7 +247,7 @@ static int gather(const struct arrays_source *s, struct arrays_state *state, str
     for (uint32_t i = 0; i < block->n; i++)
         if (read_row(s, state, block, i))
             return block->error.status;
-    return EMBD_OK;
+    return check_by_key(s, state, block);
 }
 
 static int read_state(const struct arrays_source *s, struct arrays_state *state,

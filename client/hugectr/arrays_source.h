@@ -32,7 +32,8 @@ int embd__arrays_open(struct arrays_source *s, const embd_arrays *given, const e
                       struct embd__error *e);
 void embd__arrays_close(struct arrays_source *s);
 
-/* Reads the keys of states that have their own, and compares them with the table's. */
+/* Reads the keys of states that have their own, and compares them with the table's, where `rows` is
+ * open. */
 int embd__arrays_index_states(struct arrays_source *s, const struct keyindex *rows,
                               struct embd__error *e);
 

@@ -57,6 +57,7 @@ typedef struct embd_arrays {
     uint64_t step;      /* pushes the table has seen, which adam's t counts. At most 2^47 */
     bool check_only;    /* checks files and tables, and changes nothing */
     bool check_values;  /* with check_only: reads values, states and scores too, not keys alone */
+    bool is_checked;    /* a call with check_only has read the keys: they are not read twice */
 } embd_arrays;
 
 #define EMBD_ARRAYS(...)                                                                           \
