@@ -27,6 +27,7 @@ struct run {
     struct foreign_folder folder;
     embd_client *client;
     struct moving *tables; /* [folder.job.n_tables] */
+    bool fills_existing;   /* a table is there already, and cannot be dropped again */
     char why[1024];
 };
 
@@ -186,6 +187,12 @@ static void choose_scores(struct run *r, struct moving *m, const struct foreign_
     m->arrays.score_now = t->score_now;
 }
 
+static void look_for_existing(struct run *r, const char *table)
+{
+    embd_table *existing;
+    r->fills_existing |= embd_table_open(r->client, table, &existing) == EMBD_OK;
+}
+
 static int prepare_one(struct run *r, size_t i)
 {
     struct moving *m = &r->tables[i];
@@ -199,6 +206,7 @@ static int prepare_one(struct run *r, size_t i)
                                  .step = r->a->has_step ? r->a->step : t->step);
     m->to.place = t->keys[0];
     m->to.n_gpus = t->n_files;
+    look_for_existing(r, m->to.schema.name);
     choose_scores(r, m, t);
     return choose_states(r, m, t);
 }
@@ -228,7 +236,7 @@ static int run_one(void *arg, size_t i, bool checks, embd_dump_report *report, u
     struct moving *m = &r->tables[i];
     struct progress progress;
     m->arrays.check_only = checks;
-    m->arrays.check_values = r->a->is_dry;
+    m->arrays.check_values = r->a->is_dry || r->fills_existing;
     m->arrays.is_checked = !checks;
     progress_begin(&progress, "check", "import");
     int status = embd_arrays_import(r->client, &m->to.schema, &m->arrays, progress_report,

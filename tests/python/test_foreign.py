@@ -240,7 +240,12 @@ class DynamicEmb(ForeignTest):
         """In the last column of the last row: it shows when rows are sent, and the tables are dropped again."""
         whole = np.fromfile(self.path(name), np.float32)
         np.append(whole[:-1], np.float32("nan")).tofile(self.path(name))
-        self.refused(f"{name}: key {keys[-1]} has nan in column {width - 1}; table 'z' admits finite values only", code=REFUSED)
+        says = f"{name}: key {keys[-1]} has nan in column {width - 1}; table 'z' admits finite values only"
+        self.refused(says, code=REFUSED)
+        existing = self.clients[1].create_table("a", 3, optimizer=embd.Optimizer("rowwise_adagrad", lr=1))
+        self.refused(says, code=REFUSED, left=["a"])
+        self.assertFalse(existing.get(KEYS).found.any(), "a table that was there is as empty as before")
+        existing.drop()
         whole.tofile(self.path(name))
 
 
