@@ -125,6 +125,6 @@ MUTANTS = [
             "(uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3]",
             "(uint32_t)at[3] << 24 | (uint32_t)at[2] << 16 | (uint32_t)at[1] << 8 | at[0]"),
     FOREIGN("2g", "states with keys of their own are not looked up", "client/hugectr/arrays_source.c",
-            "if (row == KEYINDEX_NONE) {", "if (row != 0) {"),
+            "if (row != KEYINDEX_NONE)", "if (row == 0)"),
     FOREIGN("2h", "counts are not kept", "client/hugectr/arrays_source.c", "= !counts ? 1.0f", "= counts ? 1.0f"),
 ]
