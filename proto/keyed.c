@@ -9,20 +9,39 @@
 
 void embd__keyed_fields_write(struct msg *m, const struct keyed_fields *fields)
 {
-    embd__msg_map(m, 2u + fields->has_states);
+    bool has_number = fields->number.sequence > 0;
+    embd__msg_map(m, 2u + fields->has_states + has_number);
     embd__msg_field_str(m, "table", fields->table);
     embd__msg_field_uint(m, "keys", fields->n_keys);
     if (fields->has_states)
         embd__msg_field_bool(m, "states", true);
+    if (has_number)
+        embd__push_number_write(m, &fields->number);
 }
 
-int embd__keyed_fields_read(struct reader *r, const char *what, struct keyed_fields *out)
+static void read_fields(struct fields *f, struct keyed_fields *out)
+{
+    *out = (struct keyed_fields){.n_keys = 0};
+    embd__field_str(f, "table", out->table, sizeof out->table, NULL);
+    out->n_keys = (uint32_t)embd__field_uint(f, "keys", 0, LIMIT_KEYS, FIELD_REQUIRED);
+    out->has_states = embd__field_bool(f, "states", false);
+}
+
+int embd__get_fields_read(struct reader *r, struct keyed_fields *out)
 {
     struct fields f;
-    embd__read_fields(&f, r, what);
-    embd__field_str(&f, "table", out->table, sizeof out->table, NULL);
-    out->n_keys = (uint32_t)embd__field_uint(&f, "keys", 0, LIMIT_KEYS, FIELD_REQUIRED);
-    out->has_states = embd__field_bool(&f, "states", false);
+    embd__read_fields(&f, r, "get");
+    read_fields(&f, out);
+    return embd__fields_end(&f);
+}
+
+int embd__put_fields_read(struct reader *r, struct keyed_fields *out)
+{
+    struct fields f;
+    embd__read_fields(&f, r, "put");
+    read_fields(&f, out);
+    if (embd__field_has(&f, "writer"))
+        embd__push_number_read(&f, &out->number);
     return embd__fields_end(&f);
 }
 
@@ -134,10 +153,65 @@ int embd__get_answer_read(struct reader *r, struct get_answer *out)
     return embd__reader_end(r);
 }
 
-void embd__put_answer_write(struct msg *m, uint64_t n_inserted)
+void embd__list_fields_write(struct msg *m, const struct list_fields *fields)
 {
-    embd__msg_map(m, 1);
+    embd__msg_map(m, fields->cursor == 0 ? 2 : 4);
+    embd__msg_field_str(m, "table", fields->table);
+    embd__msg_field_uint(m, "keys", fields->n_most);
+    if (fields->cursor == 0)
+        return;
+    embd__msg_field_uint(m, "cursor", fields->cursor);
+    embd__msg_field_uint(m, "scan", fields->scan);
+}
+
+int embd__list_fields_read(struct reader *r, struct list_fields *out)
+{
+    struct fields f;
+    embd__read_fields(&f, r, "keys");
+    embd__field_str(&f, "table", out->table, sizeof out->table, NULL);
+    out->n_most = (uint32_t)embd__field_uint(&f, "keys", 1, LIST_KEYS_MAX, LIST_KEYS);
+    out->cursor = embd__field_uint(&f, "cursor", 0, UINT64_MAX, 0);
+    out->scan = embd__field_uint(&f, "scan", 0, UINT64_MAX, 0);
+    if (embd__fields_end(&f) != EMBD_OK)
+        return r->error->status;
+    return embd__reader_end(r);
+}
+
+void embd__list_answer_write(struct msg *m, const struct list_answer *answer)
+{
+    embd__msg_map(m, 4);
+    embd__msg_field_uint(m, "keys", answer->n_keys);
+    embd__msg_field_uint(m, "next", answer->next);
+    embd__msg_field_bool(m, "done", answer->is_done);
+    embd__msg_field_uint(m, "scan", answer->scan);
+    embd__msg_bin(m, answer->keys, answer->n_keys * sizeof *answer->keys);
+    if (answer->slots != NULL)
+        embd__msg_bin(m, answer->slots, answer->n_keys * sizeof *answer->slots);
+}
+
+int embd__list_answer_read(struct reader *r, bool has_slots, struct list_answer *out)
+{
+    struct fields f;
+    memset(out, 0, sizeof *out);
+    embd__read_fields(&f, r, "result");
+    out->n_keys = (uint32_t)embd__field_uint(&f, "keys", 0, LIST_KEYS_MAX, FIELD_REQUIRED);
+    out->next = embd__field_uint(&f, "next", 0, UINT64_MAX, FIELD_REQUIRED);
+    out->is_done = embd__field_bool(&f, "done", false);
+    out->scan = embd__field_uint(&f, "scan", 0, UINT64_MAX, FIELD_REQUIRED);
+    if (embd__fields_end(&f) != EMBD_OK)
+        return r->error->status;
+    out->keys = embd__read_bin(r, "keys", out->n_keys * sizeof *out->keys);
+    if (has_slots)
+        out->slots = embd__read_bin(r, "slots", out->n_keys * sizeof *out->slots);
+    return embd__reader_end(r);
+}
+
+void embd__put_answer_write(struct msg *m, uint64_t n_inserted, bool is_again)
+{
+    embd__msg_map(m, 1u + is_again);
     embd__msg_field_uint(m, "inserted", n_inserted);
+    if (is_again)
+        embd__msg_field_bool(m, "again", true);
 }
 
 int embd__put_answer_read(struct reader *r, uint64_t *n_inserted_out)
@@ -145,6 +219,7 @@ int embd__put_answer_read(struct reader *r, uint64_t *n_inserted_out)
     struct fields f;
     embd__read_fields(&f, r, "result");
     *n_inserted_out = embd__field_uint(&f, "inserted", 0, UINT64_MAX, FIELD_REQUIRED);
+    embd__field_bool(&f, "again", false);
     if (embd__fields_end(&f) != EMBD_OK)
         return r->error->status;
     return embd__reader_end(r);

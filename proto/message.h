@@ -48,7 +48,8 @@
     X(TABLE_STAGE, "table_stage", LISTENER_ADMIN)                                                  \
     X(TABLE_REPLACE, "table_replace", LISTENER_ADMIN)                                              \
     X(GET, "get", LISTENER_DATA)                                                                   \
-    X(PUT, "put", LISTENER_DATA)
+    X(PUT, "put", LISTENER_DATA)                                                                   \
+    X(KEYS, "keys", LISTENER_DATA)
 
 enum listener { LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
 enum method {
@@ -244,6 +245,9 @@ int embd__push_read_record(struct reader *r, struct part *parts, uint32_t capaci
  * embd__push_read read both forms. `extra` as above; NULL for other kinds. */
 void embd__columns_write(struct msg *m, const struct part_list *list, enum parts_kind kind,
                          const struct push_extra *extra);
+/* The field `writer` of a push or put: who numbers it, its stream and number. */
+void embd__push_number_write(struct msg *m, const struct push_number *number);
+void embd__push_number_read(struct fields *message, struct push_number *number);
 /* A push's order, before it is read; 0: it has none. */
 uint64_t embd__push_order(const struct reader *r);
 

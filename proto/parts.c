@@ -90,7 +90,7 @@ void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum
         write_bins(m, &parts[i], kind);
 }
 
-static void write_number(struct msg *m, const struct push_number *number)
+void embd__push_number_write(struct msg *m, const struct push_number *number)
 {
     embd__msg_str(m, "writer");
     embd__msg_map(m, 3u + (number->stream > 0));
@@ -127,7 +127,7 @@ static void write_extra(struct msg *m, const struct push_extra *extra)
     if (extra->round.n_workers > 0)
         write_round(m, &extra->round);
     if (extra->number.sequence > 0)
-        write_number(m, &extra->number);
+        embd__push_number_write(m, &extra->number);
     if (extra->order > 0)
         embd__msg_field_uint(m, "order", extra->order);
     if (extra->n_sources > 0)
@@ -271,7 +271,7 @@ static void read_round(struct fields *message, struct push_round *round)
                         round->n_workers);
 }
 
-static void read_number(struct fields *message, struct push_number *number)
+void embd__push_number_read(struct fields *message, struct push_number *number)
 {
     struct fields f;
     embd__field_map(message, "writer", &f, "the writer");
@@ -292,7 +292,7 @@ static void read_extra(struct fields *message, struct push_extra *extra)
     if (has_round)
         read_round(message, &extra->round);
     if (has_number)
-        read_number(message, &extra->number);
+        embd__push_number_read(message, &extra->number);
     if (has_round && has_number)
         embd__error_set(message->reader->error, EMBD_INVALID,
                         "a push has both 'round' and 'writer'; it may have one of them");

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 
 #include "client/call/call.h"
+#include "client/core/request.h"
+#include "proto/opening.h"
 
 #define FULL_NS UINT64_C(60000000000) /* until a shard without room is asked again */
 
@@ -28,19 +30,21 @@ static bool is_journaled(const struct embd_call *call)
     return call->works[0].schema->durability != EMBD_DURABILITY_SNAPSHOT;
 }
 
-/* The streams of the call's tables: a push is of tables of one kind. */
-static int find_streams(struct embd_call *call)
+/* The streams of tables of one kind. NULL: the client's error is set. */
+static struct own_stream *find_streams(struct embd_client *client, bool is_journaled)
 {
-    struct embd_client *client = call->client;
     struct numbering *numbering = &client->numbering;
-    struct own_stream **streams = &numbering->streams[is_journaled(call)];
+    struct own_stream **streams = &numbering->streams[is_journaled];
     bool is_new = numbering->streams[0] == NULL && numbering->streams[1] == NULL;
-    if (is_new && embd_pusher_new(&numbering->pusher) != EMBD_OK)
-        return embd__error_set(&client->error, EMBD_IO, "the system has no random numbers");
+    if (is_new && embd_pusher_new(&numbering->pusher) != EMBD_OK) {
+        embd__error_set(&client->error, EMBD_IO, "the system has no random numbers");
+        return NULL;
+    }
     if (*streams == NULL)
         *streams = calloc(client->n_shards, sizeof **streams);
-    call->own = *streams;
-    return *streams != NULL ? EMBD_OK : embd__call_no_memory(call);
+    if (*streams == NULL)
+        embd__error_set(&client->error, EMBD_NO_MEMORY, "no memory for streams of pushes");
+    return *streams;
 }
 
 static bool is_to_be_opened(const struct own_stream *own, uint64_t now_ns)
@@ -94,7 +98,8 @@ static void open_all(struct embd_call *call, uint64_t now_ns)
 int embd__numbering_begin(struct embd_call *call)
 {
     bool is_open = true;
-    if (find_streams(call) != EMBD_OK)
+    call->own = find_streams(call->client, is_journaled(call)); /* a push is of one kind */
+    if (call->own == NULL)
         return call->client->error.status;
     for (uint32_t s = 0; s < call->client->n_shards; s++)
         is_open = is_open && call->own[s].next > 0;
@@ -133,16 +138,17 @@ static bool is_over(const struct exchange *x)
 }
 
 /* A push that failed by itself. */
-static void leave_stream(struct own_stream *own, const struct message *message)
+static void leave_stream(struct own_stream *own, const struct exchange *x, uint64_t stream,
+                         uint64_t sequence)
 {
-    if (message->stream != own->stream || own->next == 0)
+    if (stream != own->stream || own->next == 0)
         return;
-    if (is_over(&message->x) && own->next == message->sequence + 1) {
-        own->next = message->sequence;
+    if (is_over(x) && own->next == sequence + 1) {
+        own->next = sequence;
         return;
     }
     own->n_left = own->stream + 1;
-    own->why = message->x.error.status;
+    own->why = x->error.status;
     own->next = 0;
 }
 
@@ -156,43 +162,53 @@ static void note(struct embd_call *call)
         const struct message *message = call->messages[i];
         int status = message->x.error.status;
         if (message->sequence > 0 && status != EMBD_OK && !is_lost(status))
-            leave_stream(&call->own[message->shard], message);
+            leave_stream(&call->own[message->shard], &message->x, message->stream,
+                         message->sequence);
     }
 }
 
 /* Pushes that the caller has not waited for yet; they ended before this one did, as shards take
  * them in order. */
-static void note_before(struct embd_call *call)
+static void note_before(struct embd_client *client, const struct own_stream *own, uint64_t number)
 {
-    for (struct embd_call *c = call->client->calls; c != NULL; c = c->next) {
-        if (!c->is_started || c->own != call->own || c->number >= call->number)
+    for (struct embd_call *c = client->calls; c != NULL; c = c->next) {
+        if (!c->is_started || c->own != own || c->number >= number)
             continue;
         embd__io_await(&c->client->io, &c->job);
         note(c);
     }
 }
 
-static void explain_behind(const struct own_stream *own, struct message *message)
+static void explain_behind(const struct own_stream *own, struct exchange *x)
 {
-    struct embd__error *e = &message->x.error;
-    bool may_come = message->x.was_begun; /* a copy, behind one of the push that failed */
+    struct embd__error *e = &x->error;
+    bool may_come = x->was_begun; /* a copy, behind one of the push that failed */
     e->status = EMBD_OK;
     embd__error_set(e, may_come ? EMBD_UNANSWERED : own->why,
                     "%s: the push was sent behind one that failed (%s), and was not applied",
-                    embd__link_address(message->x.link), embd_status_text(own->why));
+                    embd__link_address(x->link), embd_status_text(own->why));
 }
 
-static void explain_lost(struct own_stream *own, struct message *message)
+static void explain_lost(struct own_stream *own, struct exchange *x, uint64_t stream)
 {
-    struct embd__error *e = &message->x.error, plain = *e;
+    struct embd__error *e = &x->error, plain = *e;
     e->status = EMBD_OK;
     embd__error_set(e, plain.status,
                     "%.*s; the shard has lost acknowledged pushes: it went back to an older "
                     "snapshot or data directory. Restore all servers and the trainer from one "
                     "snapshot, or push on without what is lost",
                     (int)(LIMIT_ERROR_TEXT / 2 - 30), plain.text);
-    if (message->stream == own->stream)
+    if (stream == own->stream)
         own->next = 0;
+}
+
+/* A push that is behind one that failed, or is one of many that the shard has lost. */
+static void explain(struct own_stream *own, struct exchange *x, uint64_t stream)
+{
+    if (stream < own->n_left)
+        explain_behind(own, x);
+    else
+        explain_lost(own, x, stream);
 }
 
 void embd__numbering_failed(struct embd_call *call)
@@ -203,10 +219,89 @@ void embd__numbering_failed(struct embd_call *call)
         struct own_stream *own = &call->own[message->shard];
         if (message->sequence == 0 || !is_lost(message->x.error.status))
             continue;
-        note_before(call);
-        if (message->stream < own->n_left)
-            explain_behind(own, message);
-        else
-            explain_lost(own, message);
+        note_before(call->client, call->own, call->number);
+        explain(own, &message->x, message->stream);
     }
+}
+
+/* ---- puts: one at a time, to one shard, between the pushes of the same streams ---- */
+
+/* A shard without room for a stream, or of an earlier version, gets puts without numbers. */
+static int take_opened(struct embd_client *client, struct own_stream *own, int status,
+                       struct answer *answer)
+{
+    uint64_t last;
+    bool was_opened;
+    if (status == EMBD_FULL || status == EMBD_UNKNOWN_METHOD) {
+        client->error = (struct embd__error){0};
+        own->full_ns = uv_hrtime();
+        return EMBD_OK;
+    }
+    if (status != EMBD_OK)
+        return status;
+    status = embd__opened_read(&answer->reader, &last, &was_opened);
+    embd__answer_free(answer);
+    own->next = status == EMBD_OK;
+    own->full_ns = 0;
+    return status;
+}
+
+static int open_for_put(struct embd_client *client, struct own_stream *own, uint32_t shard,
+                        bool is_journaled)
+{
+    const embd_pusher *pusher = &client->numbering.pusher;
+    const struct stream_opening opening = {
+        .stream = {.high = pusher->high, .low = pusher->low, .stream = own->n_streams++},
+        .is_journaled = is_journaled};
+    struct answer *answer = NULL;
+    own->stream = (uint32_t)opening.stream.stream;
+    struct msg *m = embd__request_begin(client, METHOD_STREAM_OPEN);
+    client->request.may_repeat = true;
+    embd__opening_write(m, &opening, false);
+    int status = embd__request(client, shard, LISTENER_DATA, &answer);
+    return take_opened(client, own, status, answer);
+}
+
+int embd__numbering_put_begin(struct embd_client *client, const embd_table *table, uint32_t shard,
+                              struct push_number *out)
+{
+    bool is_journaled = embd__table_is_journaled(table);
+    struct own_stream *streams = find_streams(client, is_journaled);
+    *out = (struct push_number){.sequence = 0};
+    if (streams == NULL)
+        return client->error.status;
+    struct own_stream *own = &streams[shard];
+    if (is_to_be_opened(own, uv_hrtime()) &&
+        open_for_put(client, own, shard, is_journaled) != EMBD_OK)
+        return client->error.status;
+    if (own->next > 0 && embd__link_takes_put_numbers(client->shards[shard].link))
+        *out = embd__numbering_next(&client->numbering, own);
+    return EMBD_OK;
+}
+
+void embd__numbering_put_sent(struct embd_client *client, const embd_table *table, uint32_t shard)
+{
+    client->request.may_repeat = client->request.has_effect = true;
+    client->numbering.streams[embd__table_is_journaled(table)][shard].next++;
+}
+
+int embd__numbering_put_failed(struct embd_client *client, const embd_table *table, uint32_t shard,
+                               const struct push_number *number)
+{
+    struct exchange *x = &client->request;
+    struct own_stream *streams = client->numbering.streams[embd__table_is_journaled(table)],
+                      *own = &streams[shard];
+    if (x->error.status ==
+        EMBD_OK) { /* it was not built, or applied and its answer not understood */
+        own->next -= x->msg.status != EMBD_OK;
+        return client->error.status;
+    }
+    if (!is_lost(x->error.status)) {
+        leave_stream(own, x, number->stream, number->sequence);
+        return client->error.status;
+    }
+    note_before(client, streams, UINT64_MAX);
+    explain(own, x, number->stream);
+    client->error = (struct embd__error){0};
+    return embd__error_set(&client->error, x->error.status, "%s", x->error.text);
 }

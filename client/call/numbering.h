@@ -1,4 +1,5 @@
-/* numbering.h - the numbers that a client gives its own pushes: those without a pusher and a round.
+/* numbering.h - the numbers that a client gives its own pushes and puts: those without a pusher and
+ * a round.
  * So they are sent again until their deadline, whatever happens to servers, and applied once.
  *
  * Each shard has a stream for journaled tables and one for others, because each accepts or refuses
@@ -18,6 +19,7 @@
 
 struct embd_call;
 struct embd_client;
+struct embd_table;
 
 /* The pushes of a client on one shard. */
 struct own_stream {
@@ -55,5 +57,15 @@ int embd__numbering_begin(struct embd_call *call);
 void embd__numbering_sent(struct embd_call *call);
 /* It has failed: what that means for its streams, and for its error. */
 void embd__numbering_failed(struct embd_call *call);
+
+/* The same of a put, the client's request, to one shard: its number, with the stream opened where
+ * it is not; sequence 0: the shard takes none. Then, after embd__request_begin and before
+ * embd__request, that it is used; and after a failure what that means, as the client's error. */
+int embd__numbering_put_begin(struct embd_client *client, const struct embd_table *table,
+                              uint32_t shard, struct push_number *out);
+void embd__numbering_put_sent(struct embd_client *client, const struct embd_table *table,
+                              uint32_t shard);
+int embd__numbering_put_failed(struct embd_client *client, const struct embd_table *table,
+                               uint32_t shard, const struct push_number *number);
 
 #endif

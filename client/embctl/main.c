@@ -20,6 +20,7 @@ static const struct command table_commands[] = {
     {"create", "Create a table on every shard", command_table_create, NULL},
     {"set", "Change fields of a table while it lives", command_table_set, NULL},
     {"drop", "Drop a table and its rows", command_table_drop, NULL},
+    {"keys", "The keys that have a row", command_table_keys, NULL},
     {"stats", "Figures of a table, added up over the shards", command_table_stats, NULL},
     {0},
 };

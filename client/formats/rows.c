@@ -224,10 +224,11 @@ static int take_count(struct transfer *t, struct reader *r)
     return status;
 }
 
-static void write_request(struct transfer *t)
+static void write_request(struct transfer *t, const struct push_number *number)
 {
     struct msg *m = embd__request_begin(t->client, t->method);
-    struct keyed_fields fields = {.n_keys = t->batch.n, .has_states = t->n_floats > 0};
+    struct keyed_fields fields = {
+        .n_keys = t->batch.n, .has_states = t->n_floats > 0, .number = *number};
     const struct row_block block = block_of(t);
     snprintf(fields.table, sizeof fields.table, "%s", t->schema->name);
     gather_keys(t);
@@ -240,17 +241,41 @@ static void write_request(struct transfer *t)
     embd__put_bins_write(m, t->schema, &block);
 }
 
-static int send_batch(struct transfer *t, uint32_t shard)
+static int get_batch(struct transfer *t, uint32_t shard)
 {
     struct answer *answer;
-    write_request(t);
+    write_request(t, &(struct push_number){.sequence = 0});
     int status = embd__request(t->client, shard, LISTENER_DATA, &answer);
     if (status != EMBD_OK)
         return status;
-    status =
-        t->method == METHOD_GET ? take_rows(t, &answer->reader) : take_count(t, &answer->reader);
+    status = take_rows(t, &answer->reader);
     embd__answer_free(answer);
     return status;
+}
+
+/* Takes part in the client's numbered pushes, so that it is applied once. */
+static int put_batch(struct transfer *t, uint32_t shard)
+{
+    struct answer *answer;
+    struct push_number number;
+    if (embd__numbering_put_begin(t->client, t->of.table, shard, &number) != EMBD_OK)
+        return t->client->error.status;
+    write_request(t, &number);
+    if (number.sequence > 0)
+        embd__numbering_put_sent(t->client, t->of.table, shard);
+    int status = embd__request(t->client, shard, LISTENER_DATA, &answer);
+    if (status != EMBD_OK && number.sequence > 0)
+        return embd__numbering_put_failed(t->client, t->of.table, shard, &number);
+    if (status != EMBD_OK)
+        return status;
+    status = take_count(t, &answer->reader);
+    embd__answer_free(answer);
+    return status;
+}
+
+static int send_batch(struct transfer *t, uint32_t shard)
+{
+    return t->method == METHOD_GET ? get_batch(t, shard) : put_batch(t, shard);
 }
 
 static int send_all(struct transfer *t)

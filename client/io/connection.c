@@ -15,10 +15,11 @@
 /* The server's limits, never more than this library's own. */
 struct server_limits {
     uint64_t frame_bytes, keys;
-    uint32_t requests;              /* in flight on one connection */
-    bool takes_order;               /* of pushes */
-    bool takes_columns;             /* for parts */
-    bool takes_packed;              /* i8 and i4 for rows and gradients */
+    uint32_t requests;  /* in flight on one connection */
+    bool takes_order;   /* of pushes */
+    bool takes_columns; /* for parts */
+    bool takes_packed;  /* i8 and i4 for rows and gradients */
+    bool takes_put_numbers;
     char loading[LIMIT_ERROR_TEXT]; /* why it takes no requests yet; "": it does */
     struct server_start start;
     char version[VERSION_BYTES];
@@ -101,6 +102,7 @@ static void read_hello(struct reader *r, uint32_t shard, uint32_t n_shards,
         .takes_order = has_feature(&fields, "order"),
         .takes_columns = has_feature(&fields, "columns"),
         .takes_packed = has_feature(&fields, "i8") && has_feature(&fields, "i4"),
+        .takes_put_numbers = has_feature(&fields, "put_writer"),
     };
     embd__field_str(&fields, "loading", limits.loading, sizeof limits.loading, "");
     limits.start = (struct server_start){
@@ -158,6 +160,7 @@ static void on_hello_answer(struct exchange *x, struct reader *reader)
     link->takes_order = limits.takes_order;
     link->takes_columns = limits.takes_columns;
     link->takes_packed = limits.takes_packed;
+    link->takes_put_numbers = limits.takes_put_numbers;
     link->is_loading = limits.loading[0] != '\0';
     compare_starts(link, &limits.start);
     memcpy(link->server_version, limits.version, sizeof link->server_version);

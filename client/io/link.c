@@ -467,3 +467,8 @@ bool embd__link_takes_packed(const struct link *link)
 {
     return link->takes_packed;
 }
+
+bool embd__link_takes_put_numbers(const struct link *link)
+{
+    return link->takes_put_numbers;
+}

@@ -51,6 +51,8 @@ bool embd__link_takes_order(const struct link *link);
 bool embd__link_takes_columns(const struct link *link);
 /* It takes rows of i8 and i4. */
 bool embd__link_takes_packed(const struct link *link);
+/* It takes puts with a number. */
+bool embd__link_takes_put_numbers(const struct link *link);
 
 /* ---- connection.c ---- */
 

@@ -79,7 +79,7 @@ struct link {
     msgpack_zone zone;
     atomic_uint_fast64_t frame_bytes, keys; /* limits of the server; read on any thread */
     /* A push may have an order; parts may be columns, rows i8 and i4. Read on any thread. */
-    atomic_bool takes_order, takes_columns, takes_packed;
+    atomic_bool takes_order, takes_columns, takes_packed, takes_put_numbers;
     struct server_start seen;           /* by the last hello that told */
     char server_version[VERSION_BYTES]; /* "0.1.0"; "": not known, or not of embd */
     struct link_figures figures;

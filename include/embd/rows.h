@@ -26,6 +26,27 @@ typedef struct embd_rows {
     uint8_t *statuses;     /* get: [n_keys], EMBD_KEY_HIT or EMBD_KEY_MISSING, or NULL */
 } embd_rows;
 
+/* Where a list of a table's keys is. The arrays are the caller's. */
+typedef struct embd_key_list {
+    uint32_t struct_bytes; /* sizeof(embd_key_list) */
+    uint32_t capacity;     /* of the arrays, 1 or more; 65536 is a good one */
+    embd_table *table;
+    uint64_t *keys;  /* [capacity], output */
+    uint16_t *slots; /* [capacity], output: tables with partition slot; else NULL */
+    uint32_t n_keys; /* output: how many the last call gave */
+    uint32_t shard;  /* this and the next two: where it goes on, zero to begin */
+    uint64_t cursor;
+    uint64_t scan;
+    uint8_t is_done; /* output: there are no more */
+    uint8_t padding[7];
+} embd_key_list;
+
+/* An initializer: embd_key_list list = EMBD_KEY_LIST(.table = items). */
+#define EMBD_KEY_LIST(...)                                                                         \
+    {                                                                                              \
+        .struct_bytes = sizeof(embd_key_list), __VA_ARGS__                                         \
+    }
+
 /* An initializer: embd_rows rows = EMBD_ROWS(.table = items). */
 #define EMBD_ROWS(...)                                                                             \
     {                                                                                              \
@@ -43,18 +64,39 @@ EMBD_API uint32_t embd_table_state_floats(const embd_table *table);
  *   EMBD_UNKNOWN_TABLE   the table was dropped
  *   EMBD_UNKNOWN_METHOD  the servers are of an earlier version
  *   EMBD_PROTOCOL        the table was created anew with another definition: open it again
+ *   EMBD_BUSY            the server's peers have all of its frame_memory: try again
  *   EMBD_NO_MEMORY       others as embd_ping */
 EMBD_API int embd_get(embd_client *client, const embd_rows *rows);
 
 /* Writes rows, replacing those that there are; a key without a row gets one, whatever admit_after
  * says. Of equal keys the last row counts. It is no step of the table. A request has up to 4 MiB,
  * and its shard applies it whole or not at all; after an error other requests may have been
- * applied. A put has no number: repeated after an error it writes the same rows, over what was
- * pushed between. *inserted_out, or NULL: how many rows there were not before. Blocks.
+ * applied. The client numbers requests as it does pushes: they are sent again until the deadline,
+ * whatever happens to servers, and applied once, in the order of the client's calls. *inserted_out,
+ * or NULL: how many rows there were not before, without those of requests whose first answer was
+ * lost. Blocks.
  *   as embd_get, and
  *   EMBD_NOT_FINITE   a value or state is NaN or infinite and the table does not admit them
- *   EMBD_FULL         no room: nothing is evicted for a put */
+ *   EMBD_FULL         no room: nothing is evicted for a put
+ *   EMBD_UNANSWERED   it was sent and not answered: it may or may not have been applied
+ *   EMBD_GAP, EMBD_FORGOTTEN   the shard has lost acknowledged pushes: as embd_push */
 EMBD_API int embd_put(embd_client *client, const embd_rows *rows, uint64_t *inserted_out);
+
+/* The next keys of the table that have a row, shard after shard; call it until is_done, and use
+ * n_keys keys after each call. 0 keys before the end are possible. The keys have no order, and
+ * those that wait for admission are not among them.
+ *
+ * The table may change between two calls. A key that has a row from the first call to the last is
+ * listed: once by servers with the store `host`, once or more by those with GPUs where rows went
+ * meanwhile. A key that gets or loses its row meanwhile is listed or not. Rows of listed keys:
+ * embd_get, whose statuses tell which are gone. Blocks.
+ *   EMBD_INVALID         struct_bytes, capacity 0; slots that are missing or given; where it goes
+ *                        on is not what a call left, or not of this table: a server was started
+ *                        again, or the table was created or restored anew. Begin again
+ *   EMBD_TOO_LARGE       more than `capacity` keys fall together, which only keys that were made
+ *                        for that do: 131072 always fit
+ *   others as embd_get */
+EMBD_API int embd_list_keys(embd_client *client, embd_key_list *list);
 
 #ifdef __cplusplus
 }

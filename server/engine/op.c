@@ -163,6 +163,8 @@ static bool is_of_journaled(const struct op *op)
         return op->as.opening.is_journaled;
     case OP_STREAMS:
         return op->as.streams.is_journaled;
+    case OP_PUT:
+        return table_is_journaled(op->as.put.table);
     default:
         return op->n_parts > 0 ? table_is_journaled(op->parts[0].table) : op->is_left_out;
     }

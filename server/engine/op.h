@@ -136,7 +136,7 @@ struct op {
     void *memory;   /* malloc'd, of this operation alone */
     void *unpacked; /* the same: gradients that came as i8 or i4 */
 
-    struct push_number number;         /* of a push; sequence 0: it has no number */
+    struct push_number number;         /* of a push or put; sequence 0: it has none */
     struct push_source source;         /* of a push; client 0: it did not say */
     const struct push_source *sources; /* [n_sources] of a step made of several; NULL: `source` */
     uint32_t n_sources;
@@ -146,7 +146,7 @@ struct op {
 
     /* Set when it is applied. */
     uint32_t n_applied;  /* of a push or erase, parts that were; of a set, 1: rows have gone */
-    bool is_again;       /* a push that was applied before */
+    bool is_again;       /* a push or put that was applied before */
     bool created;        /* a create: there was none; an opening: the stream was not open */
     struct table *table; /* of a create */
     uint64_t last;       /* of an opening: the last push applied */

@@ -21,7 +21,7 @@ static bool begins_stream(const struct op *op)
 }
 
 /* The state of its stream now. Recorded operations that are not applied yet may close a gap. */
-static int look(struct op *op)
+int push_look(struct op *op)
 {
     struct embd__error later = {.status = EMBD_OK};
     int status = pushers_look(op_pushers(op), &op->number, &later);
@@ -35,7 +35,7 @@ static int look(struct op *op)
 
 int push_admit(struct op *op)
 {
-    if (op->number.sequence > 0 && (look(op) != EMBD_OK || op->is_again))
+    if (op->number.sequence > 0 && (push_look(op) != EMBD_OK || op->is_again))
         return op->error.status;
     if (op->number.sequence > 0 && op->n_parts == 0)
         return embd__error_set(&op->error, EMBD_INVALID,
@@ -70,12 +70,13 @@ static int prepare(struct op *op)
 }
 
 /* Notes its number where it is its turn and there is room. */
-static int take_turn(struct op *op)
+int push_take_turn(struct op *op)
 {
     struct embd__error *e = &op->error;
     bool is_old = begins_stream(op);
     int status = is_old ? EMBD_OK : pushers_look(op_pushers(op), &op->number, e);
     op->is_again = status == PUSH_AGAIN;
+    op->engine->counters.pushes_again += op->is_again;
     if (status != EMBD_OK || prepare(op) != EMBD_OK)
         return e->status;
     if (is_old && pushers_begin_old(op_pushers(op), &op->number, e) != EMBD_OK)
@@ -83,6 +84,11 @@ static int take_turn(struct op *op)
     op->noted = op_pushers(op);
     pushers_note(op->noted, &op->number, op->now_ns);
     return EMBD_OK;
+}
+
+void push_give_turn_back(struct op *op)
+{
+    pushers_take_back(op->noted, &op->number);
 }
 
 /* ---- the calls ---- */
@@ -152,7 +158,7 @@ static void on_ended(struct op *op)
     for (uint32_t i = 0; i < op->n_parts; i++)
         op->parts[i].table = NULL;
     if (e->status != EMBD_OK && op->noted != NULL && op->n_applied == 0)
-        pushers_take_back(op->noted, &op->number);
+        push_give_turn_back(op);
     if (e->status == EMBD_OK || op->n_applied == 0)
         return;
     struct embd__error own = *e;
@@ -168,11 +174,9 @@ void push_apply(struct op *op)
     op->reached =
         op_pushers(op) == &engine->pushers ? &engine->sources : &engine->journaled_sources;
     if (op->number.sequence > 0)
-        take_turn(op);
+        push_take_turn(op);
     else
         prepare(op);
-    if (op->is_again)
-        op->engine->counters.pushes_again++;
     if (op->is_again || op->error.status != EMBD_OK)
         op_end(op);
     else

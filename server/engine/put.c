@@ -2,11 +2,14 @@
  * nothing is evicted for them. A put names its rows, so admit_after does not ask for more sights.
  *
  * A put without states gives its rows those that a new row has. They depend on the table's step,
- * which is known when the put is applied: a record has the put as it was asked for. */
+ * which is known when the put is applied: a record has the put as it was asked for.
+ *
+ * A put with a number takes its turn in its stream, as a push does. */
 #include <stdlib.h>
 
 #include "server/engine/apply.h"
 #include "server/engine/engine.h"
+#include "server/engine/push.h"
 #include "server/store/optimizer.h"
 #include "server/store/use.h"
 
@@ -46,7 +49,7 @@ static void write_rows(struct op *op, const struct row_block *block, uint64_t n_
     op->engine->counters.keys_inserted += put->n_inserted;
 }
 
-void apply_put(struct op *op)
+static void put_rows(struct op *op)
 {
     const struct op_put *put = &op->as.put;
     struct row_block block = put->block;
@@ -64,4 +67,16 @@ void apply_put(struct op *op)
     }
     write_rows(op, &block, stats.rows);
     free(own);
+}
+
+void apply_put(struct op *op)
+{
+    bool is_numbered = op->number.sequence > 0;
+    if (is_numbered && (push_take_turn(op) != EMBD_OK || op->is_again))
+        return;
+    put_rows(op);
+    if (is_numbered && op->error.status != EMBD_OK)
+        push_give_turn_back(op);
+    else if (is_numbered)
+        pushers_note_table(op->noted, &op->number, op->as.put.table->number);
 }

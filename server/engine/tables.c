@@ -172,7 +172,7 @@ struct table *tables_by_name(const struct tables *tables, const char *name)
     return at_name(tables, tables_from(tables, name), name);
 }
 
-struct table *tables_open_table(const struct tables *tables, const embd_schema *schema,
+struct table *tables_open_table(struct tables *tables, const embd_schema *schema,
                                 struct embd__error *e)
 {
     const struct store_ops *ops = tables->ops;
@@ -182,6 +182,7 @@ struct table *tables_open_table(const struct tables *tables, const embd_schema *
         return NULL;
     }
     table->id = embd__table_id(schema->name);
+    table->instance = ++tables->n_opened;
     if (embd__schema_copy(&table->schema, schema, e) != EMBD_OK ||
         ops->open(&table->schema, &table->store, e) != EMBD_OK) {
         free_table(ops, table);

@@ -18,8 +18,9 @@ struct row_losses {
 
 /* Owner: the shard's thread. Never moves, so that its store may point to the schema. */
 struct table {
-    uint32_t id;     /* embd__table_id(schema.s.name) */
-    uint32_t number; /* no other table's while it is there; a table that replaces it takes it */
+    uint32_t id;       /* embd__table_id(schema.s.name) */
+    uint32_t number;   /* no other table's while it is there; a table that replaces it takes it */
+    uint64_t instance; /* no other table's of this shard since its start, whatever its name */
     struct table_schema schema;
     struct store *store;
     struct hot hot;
@@ -52,6 +53,7 @@ struct tables {
     struct table *by_id[TABLES_PLACES];  /* a hash table: from place id % TABLES_PLACES on */
     struct table *prepared;              /* the next table, created but not visible yet; or NULL */
     struct table_set numbers;            /* that tables have */
+    uint64_t n_opened;                   /* tables since the start */
     uint64_t n_looks;                    /* through the parts of operations: tables_first */
     struct staged staged;
 };
@@ -115,7 +117,7 @@ void tables_drop(struct tables *tables, struct table *table);
 /* ---- for staged.c ---- */
 
 /* A table that is in no list. NULL: EMBD_NO_MEMORY, EMBD_UNSUPPORTED. */
-struct table *tables_open_table(const struct tables *tables, const embd_schema *schema,
+struct table *tables_open_table(struct tables *tables, const embd_schema *schema,
                                 struct embd__error *e);
 /* Ends one; NULL is allowed. */
 void tables_close_table(struct tables *tables, struct table *table);

@@ -122,7 +122,7 @@ static int write_fields(struct msg *m, const struct op *op, struct embd__error *
         row_record_load_write(m, &op->as.load);
         break;
     case OP_PUT:
-        row_record_put_write(m, &op->as.put);
+        row_record_put_write(m, op);
         break;
     case OP_STREAM_OPEN:
         embd__opening_write(m, &op->as.opening, true);

@@ -50,14 +50,23 @@ int row_record_load_read(struct op *op, struct reader *r)
 
 /* ---- puts ---- */
 
-void row_record_put_write(struct msg *m, const struct op_put *put)
+void row_record_put_write(struct msg *m, const struct op *op)
 {
+    const struct op_put *put = &op->as.put;
     const embd_schema *schema = &put->table->schema.s;
-    struct keyed_fields fields = {.n_keys = put->block.n_rows,
-                                  .has_states = put->block.states != NULL};
+    struct keyed_fields fields = {
+        .n_keys = put->block.n_rows, .has_states = put->block.states != NULL, .number = op->number};
     snprintf(fields.table, sizeof fields.table, "%s", schema->name);
     embd__keyed_fields_write(m, &fields);
     embd__put_bins_write(m, schema, &put->block);
+}
+
+/* What came after it in its stream is not left out. */
+static void leave_out_but_number(struct op *op)
+{
+    op->is_left_out = true;
+    if (op->number.sequence > 0)
+        op->kind = OP_PUSH;
 }
 
 int row_record_put_read(struct op *op, struct reader *r)
@@ -66,10 +75,13 @@ int row_record_put_read(struct op *op, struct reader *r)
     struct op_put *put = &op->as.put;
     struct keyed_fields fields;
     put->n_inserted = 0;
-    if (embd__keyed_fields_read(r, "put", &fields) != EMBD_OK)
+    if (embd__put_fields_read(r, &fields) != EMBD_OK)
         return r->error->status;
-    if (row_record_is_left_out(op, fields.table))
+    op->number = fields.number;
+    if (row_record_is_left_out(op, fields.table)) {
+        leave_out_but_number(op);
         return EMBD_OK;
+    }
     put->table = tables_find(&op->engine->tables, fields.table, r->error);
     if (put->table == NULL || embd__put_bins_read(r, &put->table->schema.s, fields.n_keys,
                                                   fields.has_states, &put->block) != EMBD_OK)

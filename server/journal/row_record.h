@@ -5,7 +5,7 @@
 #include "server/engine/op.h"
 
 void row_record_load_write(struct msg *m, const struct op_load *load);
-void row_record_put_write(struct msg *m, const struct op_put *put);
+void row_record_put_write(struct msg *m, const struct op *op);
 int row_record_load_read(struct op *op, struct reader *r);
 int row_record_put_read(struct op *op, struct reader *r);
 

@@ -356,6 +356,18 @@ static void net_stats(void *arg, struct shard_net_stats *out)
     };
 }
 
+static bool answer_take(void *arg, uint64_t bytes)
+{
+    const struct loop *loop = arg;
+    return quota_take_answer(loop->config.quota, bytes);
+}
+
+static void answer_give(void *arg, uint64_t bytes)
+{
+    const struct loop *loop = arg;
+    quota_give(loop->config.quota, bytes);
+}
+
 /* Another thread has something for the shard: on_prepare has it collected. */
 static void on_wake(uv_async_t *async)
 {
@@ -377,6 +389,8 @@ static int open_io(struct loop *loop, const struct shard_config *config, struct 
     struct shard_io *io = &loop->io;
     struct shard_config own = *config;
     own.net_stats = net_stats;
+    own.answer_take = answer_take;
+    own.answer_give = answer_give;
     own.net_arg = loop;
     own.loaded = loop->config.on_loaded;
     own.loaded_arg = loop->config.arg;

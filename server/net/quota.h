@@ -7,6 +7,7 @@
  *   bytes          that are read, and may have to be kept                      nothing is read
  *   a request      struct exchange, and a buffer for each bin                  it waits; then BUSY
  *   an answer      a chunk to make rows in                                     it waits
+ *   of get, keys   all of it                                                   refused BUSY
  *
  * Heads of answers and ciphertext to be sent exist already when they are charged; they are bounded
  * for each connection. Idle buffers are not charged: a shard keeps at most an eighth of the limit

@@ -12,6 +12,7 @@ static const enum role least[METHOD_COUNT] = {
     [METHOD_WRITER] = ROLE_TRAINER,       [METHOD_STREAM_OPEN] = ROLE_TRAINER,
     [METHOD_IDENTITY] = ROLE_READER,      [METHOD_TABLE_SET] = ROLE_TRAINER,
     [METHOD_GET] = ROLE_READER,           [METHOD_PUT] = ROLE_TRAINER,
+    [METHOD_KEYS] = ROLE_READER,
 };
 
 static enum role least_role(int method)

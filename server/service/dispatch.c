@@ -42,6 +42,7 @@ static const struct method_entry {
     [METHOD_SCAN] = {handle_scan, TOUCH_READS, false, false},
     [METHOD_LOAD] = {handle_load, TOUCH_STRUCTURE, false, false},
     [METHOD_GET] = {handle_get, TOUCH_READS, false, false},
+    [METHOD_KEYS] = {handle_keys, TOUCH_READS, false, false},
     [METHOD_PUT] = {handle_put, TOUCH_STRUCTURE, false, false},
     [METHOD_DRAIN] = {handle_drain, TOUCH_NOTHING, false, true},
     [METHOD_HOT] = {handle_hot, TOUCH_NOTHING, true, false},

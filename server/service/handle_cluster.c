@@ -8,9 +8,9 @@
 
 /* Additions to version 1 of the protocol that a peer may rely on. */
 static const char *const features[] = {
-    "f16",     "bf16",    "weights", "status", "create_on_pull", "admit_after", "rounds",
-    "cuts",    "writers", "streams", "jobs",   "order",          "push_scale",  "push_lr",
-    "columns", "i8",      "i4"};
+    "f16",     "bf16",    "weights", "status",    "create_on_pull", "admit_after", "rounds",
+    "cuts",    "writers", "streams", "jobs",      "order",          "push_scale",  "push_lr",
+    "columns", "i8",      "i4",      "put_writer"};
 #define N_FEATURES (sizeof features / sizeof features[0])
 
 static int check_protocol(struct call *call, uint64_t protocol)

@@ -1,13 +1,11 @@
 /* handle_get.c - rows by key, as they are stored, with their states. Nothing is created, and no key
  * counts as seen or used: an answer is a copy of what the shard has. */
-#include <stdlib.h>
-
 #include "proto/keyed.h"
 #include "server/engine/check.h"
 #include "server/service/authorize.h"
 #include "server/service/state.h"
 
-/* An answer is made as a whole, in memory that nothing else bounds. */
+/* An answer is made as a whole. */
 #define GET_BYTES (16u << 20)
 
 struct get {
@@ -21,7 +19,7 @@ static int read_get(struct call *call, struct get *get)
 {
     const struct routed_place place = shard_place(call->shard);
     struct embd__error *e = &call->error;
-    if (embd__keyed_fields_read(&call->reader, "get", &get->fields) != EMBD_OK)
+    if (embd__get_fields_read(&call->reader, &get->fields) != EMBD_OK)
         return e->status;
     get->table = authorized_table(call, get->fields.table);
     if (get->table == NULL || embd__get_bins_read(&call->reader, &get->table->schema.s,
@@ -48,10 +46,9 @@ static int make_room(struct call *call, struct get *get, struct store_read *read
                                "fewer at a time",
                                answer->n_keys, (unsigned long long)bytes, GET_BYTES);
     uint64_t row_bytes = (n * s->dim * embd__dtype_bytes(s->dtype) + 7) / 8 * 8;
-    uint8_t *memory = call->work->memory = malloc(row_bytes + bytes + 8);
+    uint8_t *memory = work_memory(call->work, row_bytes + bytes + 8, &call->error);
     if (memory == NULL)
-        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory to get %u rows",
-                               answer->n_keys);
+        return call->error.status;
     *read = (struct store_read){
         .in = {.n_keys = answer->n_keys,
                .n_rows = answer->n_keys,

@@ -6,13 +6,15 @@
 #include "server/service/state.h"
 #include "server/service/token_use.h"
 
-static int read_put(struct call *call, struct op_put *put)
+static int read_put(struct call *call, struct op *op)
 {
+    struct op_put *put = &op->as.put;
     const struct routed_place place = shard_place(call->shard);
     struct keyed_fields fields;
     struct embd__error *e = &call->error;
-    if (embd__keyed_fields_read(&call->reader, "put", &fields) != EMBD_OK)
+    if (embd__put_fields_read(&call->reader, &fields) != EMBD_OK)
         return e->status;
+    op->number = fields.number;
     put->table = authorized_table(call, fields.table);
     if (put->table == NULL ||
         embd__put_bins_read(&call->reader, &put->table->schema.s, fields.n_keys, fields.has_states,
@@ -23,7 +25,7 @@ static int read_put(struct call *call, struct op_put *put)
 
 static void result(const struct shard_work *work, struct msg *m)
 {
-    embd__put_answer_write(m, work->op.as.put.n_inserted);
+    embd__put_answer_write(m, work->op.as.put.n_inserted, work->op.is_again);
 }
 
 int handle_put(struct call *call)
@@ -31,7 +33,7 @@ int handle_put(struct call *call)
     struct op *op = work_op(call->work, OP_PUT);
     struct op_put *put = &op->as.put;
     struct store_stats stats;
-    if (read_put(call, put) != EMBD_OK)
+    if (read_put(call, op) != EMBD_OK)
         return call->error.status;
     call->shard->engine.tables.ops->stats(put->table->store, &stats);
     if (check_put_rows(put->table, &put->block, stats.steps, &call->error) != EMBD_OK)

@@ -103,6 +103,7 @@ int handle_snapshot(struct call *call);
 int handle_scan(struct call *call);
 int handle_load(struct call *call);
 int handle_get(struct call *call);
+int handle_keys(struct call *call);
 int handle_put(struct call *call);
 int handle_drain(struct call *call);
 int handle_hot(struct call *call);

@@ -38,6 +38,11 @@ int submit(struct call *call, void (*result)(const struct shard_work *work, stru
         call->error = op->error;
         return call->error.status;
     }
+    if (op->is_again) {
+        call->shard->engine.counters.pushes_again++;
+        on_done(op);
+        return CALL_LATER;
+    }
     int status = commit_submit(&call->shard->commit, op, on_turn, &call->error);
     if (status == COMMIT_WAITS)
         call->request->session->n_journaled++;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/assert.h"
 #include "server/engine/unpack.h"
 #include "server/service/materialize.h"
 #include "server/service/state.h"
@@ -53,6 +54,35 @@ static void free_values(struct shard_work *work)
             materialize_free(work->shard, &work->rows[i]);
 }
 
+static void free_memory(struct shard_work *work)
+{
+    const struct shard_config *config = &work->shard->config;
+    free(work->memory);
+    work->memory = NULL;
+    if (work->charged_bytes > 0)
+        config->answer_give(config->net_arg, work->charged_bytes);
+    work->charged_bytes = 0;
+}
+
+void *work_memory(struct shard_work *work, uint64_t bytes, struct embd__error *e)
+{
+    const struct shard_config *config = &work->shard->config;
+    EMBD_ASSERT(work->memory == NULL);
+    if (config->answer_take != NULL && !config->answer_take(config->net_arg, bytes)) {
+        embd__error_set(e, EMBD_BUSY,
+                        "the answer takes %llu bytes, and peers have all of frame_memory but "
+                        "less than that: try again, or ask for fewer keys",
+                        (unsigned long long)bytes);
+        return NULL;
+    }
+    work->charged_bytes = config->answer_take != NULL ? bytes : 0;
+    work->memory = malloc(bytes);
+    if (work->memory == NULL)
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for an answer of %llu bytes",
+                        (unsigned long long)bytes);
+    return work->memory;
+}
+
 void work_free(struct shard_work *work)
 {
     struct work_pool *pool = &work->shard->works;
@@ -63,8 +93,7 @@ void work_free(struct shard_work *work)
     if (op->kind == OP_STAGE)
         embd__schema_fini(&op->as.stage.schema);
     op_begin(op, op->engine, OP_PULL);
-    free(work->memory);
-    work->memory = NULL;
+    free_memory(work);
     work->request->work = NULL;
     work->request = NULL;
     if (op->statuses_capacity > POOL_STATUSES_BYTES) {

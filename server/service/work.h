@@ -26,7 +26,8 @@ struct shard_work {
     uint64_t unpacked_bytes;  /* of gradients that came as i8 or i4, counted in the pool */
     struct answer_rows *rows; /* of a pull: [rows_capacity], one a part */
     uint32_t rows_capacity;
-    void *memory; /* malloc'd, of this request alone: arrays its answer points to */
+    void *memory;           /* malloc'd, of this request alone: arrays its answer points to */
+    uint64_t charged_bytes; /* of it, to the peers' memory: work_memory */
     void (*result)(const struct shard_work *work, struct msg *m); /* of submit() */
     uint32_t fill;                                                /* part that shard_fill is at */
     uint64_t began_ns;
@@ -56,6 +57,10 @@ int work_size_parts(struct shard_work *work, uint32_t n, struct embd__error *e);
 int work_unpack(struct shard_work *work, struct embd__error *e);
 /* Room for the rows of all parts of work->op, all zero. */
 int work_size_rows(struct shard_work *work, struct embd__error *e);
+
+/* work->memory of that size, charged to what peers may take until the answer is sent. NULL:
+ * EMBD_BUSY, peers have all of it now; EMBD_NO_MEMORY. */
+void *work_memory(struct shard_work *work, uint64_t bytes, struct embd__error *e);
 
 /* The work's operation, of this kind, for the request's connection. */
 struct op *work_op(struct shard_work *work, enum op_kind kind);

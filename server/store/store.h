@@ -218,6 +218,16 @@ struct store_ops {
     int (*scan)(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
                 struct embd__error *e);
 
+    /* Keys that have a row, at most max_keys, into keys and slots of `out`, whose other arrays are
+     * not touched. *cursor starts at 0; ends when it is UINT64_MAX afterwards; no keys with another
+     * cursor: go on. Any cursor is safe, as a peer may send it. The table may change between two
+     * calls: a key that has a row from the first call to the last comes once, on GPUs at least
+     * once; a key that gets or loses its row meanwhile comes or does not. Sees all calls made
+     * before. Blocks. EMBD_TOO_LARGE: more than max_keys stand at one place, `e` says how many;
+     * 131072 always fit. EMBD_INTERNAL of a device. */
+    int (*list)(struct store *store, uint64_t *cursor, uint32_t max_keys, struct store_scan *out,
+                struct embd__error *e);
+
     /* Copies out the rows of keys. Changes nothing, and no key counts as seen or used. Sees all
      * calls made before. Blocks. EMBD_NO_MEMORY, EMBD_INTERNAL of a device: what is in the arrays
      * is to be thrown away. */

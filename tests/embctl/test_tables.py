@@ -90,6 +90,23 @@ def case_get_shows_rows_with_all_their_bits():
         embctl(server, "get", "--slot", 1, "t", 1, code=USAGE, says="slot")
 
 
+def case_keys_are_listed_one_a_line():
+    with Embd() as server:
+        embctl(server, "table", "create", "t", "--dim", 1)
+        embctl(server, "table", "create", "s", "--dim", 1, "--slots", 2, "--partition", "slot")
+        assert embctl(server, "table", "keys", "t") == "" and embctl_json(server, "table", "keys", "t")["keys"] == []
+        with Wire(("127.0.0.1", server.port())) as wire:
+            wire.call("put", {"table": "t", "keys": 1000}, struct.pack("<1000Q", *range(1000)), bytes(4000))
+            wire.call("put", {"table": "s", "keys": 3}, struct.pack("<3Q", 7, 7, 9), struct.pack("<3H", 0, 1, 1), bytes(12))
+        assert sorted(map(int, embctl(server, "table", "keys", "t").split())) == list(range(1000))
+        assert len(embctl(server, "table", "keys", "--limit", 10, "t").split()) == 10
+        assert sorted(embctl(server, "table", "keys", "s").splitlines()) == ["7 0", "7 1", "9 1"]
+        listed = embctl_json(server, "table", "keys", "s")["keys"]
+        assert sorted((k["key"], k["slot"]) for k in listed) == [(7, 0), (7, 1), (9, 1)]
+        embctl(server, "table", "keys", "none", code=NOT_FOUND, says="none")
+        embctl(server, "table", "keys", "--limit", 0, "t", code=USAGE, says="--limit")
+
+
 def case_a_pushed_row_is_a_hit_and_long_rows_are_cut_in_tables_only():
     with Embd() as server:
         embctl(server, "table", "create", "t", "--dim", 10, "--combiner", "concat", "--lr", 1, "--initializer",

@@ -197,6 +197,58 @@ static void check_put(const struct op_put *put, uint64_t step)
         fail_msg("%s", e.text);
 }
 
+/* As pushers_look. */
+static int look_put(const struct stream *stream, uint64_t number)
+{
+    if (number == 0)
+        return EMBD_OK;
+    if (!stream->is_open)
+        return EMBD_FORGOTTEN;
+    return number <= stream->last ? PUSH_AGAIN : number == stream->last + 1 ? EMBD_OK : EMBD_GAP;
+}
+
+/* Of half of them: the next number of a stream that pushes take too, one that was, or one too
+ * early. NULL: none. */
+static struct stream *draw_put_number(struct world *w, uint32_t table, struct op *op)
+{
+    uint32_t i = below(w, STREAMS);
+    struct stream *stream = &w->streams[world_is_journaled(w, table)][i];
+    if (one_in(w, 2))
+        return NULL;
+    op->number = stream_id(i);
+    uint32_t kind = below(w, 6);
+    op->number.sequence = kind == 0 && stream->last > 0 ? stream->last
+                          : kind == 1                   ? stream->last + 2
+                                                        : stream->last + 1;
+    return stream;
+}
+
+/* What the model says, and then has. */
+static void take_put(struct model *model, const struct load *l, const struct op *op,
+                     struct stream *stream, uint32_t table)
+{
+    bool has_states = op->as.put.block.states != NULL;
+    int status = stream != NULL ? look_put(stream, op->number.sequence) : EMBD_OK;
+    assert_int_equal(op->is_again, status == PUSH_AGAIN);
+    seen.puts_again += status == PUSH_AGAIN;
+    seen.puts_refused += status < EMBD_OK;
+    if (status == EMBD_OK && !has_room(model, l)) {
+        status = EMBD_FULL;
+        seen.full_puts++;
+    }
+    assert_int_equal(op->error.status, status == PUSH_AGAIN ? EMBD_OK : status);
+    if (status != EMBD_OK)
+        return;
+    assert_int_equal(op->as.put.n_inserted, put_model(model, l, has_states));
+    seen.put += l->n;
+    seen.put_without_states += has_states ? 0 : l->n;
+    if (stream == NULL)
+        return;
+    stream->last++;
+    stream->tables |= 1u << table;
+    seen.puts_numbered++;
+}
+
 /* Those of no table's step are not put. */
 void deed_put(struct world *w)
 {
@@ -216,14 +268,8 @@ void deed_put(struct world *w)
     if (!has_states)
         op.as.put.block.states = NULL;
     check_put(&op.as.put, model->step);
-    bool is_full = !has_room(model, &l);
+    struct stream *stream = draw_put_number(w, i, &op);
     world_submit(w, &op);
-    assert_int_equal(op.error.status, is_full ? EMBD_FULL : EMBD_OK);
-    seen.full_puts += is_full;
-    if (!is_full) {
-        assert_int_equal(op.as.put.n_inserted, put_model(model, &l, has_states));
-        seen.put += l.n;
-        seen.put_without_states += has_states ? 0 : l.n;
-    }
+    take_put(model, &l, &op, stream, i);
     op_fini(&op);
 }

@@ -51,7 +51,8 @@ static void do_one(struct world *w)
 static uint64_t refusals(void)
 {
     return seen.full + seen.full_pulls + seen.full_loads + seen.full_puts + seen.gaps +
-           seen.forgotten + seen.mixed + seen.wrong + seen.unequal + seen.unset + seen.unfit;
+           seen.puts_refused + seen.forgotten + seen.mixed + seen.wrong + seen.unequal +
+           seen.unset + seen.unfit;
 }
 
 static void replay_all(struct world *w)
@@ -105,6 +106,7 @@ static void check_seen(void)
     assert_true(seen.erased > 0 && seen.gone > 0 && seen.steps_set > 0);
     assert_true(seen.rounds > 0 && seen.late > 0 && seen.withdrawn > 0 && seen.mixed > 0);
     assert_true(seen.put > 0 && seen.put_without_states > 0 && seen.full_puts > 0);
+    assert_true(seen.puts_numbered > 0 && seen.puts_again > 0 && seen.puts_refused > 0);
     assert_true(seen.other_rates > 0);
     assert_true(seen.set > 0 && seen.unset > 0);
     assert_true(seen.shrunk > 0 && seen.unshrunk > 0);

@@ -150,6 +150,26 @@ class Budget(unittest.TestCase):
         self.close()
         self.comes_back(before)
 
+    def test_rows_got_by_key_are_charged_until_they_are_read(self):
+        """An answer of 16 MB is made as a whole: some fit 80 MiB, the rest are refused, and all comes back."""
+        self.start()
+        with wire.connect(self.server) as peer:
+            wire.create(peer, "items", 1024)
+        fields, keys = {"table": "items", "keys": 4000}, wire.keys(range(4000))
+        before = self.used()
+        for i in range(8):
+            self.connect(receives=2048).sendall(wire.request(1, "get", fields, keys))
+            used = self.wait_used(before + min(i + 1, 4) * 15 * MB, before + 79 * MB)
+        print(f"8 unread answers of 16 MB: {used / MB:.1f} MiB charged")
+        with wire.connect(self.server) as late:
+            with self.assertRaises(wire.RpcError) as caught:
+                late.call("get", fields, keys)
+            self.assertEqual(caught.exception.number, wire.BUSY)
+            self.assertIn("frame_memory", caught.exception.text)
+            self.close()
+            self.comes_back(before)
+            self.assertEqual(len(late.call("get", fields, keys)[2]), 4000 * 4096)
+
     def test_a_connection_has_a_share_and_what_waits_for_it_goes_on(self):
         self.start("--stall-timeout", "1", "--frame-memory", "256M")
         with wire.Wire(self.server.admin_path()) as admin, wire.connect(self.server) as peer:

@@ -102,7 +102,9 @@ class Roles(TokenCase):
         self.assertEqual(looker.call("get", fields, wire.keys([31]))[1], bytes([2]))
         self.assertEqual(nightly.call("put", fields, *row)[0], {"inserted": 1})
         self.assertEqual(looker.call("get", fields, wire.keys([31]))[1:], [bytes([0]), wire.floats([0.25] * 4)])
-        for peer, method, bins in (looker, "get", row[:1]), (nightly, "get", row[:1]), (nightly, "put", row):
+        self.assertIn(wire.keys([31]), looker.call("keys", {"table": "ads_click"})[1])
+        for peer, method, bins in ((looker, "get", row[:1]), (nightly, "get", row[:1]), (nightly, "put", row),
+                                   (looker, "keys", []), (nightly, "keys", [])):
             with self.assertRaises(wire.RpcError) as caught:
                 peer.call(method, {"table": "items", "keys": 1}, *bins)
             self.assertEqual(caught.exception.number, wire.UNKNOWN_TABLE)
@@ -256,6 +258,9 @@ class Hidden(TokenCase):
             yield "get", fields, *bins
             yield "put", fields, *bins, grads
             yield "put", fields, *bins, wire.floats([float("nan")] * 4)
+        yield "keys", {"table": name}
+        yield "keys", {"table": name, "cursor": 1, "scan": 1}
+        yield "keys", {"table": name, "keys": 0}
         yield "hot", {"table": name}
         yield "scan", {"table": name, "rows": 1}
         yield "load", {"table": name, "rows": 0}
@@ -322,7 +327,7 @@ LEAST = {"hello": None, "ping": "reader", "cluster": "reader", "tables": "reader
          "tick": "trainer", "writer": "trainer", "stream_open": "trainer", "table_drop": "admin", "hold": "admin", "release": "admin",
          "snapshot": "admin", "scan": "admin", "load": "admin", "drain": "admin", "hot": "admin", "trace": "admin",
          "writers": "admin", "identity": "reader", "table_set": "trainer", "table_stage": "admin", "table_replace": "admin",
-         "get": "reader", "put": "trainer"}
+         "get": "reader", "put": "trainer", "keys": "reader"}
 ROLES = {None: None, "reader": "looker", "trainer": "nightly", "admin": "operator"}
 
 

@@ -228,6 +228,161 @@ static void an_answer_on_its_way_shows_rows_as_they_were(void **state)
     ask_free(x);
 }
 
+/* ---- numbered ones ---- */
+
+static void begin_stream(struct world *w, bool is_slotted)
+{
+    const struct push_number stream = {.high = 3, .low = 4, .stream = is_slotted};
+    assert_true(open_stream(&w->rig, &stream, true));
+}
+
+static struct exchange *ask_put_numbered(struct world *w, const char *table, uint64_t sequence)
+{
+    const embd_schema schema = schema_of(table);
+    const struct row_block block = {
+        .n_rows = N, .keys = w->keys, .slots = w->slots, .rows = w->rows};
+    struct keyed_fields fields = {
+        .n_keys = N,
+        .number = {
+            .high = 3, .low = 4, .stream = strcmp(table, "slotted") == 0, .sequence = sequence}};
+    snprintf(fields.table, sizeof fields.table, "%s", table);
+    struct exchange *x = ask(&w->rig, &w->rig.data, METHOD_PUT);
+    embd__keyed_fields_write(&x->out, &fields);
+    embd__put_bins_write(&x->out, &schema, &block);
+    return x;
+}
+
+static void put_numbered(struct world *w, const char *table, uint64_t sequence)
+{
+    struct exchange *x = ask_put_numbered(w, table, sequence);
+    ask_ok(x);
+    ask_free(x);
+}
+
+/* A put that was applied before. */
+static void changes_nothing(struct world *w, const char *table, uint64_t sequence)
+{
+    struct image before;
+    image_take(&w->rig, table, &before);
+    put_numbered(w, table, sequence);
+    image_check(&w->rig, table, &before);
+    image_fini(&before);
+}
+
+static void a_put_with_a_number_is_applied_once(void **state)
+{
+    struct world *w = *state;
+    for (int is_slotted = 0; is_slotted < 2; is_slotted++) {
+        const char *table = is_slotted ? "slotted" : "plain";
+        reset(w);
+        ask_error(ask_put_numbered(w, table, 1), EMBD_FORGOTTEN, NULL);
+        begin_stream(w, is_slotted);
+        ask_error(ask_put_numbered(w, table, 2), EMBD_GAP, NULL);
+        put_numbered(w, table, 1);
+        push_all(w, table);
+        changes_nothing(w, table, 1);
+        put_numbered(w, table, 2);
+        changes_nothing(w, table, 1);
+        changes_nothing(w, table, 2);
+    }
+}
+
+static void a_refused_put_uses_no_number_up(void **state)
+{
+    struct world *w = *state;
+    begin_stream(w, false);
+    put_numbered(w, "plain", 1);
+    for (uint32_t i = 0; i < N; i++)
+        w->keys[i] = 200 + i;
+    ask_error(ask_put_numbered(w, "plain", 2), EMBD_FULL, "plain", NULL);
+    reset(w);
+    put_numbered(w, "plain", 2);
+}
+
+static void a_journal_knows_numbers_of_puts(void **state)
+{
+    struct world *w = *state;
+    begin_stream(w, true);
+    put_numbered(w, "slotted", 1);
+    push_all(w, "slotted");
+    rig_close(&w->rig);
+    rig_open(&w->rig, &store_host, 0, 1, w->dir);
+    changes_nothing(w, "slotted", 1);
+    ask_error(ask_put_numbered(w, "slotted", 3), EMBD_GAP, NULL);
+    put_numbered(w, "slotted", 2);
+}
+
+/* ---- which keys there are ---- */
+
+static struct exchange *ask_keys(struct world *w, const char *table, uint64_t cursor, uint64_t scan)
+{
+    struct list_fields fields = {.cursor = cursor, .scan = scan, .n_most = 3};
+    snprintf(fields.table, sizeof fields.table, "%s", table);
+    struct exchange *x = ask(&w->rig, &w->rig.data, METHOD_KEYS);
+    embd__list_fields_write(&x->out, &fields);
+    return x;
+}
+
+/* One part of the list; what it adds to. */
+static void list_part(struct world *w, const char *table, struct list_answer *answer, bool seen[32],
+                      uint16_t slots[32])
+{
+    struct exchange *x = ask_keys(w, table, answer->next, answer->scan);
+    ask_ok(x);
+    assert_int_equal(embd__list_answer_read(&x->reader, slots != NULL, answer), EMBD_OK);
+    assert_true(answer->n_keys <= 3);
+    for (uint32_t i = 0; i < answer->n_keys; i++) {
+        assert_true(answer->keys[i] < 32 && !seen[answer->keys[i]]);
+        seen[answer->keys[i]] = true;
+        if (slots != NULL)
+            slots[answer->keys[i]] = answer->slots[i];
+    }
+    ask_free(x);
+}
+
+static void all_keys_are_listed_part_by_part(void **state)
+{
+    struct world *w = *state;
+    for (int has_slots = 0; has_slots < 2; has_slots++) {
+        struct list_answer answer = {.next = 0};
+        bool seen[32] = {false};
+        uint16_t slots[32];
+        while (!answer.is_done)
+            list_part(w, has_slots ? "slotted" : "plain", &answer, seen, has_slots ? slots : NULL);
+        for (uint64_t key = 0; key < 32; key++) {
+            bool has_row = key == 1 || key == 3 || key == 12 || key == 25;
+            assert_int_equal(seen[key], has_row);
+            if (has_row && has_slots)
+                assert_int_equal(slots[key], key >= 10);
+        }
+    }
+    nothing_has_changed(w);
+}
+
+/* A place in a table is none in the one that took its place. */
+static void a_cursor_of_another_table_is_named(void **state)
+{
+    struct world *w = *state;
+    struct list_answer answer = {.next = 0};
+    bool seen[32] = {false};
+    list_part(w, "plain", &answer, seen, NULL);
+    ask_error(ask_keys(w, "plain", 1, answer.scan + 1), EMBD_INVALID, "keys scan", "begin again",
+              NULL);
+    ask_error(ask_keys(w, "slotted", 1, answer.scan), EMBD_INVALID, "keys scan", "slotted", NULL);
+    ask_error(ask_keys(w, "nowhere", 0, 0), EMBD_UNKNOWN_TABLE, "nowhere", NULL);
+    for (uint64_t cursor = 1; cursor != 0; cursor *= 2) {
+        struct exchange *x = ask_keys(w, "plain", cursor, answer.scan);
+        ask_ok(x);
+        ask_free(x);
+    }
+    struct exchange *x = ask(&w->rig, &w->rig.data, METHOD_KEYS);
+    embd__msg_map(&x->out, 2);
+    embd__msg_field_str(&x->out, "table", "plain");
+    embd__msg_field_uint(&x->out, "keys", LIST_KEYS_MAX + 1);
+    ask_error(x, EMBD_INVALID, "keys", "131072", NULL);
+    nothing_has_changed(w);
+}
+
 /* ---- wrong ones ---- */
 
 static void numbers_that_are_none_are_named(void **state)
@@ -339,6 +494,11 @@ int main(void)
         TEST(a_get_makes_no_row_and_answers_zeros),
         TEST(a_put_is_in_the_journal),
         TEST(an_answer_on_its_way_shows_rows_as_they_were),
+        TEST(a_put_with_a_number_is_applied_once),
+        TEST(a_refused_put_uses_no_number_up),
+        TEST(a_journal_knows_numbers_of_puts),
+        TEST(all_keys_are_listed_part_by_part),
+        TEST(a_cursor_of_another_table_is_named),
         TEST(numbers_that_are_none_are_named),
         TEST(keys_and_slots_that_do_not_fit_are_named),
         TEST(bins_of_wrong_lengths_are_named),

@@ -142,6 +142,56 @@ static void test_ttl(void **state)
     pair_close(&pair);
 }
 
+/* Keys listed part by part, between pushes that evict, erases and cursors that no list gave: those
+ * that stay are all listed, by a host once; keys never pushed are never listed. */
+static void test_list_of_a_changing_table(void **state)
+{
+    (void)state;
+    enum { KEYS = 3000, STAY = 1000, MOST = 64 };
+    static uint8_t listed[8 * KEYS];
+    embd_schema schema = plain_schema(2, EMBD_OPTIMIZER_SGD);
+    struct pair pair;
+    struct embd__error e = {.status = EMBD_OK};
+    uint64_t keys[MOST], cursor = 0, batch[MOST], next = KEYS;
+    struct store_scan out = {.keys = keys};
+    struct batch fill, change;
+    uint64_t *all = calloc(KEYS, sizeof *all);
+    assert_non_null(all);
+    memset(listed, 0, sizeof listed);
+    for (uint32_t i = 0; i < KEYS; i++)
+        all[i] = i;
+    pair_open(&pair, store_name, &schema, 77);
+    batch_of(&fill, all, KEYS);
+    assert_int_equal(pair_push(&pair, &fill, EMBD_DTYPE_F32, false), EMBD_OK);
+    while (cursor != UINT64_MAX) {
+        assert_int_equal(pair.ops->list(pair.store, &cursor, MOST, &out, &e), EMBD_OK);
+        for (uint32_t i = 0; i < out.n_rows; i++) {
+            assert_true(keys[i] < next);
+            assert_true(listed[keys[i]]++ == 0 || strcmp(pair.ops->name, "host") != 0);
+        }
+        for (uint32_t i = 0; i < MOST; i++) /* some may be gone already */
+            batch[i] = STAY + dice_below(&pair.dice, KEYS - STAY);
+        batch_of(&change, batch, MOST);
+        pair_erase(&pair, &change, false);
+        batch_free(&change);
+        for (uint32_t i = 0; i < 32 && next < 8 * KEYS; i++)
+            batch[i] = next++;
+        batch_of(&change, batch, 32);
+        assert_int_equal(pair_push(&pair, &change, EMBD_DTYPE_F32, false), EMBD_OK);
+        batch_free(&change);
+        uint64_t wild = dice_next(&pair.dice);
+        assert_int_equal(pair.ops->list(pair.store, &wild, MOST, &out, &e), EMBD_OK);
+        for (uint32_t i = 0; i < out.n_rows; i++)
+            assert_true(model_find(pair.model, keys[i], 0)->has_row);
+    }
+    for (uint32_t i = 0; i < STAY; i++)
+        assert_true(listed[i] > 0);
+    pair_compare(&pair);
+    batch_free(&fill);
+    free(all);
+    pair_close(&pair);
+}
+
 int main(int argc, char **argv)
 {
     store_name = argc > 1 ? argv[1] : "host";
@@ -154,6 +204,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_counts),
         cmocka_unit_test(test_largest_count),
         cmocka_unit_test(test_ttl),
+        cmocka_unit_test(test_list_of_a_changing_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

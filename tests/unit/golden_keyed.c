@@ -1,4 +1,4 @@
-/* golden_keyed.c - the messages of get and put. As golden_messages.c has the others. */
+/* golden_keyed.c - the messages of get, put and keys. As golden_messages.c has the others. */
 #include "tests/unit/golden_keyed.h"
 
 #include "proto/keyed.h"
@@ -36,7 +36,7 @@ void build_get_request(struct msg *m)
 
 static int read_fields(struct reader *r, struct keyed_fields *out)
 {
-    return embd__keyed_fields_read(r, "get", out);
+    return embd__put_fields_read(r, out);
 }
 
 void read_get_request(struct reader *r)
@@ -131,7 +131,7 @@ void check_put_request(struct reader *r)
 void build_put_result(struct msg *m)
 {
     embd__msg_result(m, 45);
-    embd__put_answer_write(m, 1);
+    embd__put_answer_write(m, 1, false);
     embd__msg_end(m);
 }
 
@@ -146,4 +146,59 @@ void check_put_result(struct reader *r)
     uint64_t n;
     assert_int_equal(embd__put_answer_read(r, &n), EMBD_OK);
     assert_int_equal(n, 1);
+}
+
+/* ---- keys ---- */
+
+static const struct list_fields part = {.table = "items",
+                                        .n_most = 1000,
+                                        .cursor = UINT64_C(1) << 62,
+                                        .scan = UINT64_C(0x0f1e2d3c4b5a6978)};
+
+void build_keys_request(struct msg *m)
+{
+    embd__msg_request(m, 46, METHOD_KEYS);
+    embd__list_fields_write(m, &part);
+    embd__msg_end(m);
+}
+
+void read_keys_request(struct reader *r)
+{
+    struct list_fields out;
+    embd__list_fields_read(r, &out);
+}
+
+void check_keys_request(struct reader *r)
+{
+    struct list_fields out;
+    assert_int_equal(r->method, METHOD_KEYS);
+    assert_int_equal(embd__list_fields_read(r, &out), EMBD_OK);
+    assert_string_equal(out.table, "items");
+    assert_int_equal(out.n_most, 1000);
+    assert_true(out.cursor == part.cursor && out.scan == part.scan);
+}
+
+void build_keys_result(struct msg *m)
+{
+    const struct list_answer answer = {
+        .n_keys = 2, .next = UINT64_C(3) << 61, .scan = part.scan, .keys = keys, .slots = slots};
+    embd__msg_result(m, 46);
+    embd__list_answer_write(m, &answer);
+    embd__msg_end(m);
+}
+
+void read_keys_result(struct reader *r)
+{
+    struct list_answer answer;
+    embd__list_answer_read(r, true, &answer);
+}
+
+void check_keys_result(struct reader *r)
+{
+    struct list_answer answer;
+    assert_int_equal(embd__list_answer_read(r, true, &answer), EMBD_OK);
+    assert_int_equal(answer.n_keys, 2);
+    assert_true(answer.next == UINT64_C(3) << 61 && answer.scan == part.scan && !answer.is_done);
+    assert_memory_equal(answer.keys, keys, sizeof keys);
+    assert_memory_equal(answer.slots, slots, sizeof slots);
 }

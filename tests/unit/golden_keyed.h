@@ -16,5 +16,11 @@ void check_put_request(struct reader *r);
 void build_put_result(struct msg *m);
 void read_put_result(struct reader *r);
 void check_put_result(struct reader *r);
+void build_keys_request(struct msg *m);
+void read_keys_request(struct reader *r);
+void check_keys_request(struct reader *r);
+void build_keys_result(struct msg *m);
+void read_keys_result(struct reader *r);
+void check_keys_result(struct reader *r);
 
 #endif

@@ -99,9 +99,9 @@ static void check_hello_request(struct reader *r)
 }
 
 static const char *const features[] = {
-    "f16",     "bf16",    "weights", "status", "create_on_pull", "admit_after", "rounds",
-    "cuts",    "writers", "streams", "jobs",   "order",          "push_scale",  "push_lr",
-    "columns", "i8",      "i4"};
+    "f16",     "bf16",    "weights", "status",    "create_on_pull", "admit_after", "rounds",
+    "cuts",    "writers", "streams", "jobs",      "order",          "push_scale",  "push_lr",
+    "columns", "i8",      "i4",      "put_writer"};
 #define N_FEATURES (sizeof features / sizeof features[0])
 
 static void build_hello_result(struct msg *m)
@@ -783,6 +783,8 @@ const struct golden goldens[] = {
     GOLDEN(get_result, read_get_result, check_get_result),
     GOLDEN(put_request, read_put_request, check_put_request),
     GOLDEN(put_result, read_put_result, check_put_result),
+    GOLDEN(keys_request, read_keys_request, check_keys_request),
+    GOLDEN(keys_result, read_keys_result, check_keys_result),
     GOLDEN(error_result, read_nothing, check_error_result),
     GOLDEN(error_notice, read_nothing, check_error_notice),
     GOLDEN(scan_result, read_rows, check_rows),

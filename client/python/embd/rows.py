@@ -1,7 +1,7 @@
 """Rows of a table by their keys, as the servers store them, with their optimizer state: embd/rows.h."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +21,19 @@ class Rows(NamedTuple):
     values: Floats
     states: Optional[Floats]
     found: NDArray[np.bool_]
+
+
+class Scanned(NamedTuple):
+    """Some rows of a table: keys [n] uint64; slots [n] uint16 in tables with partition "slot", else None; values [n, dim] and
+    states [n, Table.state_floats] float32, or None where they were not asked for."""
+
+    keys: NDArray[np.uint64]
+    slots: Optional[NDArray[np.uint16]]
+    values: Optional[Floats]
+    states: Optional[Floats]
+
+
+_KEYS_MOST = 131072  # of one answer
 
 
 def get(table: "Table", keys: Keys, slots: Optional[ArrayLike], states: bool) -> Rows:
@@ -45,6 +58,38 @@ def put(table: "Table", keys: Keys, values: ArrayLike, states: Optional[ArrayLik
     with table.client.handle as c:
         table.client.handle.check(lib.embd_put(c, c_rows, out))
     return int(out[0])
+
+
+def keys(table: "Table", batch: int) -> Iterator[tuple[NDArray[np.uint64], Optional[NDArray[np.uint16]]]]:
+    """Batches of keys, and in tables with partition "slot" of their slots."""
+    if not 1 <= batch < 2**32:
+        raise ValueError(f"batch is {batch}; it is a number of keys from 1 to {2**32 - 1}")
+    listed, capacity = structs.new("embd_key_list"), min(batch, _KEYS_MOST)
+    space, narrow = np.empty(capacity, np.uint64), np.empty(capacity, np.uint16)
+    has_slots = table.schema.partition == "slot"
+    keep = [arrays.u64(space), ffi.from_buffer("uint16_t[]", narrow)]
+    listed.table, listed.capacity, listed.keys = table.c, capacity, keep[0]
+    if has_slots:
+        listed.slots = keep[1]
+    while not listed.is_done:
+        with table.client.handle as c:
+            table.client.handle.check(lib.embd_list_keys(c, listed))
+        n = listed.n_keys
+        if n > 0:
+            yield space[:n].copy(), narrow[:n].copy() if has_slots else None
+
+
+def scan(table: "Table", batch: int, values: bool, states: bool) -> Iterator[Scanned]:
+    """Batches of keys with their rows; without those that went between the two requests."""
+    for found, slots in keys(table, batch):
+        if not (values or states):
+            yield Scanned(found, slots, None, None)
+            continue
+        got = get(table, found, slots, states)
+        has = got.found
+        if has.any():
+            yield Scanned(found[has], None if slots is None else slots[has], got.values[has] if values else None,
+                          got.states[has] if got.states is not None else None)
 
 
 def _begin(table: "Table", keys: Keys, slots: Optional[ArrayLike]) -> tuple[Any, NDArray[np.uint64], list[Any]]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Iterator, Optional, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -260,6 +260,19 @@ class Table:
         """Writes rows: values [n_keys, dim], and states [n_keys, state_floats], or those of a new row. Keys without a row get
         one. It is no step. Returns how many rows there were not before."""
         return rows.put(self, keys, values, states, slots)
+
+    def keys(self, *, batch: int = 65536) -> Iterator[NDArray[np.uint64]]:
+        """The keys that have a row, shard after shard, in batches of at most `batch`, without an order. The table may change
+        meanwhile: a key that has its row all the time comes once, from servers with GPUs once or more; one that gets or loses
+        its row comes or does not. After a restart of a server, or where the table was restored or created anew, it ends with
+        InvalidError. Keys are stored keys; `scan` gives their slots too."""
+        for keys, _ in rows.keys(self, batch):
+            yield keys
+
+    def scan(self, *, values: bool = True, states: bool = False, batch: int = 65536) -> Iterator[rows.Scanned]:
+        """The rows as they are stored, in batches, by `keys` and `get`: each row is of one moment, several are of several.
+        What is said of `keys` holds; Client.dump gives all rows of one moment."""
+        return rows.scan(self, batch, values, states)
 
     def pull_start(self, keys: Keys, offsets: Optional[ArrayLike] = None, *,
                    lengths: Optional[ArrayLike] = None, weights: Optional[ArrayLike] = None,

@@ -230,6 +230,7 @@ const struct store_ops store_cuda = {
     .cancel = cuda_cancel,
     .collect = cuda_collect,
     .scan = cuda_scan,
+    .list = cuda_list,
     .read = cuda_read,
     .freeze = cuda_freeze,
     .scan_frozen = cuda_scan_frozen,

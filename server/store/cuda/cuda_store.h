@@ -111,6 +111,8 @@ void cuda_alter(struct store *store);
 
 int cuda_prepare(struct store *store, struct store_change *change, enum store_prepare what,
                  struct embd__error *e);
+int cuda_list(struct store *store, uint64_t *cursor, uint32_t max_keys, struct store_scan *out,
+              struct embd__error *e);
 int cuda_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
               struct embd__error *e);
 int cuda_read(struct store *store, const struct store_read *read, struct embd__error *e);

@@ -90,3 +90,33 @@ int cuda_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct s
     int status = scan(store, cursor, max_rows, out);
     return status ? cuda_error(store, status, "copying rows out", e) : EMBD_OK;
 }
+
+/* ---- keys, while the table changes ---- */
+
+static int list(struct store *store, uint64_t first, uint32_t n, struct store_scan *out)
+{
+    const struct table_view *t = &store->view;
+    int status = device_copy(out->keys, t->row_keys + first, n * sizeof *out->keys, store->stream);
+    if (status == 0 && t->row_slots)
+        status =
+            device_copy(out->slots, t->row_slots + first, n * sizeof *out->slots, store->stream);
+    return status ? status : device_stream_wait(store->stream);
+}
+
+/* The cursor is the number of rows that are left. */
+int cuda_list(struct store *store, uint64_t *cursor, uint32_t max_keys, struct store_scan *out,
+              struct embd__error *e)
+{
+    out->n_rows = 0;
+    cuda_wait_all(store);
+    if (store->failed)
+        return embd__error_set(e, EMBD_INTERNAL, "%s", store->why);
+    uint64_t left = *cursor == 0 || *cursor > store->n_rows ? store->n_rows : *cursor;
+    uint32_t n = left < max_keys ? (uint32_t)left : max_keys;
+    int status = n > 0 ? list(store, left - n, n, out) : 0;
+    if (status != 0)
+        return cuda_error(store, status, "copying keys out", e);
+    out->n_rows = n;
+    *cursor = left > n ? left - n : UINT64_MAX;
+    return EMBD_OK;
+}

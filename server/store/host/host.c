@@ -166,6 +166,7 @@ const struct store_ops store_host = {
     .cancel = host_cancel,
     .collect = host_collect,
     .scan = host_scan,
+    .list = host_list,
     .read = host_read,
     .freeze = host_freeze,
     .scan_frozen = host_scan_frozen,

@@ -14,6 +14,7 @@
  *   push            gradients -> one optimizer step of each distinct key
  *   pull            records -> the answer
  *   scan            copies out and in
+ *   list            which keys have rows
  *   host            the table of functions
  *
  * Owner: the shard's thread. All calls complete before they return. */
@@ -186,6 +187,8 @@ int host_prepare(struct store *store, struct store_change *change, enum store_pr
 void host_apply(struct store *store, struct store_change *change, struct store_done *done);
 void host_cancel(struct store *store, struct store_ticket *ticket);
 int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
+              struct embd__error *e);
+int host_list(struct store *store, uint64_t *cursor, uint32_t max_keys, struct store_scan *out,
               struct embd__error *e);
 int host_read(struct store *store, const struct store_read *read, struct embd__error *e);
 int host_load(struct store *store, const struct row_block *block, struct embd__error *e);

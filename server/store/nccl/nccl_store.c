@@ -246,6 +246,14 @@ static int nccl_prepare(struct store *store, struct store_change *change, enum s
     57 /* member in the cursor: above the bits of members' cursors, below their top bit */
 #define MEMBER_MASK ((uint64_t)63 << MEMBER_SHIFT)
 
+/* The cursor of the next member, where this one's has ended. */
+static uint64_t cursor_behind(const struct group *group, uint32_t member, uint64_t inner)
+{
+    if (inner != UINT64_MAX)
+        return inner | (uint64_t)member << MEMBER_SHIFT;
+    return member + 1 < group->n ? (uint64_t)(member + 1) << MEMBER_SHIFT : UINT64_MAX;
+}
+
 static int nccl_scan(struct store *store, uint64_t *cursor, uint32_t max_rows,
                      struct store_scan *out, struct embd__error *e)
 {
@@ -261,12 +269,30 @@ static int nccl_scan(struct store *store, uint64_t *cursor, uint32_t max_rows,
         return group_error(group, status, "copying rows out", e);
     if (cuda_scan(group->tables[member], &inner, max_rows, out, e) != EMBD_OK)
         return e->status;
-    if (inner != UINT64_MAX)
-        *cursor = inner | (uint64_t)member << MEMBER_SHIFT;
-    else if (member + 1 < group->n)
-        *cursor = (uint64_t)(member + 1) << MEMBER_SHIFT;
-    else
+    *cursor = cursor_behind(group, member, inner);
+    return EMBD_OK;
+}
+
+static int nccl_list(struct store *store, uint64_t *cursor, uint32_t max_keys,
+                     struct store_scan *out, struct embd__error *e)
+{
+    struct group *group = group_of(store);
+    uint32_t member = (uint32_t)(*cursor >> MEMBER_SHIFT & 63);
+    uint64_t inner = *cursor & ~MEMBER_MASK;
+    out->n_rows = 0;
+    if (member >= group->n) { /* a peer's: none that this store gave */
         *cursor = UINT64_MAX;
+        return EMBD_OK;
+    }
+    flow_wait_all(group);
+    if (group->failed)
+        return embd__error_set(e, EMBD_INTERNAL, "%s", group->why);
+    int status = device_use(group->tables[member]->device);
+    if (status != 0)
+        return group_error(group, status, "copying keys out", e);
+    if (cuda_list(group->tables[member], &inner, max_keys, out, e) != EMBD_OK)
+        return e->status;
+    *cursor = cursor_behind(group, member, inner);
     return EMBD_OK;
 }
 
@@ -462,6 +488,7 @@ const struct store_ops store_nccl = {
     .cancel = nccl_cancel,
     .collect = nccl_collect,
     .scan = nccl_scan,
+    .list = nccl_list,
     .read = nccl_read,
     .freeze = nccl_freeze,
     .scan_frozen = nccl_scan_frozen,
