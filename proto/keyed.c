@@ -10,13 +10,15 @@
 void embd__keyed_fields_write(struct msg *m, const struct keyed_fields *fields)
 {
     bool has_number = fields->number.sequence > 0;
-    embd__msg_map(m, 2u + fields->has_states + has_number);
+    embd__msg_map(m, 2u + fields->has_states + has_number + (fields->step > 0));
     embd__msg_field_str(m, "table", fields->table);
     embd__msg_field_uint(m, "keys", fields->n_keys);
     if (fields->has_states)
         embd__msg_field_bool(m, "states", true);
     if (has_number)
         embd__push_number_write(m, &fields->number);
+    if (fields->step > 0)
+        embd__msg_field_uint(m, "step", fields->step);
 }
 
 static void read_fields(struct fields *f, struct keyed_fields *out)
@@ -42,6 +44,7 @@ int embd__put_fields_read(struct reader *r, struct keyed_fields *out)
     read_fields(&f, out);
     if (embd__field_has(&f, "writer"))
         embd__push_number_read(&f, &out->number);
+    out->step = embd__field_uint(&f, "step", 1, LIMIT_STEP, 0);
     return embd__fields_end(&f);
 }
 

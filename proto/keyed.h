@@ -11,6 +11,7 @@ struct keyed_fields {
     uint32_t n_keys;
     bool has_states;           /* of a get: it asks for them */
     struct push_number number; /* of a put; sequence 0: it has none */
+    uint64_t step;             /* of a put: the table's from then on; 0: as it is */
 };
 
 void embd__keyed_fields_write(struct msg *m, const struct keyed_fields *fields);

@@ -229,6 +229,8 @@ static void write_request(struct transfer *t, const struct push_number *number)
     struct msg *m = embd__request_begin(t->client, t->method);
     struct keyed_fields fields = {
         .n_keys = t->batch.n, .has_states = t->n_floats > 0, .number = *number};
+    if (t->method == METHOD_PUT)
+        fields.step = t->of.step;
     const struct row_block block = block_of(t);
     snprintf(fields.table, sizeof fields.table, "%s", t->schema->name);
     gather_keys(t);
@@ -278,9 +280,20 @@ static int send_batch(struct transfer *t, uint32_t shard)
     return t->method == METHOD_GET ? get_batch(t, shard) : put_batch(t, shard);
 }
 
+/* A shard without keys has to know the step all the same. */
+static int send_step(struct transfer *t, uint32_t shard)
+{
+    if (t->method != METHOD_PUT || t->of.step == 0 || t->starts[shard] < t->starts[shard + 1])
+        return EMBD_OK;
+    t->batch.n = 0;
+    return put_batch(t, shard);
+}
+
 static int send_all(struct transfer *t)
 {
-    for (uint32_t shard = 0; shard < t->client->n_shards; shard++)
+    for (uint32_t shard = 0; shard < t->client->n_shards; shard++) {
+        if (send_step(t, shard) != EMBD_OK)
+            return t->client->error.status;
         for (uint64_t at = t->starts[shard]; at < t->starts[shard + 1]; at += t->batch.n) {
             uint64_t left = t->starts[shard + 1] - at;
             t->batch.n = left < t->batch.most ? (uint32_t)left : t->batch.most;
@@ -288,6 +301,7 @@ static int send_all(struct transfer *t)
             if (send_batch(t, shard) != EMBD_OK)
                 return t->client->error.status;
         }
+    }
     return EMBD_OK;
 }
 

@@ -24,6 +24,8 @@ typedef struct embd_rows {
     float *states;         /* [n_keys][embd_table_state_floats], or NULL: get does not ask for them,
                               put gives rows the state of a new row */
     uint8_t *statuses;     /* get: [n_keys], EMBD_KEY_HIT or EMBD_KEY_MISSING, or NULL */
+    uint64_t step; /* put: how many pushes the table shall have had on all shards, no fewer than
+                              it had: for rows whose optimizer counts them; 0: as it is */
 } embd_rows;
 
 /* Where a list of a table's keys is. The arrays are the caller's. */

@@ -71,6 +71,7 @@ struct op_load {
 struct op_put {
     struct table *table;
     struct row_block block; /* no candidates; states NULL: the first ones of a row */
+    uint64_t step;          /* the table's from then on, no lower than it was; 0: as it is */
     uint64_t n_inserted;    /* set when it is applied: rows that there were not */
 };
 

@@ -43,6 +43,8 @@ static void write_rows(struct op *op, const struct row_block *block, uint64_t n_
     struct store_stats stats;
     if (tables->ops->load(put->table->store, block, &op->error) != EMBD_OK)
         return;
+    if (put->step > 0)
+        tables->ops->set_step(put->table->store, put->step);
     tables->ops->stats(put->table->store, &stats);
     tables_count_as(tables, put->table, &stats);
     put->n_inserted = stats.rows - n_before;
@@ -57,7 +59,8 @@ static void put_rows(struct op *op)
     float *own = NULL;
     op->engine->tables.ops->stats(put->table->store, &stats);
     if (block.states == NULL && embd__schema_state_floats(&put->table->schema.s) > 0) {
-        block.states = own = first_states(put->table, block.n_rows, stats.steps);
+        uint64_t step = put->step > 0 ? put->step : stats.steps;
+        block.states = own = first_states(put->table, block.n_rows, step);
         if (own == NULL) {
             embd__error_set(&op->error, EMBD_NO_MEMORY,
                             "table %s: no memory for the states of %u rows",

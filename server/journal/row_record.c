@@ -56,6 +56,7 @@ void row_record_put_write(struct msg *m, const struct op *op)
     const embd_schema *schema = &put->table->schema.s;
     struct keyed_fields fields = {
         .n_keys = put->block.n_rows, .has_states = put->block.states != NULL, .number = op->number};
+    fields.step = put->step;
     snprintf(fields.table, sizeof fields.table, "%s", schema->name);
     embd__keyed_fields_write(m, &fields);
     embd__put_bins_write(m, schema, &put->block);
@@ -78,6 +79,7 @@ int row_record_put_read(struct op *op, struct reader *r)
     if (embd__put_fields_read(r, &fields) != EMBD_OK)
         return r->error->status;
     op->number = fields.number;
+    put->step = fields.step;
     if (row_record_is_left_out(op, fields.table)) {
         leave_out_but_number(op);
         return EMBD_OK;

@@ -15,6 +15,7 @@ static int read_put(struct call *call, struct op *op)
     if (embd__put_fields_read(&call->reader, &fields) != EMBD_OK)
         return e->status;
     op->number = fields.number;
+    put->step = fields.step;
     put->table = authorized_table(call, fields.table);
     if (put->table == NULL ||
         embd__put_bins_read(&call->reader, &put->table->schema.s, fields.n_keys, fields.has_states,
@@ -36,7 +37,13 @@ int handle_put(struct call *call)
     if (read_put(call, op) != EMBD_OK)
         return call->error.status;
     call->shard->engine.tables.ops->stats(put->table->store, &stats);
-    if (check_put_rows(put->table, &put->block, stats.steps, &call->error) != EMBD_OK)
+    if (put->step > 0 && put->step < stats.steps)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "put step: %llu, table '%s' has made %llu; a step does not go back",
+                               (unsigned long long)put->step, put->table->schema.s.name,
+                               (unsigned long long)stats.steps);
+    uint64_t step = put->step > 0 ? put->step : stats.steps;
+    if (check_put_rows(put->table, &put->block, step, &call->error) != EMBD_OK)
         return call->error.status;
     put->n_inserted = 0;
     token_use_bound(op, call->request->session);

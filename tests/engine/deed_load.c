@@ -239,6 +239,9 @@ static void take_put(struct model *model, const struct load *l, const struct op 
     assert_int_equal(op->error.status, status == PUSH_AGAIN ? EMBD_OK : status);
     if (status != EMBD_OK)
         return;
+    if (op->as.put.step > 0)
+        model->step = op->as.put.step;
+    seen.put_steps += op->as.put.step > 0;
     assert_int_equal(op->as.put.n_inserted, put_model(model, l, has_states));
     seen.put += l->n;
     seen.put_without_states += has_states ? 0 : l->n;
@@ -260,11 +263,13 @@ void deed_put(struct world *w)
     struct pair *pair = &w->tables[i];
     struct model *model = pair->model;
     bool has_states = model->step > 0 && one_in(w, 2);
+    uint64_t step = one_in(w, 4) ? model->step + 1 + below(w, 3) : 0;
     draw_keys(w, pair, false, &l);
     l.n_candidates = 0;
     draw_rows(w, pair, model->step > 0 ? model->step : 1, &l);
     op_begin(&op, &w->engine, OP_PUT);
-    op.as.put = (struct op_put){.table = world_table(w, i), .block = block_of(pair, &l)};
+    op.as.put =
+        (struct op_put){.table = world_table(w, i), .block = block_of(pair, &l), .step = step};
     if (!has_states)
         op.as.put.block.states = NULL;
     check_put(&op.as.put, model->step);

@@ -106,6 +106,7 @@ static void check_seen(void)
     assert_true(seen.erased > 0 && seen.gone > 0 && seen.steps_set > 0);
     assert_true(seen.rounds > 0 && seen.late > 0 && seen.withdrawn > 0 && seen.mixed > 0);
     assert_true(seen.put > 0 && seen.put_without_states > 0 && seen.full_puts > 0);
+    assert_true(seen.put_steps > 0);
     assert_true(seen.puts_numbered > 0 && seen.puts_again > 0 && seen.puts_refused > 0);
     assert_true(seen.other_rates > 0);
     assert_true(seen.set > 0 && seen.unset > 0);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "embd/rows.h"
 #include "tests/history/request.h"
 
 #define CAPACITY_MIN 20u /* of a shard: one of five may have fewer than the keys of a slot */
@@ -329,6 +330,38 @@ void deed_erase(struct world *w)
     request_parts(w, &request, parts);
     expect(w, "embd_erase", embd_erase(w->client, parts, request.n, NULL), EMBD_OK);
     request_compare_statuses(w, "erase", &request);
+}
+
+/* Values that every dtype has. */
+static void draw_values(struct world *w, struct keys *k, uint32_t dim)
+{
+    for (uint32_t i = 0; i < k->n * dim; i++)
+        k->values[i] = ((float)draw(w, 32) - 16.0f) / 8.0f;
+}
+
+void deed_put(struct world *w)
+{
+    static struct request request;
+    uint32_t table = draw_table(w);
+    if (table == TABLES_MAX || w->now.tables[table].schema.on_full != EMBD_ON_FULL_GROW)
+        return;
+    const struct image_table *t = &w->now.tables[table];
+    struct keys *k = &request.keys[0];
+    embd_part parts[REQUEST_PARTS];
+    uint32_t dim = t->schema.dim;
+    request_draw(w, table, &request);
+    request.n = 1;
+    draw_values(w, k, dim);
+    request_tell(w, "put", &request);
+    for (uint32_t i = 0; i < k->n; i++) {
+        uint32_t shard = image_shard_of(&t->schema, w->now.n_shards, k->keys[i], k->slots[i]);
+        model_put_row(t->shards[shard], k->keys[i], k->slots[i], k->values + i * dim);
+    }
+    request_parts(w, &request, parts);
+    const embd_rows rows =
+        EMBD_ROWS(.table = parts[0].table, .n_keys = k->n, .keys = k->keys, .values = k->values,
+                  .slots = t->schema.partition == EMBD_PARTITION_SLOT ? k->slots : NULL);
+    expect(w, "embd_put", embd_put(w->client, &rows, NULL), EMBD_OK);
 }
 
 void deed_pull(struct world *w)

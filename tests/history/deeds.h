@@ -13,6 +13,8 @@ void deed_push(struct world *w);
 /* The server is killed beneath a numbered push, which is sent again to its successor. */
 void deed_push_and_kill(struct world *w);
 void deed_erase(struct world *w);
+/* Rows with given values, of a table that has room for any. */
+void deed_put(struct world *w);
 void deed_pull(struct world *w);
 /* Many keys of all slots. */
 void deed_fill(struct world *w, uint32_t table);

@@ -63,8 +63,10 @@ static void one_deed(struct world *w)
         deed_push(w);
     else if (which < 50)
         deed_set(w);
-    else if (which < 58)
+    else if (which < 56)
         deed_erase(w);
+    else if (which < 58)
+        deed_put(w);
     else if (which < 66)
         deed_pull(w);
     else if (which < 70)

@@ -119,5 +119,130 @@ class Pretrained(clusters.ClusterTest):
         self.assertTrue(torch.equal(ours["rows"].weight, whole["rows.weight"]))
 
 
+KINDS = {  # a table's optimizer, torch's with the same formula, whether that takes sparse gradients
+    "sgd": (embd.Optimizer("sgd", lr=0.1), "SGD", {"lr": 0.1}, True),
+    "momentum": (embd.Optimizer("momentum", lr=0.1, momentum=0.9, update="global"), "SGD", {"lr": 0.1, "momentum": 0.9}, False),
+    "nesterov": (embd.Optimizer("nesterov", lr=0.1, momentum=0.8, update="global"), "SGD",
+                 {"lr": 0.1, "momentum": 0.8, "nesterov": True}, False),
+    "adagrad": (embd.Optimizer("adagrad", lr=0.1, eps=1e-10, lr_decay=0.01), "Adagrad", {"lr": 0.1, "lr_decay": 0.01}, True),
+    "adam": (embd.Optimizer("adam", lr=0.05, beta1=0.8, beta2=0.99, eps=1e-8), "SparseAdam",
+             {"lr": 0.05, "betas": (0.8, 0.99), "eps": 1e-8}, True),
+    "rmsprop": (embd.Optimizer("rmsprop", lr=0.02, beta2=0.95, eps=1e-8, update="global"), "RMSprop",
+                {"lr": 0.02, "alpha": 0.95, "eps": 1e-8}, False),
+}
+
+
+class OptimizerState(clusters.ClusterTest):
+    """Rows trained in torch go on here with the state of their optimizer as they would have there, and back."""
+
+    shards = 2
+
+    def setUp(self):
+        if torch is None:
+            self.skipTest("PyTorch is not installed: deploy/deps.sh --torch")
+        super().setUp()
+        torch.manual_seed(3)
+        self.matrix = torch.randn(ROWS, DIM)
+
+    def theirs(self, kind):
+        _, name, options, is_sparse = KINDS[kind]
+        bag = torch.nn.EmbeddingBag.from_pretrained(self.matrix.clone(), freeze=False, mode="sum", sparse=is_sparse)
+        return bag, getattr(torch.optim, name)(bag.parameters(), **options)
+
+    def ours(self, kind, name):
+        return embd.torch.EmbeddingBag(ROWS, DIM, mode="sum", client=self.client, name=name, optimizer=KINDS[kind][0])
+
+    def train(self, steps, seed, bag, optimizer=None):
+        """The same batches, and gradients that depend on the rows."""
+        draw = torch.Generator().manual_seed(seed)
+        for _ in range(steps):
+            keys = torch.randint(0, ROWS, (12,), generator=draw)
+            target = torch.randn(4, DIM, generator=draw)
+            (bag(keys, torch.tensor([0, 3, 6, 9])) - target).pow(2).sum().backward()
+            if optimizer is not None:
+                optimizer.step()
+                optimizer.zero_grad()
+        embd.torch.flush(bag)
+
+    def close(self, ours, theirs):
+        torch.testing.assert_close(ours.weight, theirs.weight.detach(), rtol=2e-5, atol=2e-6)
+
+    def test_training_goes_on_here_and_there_again(self):
+        for kind in KINDS:
+            with self.subTest(kind):
+                theirs, optimizer = self.theirs(kind)
+                self.train(5, 1, theirs, optimizer)
+                ours, bare = self.ours(kind, f"on-{kind}"), self.ours(kind, f"bare-{kind}")
+                embd.torch.import_state_dict(ours, theirs.state_dict(), optimizer=optimizer.state_dict(), parameters=["weight"])
+                embd.torch.import_state_dict(bare, theirs.state_dict())
+                self.train(4, 2, theirs, optimizer)
+                self.train(4, 2, ours)
+                self.train(4, 2, bare)
+                self.close(ours, theirs)
+                if kind != "sgd":
+                    self.assertFalse(torch.allclose(bare.weight, theirs.weight, rtol=1e-3, atol=1e-4), "state makes no difference")
+                again, optimizer = self.theirs(kind)
+                again.load_state_dict(embd.torch.export_state_dict(ours))
+                optimizer.load_state_dict(embd.torch.export_optimizer_state(ours))
+                self.train(3, 3, ours)
+                self.train(3, 3, again, optimizer)
+                self.close(ours, again)
+
+    def test_fused_states_of_torchrec_go_on(self):
+        """FBGEMM's row-wise Adagrad, as its formula says: the state is one number a row."""
+        rowwise = embd.Optimizer("rowwise_adagrad", lr=0.1, eps=1e-8)
+        config = embd.torch.EmbeddingBagConfig(ROWS, DIM, "items", feature_names=["x"])
+        ebc = embd.torch.EmbeddingBagCollection([config], client=self.client, optimizer=rowwise)
+        model, name = torch.nn.ModuleDict({"ebc": ebc}), "ebc.embedding_bags.items.weight"
+        momentum = torch.rand(ROWS)
+        fused = {"state": {name: {"items.momentum1": momentum}}, "param_groups": [{"params": [name], "lr": 0.1}]}
+        embd.torch.import_state_dict(model, {name: self.matrix}, optimizer=fused)
+        exported = embd.torch.export_optimizer_state(model)
+        self.assertTrue(torch.equal(exported["state"][name]["items.momentum1"], momentum))
+        self.assertEqual(exported["param_groups"][0]["params"], [name])
+        gradient = torch.randn(ROWS, DIM)
+        ebc.tables[0].push(range(ROWS), gradient.numpy(), raw=True)
+        momentum = momentum + gradient.pow(2).mean(1)
+        expected = self.matrix - 0.1 * gradient / (momentum.sqrt() + 1e-8)[:, None]
+        torch.testing.assert_close(torch.from_numpy(ebc.tables[0].get(range(ROWS)).values), expected)
+
+    def test_what_does_not_map_is_named_before_a_row_is_written(self):
+        theirs, optimizer = self.theirs("adam")
+        self.train(2, 1, theirs, optimizer)
+        state, ours = optimizer.state_dict(), self.ours("adam", "wrong-adam")
+
+        def changed(**fields):
+            return {**state, "param_groups": [{**state["param_groups"][0], **fields}]}
+
+        def stated(**entry):
+            return {**state, "state": {0: {**state["state"][0], **entry}}}
+
+        adam, adagrad, local = (self.ours(kind, f"wrong-{kind}2") for kind in ("adam", "adagrad", "sgd"))
+        adam.source.tables[0].push(range(3), torch.zeros(3, DIM).numpy(), raw=True)
+        for _ in range(2):
+            adam.source.tables[0].push([], torch.zeros(0, DIM).numpy(), raw=True)
+        momentum = embd.torch.EmbeddingBag(ROWS, DIM, mode="sum", client=self.client, name="local",
+                                           optimizer=embd.Optimizer("momentum", lr=0.1))
+        wrong = [(ours, changed(betas=(0.9, 0.99)), r"betas is \(0.9, 0.99\); table wrong-adam has beta1 and beta2 0.8, 0.99"),
+                 (ours, changed(amsgrad=True), "amsgrad is True"), (ours, changed(weight_decay=0.1), "weight_decay is 0.1"),
+                 (ours, stated(max_exp_avg_sq=torch.zeros(ROWS, DIM)), "max_exp_avg_sq"),
+                 (ours, stated(exp_avg=torch.zeros(ROWS, 1)), r"exp_avg is \(30, 1\); \(30, 4\) is expected"),
+                 (ours, stated(exp_avg=torch.full((ROWS, DIM), float("nan"))), "not finite"),
+                 (adagrad, state, "torch.optim.Adagrad, sum"), (local, state, "torch.optim.SGD, nothing"),
+                 (momentum, state, "update: local; torch.optim.SGD steps as update: global"),
+                 (adam, state, "has made 3 steps, the optimizer 2")]
+        for module, optimizer_state, says in wrong:
+            with self.assertRaisesRegex((ValueError, KeyError), says):
+                embd.torch.import_state_dict(module, theirs.state_dict(), optimizer=optimizer_state, parameters=["weight"])
+        with self.assertRaisesRegex(ValueError, "say parameters"):
+            embd.torch.import_state_dict(ours, theirs.state_dict(), optimizer=state)
+        with self.assertRaisesRegex(KeyError, "no parameter weight; it has other"):
+            embd.torch.import_state_dict(ours, theirs.state_dict(), optimizer=state, parameters=["other"])
+        with self.assertRaisesRegex(embd.InvalidError, "put step: 1.*has made 3"):
+            adam.source.tables[0].put([1], torch.zeros(1, DIM).numpy(), step=1)
+        for module in ours, adagrad, local, momentum:
+            self.assertFalse(module.source.tables[0].get(range(ROWS)).found.any())
+
+
 if __name__ == "__main__":
     clusters.main()

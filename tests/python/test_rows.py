@@ -1,10 +1,13 @@
 """Table.get and Table.put: rows by key with their state, over shards, beside pushes, restarts and increments."""
 import contextlib
 import functools
+import os
+import pathlib
 import socket
 import tempfile
 import threading
 import unittest
+import unittest.mock
 
 import numpy as np
 
@@ -139,6 +142,102 @@ class Rows(clusters.ClusterTest):
             table.put([1], np.zeros((1, 3)))
         for old, new in zip(before, table.get(range(40), states=True)):
             np.testing.assert_array_equal(old, new)
+
+
+class Tensors(clusters.ClusterTest):
+    """Tables as safetensors files, and back."""
+
+    shards = 2
+
+    def setUp(self):
+        try:
+            import safetensors.numpy
+        except ImportError:
+            self.skipTest("safetensors is not installed: deploy/deps.sh --tools")
+        self.numpy = safetensors.numpy
+        super().setUp()
+        self.folder = tempfile.TemporaryDirectory(prefix="embd-tensors-")
+        self.addCleanup(self.folder.cleanup)
+        self.path = os.path.join(self.folder.name, "t.safetensors")
+
+    def trained(self, name, **fields):
+        table = self.client.create_table(name, 4, optimizer=embd.Optimizer("adam", lr=0.1), combiner="concat", **fields)
+        self.keys = np.array([0, 7, 2**63, 2**64 - 1], np.uint64)
+        for _ in range(3):
+            table.push(self.keys, np.random.default_rng(4).normal(size=(4, 4)))
+        return table
+
+    def test_a_table_goes_into_a_file_and_trains_on_out_of_it(self):
+        source = self.trained("source")
+        self.assertEqual(embd.save_safetensors(source, self.path), 4)
+        self.assertEqual(os.listdir(self.folder.name), ["t.safetensors"])
+        found = self.numpy.load_file(self.path)
+        order = np.argsort(found["keys"].view(np.uint64))
+        np.testing.assert_array_equal(found["keys"].view(np.uint64)[order], self.keys)
+        np.testing.assert_array_equal(found["values"][order], source.pull(self.keys))
+        copy = self.client.create_table("copy", 4, optimizer=embd.Optimizer("adam", lr=0.1), combiner="concat")
+        self.assertEqual(embd.load_safetensors(copy, self.path), 4)
+        self.assertEqual(copy.step, 3)
+        for table in source, copy:
+            table.push(self.keys, np.ones((4, 4)))
+        np.testing.assert_array_equal(copy.pull(self.keys), source.pull(self.keys))
+
+    def test_slots_rows_alone_and_files_of_others(self):
+        slots = self.client.create_table("slots", 2, slots=2, partition="slot")
+        slots.put([5, 5, 6], [[1, 2], [3, 4], [5, 6]], slots=[0, 1, 1])
+        self.assertEqual(embd.save_safetensors(slots, self.path, states=False), 3)
+        again = self.client.create_table("again", 2, slots=2, partition="slot")
+        self.assertEqual(embd.load_safetensors(again, self.path), 3)
+        np.testing.assert_array_equal(again.get([5, 5, 6], slots=[0, 1, 1]).values, [[1, 2], [3, 4], [5, 6]])
+        theirs = {"keys": np.arange(3, dtype=np.uint64), "values": np.full((3, 4), 0.5, np.float16)}
+        self.numpy.save_file(theirs, self.path)
+        plain = self.client.create_table("plain", 4, combiner="concat")
+        self.assertEqual(embd.load_safetensors(plain, self.path), 3)
+        np.testing.assert_array_equal(plain.pull(range(3)), np.full((3, 4), 0.5))
+        self.assertEqual(embd.save_safetensors(self.client.create_table("none", 3), self.path), 0)
+
+    def test_what_does_not_fit_is_named_and_nothing_is_written(self):
+        table, keys, values = self.trained("fits"), np.arange(2), np.zeros((2, 4), np.float32)
+        before = table.get(range(10), states=True)
+        for tensors, says in (({"keys": keys}, "has the tensors keys; table fits takes keys, values"),
+                              ({"keys": keys, "values": values, "more": keys}, "keys, more, values"),
+                              ({"keys": keys, "values": values, "slots": keys}, "slots"),
+                              ({"keys": keys.astype(np.int32), "values": values}, "keys is int32"),
+                              ({"keys": keys, "values": values[:, :3]}, r"values is float32 \(2, 3\)"),
+                              ({"keys": keys, "values": values, "states": values}, r"states is float32 \(2, 4\)")):
+            self.numpy.save_file({name: np.ascontiguousarray(array) for name, array in tensors.items()}, self.path)
+            with self.assertRaisesRegex(ValueError, says):
+                embd.load_safetensors(table, self.path)
+        embd.save_safetensors(table, self.path)
+        other = self.client.create_table("other", 4, combiner="concat", optimizer=embd.Optimizer("ftrl", lr=0.1))
+        with self.assertRaisesRegex(ValueError, "states are of the optimizer adam; table other has ftrl"):
+            embd.load_safetensors(other, self.path)
+        path = pathlib.Path(self.path)
+        path.write_bytes(path.read_bytes()[:-1])
+        with self.assertRaises(Exception):
+            embd.load_safetensors(table, self.path)
+        for old, new in zip(before, table.get(range(10), states=True)):
+            np.testing.assert_array_equal(old, new)
+
+    def test_a_file_that_cannot_be_written_leaves_the_old_one(self):
+        table = self.trained("kept")
+        embd.save_safetensors(table, self.path)
+        before = pathlib.Path(self.path).read_bytes()
+        table.push(self.keys, np.ones((4, 4)))
+        with unittest.mock.patch.object(self.numpy, "save_file", side_effect=OSError(28, "No space left on device")):
+            with self.assertRaises(OSError):
+                embd.save_safetensors(table, self.path)
+        self.assertEqual(pathlib.Path(self.path).read_bytes(), before)
+        self.assertEqual(os.listdir(self.folder.name), ["t.safetensors"])
+
+
+class NoTensors(clusters.ClusterTest):
+    def test_without_the_package_it_says_how_to_get_it(self):
+        table = self.client.create_table("t", 2)
+        with unittest.mock.patch.dict("sys.modules", {"safetensors": None}):
+            for call in embd.save_safetensors, embd.load_safetensors:
+                with self.assertRaisesRegex(ImportError, r"pip install 'embd\[safetensors\]'"):
+                    call(table, "/nowhere/t.safetensors")
 
 
 class Relay:

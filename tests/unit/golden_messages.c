@@ -13,12 +13,10 @@
 #include "tests/unit/golden_tick.h"
 #include "tests/unit/golden_watch.h"
 #include "tests/unit/golden_writer.h"
-
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/unit/cmocka_all.h"
-
 #include "proto/route.h"
 #include "proto/schema.h"
 

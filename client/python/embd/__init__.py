@@ -30,6 +30,7 @@ from .schema import Initializer, Optimizer, Schema
 from .stored import DumpReport, StoredTable, verify
 from .structs import enum_values as _enum_values
 from .table import Call, Part, Table
+from .tensors import load_safetensors, save_safetensors
 
 __version__: str = _ffi.string(_lib.embd_version()).decode()
 
@@ -42,5 +43,5 @@ __all__ = [
     "ExistsError", "FullError", "Initializer", "InvalidError", "Job", "KeyStatus", "Latency", "LateError", "NoMemoryError", "Optimizer", "Part", "Pusher",
     "RollbackWarning", "Schema",
     "ShardFigures", "ShardStats", "SnapshotStatus", "Status", "StorageError", "StoredTable", "Table", "UnknownTableError", "UnreachableError",
-    "UnsupportedError", "WorkerWarning", "connect", "jagged", "stored", "verify",
+    "UnsupportedError", "WorkerWarning", "connect", "jagged", "load_safetensors", "save_safetensors", "stored", "verify",
 ]

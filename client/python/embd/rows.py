@@ -48,8 +48,10 @@ def get(table: "Table", keys: Keys, slots: Optional[ArrayLike], states: bool) ->
     return Rows(values.reshape(*keys.shape, table.dim), found_states, statuses == lib.EMBD_KEY_HIT)
 
 
-def put(table: "Table", keys: Keys, values: ArrayLike, states: Optional[ArrayLike], slots: Optional[ArrayLike]) -> int:
+def put(table: "Table", keys: Keys, values: ArrayLike, states: Optional[ArrayLike], slots: Optional[ArrayLike],
+        step: int) -> int:
     c_rows, keys, keep = _begin(table, keys, slots)
+    c_rows.step = step
     n_floats = table.state_floats
     floats = arrays.floats("values", values, keys.size * table.dim)
     own = None if states is None else arrays.floats("states", states, keys.size * n_floats)

@@ -9,7 +9,7 @@ from typing import Any, Callable, NamedTuple, Optional, Union
 import numpy as np
 from numpy.typing import NDArray
 
-from . import errors, structs
+from . import errors, structs, tensors
 from ._native import ffi, lib
 from .arrays import Floats
 from .schema import Schema, from_c
@@ -192,10 +192,8 @@ def to_npz(directory: Path, table: str, file: Path) -> None:
 
 def to_safetensors(directory: Path, table: str, file: Path) -> None:
     """The same as a .safetensors file, whose keys are int64: the same 64 bits. Needs the package safetensors."""
-    try:
-        from safetensors.numpy import save_file
-    except ImportError:
-        raise ImportError("safetensors files need the package safetensors: pip install safetensors") from None
+    numpy = tensors.package()
     found = _arrays(directory, table)
     found["keys"] = found["keys"].view(np.int64)
-    save_file({name: np.ascontiguousarray(array) for name, array in found.items()}, os.fspath(file))
+    whole = {name: np.ascontiguousarray(array) for name, array in found.items()}
+    tensors.write(os.fspath(file), lambda name: numpy.save_file(whole, name))

@@ -249,6 +249,11 @@ class Table:
         PROTOCOL.md, "Rows in bulk"."""
         return int(lib.embd_table_state_floats(self.c))
 
+    @property
+    def step(self) -> int:
+        """How many pushes the table has had: the most of its shards."""
+        return max(int(shard.tables[self.name]["steps"]) for shard in self.client.stats())
+
     def get(self, keys: Keys, *, slots: Optional[ArrayLike] = None, states: bool = False) -> rows.Rows:
         """The rows of keys as they are stored: values, states where asked for, and whether each key has a row. Makes no row,
         and counts for neither admit_after nor eviction. Keys are stored keys, with the offset of their slot; `slots` are for
@@ -256,10 +261,11 @@ class Table:
         return rows.get(self, keys, slots, states)
 
     def put(self, keys: Keys, values: ArrayLike, states: Optional[ArrayLike] = None, *,
-            slots: Optional[ArrayLike] = None) -> int:
+            slots: Optional[ArrayLike] = None, step: int = 0) -> int:
         """Writes rows: values [n_keys, dim], and states [n_keys, state_floats], or those of a new row. Keys without a row get
-        one. It is no step. Returns how many rows there were not before."""
-        return rows.put(self, keys, values, states, slots)
+        one. It is no step; `step`, where it is not 0, is how many the table shall have made from then on, no fewer than it has:
+        for rows whose optimizer counts them. Returns how many rows there were not before."""
+        return rows.put(self, keys, values, states, slots, step)
 
     def keys(self, *, batch: int = 65536) -> Iterator[NDArray[np.uint64]]:
         """The keys that have a row, shard after shard, in batches of at most `batch`, without an order. The table may change

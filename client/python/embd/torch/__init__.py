@@ -20,7 +20,7 @@ except ImportError:
                       "or `pip install torch`") from None
 
 from .ahead import accumulate, ahead, flush, synchronous
-from .checkpoints import export_state_dict, import_state_dict
+from .checkpoints import export_optimizer_state, export_state_dict, import_state_dict
 from .collection import EmbeddingBagCollection, EmbeddingCollection
 from .config import EmbeddingBagConfig, EmbeddingConfig
 from .modules import Embedding, EmbeddingBag
@@ -28,5 +28,5 @@ from .rates import TableOptimizer, optimizer
 from .rows import Ticket
 
 __all__ = ["Embedding", "EmbeddingBag", "EmbeddingBagCollection", "EmbeddingBagConfig", "EmbeddingCollection",
-           "EmbeddingConfig", "TableOptimizer", "Ticket", "accumulate", "ahead", "export_state_dict", "flush",
-           "import_state_dict", "optimizer", "synchronous"]
+           "EmbeddingConfig", "TableOptimizer", "Ticket", "accumulate", "ahead", "export_optimizer_state", "export_state_dict",
+           "flush", "import_state_dict", "optimizer", "synchronous"]

@@ -4,8 +4,8 @@ A state_dict() of this package's modules refers to tables. These functions are f
 as parameters, and for models that shall have them so."""
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Optional
 
 import numpy as np
 import torch
@@ -13,26 +13,41 @@ from torch import nn
 
 from .base import Reference, Weight
 from .rows import to_numpy
+from .states import NEW, OptimizerState, State, torch_state
 
 
-def import_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+def import_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict: bool = True, *,
+                      optimizer: Optional[Mapping[str, Any]] = None, parameters: Optional[Sequence[str]] = None,
+                      optimizer_step: Optional[int] = None) -> None:
     """Loads a state dict of torch.nn or TorchRec, as torch.load or safetensors.torch.load_file give it: tables get the rows of
     their weights, with the state of new rows, and other parameters are loaded. Names are those of the model that was saved: for an
     EmbeddingBag at `bag` "bag.weight"; for a table `items` of an EmbeddingBagCollection at `ebc`
     "ebc.embedding_bags.items.weight", of an EmbeddingCollection "ebc.embeddings.items.weight". All weights are checked before the
-    first is written. With strict=False names may lack on either side. Of several workers one calls it, while none pushes."""
+    first is written. With strict=False names may lack on either side. Of several workers one calls it, while none pushes.
+
+    `optimizer` is the state dict of the optimizer that trained the rows: rows get its state, tables its step, and training goes on
+    as there. torch.optim.SparseAdam is "adam" here, Adagrad "adagrad", SGD with momentum "momentum" or "nesterov" and RMSprop
+    "rmsprop", these with update="global". FBGEMM's states (TorchRec's fused optimizer: "items.momentum1") go to "adagrad",
+    "rowwise_adagrad", "partial_rowwise_adam" and "lamb". Other parameters than lr have to be the table's; what differs is refused by
+    name. `parameters`: names in the order in which the optimizer got them, where its state has numbers, as
+    [name for name, _ in model.named_parameters()] of the model that was saved. `optimizer_step`: of states without a step.
+    Entries of dense parameters are left to the dense optimizer."""
     rest, found = dict(state_dict), []
+    states = None if optimizer is None else OptimizerState(optimizer, parameters, optimizer_step)
     names = dict(_weights(model))
     missing = [name for name in names if name not in rest]
     if missing and strict:
         raise KeyError(f"the state dict has no {', '.join(missing)}")
     for name, weight in names.items():
         if name in rest:
-            found.append((name, _matrix(name, rest.pop(name), weight), weight))
+            matrix = _matrix(name, rest.pop(name), weight)
+            found.append((name, matrix, weight, NEW if states is None else states.of(name, weight, len(matrix))))
+    for _, _, weight, state in found:
+        _check_step(weight, state)
     references = {key: value for key, value in model.state_dict().items() if key.endswith("_extra_state")}
     model.load_state_dict({**references, **rest}, strict=strict)
-    for name, matrix, weight in found:
-        put_weight(name, matrix, weight)
+    for name, matrix, weight, state in found:
+        put_weight(name, matrix, weight, state)
 
 
 def export_state_dict(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -52,10 +67,53 @@ def export_state_dict(model: nn.Module) -> dict[str, torch.Tensor]:
     return out
 
 
-def put_weight(name: str, matrix: torch.Tensor, weight: Weight) -> None:
-    """Writes the rows 0, 1, ... of a table."""
+def export_optimizer_state(model: nn.Module, parameters: Optional[Sequence[str]] = None) -> dict[str, Any]:
+    """The state dict that the optimizer would have which trained the rows in torch: for load_state_dict of a torch.optim.SparseAdam
+    (of tables with "adam"), Adagrad, SGD or RMSprop, as import_state_dict says. Parameters have the numbers of their names in
+    `parameters`, or else in export_state_dict; those of dense layers have no state. Of optimizers that FBGEMM alone has, names and
+    states are those of TorchRec's fused optimizers."""
+    for module in model.modules():
+        if isinstance(module, Reference):
+            module.flush()
+    weights = dict(_weights(model))
+    names = list(weights) if parameters is None else list(parameters)
+    missing = [name for name in weights if name not in names]
+    if missing:
+        raise KeyError(f"parameters has no {', '.join(missing)}")
+    state: dict[Any, Any] = {}
+    groups: list[dict[str, Any]] = []
+    for name, weight in weights.items():
+        entry, group, is_fused = torch_state(weight, name, _states(name, weight), weight.table.step)
+        state[name if is_fused else names.index(name)] = entry
+        if group not in groups:
+            groups.append(group)
+    if len(groups) != 1:
+        raise ValueError("the tables have optimizers of several kinds or parameters; export the modules one by one")
+    numbers: Sequence[Any] = names if is_fused else range(len(names))
+    return {"state": state, "param_groups": [{**groups[0], "params": list(numbers)}]}
+
+
+def put_weight(name: str, matrix: torch.Tensor, weight: Weight, state: State = NEW) -> None:
+    """Writes the rows 0, 1, ... of a table, with their state, and its step where the state has one."""
     values = to_numpy(_matrix(name, matrix, weight).to(torch.float32))
-    weight.table.put(np.arange(len(values)), values)
+    weight.table.put(np.arange(len(values)), values, state.floats, step=state.step)
+
+
+def _check_step(weight: Weight, state: State) -> None:
+    if state.step > 0 and weight.table.step > state.step:
+        raise ValueError(f"table {weight.table.name} has made {weight.table.step} steps, the optimizer {state.step}: a table's step does not "
+                         "go back, so import into a new table")
+
+
+def _states(name: str, weight: Weight) -> Any:
+    """Floats beside the rows 0, 1, ...; those of keys without a row are those of a new row."""
+    if weight.n is None:
+        raise ValueError(f"{name}: num_embeddings is None, so any 64-bit integer is a row")
+    rows = weight.table.get(np.arange(weight.n), states=True)
+    assert rows.states is not None
+    if weight.table.schema.optimizer.kind in ("adagrad", "rowwise_adagrad"):
+        rows.states[~rows.found] = weight.table.schema.optimizer.initial_accumulator
+    return rows.states
 
 
 def _weights(model: nn.Module) -> Iterator[tuple[str, Weight]]:
