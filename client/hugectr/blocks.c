@@ -99,14 +99,33 @@ int embd__blocks_check_finite(const struct blocks *b, struct block *block, const
 
 /* ---- the reader's side ---- */
 
+/* Whether values that were finite are so in the table's dtype, which has infinity and 16 bits. */
+static int check_range(const struct blocks *b, struct block *block)
+{
+    embd_dtype dtype = b->schema->dtype;
+    uint16_t exponent = dtype == EMBD_DTYPE_F16 ? 0x7c00 : 0x7f80;
+    const uint16_t *rows = (const uint16_t *)(const void *)block->rows;
+    uint64_t n = (uint64_t)block->n * b->schema->dim, at = 0;
+    while (at < n && (rows[at] & exponent) != exponent)
+        at++;
+    if (at == n || b->schema->admit_nonfinite)
+        return EMBD_OK;
+    return embd__error_set(&block->error, EMBD_NOT_FINITE,
+                           "%s: key %" PRIu64 " has %g in column %" PRIu64
+                           ", which is infinite as %s, the dtype of table '%s'",
+                           b->path, block->keys[at / b->schema->dim], (double)block->vectors[at],
+                           at % b->schema->dim, embd_dtype_name(dtype), b->schema->name);
+}
+
 static int read_block(const struct blocks *b, struct block *block)
 {
-    size_t dim = b->schema->dim;
+    embd_dtype dtype = b->schema->dtype;
     if (b->source.read_keys(b->source.arg, block) != EMBD_OK || b->keys_only)
         return block->error.status;
-    if (b->source.read_rows(b->source.arg, block) == EMBD_OK && b->schema->dtype != EMBD_DTYPE_F32)
-        embd__from_f32(block->rows, b->schema->dtype, block->vectors, block->n * dim);
-    return block->error.status;
+    if (b->source.read_rows(b->source.arg, block) != EMBD_OK || dtype == EMBD_DTYPE_F32)
+        return block->error.status;
+    embd__from_f32(block->rows, dtype, block->vectors, (size_t)block->n * b->schema->dim);
+    return dtype == EMBD_DTYPE_F16 || dtype == EMBD_DTYPE_BF16 ? check_range(b, block) : EMBD_OK;
 }
 
 /* NULL: the thread is to stop. */

@@ -426,6 +426,16 @@ class Hkv(ForeignTest):
         self.refused("t.0.values: is not a regular file")
 
 
+    def test_values_beyond_the_tables_dtype_are_refused(self):
+        values = floats(1, len(KEYS), 3)
+        values[-1, 2] = 70000
+        foreign.hkv(self.folder, "t", KEYS, values)
+        for client, _ in self.imported("--dtype", "bf16"):
+            client.drop_table("t")
+        self.refused(f"t.keys: key {KEYS[-1]} has 70000 in column 2, which is infinite as f16, the dtype of table 't'",
+                     "--dtype", "f16", code=REFUSED)
+
+
 class Usage(ForeignTest):
     def test_options_of_other_formats_are_named(self):
         foreign.hkv(self.folder, "t", KEYS, floats(1, len(KEYS), 3))
