@@ -73,11 +73,13 @@ MUTANTS = [
     CSR("S3.10", "a part has the row before last's keys", "client/data/csr.c", "part->n_keys = csr->n_keys;",
         "part->n_keys = csr->n_keys - (csr->n_keys > 0);"),
     VALUES("S3.11", "gradients are cut to the wire's dtype, not rounded", "client/call/push.c",
-           "embd__from_f32(to, call->wire, from, work->dim);",
-           "{\n        float cut[512];\n        for (size_t c = 0; c < work->dim && c < 512; c++) {\n"
-           "            union { float f; uint32_t u; } x = {.f = from[c]};\n"
-           "            x.u &= call->wire == EMBD_DTYPE_F32 ? 0xffffffffu : call->wire == EMBD_DTYPE_F16 ? 0xffffe000u : 0xffff0000u;\n"
-           "            cut[c] = x.f;\n        }\n        embd__from_f32(to, call->wire, cut, work->dim);\n    }"),
+           "embd__grads_from_f32(to, call->wire, from, work->dim, n, &chance, row);",
+           "if (call->wire == EMBD_DTYPE_F16 || call->wire == EMBD_DTYPE_BF16)\n"
+           "        for (size_t i = 0; i < (size_t)n * work->dim; i++) {\n"
+           "            union { float f; uint32_t u; } x = {.f = from[i]};\n"
+           "            x.u &= call->wire == EMBD_DTYPE_F16 ? 0xffffe000u : 0xffff0000u;\n"
+           "            embd__from_f32(to + 2 * i, call->wire, &x.f, 1);\n        }\n    else\n"
+           "        embd__grads_from_f32(to, call->wire, from, work->dim, n, &chance, row);"),
     PLACEMENT("S3.13", "pieces of a call's memory are not aligned", "client/call/arena.h", "    arena->used += size;",
               "    arena->used += bytes;"),
     DATA("S3.15", "paths of a list are never those of the working directory", "client/data/file_list.c",
