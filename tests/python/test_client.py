@@ -200,6 +200,15 @@ class Calls(clusters.ClusterTest):
         np.testing.assert_array_equal(table.pull([1, 2], zero_missing=True), np.zeros((2, 4)))
         full, half = table.pull([1, 2]), table.pull([1, 2], wire="f16")
         np.testing.assert_array_equal(half, full.astype(np.float16).astype(np.float32))
+        for wire, most in (("i8", np.float32(127)), ("i4", np.float32(7))):
+            full = table.pull([1, 2])
+            scale = np.abs(full).max(1, keepdims=True) / most
+            np.testing.assert_array_equal(table.pull([1, 2], wire=wire), np.rint(full / scale) * scale)
+            grads = np.float32([[most, 0, 1, -most], [0, 0, 0, 0]])  # whole codes, so they travel as they are
+            table.push([1, 2], grads, wire=wire)
+            after = table.pull([1, 2])
+            np.testing.assert_array_equal(after[1], full[1])
+            np.testing.assert_allclose(after[0], full[0] - np.float32(table.schema.optimizer.lr) * grads[0], rtol=1e-5)
         with self.assertRaisesRegex(ValueError, "'fast'; it can be auto, pooled, rows"):
             table.pull([1], plan="fast")
         with self.assertRaisesRegex(TypeError, "no option 'plam'"):
@@ -434,7 +443,7 @@ class Operating(clusters.ClusterTest):
         statuses = np.empty(2, np.uint8)
         self.table.erase([5, 6], statuses=statuses)
         self.assertEqual(list(statuses), [embd.KeyStatus.EVICTED, embd.KeyStatus.MISSING])
-        for wire in ("f16", "bf16"):  # an erase has no values
+        for wire in ("f16", "bf16", "i8", "i4"):  # an erase has no values
             self.table.erase([5, 6], wire=wire, statuses=statuses)
             self.assertEqual(list(statuses), [embd.KeyStatus.MISSING] * 2)
         self.table.pull([5, 77], statuses=statuses)

@@ -1,0 +1,104 @@
+"""What low precision costs a model: the held-out AUC of the demo's factorization machine (client/examples/fm.c), with rows and
+with wires of each dtype, as means over seeds and as the difference to f32 of the same seeds. The seed decides first values
+and the draws of rounding; the samples are those of client/examples/package_samples.py, in the same order.
+
+usage: auc.py FOLDER [--seeds 5] [--passes 1]      FOLDER: what package_samples.py has written"""
+import argparse
+import hashlib
+import os
+import sys
+
+import numpy as np
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
+from embd_process import Embd  # noqa: E402
+import embd  # noqa: E402
+from embd.data import Norm  # noqa: E402
+
+SLOTS, DIM, BATCH, RATE, BAR = 8, 16, 1024, 0.1, 1e-3
+KINDS = [("f32", {}, "f32"), ("f16 rows", {"dtype": "f16"}, "f32"), ("bf16 rows", {"dtype": "bf16"}, "f32"),
+         ("bf16 rows, stochastic", {"dtype": "bf16", "rounding": "stochastic"}, "f32"), ("f16 wire", {}, "f16"),
+         ("bf16 wire", {}, "bf16"), ("i8 wire", {}, "i8"), ("i4 wire", {}, "i4")]
+
+
+def auc(scores, labels):
+    """How often a positive sample scores above a negative one; equal scores count half."""
+    _, ranks, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    middle = np.cumsum(counts) - (counts - 1) / 2
+    positive = labels > 0.5
+    n = int(positive.sum())
+    return (middle[ranks][positive].sum() - n * (n + 1) / 2) / (n * (len(labels) - n))
+
+
+def hash_of(*values):
+    """A number that is the same in every run."""
+    return int.from_bytes(hashlib.sha256(repr(values).encode()).digest()[:8], "little")
+
+
+class Machine:
+    def __init__(self, client, fields, wire, seed):
+        common = {"slots": SLOTS, "optimizer": embd.Optimizer("adagrad", lr=RATE), "seed": seed, **fields}
+        self.wire = wire
+        self.pusher = embd.Pusher(client, id=seed << 64 | hash_of(wire, fields))
+        self.sequence = 0
+        self.linear = client.create_table("linear", 1, combiner="sum", initializer=embd.Initializer("constant"), **common)
+        self.factors = client.create_table("factors", DIM, combiner="mean", initializer=embd.Initializer("normal", 0, 0.05),
+                                           **common)
+
+    def rows(self, batch):
+        linear = self.linear.pull(batch.keys, batch.offsets, wire=self.wire).reshape(-1, SLOTS)
+        factors = self.factors.pull(batch.keys, batch.offsets, wire=self.wire).reshape(-1, SLOTS, DIM)
+        total = factors.sum(1)
+        return linear.sum(1) + ((total ** 2).sum(1) - (factors ** 2).sum((1, 2))) / 2, factors, total
+
+    def learn(self, batch):
+        logits, factors, total = self.rows(batch)
+        g = (1 / (1 + np.exp(-logits)) - batch.labels[:, 0]).astype(np.float32)
+        self.sequence += 1
+        how = {"wire": self.wire, "pusher": self.pusher, "sequence": self.sequence}
+        linear = np.repeat(g, SLOTS).reshape(-1, 1)
+        both = [embd.Part(self.linear, batch.keys, batch.offsets, values=linear),
+                embd.Part(self.factors, batch.keys, batch.offsets,
+                          values=(g[:, None, None] * (total[:, None] - factors)).reshape(-1, DIM))]
+        self.linear.client.push(both, **how)
+
+    def drop(self):
+        self.linear.drop()
+        self.factors.drop()
+
+
+def held_out_auc(client, folder, passes, *kind):
+    machine = Machine(client, *kind)
+    train, held_out = (Norm(f"{folder}/{name}", i64_keys=True, batch_samples=BATCH) for name in ("train", "held-out"))
+    for _ in range(passes):
+        for batch in train:
+            machine.learn(batch)
+    scores, labels = [], []
+    for batch in held_out:
+        scores.append(machine.rows(batch)[0])
+        labels.append(batch.labels[:, 0].copy())
+    machine.drop()
+    return auc(np.concatenate(scores), np.concatenate(labels))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--passes", type=int, default=1)
+    o = parser.parse_args()
+    plain, missed = None, 0
+    server = Embd()
+    with embd.connect(server.addresses[0]) as client:
+        for name, fields, wire in KINDS:
+            found = np.array([held_out_auc(client, o.folder, o.passes, fields, wire, seed) for seed in range(1, o.seeds + 1)])
+            plain = found if plain is None else plain
+            apart = (found - plain).mean()
+            missed += abs(apart) > BAR and wire != "i4"
+            print(f"{name:22} AUC {found.mean():.5f} ({found.min():.5f} to {found.max():.5f})  {apart:+.5f} of f32", flush=True)
+    server.stop()
+    print(f"bar: within {BAR} of f32, but i4: {'met' if missed == 0 else 'missed'}")
+    return int(missed > 0)
+
+
+sys.exit(main())
