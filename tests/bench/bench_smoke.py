@@ -45,7 +45,7 @@ def peers():
     check_results(beside("--clients", "2", "--shards", "2", "--in-flight", "3"), pull)
     check_results(beside("--mix", "pooled:8", "--plan", "rows", "--wire", "f16"),
                   ["bare transport", "pooling ceiling", "memory gather", "embd"])
-    check_results(beside("--mix", "push"), ["bare transport", "adding ceiling", "embd"])
+    check_results(beside("--mix", "push", "--wire", "i8", "--dim", "1"), ["bare transport", "adding ceiling", "embd"])
     check_results(beside("--mix", "train"), ["bare transport", "gather and add ceiling", "memory gather", "embd"])
     report = beside("--rate", "500")
     check_results(report, ["bare transport", "gather ceiling", "embd"])

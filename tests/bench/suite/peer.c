@@ -146,12 +146,11 @@ static int dial(int port)
 }
 
 static struct leg pull_leg(enum peer_kind kind, const struct workload_spec *spec,
-                           uint32_t element_bytes)
+                           uint64_t row_bytes)
 {
     enum peer_method method = kind == PEER_MOVE        ? PEER_ECHO
                               : spec->keys_per_row > 1 ? PEER_SUM
                                                        : PEER_COPY;
-    uint64_t row_bytes = (uint64_t)spec->dim * element_bytes;
     return (struct leg){.header = {.method = method,
                                    .keys_per_row = spec->keys_per_row,
                                    .n_keys = spec->batch,
@@ -160,9 +159,8 @@ static struct leg pull_leg(enum peer_kind kind, const struct workload_spec *spec
 }
 
 static struct leg push_leg(enum peer_kind kind, const struct workload_spec *spec,
-                           uint32_t element_bytes)
+                           uint64_t row_bytes)
 {
-    uint64_t row_bytes = (uint64_t)spec->dim * element_bytes;
     return (struct leg){.has_rows = true,
                         .header = {.method = kind == PEER_MOVE ? PEER_ECHO : PEER_ADD,
                                    .keys_per_row = 1,
@@ -220,20 +218,21 @@ static void close_caller(void *context)
     free(c);
 }
 
-static void set_legs(struct caller *c, enum peer_kind kind, uint32_t element_bytes)
+static void set_legs(struct caller *c, enum peer_kind kind, uint64_t row_bytes)
 {
     const struct workload_spec *spec = &c->workload->spec;
     if (spec->mix != MIX_PUSH)
-        c->legs[c->n_legs++] = pull_leg(kind, spec, element_bytes);
+        c->legs[c->n_legs++] = pull_leg(kind, spec, row_bytes);
     if (spec->mix == MIX_PUSH || spec->mix == MIX_TRAIN)
-        c->legs[c->n_legs++] = push_leg(kind, spec, element_bytes);
+        c->legs[c->n_legs++] = push_leg(kind, spec, row_bytes);
 }
 
 int peer_mover_open(const struct peer *peer, enum peer_kind kind, const struct workload *w,
-                    uint32_t element_bytes, struct mover *out)
+                    uint64_t row_bytes, struct mover *out)
 {
     struct caller *c = malloc(sizeof *c);
-    size_t bytes = (size_t)w->spec.batch * w->spec.dim * sizeof(float);
+    uint64_t wide = w->spec.dim * sizeof(float);
+    size_t bytes = w->spec.batch * (row_bytes > wide ? row_bytes : wide);
     if (!c)
         return fail("memory");
     *c = (struct caller){.fd = dial(peer->port), .workload = w, .array_bytes = bytes};
@@ -244,7 +243,7 @@ int peer_mover_open(const struct peer *peer, enum peer_kind kind, const struct w
         close_caller(c);
         return code;
     }
-    set_legs(c, kind, element_bytes);
+    set_legs(c, kind, row_bytes);
     *out = (struct mover){c, 1, start, finish, close_caller};
     return DONE;
 }

@@ -28,10 +28,10 @@ struct peer {
 int peer_start(struct peer *peer, uint64_t n_keys, uint32_t dim, const struct cpu_list *cpus);
 void peer_stop(struct peer *peer);
 
-/* A connection that moves the workload, which outlives it. Elements of rows have `element_bytes` on
- * the wire (4 for PEER_TABLE). */
+/* A connection that moves the workload, which outlives it. A row has `row_bytes` on the wire (4 a
+ * column for PEER_TABLE). */
 int peer_mover_open(const struct peer *peer, enum peer_kind kind, const struct workload *w,
-                    uint32_t element_bytes, struct mover *out);
+                    uint64_t row_bytes, struct mover *out);
 
 /* A measure_gather: has the server of a `struct peer` gather the rows of the workload's batches in
  * its own memory for about so many seconds. *n_keys_out: how many it gathered. */

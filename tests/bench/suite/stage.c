@@ -40,9 +40,17 @@ void stage_close(struct stage *stage)
     peer_stop(&stage->peer);
 }
 
-static uint32_t element_bytes(embd_dtype dtype)
+/* On the wire. */
+static uint64_t row_bytes(embd_dtype dtype, uint32_t dim)
 {
-    return dtype == EMBD_DTYPE_F32 ? 4 : 2;
+    switch (dtype) {
+    case EMBD_DTYPE_I8:
+        return dim + 4u;
+    case EMBD_DTYPE_I4:
+        return (dim + 1) / 2 + 4;
+    default:
+        return dim * (dtype == EMBD_DTYPE_F32 ? 4u : 2u);
+    }
 }
 
 static int open_mover(const struct stage *stage, enum stage_role role, const struct workload *w,
@@ -51,9 +59,10 @@ static int open_mover(const struct stage *stage, enum stage_role role, const str
     const struct options *o = stage->options;
     switch (role) {
     case ROLE_BARE:
-        return peer_mover_open(&stage->peer, PEER_MOVE, w, element_bytes(o->wire), out);
+        return peer_mover_open(&stage->peer, PEER_MOVE, w, row_bytes(o->wire, w->spec.dim), out);
     case ROLE_CEILING:
-        return peer_mover_open(&stage->peer, PEER_TABLE, w, element_bytes(EMBD_DTYPE_F32), out);
+        return peer_mover_open(&stage->peer, PEER_TABLE, w, row_bytes(EMBD_DTYPE_F32, w->spec.dim),
+                               out);
     case ROLE_POOLED:
         return side_mover_open(&stage->side, w, o, EMBD_PLAN_POOLED, out);
     case ROLE_ROWS:
