@@ -16,6 +16,10 @@
 #define U32(field, min_, max_)                                                                     \
     {.name = #field, .full = #field, .type = SCHEMA_U32, .at = offsetof(embd_schema, field),       \
      .min = min_, .max = max_, .kinds = EVERY_KIND}
+/* The same of one that may change. */
+#define U32_LIVE(field, min_, max_)                                                                \
+    {.name = #field, .full = #field, .type = SCHEMA_U32, .at = offsetof(embd_schema, field),       \
+     .min = min_, .max = max_, .kinds = EVERY_KIND, .may_change = true}
 #define U64(field, max_)                                                                           \
     {.name = #field, .full = #field, .type = SCHEMA_U64, .at = offsetof(embd_schema, field),       \
      .max = max_, .kinds = EVERY_KIND}
@@ -90,7 +94,7 @@ static const struct schema_field own_fields[] = {
      .at = offsetof(embd_schema, lfu_occurrences),
      .kinds = KIND(EMBD_ON_FULL_EVICT_LFU),
      .is_later = true},
-    U32(admit_after, 0, UINT32_MAX),
+    U32_LIVE(admit_after, 0, UINT32_MAX),
     ENUM_LIVE("create_on", create_on, embd__create_on_names),
     BOOL(admit_nonfinite),
     ENUM("durability", durability, embd__durability_names),

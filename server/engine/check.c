@@ -10,6 +10,7 @@
 
 #include "proto/packed.h"
 #include "proto/part_name.h"
+#include "server/store/candidates.h"
 
 #define BLOCK          256u /* values tested before looking at the outcome */
 #define ROW_NAME_BYTES 64u
@@ -328,10 +329,10 @@ static int check_counts(const struct table *table, const struct row_block *block
             "load candidates: %u, but table '%s' has no candidates (admit_after is 0 or 1)",
             block->n_candidates, s->name);
     for (uint32_t i = 0; i < block->n_candidates; i++)
-        if (block->candidate_counts[i] == 0 || block->candidate_counts[i] >= s->admit_after)
+        if (block->candidate_counts[i] == 0 || block->candidate_counts[i] > STORE_SIGHTS_MAX)
             return embd__error_set(e, EMBD_INVALID,
                                    "load candidate counts[%u]: %u, allowed are 1 to %u", i,
-                                   block->candidate_counts[i], s->admit_after - 1);
+                                   block->candidate_counts[i], STORE_SIGHTS_MAX);
     return EMBD_OK;
 }
 

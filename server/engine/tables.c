@@ -9,6 +9,7 @@
 
 #include "proto/assert.h"
 #include "proto/route.h"
+#include "server/engine/admission.h"
 #include "server/engine/bound.h"
 
 void tables_init(struct tables *tables, const struct store_ops *ops)
@@ -294,7 +295,8 @@ int tables_set(struct tables *tables, struct table *table, const struct schema_c
     bool did_create = creates_by_pulls(table);
     *n_gone_out = 0;
     if (embd__schema_change_make(change, &table->schema.s, &changed, e) != EMBD_OK ||
-        bound_make(tables->ops, table, &changed, n_gone_out, e) != EMBD_OK)
+        bound_make(tables->ops, table, &changed, n_gone_out, e) != EMBD_OK ||
+        admission_make(tables->ops, table, &changed, e) != EMBD_OK)
         return e->status;
     table->schema.s = changed;
     tables->n_creating += creates_by_pulls(table);

@@ -107,7 +107,7 @@ int tables_freeze(const struct tables *tables, struct table *table, struct store
 int tables_check_set(const struct tables *tables, const struct table *table,
                      const struct schema_change *change, struct embd__error *e);
 /* Makes it. No store call may be in flight. Errors as above, and EMBD_NO_MEMORY: nothing changed
- * but for *n_gone_out rows. */
+ * but for *n_gone_out rows, and candidates. */
 int tables_set(struct tables *tables, struct table *table, const struct schema_change *change,
                uint32_t *n_gone_out, struct embd__error *e);
 

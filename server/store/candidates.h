@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #define STORE_LEAST_CANDIDATES UINT64_C(1048576)
+#define STORE_SIGHTS_MAX       0x3fffffffu /* that are counted of one */
 
 /* STORE_LEAST_CANDIDATES; tests make it small before they open tables. */
 extern uint64_t store_least_candidates;

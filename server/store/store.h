@@ -256,8 +256,8 @@ struct store_ops {
 
     /* Fields of the schema have changed: of schema_fields.h those that may, except its
      * initializer's kind. Calls from now on go by them. The table has no more rows than its
-     * capacity. Where that was higher, the next cut has all rows: those before it may be too many.
-     * No calls are under way; tickets may be. */
+     * capacity, and no candidates if admit_after is 0 or 1. Where the capacity was higher, the next
+     * cut has all rows: those before it may be too many. No calls are under way; tickets may be. */
     void (*alter)(struct store *store);
 
     void (*stats)(const struct store *store, struct store_stats *out);

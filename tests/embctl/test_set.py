@@ -303,6 +303,68 @@ def case_a_snapshot_has_the_definition_of_its_cut():
                 assert unfloats(wire.call("pull", {"parts": [part]}, keys(key))[1]) == [0.5]
 
 
+def count(wire, *what):
+    told = wire.call("table_describe", {"name": "t"})[0]
+    return [told[each] for each in what]
+
+
+def name_once(wire, key):
+    part = {"table": wire.call("table_describe", {"name": "t"})[0]["id"], "keys": 1}
+    wire.call("push", {"parts": [part]}, keys([key]), floats([-1.0]))
+
+
+def case_a_cut_has_the_candidates_of_its_definition():
+    """Keys begin to wait, or wait no more, between the cut and its end."""
+    for first, then in (0, 3), (3, 0):
+        with Scratch() as scratch:
+            server = serve(scratch, shards=1)
+            embctl(server, "table", "create", "t", *FIRST, "--durability", "snapshot", "--set", f"admit_after={first}")
+            admin, phase = Wire(server.admin_path(0)), {"name": "s"}
+            with connect(server) as wire:
+                name_once(wire, 1)
+                sequence = admin.call("snapshot", {**phase, "phase": "begin"})[0]["sequence"]
+                admin.call("hold", {"timeout_ms": 5000})
+                admin.call("snapshot", {**phase, "phase": "cut", "id": 77})
+                admin.call("release", {})
+                wire.call("table_set", {"name": "t", "set": {"admit_after": then}})
+                name_once(wire, 2)
+                assert count(wire, "rows", "candidates") == ([1, 1] if then else [1, 0])
+                told = admin.call("snapshot", {**phase, "phase": "write"})[0]
+                admin.call("snapshot", {**phase, "phase": "commit", "id": 77, "sequence": sequence, "parts": told["parts"],
+                                        "writers": [told["writers"]]})
+            admin.close()
+            server.stop()
+            with serve(scratch, shards=1) as server, connect(server) as wire:
+                assert count(wire, "rows", "candidates") == ([0, 1] if first else [1, 0])
+                assert described(server)["admit_after"] == first
+
+
+def case_counts_stay_when_admit_after_is_set_and_go_when_no_key_waits():
+    with Scratch() as scratch, Embd(shards=1) as server, connect(server) as wire:
+        embctl(server, "table", "create", "t", *FIRST, "--set", "admit_after=9")
+        for _ in range(3):
+            name_once(wire, 1)
+        embctl(server, "table", "set", "t", "admit_after=2")
+        assert count(wire, "rows", "candidates") == [0, 1]
+        embctl(server, "dump", "t", scratch("dump"))
+        with Embd(shards=1) as other, connect(other) as there:
+            embctl(other, "load", scratch("dump"))
+            assert count(there, "rows", "candidates") == [0, 1], "named three times, and two are asked for"
+            name_once(there, 1)
+            assert count(there, "rows", "candidates") == [1, 0]
+        embctl(server, "table", "set", "t", "admit_after=5")
+        name_once(wire, 1)
+        assert count(wire, "rows", "candidates") == [0, 1]
+        name_once(wire, 1)
+        assert count(wire, "rows", "candidates") == [1, 0]
+        name_once(wire, 2)
+        embctl(server, "table", "set", "t", "admit_after=1")
+        assert count(wire, "rows", "candidates") == [1, 0]
+        embctl(server, "table", "set", "t", "admit_after=2")
+        name_once(wire, 2)
+        assert count(wire, "rows", "candidates") == [1, 1], "its first naming was forgotten"
+
+
 def case_increments_go_on_where_a_table_was_set_between_them():
     with Scratch() as scratch:
         server = serve(scratch)

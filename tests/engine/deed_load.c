@@ -53,7 +53,7 @@ static void draw_keys(struct world *w, struct pair *table, bool is_gone, struct 
         (is_candidate ? l->candidate_keys : l->keys)[at] = key;
         (is_candidate ? l->candidate_slots : l->slots)[at] = slot;
         if (is_candidate)
-            l->counts[at] = is_gone ? 0 : 1 + below(w, admit_after - 1);
+            l->counts[at] = is_gone ? 0 : 1 + below(w, admit_after + 1);
     }
     batch_free(&batch);
 }

@@ -127,7 +127,7 @@ static int draw_field(struct world *w, embd_schema *s, struct schema_change *cha
     struct embd__error e = {.status = EMBD_OK};
     const char *name;
     char text[32];
-    uint32_t i = below(w, PARAMETERS + 4);
+    uint32_t i = below(w, PARAMETERS + 5);
     if (i < PARAMETERS) {
         float *to = parameter(s, i, &name), value = 0.015625f * (float)(1 + below(w, 60));
         value = i == PARAMETERS - 1 ? -value : value;
@@ -159,6 +159,11 @@ static int draw_field(struct world *w, embd_schema *s, struct schema_change *cha
                          EMBD_OK);
         return EMBD_OK;
     }
+    if (i == PARAMETERS + 3) {
+        s->admit_after = below(w, 5);
+        add_number(change, "admit_after", s->admit_after);
+        return EMBD_OK;
+    }
     assert_int_equal(embd__schema_change_add(change, "optimizer.scaler", "0", &e), EMBD_OK);
     return EMBD_INVALID;
 }
@@ -182,6 +187,8 @@ void deed_set(struct world *w)
     seen.unset += wanted != EMBD_OK;
     if (wanted == EMBD_OK)
         pair->schema.s = s;
+    if (wanted == EMBD_OK)
+        model_admit_after(pair->model, s.admit_after);
     if (wanted == EMBD_OK)
         pair->model->schema = s;
     op_fini(&op);

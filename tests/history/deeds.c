@@ -125,7 +125,7 @@ void deed_replace(struct world *w)
 /* Sets a field of the definition, and tells it as text. */
 static const char *draw_field(struct world *w, embd_schema *s, char value[32])
 {
-    uint32_t which = draw(w, 5);
+    uint32_t which = draw(w, 6);
     snprintf(value, 32, "%" PRIu32, 1 + draw(w, 12));
     if (which == 0 && s->on_full == EMBD_ON_FULL_EVICT_TTL) {
         s->ttl = strtoull(value, NULL, 10);
@@ -139,6 +139,11 @@ static const char *draw_field(struct world *w, embd_schema *s, char value[32])
     if (which == 2) {
         s->initializer.b = strtof(value, NULL);
         return "initializer.b";
+    }
+    if (which == 5) {
+        s->admit_after = draw(w, 5);
+        snprintf(value, 32, "%" PRIu32, s->admit_after);
+        return "admit_after";
     }
     if (which == 3 && (s->optimizer.kind == EMBD_OPTIMIZER_ADAGRAD ||
                        s->optimizer.kind == EMBD_OPTIMIZER_ROWWISE_ADAGRAD)) {
@@ -208,8 +213,10 @@ void deed_set(struct world *w)
     tell(w, "\nset t%" PRIu32 ": %s=%s", table, field.field, field.value);
     expect(w, "embd_table_set", embd_table_set(w->client, t->schema.name, &field, 1, NULL),
            EMBD_OK);
-    for (uint32_t shard = 0; shard < w->now.n_shards; shard++)
+    for (uint32_t shard = 0; shard < w->now.n_shards; shard++) {
+        model_admit_after(t->shards[shard], t->schema.admit_after);
         t->shards[shard]->schema = t->schema;
+    }
 }
 
 /* ---- push ---- */

@@ -30,6 +30,10 @@ static void draw_values(struct world *w, struct redefinition *out, embd_schema *
         add_name(out, "dtype", embd_dtype_name(s->dtype));
     }
     if (one_in(w, 3)) {
+        s->admit_after = draw(w, 4);
+        add(out, "admit_after", "%.0f", s->admit_after);
+    }
+    if (one_in(w, 3)) {
         s->seed = 9;
         add(out, "seed", "%.0f", 9);
     }

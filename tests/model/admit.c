@@ -21,6 +21,14 @@ void model_forget_candidates(struct model *model)
     model->forgets = false;
 }
 
+void model_admit_after(struct model *model, uint32_t n)
+{
+    model->schema.admit_after = n;
+    for (uint64_t i = 0; i < model->n_keys && n <= 1; i++)
+        if (model->keys[i]->sights > 0)
+            model_become(model, model->keys[i], false, 0);
+}
+
 uint64_t model_room(const struct model *model)
 {
     uint64_t capacity = model->schema.capacity;

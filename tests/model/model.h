@@ -101,6 +101,9 @@ uint32_t model_erase(struct model *model, const struct model_batch *batch, uint8
  * not as many may go, and nothing changed. */
 int model_bound(struct model *model, const embd_schema *to);
 
+/* Keys get rows in their n-th request from now on; with 0 and 1 no key waits any more. */
+void model_admit_after(struct model *model, uint32_t n);
+
 /* The key's entry, or NULL where it was never named. */
 struct model_key *model_find(const struct model *model, uint64_t key, uint32_t slot);
 

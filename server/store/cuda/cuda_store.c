@@ -187,6 +187,7 @@ void cuda_alter(struct store *store)
     store->view.initializer.a = s->initializer.a;
     store->view.initializer.b = s->initializer.b;
     store->view.first_state = optimizer_first_state(&s->optimizer);
+    store->view.admit_after = s->admit_after;
     store->is_global = optimizer_is_global(&s->optimizer);
     store->is_wholerow = embd__schema_is_wholerow(s);
     store->none_expire_before = 0;

@@ -248,7 +248,7 @@ static void keep_candidate(struct store *store, uint64_t hash, uint32_t slot, ui
 
 static bool has_candidates(const struct store *store)
 {
-    return store->schema->s.admit_after > 1;
+    return store->cow.has_candidates;
 }
 
 /* Of a key without a row: a candidate that was not forgotten before the cut. */
@@ -330,6 +330,7 @@ int host_freeze(struct store *store, struct store_cut *cut, struct embd__error *
     *cow = (struct cow){.n_rows = store->rows.n,
                         .moved = index_moved(&store->index, 0),
                         .generation = store->generation,
+                        .has_candidates = store->schema->s.admit_after > 1,
                         .most_bytes = cut->copy_bytes};
     bool has_memory = row_set_reserve(&cow->done, cow->n_rows + 1) &&
                       (!has_candidates(store) || index_open(&cow->seen));
@@ -412,7 +413,8 @@ static bool take(struct store *store, const struct index_entry *entry)
 {
     struct cow *cow = &store->cow;
     if (entry->ref & INDEX_CANDIDATE)
-        return is_in_cut(cow, entry->ref) && see(store, entry->hash, entry->slot);
+        return cow->has_candidates && is_in_cut(cow, entry->ref) &&
+               see(store, entry->hash, entry->slot);
     uint32_t row = entry->ref - 1;
     if (row >= cow->n_rows || row_set_has(&cow->done, row))
         return false;

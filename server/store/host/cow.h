@@ -50,7 +50,8 @@ struct cow {
     uint64_t hash, at, moved;
     struct cow_chunk *first, *last;
     uint32_t generation; /* of its candidates */
-    /* With admit_after: keys without a row that were read or copied, or are not in the cut. */
+    bool has_candidates; /* admit_after was above 1 at the cut; else it has none: */
+    /* Keys without a row that were read or copied, or are not in the cut. */
     struct index seen;
     struct cow_candidate *candidates; /* [n_candidates] copied, n_candidates_read of them read */
     uint64_t n_candidates, n_candidates_read, candidates_capacity;

@@ -106,6 +106,7 @@ static void host_alter(struct store *store)
     store->is_global = optimizer_is_global(&s->optimizer);
     store->is_wholerow = embd__schema_is_wholerow(s);
     store->none_expire_before = 0;
+    store->has_candidates |= s->admit_after > 1;
     eviction_queue_drop(store);
     if (embd__schema_bound(s) < store->bound)
         changes_forget(&store->changes);

@@ -48,7 +48,7 @@ struct store {
     bool is_wholerow;    /* steps need the whole row: wholerow.c */
     bool evicts;         /* on_full is an evict policy */
     uint64_t bound;      /* of its rows, when the schema was last looked at */
-    bool has_candidates; /* admits keys after several sights, or was loaded with such keys */
+    bool has_candidates; /* admits keys after several sights, did, or was loaded with such keys */
 
     struct index index;
     struct rows rows;
