@@ -9,7 +9,9 @@ void apply_create(struct op *op);
 void apply_drop(struct op *op);
 void apply_erase(struct op *op);
 void apply_load(struct op *op);
-void apply_put(struct op *op); /* put.c */
+/* put.c; the first as engine_admit. */
+int put_admit(struct op *op);
+void apply_put(struct op *op);
 void apply_open_stream(struct op *op);
 void apply_stage(struct op *op);
 void apply_unstage(struct op *op);

@@ -75,7 +75,7 @@ int engine_admit(struct op *op)
         return pull_admit(op);
     if (op->kind == OP_PUSH && (push_admit(op) != EMBD_OK || op->is_again))
         return op->error.status;
-    if (op->kind == OP_PUT && op->number.sequence > 0 && (push_look(op) != EMBD_OK || op->is_again))
+    if (op->kind == OP_PUT && (put_admit(op) != EMBD_OK || op->is_again))
         return op->error.status;
     if (op->kind == OP_TABLE_SET && tables_check_set(&op->engine->tables, op->as.set.table,
                                                      &op->as.set.change, &op->error) != EMBD_OK)

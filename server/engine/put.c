@@ -4,7 +4,8 @@
  * A put without states gives its rows those that a new row has. They depend on the table's step,
  * which is known when the put is applied: a record has the put as it was asked for.
  *
- * A put with a number takes its turn in its stream, as a push does. */
+ * A put with a number takes its turn in its stream, as a push does. One that was applied before is
+ * answered whatever the table's step is now: pushes may have come since. */
 #include <stdlib.h>
 
 #include "server/engine/apply.h"
@@ -70,6 +71,26 @@ static void put_rows(struct op *op)
     }
     write_rows(op, &block, stats.rows);
     free(own);
+}
+
+static int check_step(const struct op_put *put, const struct store_stats *stats,
+                      struct embd__error *e)
+{
+    if (put->step == 0 || put->step >= stats->steps)
+        return EMBD_OK;
+    return embd__error_set(
+        e, EMBD_INVALID, "put step: %llu, table '%s' has made %llu; a step does not go back",
+        (unsigned long long)put->step, put->table->schema.s.name, (unsigned long long)stats->steps);
+}
+
+int put_admit(struct op *op)
+{
+    const struct op_put *put = &op->as.put;
+    struct store_stats stats;
+    if (op->number.sequence > 0 && (push_look(op) != EMBD_OK || op->is_again))
+        return op->error.status;
+    op->engine->tables.ops->stats(put->table->store, &stats);
+    return check_step(put, &stats, &op->error);
 }
 
 void apply_put(struct op *op)

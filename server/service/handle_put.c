@@ -37,11 +37,6 @@ int handle_put(struct call *call)
     if (read_put(call, op) != EMBD_OK)
         return call->error.status;
     call->shard->engine.tables.ops->stats(put->table->store, &stats);
-    if (put->step > 0 && put->step < stats.steps)
-        return embd__error_set(&call->error, EMBD_INVALID,
-                               "put step: %llu, table '%s' has made %llu; a step does not go back",
-                               (unsigned long long)put->step, put->table->schema.s.name,
-                               (unsigned long long)stats.steps);
     uint64_t step = put->step > 0 ? put->step : stats.steps;
     if (check_put_rows(put->table, &put->block, step, &call->error) != EMBD_OK)
         return call->error.status;

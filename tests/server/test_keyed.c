@@ -236,7 +236,8 @@ static void begin_stream(struct world *w, bool is_slotted)
     assert_true(open_stream(&w->rig, &stream, true));
 }
 
-static struct exchange *ask_put_numbered(struct world *w, const char *table, uint64_t sequence)
+static struct exchange *ask_put_to_step(struct world *w, const char *table, uint64_t sequence,
+                                        uint64_t step)
 {
     const embd_schema schema = schema_of(table);
     const struct row_block block = {
@@ -245,10 +246,22 @@ static struct exchange *ask_put_numbered(struct world *w, const char *table, uin
         .n_keys = N,
         .number = {
             .high = 3, .low = 4, .stream = strcmp(table, "slotted") == 0, .sequence = sequence}};
+    fields.step = step;
     snprintf(fields.table, sizeof fields.table, "%s", table);
     struct exchange *x = ask(&w->rig, &w->rig.data, METHOD_PUT);
     embd__keyed_fields_write(&x->out, &fields);
     embd__put_bins_write(&x->out, &schema, &block);
+    return x;
+}
+
+static struct exchange *ask_put_numbered(struct world *w, const char *table, uint64_t sequence)
+{
+    return ask_put_to_step(w, table, sequence, 0);
+}
+
+static struct exchange *answered(struct exchange *x)
+{
+    ask_ok(x);
     return x;
 }
 
@@ -284,6 +297,24 @@ static void a_put_with_a_number_is_applied_once(void **state)
         put_numbered(w, table, 2);
         changes_nothing(w, table, 1);
         changes_nothing(w, table, 2);
+    }
+}
+
+/* Its answer was lost; meanwhile others pushed, and the table's step is beyond that of the put. */
+static void a_put_of_a_step_is_repeated_behind_pushes(void **state)
+{
+    struct world *w = *state;
+    for (int is_slotted = 0; is_slotted < 2; is_slotted++) {
+        const char *table = is_slotted ? "slotted" : "plain";
+        struct image before;
+        begin_stream(w, is_slotted);
+        ask_free(answered(ask_put_to_step(w, table, 1, 5)));
+        push_all(w, table);
+        image_take(&w->rig, table, &before);
+        ask_free(answered(ask_put_to_step(w, table, 1, 5)));
+        ask_error(ask_put_to_step(w, table, 2, 5), EMBD_INVALID, "put step", NULL);
+        image_check(&w->rig, table, &before);
+        image_fini(&before);
     }
 }
 
@@ -495,6 +526,7 @@ int main(void)
         TEST(a_put_is_in_the_journal),
         TEST(an_answer_on_its_way_shows_rows_as_they_were),
         TEST(a_put_with_a_number_is_applied_once),
+        TEST(a_put_of_a_step_is_repeated_behind_pushes),
         TEST(a_refused_put_uses_no_number_up),
         TEST(a_journal_knows_numbers_of_puts),
         TEST(all_keys_are_listed_part_by_part),
