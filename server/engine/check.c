@@ -226,6 +226,17 @@ static int name_bad_scale(const struct part *part, uint32_t i, uint32_t row, flo
                                                         : (double)EMBD__I4_SCALE_MAX);
 }
 
+static int name_bad_pad(const struct part *part, uint32_t i, uint32_t row, uint32_t half,
+                        struct embd__error *e)
+{
+    char name[ROW_NAME_BYTES];
+    name_row(part, row, name);
+    return embd__error_set(e, EMBD_INVALID,
+                           "part %u grads: %s: the last half byte is %u, expected 0: the table's "
+                           "dim is odd",
+                           i, name, half);
+}
+
 /* Rows of i8 and i4: then all values are finite. */
 static int check_packed(const struct part *part, uint32_t i, uint32_t dim, struct embd__error *e)
 {
@@ -235,10 +246,7 @@ static int check_packed(const struct part *part, uint32_t i, uint32_t dim, struc
         if (!embd__packed_scale_is_valid(scale, part->dtype))
             return name_bad_scale(part, i, r, scale, e);
         if (!embd__packed_pad_is_zero(row, part->dtype, dim))
-            return embd__error_set(e, EMBD_INVALID,
-                                   "part %u grads: row %u: the last half byte is %u, expected 0: "
-                                   "the row has %u columns",
-                                   i, r, row[dim / 2] >> 4, dim);
+            return name_bad_pad(part, i, r, row[dim / 2] >> 4, e);
     }
     return EMBD_OK;
 }

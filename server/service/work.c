@@ -14,9 +14,6 @@
 #define POOL_STATUSES_BYTES (1u << 20)
 /* What requests of many parts take at once. It is many times what they take on the wire. */
 #define POOL_PARTS_BYTES (256u << 20)
-/* Gradients of i8 and i4 as f32, that requests take at once: up to 8 times what they take on the
- * wire. */
-#define POOL_UNPACKED_BYTES (4ull * LIMIT_FRAME_BYTES)
 
 static void destroy(struct shard_work *work)
 {
@@ -59,9 +56,9 @@ static void free_memory(struct shard_work *work)
     const struct shard_config *config = &work->shard->config;
     free(work->memory);
     work->memory = NULL;
-    if (work->charged_bytes > 0)
-        config->answer_give(config->net_arg, work->charged_bytes);
-    work->charged_bytes = 0;
+    if (work->charged_bytes + work->unpacked_bytes > 0)
+        config->answer_give(config->net_arg, work->charged_bytes + work->unpacked_bytes);
+    work->charged_bytes = work->unpacked_bytes = 0;
 }
 
 void *work_memory(struct shard_work *work, uint64_t bytes, struct embd__error *e)
@@ -104,8 +101,7 @@ void work_free(struct shard_work *work)
     if (work->parts_bytes > 0)
         op_fini(op);
     pool->parts_bytes -= work->parts_bytes;
-    pool->unpacked_bytes -= work->unpacked_bytes;
-    work->parts_bytes = work->unpacked_bytes = 0;
+    work->parts_bytes = 0;
     if (pool->n_free == POOL_WORKS) {
         destroy(work);
         return;
@@ -144,19 +140,19 @@ int work_size_parts(struct shard_work *work, uint32_t n, struct embd__error *e)
 
 int work_unpack(struct shard_work *work, struct embd__error *e)
 {
-    struct work_pool *pool = &work->shard->works;
+    const struct shard_config *config = &work->shard->config;
     uint64_t bytes = unpack_bytes(&work->op);
-    if (bytes <= LIMIT_FRAME_BYTES && pool->unpacked_bytes + bytes > POOL_UNPACKED_BYTES)
-        return embd__error_set(e, EMBD_BUSY,
-                               "the gradients take %llu bytes as f32; those of requests in "
-                               "progress take %llu, the limit is %llu: try again",
-                               (unsigned long long)bytes, (unsigned long long)pool->unpacked_bytes,
-                               POOL_UNPACKED_BYTES);
-    if (bytes == 0 || unpack_push(&work->op, e) != EMBD_OK)
-        return e->status;
-    pool->unpacked_bytes += bytes;
-    work->unpacked_bytes = bytes;
-    return EMBD_OK;
+    if (bytes == 0)
+        return EMBD_OK;
+    if (config->answer_take != NULL && bytes <= LIMIT_FRAME_BYTES) {
+        if (!config->answer_take(config->net_arg, bytes))
+            return embd__error_set(e, EMBD_BUSY,
+                                   "the gradients take %llu bytes as f32, and peers have all of "
+                                   "frame_memory but less than that: try again",
+                                   (unsigned long long)bytes);
+        work->unpacked_bytes = bytes;
+    }
+    return unpack_push(&work->op, e);
 }
 
 int work_size_rows(struct shard_work *work, struct embd__error *e)

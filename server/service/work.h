@@ -23,7 +23,7 @@ struct shard_work {
     struct shard *shard;
     struct request *request;
     uint64_t parts_bytes;     /* of many parts, counted in the pool */
-    uint64_t unpacked_bytes;  /* of gradients that came as i8 or i4, counted in the pool */
+    uint64_t unpacked_bytes;  /* of gradients that came as i8 or i4, charged to the peers' memory */
     struct answer_rows *rows; /* of a pull: [rows_capacity], one a part */
     uint32_t rows_capacity;
     void *memory;           /* malloc'd, of this request alone: arrays its answer points to */
@@ -39,8 +39,7 @@ struct shard_work {
 struct work_pool {
     struct shard_work *free;
     uint32_t n_free;
-    uint64_t parts_bytes;    /* of works in use that have many parts */
-    uint64_t unpacked_bytes; /* of works in use whose gradients came as i8 or i4 */
+    uint64_t parts_bytes; /* of works in use that have many parts */
 };
 
 /* A work of nothing, as request->work. NULL: out of memory. */
@@ -52,8 +51,9 @@ void work_pool_fini(struct work_pool *pool);
 /* Room for n parts of work->op. EMBD_BUSY: requests of many parts that are in progress take as much
  * as they may; EMBD_NO_MEMORY. */
 int work_size_parts(struct shard_work *work, uint32_t n, struct embd__error *e);
-/* The gradients of a push as f32, where they came as i8 or i4. EMBD_BUSY: those of requests in
- * progress take as much as they may; EMBD_TOO_LARGE, EMBD_NO_MEMORY: unpack_push. */
+/* The gradients of a push as f32, where they came as i8 or i4, charged to what peers may take until
+ * it is answered. EMBD_BUSY: peers have all of it now; EMBD_TOO_LARGE, EMBD_NO_MEMORY: unpack_push.
+ */
 int work_unpack(struct shard_work *work, struct embd__error *e);
 /* Room for the rows of all parts of work->op, all zero. */
 int work_size_rows(struct shard_work *work, struct embd__error *e);

@@ -170,6 +170,31 @@ class Budget(unittest.TestCase):
             self.comes_back(before)
             self.assertEqual(len(late.call("get", fields, keys)[2]), 4000 * 4096)
 
+    def test_gradients_of_i4_are_charged_as_f32(self):
+        """A push that waits in a round, of 6 MiB on the wire, keeps 48 MiB: a second one does not fit 80 MiB."""
+        self.start()
+        n, dim = 12000, 1024
+        with wire.connect(self.server) as peer:
+            table = wire.create(peer, "items", dim)
+        part = {"parts": [{"table": table, "keys": n, "dtype": "i4"}]}
+        bins = wire.keys(range(n)), bytes(n * (dim // 2 + 4))
+
+        def push(job):
+            return wire.request(1, "push", {**part, "round": {"job": job, "worker": 0, "workers": 2, "clock": 1}}, *bins)
+
+        before = self.used()
+        self.connect().sendall(push("first"))
+        self.wait_used(before + n * dim * 4, before + 70 * MB)
+        with wire.connect(self.server) as late:
+            with self.assertRaises(wire.RpcError) as caught:
+                late.call("push", part, *bins)
+            self.assertEqual(caught.exception.number, wire.BUSY)
+            self.assertIn("frame_memory", caught.exception.text)
+            self.close()
+            self.comes_back(before)
+            late.call("push", part, *bins)
+        self.comes_back(before)
+
     def test_a_connection_has_a_share_and_what_waits_for_it_goes_on(self):
         self.start("--stall-timeout", "1", "--frame-memory", "256M")
         with wire.Wire(self.server.admin_path()) as admin, wire.connect(self.server) as peer:
