@@ -119,15 +119,15 @@ class Vector:
     def stream_of(writer):
         return writer["high"], writer["low"], writer.get("stream", 0)
 
-    def refuses(self, what, writer):
+    def refuses(self, what, writer, kind="push"):
         """By its number: FORGOTTEN, GAP, or it was applied before."""
         last = self.streams.get(self.stream_of(writer))
         if last is None:
-            self.step("push", what, error=22)
+            self.step(kind, what, error=22)
         elif writer["sequence"] > last + 1:
-            self.step("push", what, error=21)
+            self.step(kind, what, error=21)
         elif writer["sequence"] <= last:
-            self.step("push", what, {"again": True})
+            self.step(kind, what, {"again": True})
         else:
             return False
         return True
@@ -167,10 +167,14 @@ class Vector:
         workers = [{"keys": own, "grads": [bits(row) for row in grads]} for (own, _), grads in zip(pushes, rows)]
         self.step("round", {"job": job, "clock": clock, "table": table, "workers": workers}, answer)
 
-    def put(self, table, keys, values, states=None, **part):
+    def put(self, table, keys, values, states=None, writer=None, **part):
         dtype = self.oracle.dtypes[table]
         what = {"table": table, "keys": keys, **part, "values": [bits(row, dtype) for row in values],
-                **({"states": [bits(row) for row in states]} if states is not None else {})}
+                **({"states": [bits(row) for row in states]} if states is not None else {}), **({"writer": writer} if writer else {})}
+        if writer and self.refuses(what, writer, "put"):
+            return
+        if writer:
+            self.streams[self.stream_of(writer)] += 1
         words = [bits(values_of(row, dtype)) for row in what["values"]]
         if states is not None:
             words = [f"{row} {state}" for row, state in zip(words, what["states"])]

@@ -274,13 +274,16 @@ class Cluster:
         return {"table": what["table"], "keys": len(at), **fields}, keys, *slots
 
     def put(self, what):
-        table, inserted = self.tables[what["table"]], 0
+        table, inserted, again = self.tables[what["table"]], 0, set()
         for shard, at in zip(self.shards, self.places(what)):
             states = [b"".join(words(what["states"][i]) for i in at)] if "states" in what else []
-            params, *bins = self.keyed(what, at, states="states" in what)
+            number = {"writer": what["writer"]} if "writer" in what else {}  # of all shards, with or without keys
+            params, *bins = self.keyed(what, at, states="states" in what, **number)
             rows = b"".join(words(what["values"][i], table["dtype"]) for i in at)
-            inserted += self.ask(shard, "put", params, *bins, rows, *states)[0]["inserted"]
-        return {"inserted": inserted}
+            answer = self.ask(shard, "put", params, *bins, rows, *states)[0]
+            inserted += answer["inserted"]
+            again.add(answer.get("again", False))
+        return {"again": True} if again == {True} else {"inserted": inserted}
 
     def get(self, what):
         table, n = self.tables[what["table"]], len(what["keys"])

@@ -321,6 +321,20 @@ def numbered(oracle, rng):
     v.writer({**ONE, "stream": 7})
     v.writer({"high": 9, "low": 9})
     yield v
+    v = Vector(oracle, "numbered: puts take their numbers among pushes")
+    t = v.create("numbered-puts", 1, initializer=DYADIC, optimizer={"kind": "sgd", "lr": 0.5})
+    three = {"high": 5, "low": 6}
+    v.put(t, [1], [[1.0]], writer={**three, "sequence": 1})
+    v.open(three)
+    for sequence in (1, 3):
+        v.put(t, [1, 2], [[1.0], [2.0]], writer={**three, "sequence": sequence})
+    v.push(t, [1, 2], [[1.0], [2.0]], writer={**three, "sequence": 2})
+    v.put(t, [1, 2], [[1.0], [2.0]], writer={**three, "sequence": 1})
+    v.get(t, [1, 2, 3])
+    v.put(t, [3], [[4.0]], writer={**three, "sequence": 3})
+    v.writer(three)
+    v.get(t, [1, 2, 3])
+    yield v
     v = Vector(oracle, "numbered: a refused push uses no number", (1,))
     t = v.create("numbered-full", 1, capacity=1, on_full="error", initializer=DYADIC)
     two = {"high": 3, "low": 4}
