@@ -79,27 +79,28 @@ int command_table_set(int argc, char **argv)
     static const struct argp argp = {
         .parser = parse,
         .args_doc = "TABLE FIELD=VALUE...",
-        .doc =
-            "Sets fields of a table's definition on every shard while it is pushed and pulled. "
-            "All shards check all fields first: then all of them set all fields, or none does. "
-            "Shows the pushes that each shard had applied before; the later ones go by the new "
-            "values.\v"
-            "Fields are named as 'embctl table describe' names them. These may be set: all "
-            "parameters of the optimizer but its kind and update, initializer.a, initializer.b, "
-            "capacity, on_full, ttl, admit_after, create_on, admit_nonfinite. Rows keep their values; what new "
-            "rows begin with (initializer, optimizer.initial_accumulator) affects rows made "
-            "later. A capacity below the table's rows evicts rows by on_full, or is refused. Keys that wait "
-            "for their row keep their count when admit_after changes; 0 and 1 forget them. If a "
-            "server is lost meanwhile, run the command again: it sets all shards to the same.\n"
-            "\n"
-            "'embctl table create' and trainers that create the table again do not compare "
-            "fields that were set.\n"
-            "\n"
-            "Examples:\n"
-            "  embctl table set items optimizer.lr=0.05\n"
-            "  embctl table set words optimizer.lr=1e-4 optimizer.beta2=0.99\n"
-            "  embctl table set recent ttl=1000\n"
-            "  embctl table set recent capacity=2000000"};
+        .doc = "Sets fields of a table's definition on every shard while it is pushed and pulled. "
+               "All shards check all fields first: then all of them set all fields, or none does. "
+               "Shows the pushes that each shard had applied before; the later ones go by the new "
+               "values.\v"
+               "Fields are named as 'embctl table describe' names them. These may be set: all "
+               "parameters of the optimizer but its kind and update, initializer.a, initializer.b, "
+               "capacity, on_full, ttl, admit_after, create_on, admit_nonfinite. Rows keep their "
+               "values; what new "
+               "rows begin with (initializer, optimizer.initial_accumulator) affects rows made "
+               "later. A capacity below the table's rows evicts rows by on_full, or is refused. "
+               "Keys that wait "
+               "for their row keep their count when admit_after changes; 0 and 1 forget them. If a "
+               "server is lost meanwhile, run the command again: it sets all shards to the same.\n"
+               "\n"
+               "'embctl table create' and trainers that create the table again do not compare "
+               "fields that were set.\n"
+               "\n"
+               "Examples:\n"
+               "  embctl table set items optimizer.lr=0.05\n"
+               "  embctl table set words optimizer.lr=1e-4 optimizer.beta2=0.99\n"
+               "  embctl table set recent ttl=1000\n"
+               "  embctl table set recent capacity=2000000"};
     struct set s = {.table = NULL};
     embd_client *client;
     parse_command(&argp, argc, argv, &s);
