@@ -22,6 +22,12 @@ struct importing {
 
 /* ---- what was asked ---- */
 
+/* Rows with a scale have no files. */
+static bool is_of_files(embd_dtype dtype)
+{
+    return dtype == EMBD_DTYPE_F32 || dtype == EMBD_DTYPE_F16 || dtype == EMBD_DTYPE_BF16;
+}
+
 static int check_numbers(const embd_arrays *a, struct embd__error *e)
 {
     if (a->n_files < 1 || a->n_files > EMBD_ARRAYS_FILES_MAX)
@@ -36,10 +42,10 @@ static int check_numbers(const embd_arrays *a, struct embd__error *e)
                                : !a->values ? "values"
                                             : "states");
     if (a->key < EMBD_ARRAYS_64 || a->key > EMBD_ARRAYS_U32 || a->score < EMBD_ARRAYS_STEP ||
-        a->score > EMBD_ARRAYS_COUNT || !embd_dtype_name(a->dtype))
+        a->score > EMBD_ARRAYS_COUNT || !is_of_files(a->dtype))
         return embd__error_set(e, EMBD_INVALID,
-                               "key is %d, score %d and dtype %d; they can be 0 to 2, 0 to 1 and a "
-                               "dtype",
+                               "key is %d, score %d and dtype %d; they can be 0 to 2, 0 to 1, and "
+                               "f32, f16 or bf16",
                                (int)a->key, (int)a->score, (int)a->dtype);
     if (a->step > LIMIT_STEP)
         return embd__error_set(e, EMBD_INVALID, "step is %" PRIu64 ", it can be at most %llu",
@@ -52,10 +58,10 @@ static int check_states(const embd_arrays *a, const embd_schema *schema, struct 
 {
     uint64_t width = 0, own = embd__schema_optimizer_floats(schema);
     for (uint32_t i = 0; i < a->n_states; i++) {
-        if (a->states[i].width == 0 || !embd_dtype_name(a->states[i].dtype) || !a->states[i].values)
+        if (a->states[i].width == 0 || !is_of_files(a->states[i].dtype) || !a->states[i].values)
             return embd__error_set(e, EMBD_INVALID,
                                    "states[%" PRIu32 "]: width %" PRIu32
-                                   ", dtype %d; they need a width, a dtype and files",
+                                   ", dtype %d; they need a width, f32, f16 or bf16, and files",
                                    i, a->states[i].width, (int)a->states[i].dtype);
         width += a->states[i].width;
     }

@@ -33,7 +33,7 @@ typedef enum embd_arrays_score {
 /* A part of the rows' optimizer state. */
 typedef struct embd_arrays_state {
     uint32_t width;            /* floats of a row */
-    embd_dtype dtype;          /* in the files */
+    embd_dtype dtype;          /* in the files: f32, f16 or bf16 */
     const char *const *values; /* [n_files] paths: [rows][width] */
     const char *const *keys;   /* [n_files] paths: the keys of its rows, in any order, or NULL: its
                                   rows are the table's. A row that has no state begins with that of
@@ -48,7 +48,7 @@ typedef struct embd_arrays {
     const char *const *values; /* [n_files]: [rows][dim] */
     const char *const *scores; /* [n_files]: a u64 a row; NULL: none */
     embd_arrays_key key;
-    embd_dtype dtype;    /* of values in the files; the table may have another */
+    embd_dtype dtype;    /* of values in the files, f32, f16 or bf16; the table may have another */
     uint32_t head_bytes; /* at the beginning of each file, which are not read */
     uint32_t n_states;   /* 0..EMBD_ARRAYS_STATES_MAX; 0: rows begin with the state of new ones */
     const embd_arrays_state *states; /* [n_states]: together the state of the optimizer, in order */

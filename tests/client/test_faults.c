@@ -15,6 +15,7 @@
 #include "embd/embd.h"
 #include "embd/sync.h"
 #include "embd/admin.h"
+#include "embd/arrays.h"
 #include "tests/client/fake_server.h"
 
 static const char *program;
@@ -104,6 +105,37 @@ static void rows_of_i8_and_i4_are_not_sent_to_a_server_that_does_not_take_them(v
         assert_non_null(strstr(embd_error_text(), "does not take; use f32, f16 or bf16"));
     }
     assert_int_equal(pull(client, part.table, &g), EMBD_OK);
+    embd_close(client);
+    fake_server_stop(&server);
+}
+
+/* ---- files ---- */
+
+/* They would be read as 16-bit floats. */
+static void arrays_in_files_are_not_i8_or_i4(void **state)
+{
+    static const char *const path[] = {"/nowhere/values"};
+    struct fake_server server;
+    embd_schema schema;
+    (void)state;
+    fake_server_start(&server);
+    embd_client *client = connect_to(server.address, 1000, false);
+    embd_schema_init(&schema);
+    snprintf(schema.name, sizeof schema.name, "t");
+    schema.dim = 2;
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_ADAGRAD, 0.1f);
+    for (int dtype = EMBD_DTYPE_I8; dtype <= EMBD_DTYPE_I4; dtype++) {
+        const embd_arrays_state state_of = {.width = 2, .dtype = (embd_dtype)dtype, .values = path};
+        const embd_arrays wrong[] = {
+            EMBD_ARRAYS(.n_files = 1, .keys = path, .values = path, .dtype = (embd_dtype)dtype),
+            EMBD_ARRAYS(.n_files = 1, .keys = path, .values = path, .n_states = 1,
+                        .states = &state_of)};
+        for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+            assert_int_equal(embd_arrays_import(client, &schema, &wrong[i], NULL, NULL, NULL),
+                             EMBD_INVALID);
+            assert_non_null(strstr(embd_error_text(), "f32, f16 or bf16"));
+        }
+    }
     embd_close(client);
     fake_server_stop(&server);
 }
@@ -684,6 +716,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_answer_harms_the_client),
         cmocka_unit_test(no_answer_harms_the_client_with_a_thread_of_its_own),
         cmocka_unit_test(rows_of_i8_and_i4_are_not_sent_to_a_server_that_does_not_take_them),
+        cmocka_unit_test(arrays_in_files_are_not_i8_or_i4),
         cmocka_unit_test(connecting_refuses_what_is_no_server_of_this_version),
         cmocka_unit_test(a_table_of_another_name_is_refused),
         cmocka_unit_test(a_numbered_push_that_is_not_answered_is_unknown),
