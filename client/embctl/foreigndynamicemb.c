@@ -14,7 +14,8 @@
 #include "client/embctl/embctl.h"
 #include "client/embctl/foreignfiles.h"
 
-#define KEYS_MARK "_emb_keys.rank_"
+#define KEYS_MARK   "_emb_keys.rank_"
+#define VALUES_MARK "_emb_values.rank_"
 
 struct ranked {
     char *table;
@@ -217,11 +218,22 @@ static void take_name(struct foreign_folder *f, const char *name)
         read_table(f, &ranked);
 }
 
+/* Values: a table without its keys would be left out unseen. */
+static void check_keys(struct foreign_folder *f, const char *name)
+{
+    const char *mark = strstr(name, VALUES_MARK);
+    char *table = mark ? foreign_text(f, "%.*s", (int)(mark - name), name) : NULL;
+    if (table && foreign_wants(f, table))
+        foreign_beside(f, foreign_text(f, "%s%s%s", table, KEYS_MARK, mark + strlen(VALUES_MARK)),
+                       name);
+}
+
 void foreign_read_dynamicemb(struct foreign_folder *f)
 {
     for (size_t i = 0; i < f->n_names && f->status == EMBD_OK; i++) {
         if (strstr(f->names[i], "_counter_keys.rank_"))
             foreign_ignore(f, "%s: counters of admission", f->names[i]);
         take_name(f, f->names[i]);
+        check_keys(f, f->names[i]);
     }
 }

@@ -116,6 +116,12 @@ bool foreign_has(const struct foreign_folder *f, const char *name)
     return f->n_names && bsearch(&name, f->names, f->n_names, sizeof *f->names, compare_names);
 }
 
+void foreign_beside(struct foreign_folder *f, const char *name, const char *other)
+{
+    if (name && !foreign_has(f, name))
+        foreign_fail(f, EMBD_CORRUPT, "%s: is missing, %s is there", name, other);
+}
+
 char *foreign_stem(struct foreign_folder *f, const char *name, const char *end)
 {
     size_t n = strlen(name), n_end = strlen(end);

@@ -62,6 +62,8 @@ char *foreign_text(struct foreign_folder *f, const char *format, ...)
 /* FOLDER/NAME. */
 char *foreign_path(struct foreign_folder *f, const char *name);
 bool foreign_has(const struct foreign_folder *f, const char *name);
+/* Fails where `name` (NULL: a failure before) is missing beside the file `other`. */
+void foreign_beside(struct foreign_folder *f, const char *name, const char *other);
 /* A list of one path. */
 const char **foreign_one(struct foreign_folder *f, const char *name);
 

@@ -62,11 +62,12 @@ static void read_table(struct foreign_folder *f, const char *name, bool is_numbe
     foreign_measure(f, t);
 }
 
-/* NAME of NAME.<number>; NULL: no number. */
+/* NAME of NAME.<number>; NULL: no number. Of "0" and "00" only the first is one of a list. */
 static char *numbered(struct foreign_folder *f, const char *stem, uint64_t *number_out)
 {
     const char *dot = strrchr(stem, '.');
-    if (!dot || dot == stem || !read_uint(dot + 1, EMBD_ARRAYS_FILES_MAX, number_out))
+    if (!dot || dot == stem || (dot[1] == '0' && dot[2] != '\0') ||
+        !read_uint(dot + 1, EMBD_ARRAYS_FILES_MAX, number_out))
         return NULL;
     return foreign_text(f, "%.*s", (int)(dot - stem), stem);
 }
@@ -84,6 +85,15 @@ static void take_stem(struct foreign_folder *f, const char *stem)
         read_table(f, name ? name : stem, name != NULL);
 }
 
+/* Values or scores: a table without its keys would be left out unseen. */
+static void check_keys(struct foreign_folder *f, const char *stem, const char *name)
+{
+    uint64_t number;
+    const char *table = numbered(f, stem, &number);
+    if (foreign_wants(f, table ? table : stem))
+        foreign_beside(f, foreign_text(f, "%s.keys", stem), name);
+}
+
 void foreign_read_hkv(struct foreign_folder *f)
 {
     static const char *const others[] = {".values", ".scores"};
@@ -93,7 +103,9 @@ void foreign_read_hkv(struct foreign_folder *f)
             other = foreign_stem(f, f->names[i], others[k]);
         if (stem)
             take_stem(f, stem);
-        else if (!other)
+        else if (other)
+            check_keys(f, other, f->names[i]);
+        else
             foreign_ignore(f, "%s", f->names[i]);
     }
 }

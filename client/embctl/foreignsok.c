@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -85,12 +86,25 @@ static embd_dtype value_dtype(struct foreign_folder *f, const char *name, enum f
     return dtype == 4 ? EMBD_DTYPE_F16 : EMBD_DTYPE_F32;
 }
 
+/* Letters of the name of the table that a file belongs to: the longest one, since a table's name
+ * may have dashes. 0: none. */
+static size_t owner_of(const struct foreign_folder *f, const char *name)
+{
+    char keys[NAME_MAX + sizeof "-key"];
+    for (size_t n = strnlen(name, NAME_MAX); n > 0; n--) {
+        snprintf(keys, sizeof keys, "%.*s-key", (int)n, name);
+        if (name[n] == '-' && foreign_has(f, keys))
+            return n;
+    }
+    return 0;
+}
+
 /* Where `name` is TABLE-OPTIMIZER-SLOT, SLOT; else NULL. */
-static const char *slot_of(const char *name, const char *table)
+static const char *slot_of(const struct foreign_folder *f, const char *name, const char *table)
 {
     size_t n = strlen(table);
-    const char *dash =
-        strncmp(name, table, n) == 0 && name[n] == '-' ? strchr(name + n + 1, '-') : NULL;
+    bool is_own = strncmp(name, table, n) == 0 && owner_of(f, name) == n;
+    const char *dash = is_own ? strchr(name + n + 1, '-') : NULL;
     return dash && dash[1] ? dash + 1 : NULL;
 }
 
@@ -101,7 +115,7 @@ static void add_slot(struct foreign_folder *f, struct foreign_table *t, const ch
                      FOREIGN_SLOTS_MAX);
         return;
     }
-    t->slots[t->n_slots++] = (struct foreign_slot){.name = slot_of(name, t->name),
+    t->slots[t->n_slots++] = (struct foreign_slot){.name = slot_of(f, name, t->name),
                                                    .values = foreign_one(f, name),
                                                    .dtype = value_dtype(f, name, FILE_STATE)};
 }
@@ -120,17 +134,15 @@ static void read_table(struct foreign_folder *f, const char *name)
     if (f->status == EMBD_OK)
         t->dtype = value_dtype(f, rows, FILE_ROWS);
     for (size_t i = 0; i < f->n_names && !f->a->skips_state && f->status == EMBD_OK; i++)
-        if (slot_of(f->names[i], name))
+        if (slot_of(f, f->names[i], name))
             add_slot(f, t, f->names[i]);
     foreign_measure(f, t);
 }
 
 /* Whether the file belongs to a table of the folder. */
-static bool is_known(struct foreign_folder *f, const char *name)
+static bool is_known(const struct foreign_folder *f, const char *name)
 {
-    char *table = foreign_text(f, "%.*s", (int)strcspn(name, "-"), name);
-    char *keys = table ? foreign_text(f, "%s-key", table) : NULL;
-    return (keys && foreign_has(f, keys)) || !strcmp(name, "meta_info");
+    return owner_of(f, name) > 0 || !strcmp(name, "meta_info");
 }
 
 void foreign_read_sok(struct foreign_folder *f)

@@ -174,11 +174,22 @@ static void read_table(const struct reading *r, const struct variable *v)
             add_slot(f, t, &r->list[i]);
 }
 
+/* Of a file of values: a variable without its keys would be left out unseen. */
+static void check_keys(struct foreign_folder *f, const char *name)
+{
+    const char *only = f->a->only, *mark = find_mark(name);
+    char *stem = mark ? foreign_stem(f, name, "-values") : NULL;
+    if (stem && (!only || !strncmp(name, only, strlen(only))))
+        foreign_beside(f, foreign_text(f, "%s-keys", stem), name);
+}
+
 void foreign_read_tfra(struct foreign_folder *f)
 {
     struct reading r = {.f = f, .list = foreign_memory(f, f->n_names * sizeof *r.list)};
     for (size_t i = 0; i < f->n_names && f->status == EMBD_OK; i++)
         take_name(&r, f->names[i]);
+    for (size_t i = 0; i < f->n_names && f->status == EMBD_OK; i++)
+        check_keys(f, f->names[i]);
     for (size_t i = 0; i < r.n; i++)
         find_owner(&r, &r.list[i]);
     for (size_t i = 0; i < r.n && f->status == EMBD_OK; i++)

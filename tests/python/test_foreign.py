@@ -3,6 +3,7 @@ row and state is there to the bit, training goes on beside a model in numpy, and
 and changes nothing."""
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -425,6 +426,40 @@ class Hkv(ForeignTest):
         self.replaced_by_fifo("t.0.values")
         self.refused("t.0.values: is not a regular file")
 
+
+    def test_a_table_without_keys_is_missed_by_the_name_of_their_file(self):
+        keys, values = KEYS.view(np.int64), floats(1, len(KEYS), 4)
+        for kind, name, missing in (
+                ("hkv", "b.values", "b.keys"), ("hkv", "b.2.scores", "b.2.keys"),
+                ("tfra", "b_mht_1of1-values", "b_mht_1of1-keys"), ("tfra", "a_m_mht_1of1-values", "a_m_mht_1of1-keys"),
+                ("dynamicemb", "b_emb_values.rank_0.world_size_1", "b_emb_keys.rank_0.world_size_1")):
+            with self.subTest(kind=kind, name=name):
+                shutil.rmtree(self.folder, ignore_errors=True)
+                if kind == "hkv":
+                    foreign.hkv(self.folder, "a", keys, values)
+                elif kind == "tfra":
+                    foreign.tfra(self.folder, "a", [(keys, values)], has_ranks=False)
+                else:
+                    foreign.dynamicemb(self.folder, "a", [{"keys": keys, "values": values}], {"opt_type": "sgd", "lr": 0.1})
+                foreign.files(self.folder, {name: values})
+                self.refused(f"{missing}: is missing, {name} is there")
+                if name[0] == "b":
+                    for client, _ in self.imported("--only", "a"):
+                        self.check(client, "a", KEYS, values)
+                        client.drop_table("a")
+
+    def test_names_with_dashes_and_leading_zeros_are_names_of_tables(self):
+        keys, values = KEYS.view(np.int64), floats(1, len(KEYS), 4)
+        foreign.sok(self.folder, "a", keys, values)
+        foreign.sok(self.folder, "a-b", keys, 2 * values, "Adam", m=values, v=values * values)
+        for client, report in self.imported("--lr", "0.1"):
+            self.check(client, "a", KEYS, values)
+            self.check(client, "a-b", KEYS, 2 * values, np.hstack([values, values * values]))
+            self.assertEqual(report["ignored"], [])
+        shutil.rmtree(self.folder)
+        foreign.hkv(self.folder, "x.00", keys, values)
+        for client, _ in self.imported("--dim", "4"):
+            self.check(client, "x_00", KEYS, values)
 
     def test_values_beyond_the_tables_dtype_are_refused(self):
         values = floats(1, len(KEYS), 3)
