@@ -188,7 +188,7 @@ struct store_ops {
     struct store_caps caps;
 
     /* An empty table. `schema` stays the caller's and outlives the store. EMBD_NO_MEMORY,
-     * EMBD_UNSUPPORTED: *out is NULL. */
+     * EMBD_UNSUPPORTED, EMBD_IO (no random numbers): *out is NULL. */
     int (*open)(const struct table_schema *schema, struct store **out, struct embd__error *e);
     void (*close)(
         struct store *store); /* NULL is allowed; calls in flight end first, as collect would */

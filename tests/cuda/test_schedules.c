@@ -125,12 +125,21 @@ static void test_evictions(void **state)
 /* ---- places in the key table ---- */
 
 /* key_hash of keytable.cuh, slot 0. */
-static uint64_t hash_of(uint64_t key)
+static uint64_t hash_of(uint64_t key, struct store_secret secret)
 {
-    uint64_t x = key ^ 0x51ed270b7a5c93d1ULL;
+    uint64_t x = key ^ secret.first;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+    x = (x ^ (x >> 27) ^ secret.second) * 0x94d049bb133111ebULL;
     return x ^ (x >> 31);
+}
+
+/* Keys whose hashes begin with these twelve bits, as far as somebody knows who knows this secret.
+ */
+static void choose_keys(struct store_secret secret, uint64_t wanted, uint64_t *keys, uint32_t n)
+{
+    for (uint64_t key = 0, i = 0; i < n; key++)
+        if (hash_of(key, secret) >> 52 == wanted)
+            keys[i++] = key;
 }
 
 static void push_pull_compare(struct pair *pair, const uint64_t *keys, uint32_t n)
@@ -151,11 +160,9 @@ static void test_one_bucket(void **state)
     enum { N = 300, OTHERS = 5000 };
     embd_schema schema = schema_of(8, EMBD_OPTIMIZER_ADAGRAD);
     for (uint64_t wanted = 0; wanted <= 0xfff; wanted += 0xfff) {
-        uint64_t keys[N], others[OTHERS], key = 0;
+        uint64_t keys[N], others[OTHERS];
         struct pair pair;
-        for (uint32_t i = 0; i < N; key++)
-            if (hash_of(key) >> 52 == wanted)
-                keys[i++] = key;
+        choose_keys(store_secret, wanted, keys, N);
         for (uint32_t i = 0; i < OTHERS; i++)
             others[i] = ((uint64_t)1 << 40) + i;
         pair_open(&pair, "cuda", &schema, 5);
@@ -165,6 +172,36 @@ static void test_one_bucket(void **state)
         push_pull_compare(&pair, keys, N);
         pair_reload(&pair);
         push_pull_compare(&pair, keys, N);
+        pair_close(&pair);
+    }
+}
+
+/* Buckets from the first one on that are marked as overflowed. */
+static uint32_t overflows_in_front(const struct store *store)
+{
+    uint32_t n = 0;
+    struct entry first = {.tail = ENTRY_OVERFLOW};
+    for (; n < store->view.n_buckets && first.tail & ENTRY_OVERFLOW; n++)
+        assert_int_equal(device_copy(&first, store->view.entries + (uint64_t)n * ENTRY_BUCKET,
+                                     sizeof first, store->stream) ||
+                             device_stream_wait(store->stream),
+                         0);
+    return n - 1;
+}
+
+/* Who knows the code and not the secret cannot make a long search. */
+static void test_chosen_keys(void **state)
+{
+    (void)state;
+    enum { N = 300, SHORT = N / ENTRY_BUCKET / 2 };
+    embd_schema schema = schema_of(8, EMBD_OPTIMIZER_ADAGRAD);
+    for (int knows = 0; knows < 2; knows++) {
+        uint64_t keys[N];
+        struct pair pair;
+        pair_open(&pair, "cuda", &schema, 5);
+        choose_keys(knows ? store_secret : (struct store_secret){0}, 0, keys, N);
+        push_pull_compare(&pair, keys, N);
+        assert_true((overflows_in_front(pair.store) > SHORT) == knows);
         pair_close(&pair);
     }
 }
@@ -390,9 +427,10 @@ int main(int argc, char **argv)
         n_operations = (uint32_t)atoi(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_schedules), cmocka_unit_test(test_evictions),
-        cmocka_unit_test(test_one_bucket),       cmocka_unit_test(test_greatest_load),
-        cmocka_unit_test(test_come_and_go),      cmocka_unit_test(test_one_key),
-        cmocka_unit_test(test_windows),          cmocka_unit_test(test_together),
+        cmocka_unit_test(test_one_bucket),       cmocka_unit_test(test_chosen_keys),
+        cmocka_unit_test(test_greatest_load),    cmocka_unit_test(test_come_and_go),
+        cmocka_unit_test(test_one_key),          cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

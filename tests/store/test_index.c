@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "server/store/host/index.h"
+#include "server/store/store.h"
 #include "proto/route.h"
 
 static void put(struct index *index, uint64_t hash, uint32_t slot, uint32_t ref)
@@ -23,6 +24,11 @@ static void test_hash_is_a_bijection(void **state)
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         for (uint32_t slot = 0; slot < 1024; slot += 33)
             assert_true(index_key(index_hash(keys[i], slot), slot) == keys[i]);
+}
+
+static void test_hash_is_not_that_of_routes(void **state)
+{
+    (void)state;
     assert_true(index_hash(0, 0) == 0);
     assert_true(index_hash(1, 0) != embd__mix64(1));
 }
@@ -40,6 +46,38 @@ static void test_routed_keys_spread(void **state)
         }
     for (int i = 0; i < 64; i++)
         assert_in_range(buckets[i], 850, 1150);
+}
+
+static uint32_t most_in_a_bucket(const uint64_t *keys, uint32_t n)
+{
+    static uint8_t in_bucket[1 << 15];
+    uint32_t most = 0;
+    memset(in_bucket, 0, sizeof in_bucket);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t now = ++in_bucket[index_hash(keys[i], 0) & 0x7fff];
+        most = now > most ? now : most;
+    }
+    return most;
+}
+
+/* Who knows the code and not the secret cannot choose keys that fall together. */
+static void test_chosen_keys(void **state)
+{
+    (void)state;
+    enum { N = 200 };
+    uint64_t keys[N];
+    struct embd__error e = {.status = EMBD_OK};
+    embd_schema s = {.name = "chosen", .dim = 4};
+    struct table_schema schema = {.s = s};
+    struct store *store;
+    for (uint64_t i = 0; i < N; i++)
+        keys[i] = index_key(i << 15 | 0x7fff, 0);
+    assert_int_equal(most_in_a_bucket(keys, N), N);
+    assert_int_equal(store_host.open(&schema, &store, &e), EMBD_OK);
+    assert_in_range(most_in_a_bucket(keys, N), 1, 5);
+    test_hash_is_a_bijection(state);
+    store_host.close(store);
+    store_secret = (struct store_secret){0};
 }
 
 /* Keys whose searches begin at one bucket, the last of the segment, so that they go on at its
@@ -260,6 +298,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hash_is_a_bijection),
+        cmocka_unit_test(test_hash_is_not_that_of_routes),
+        cmocka_unit_test(test_chosen_keys),
         cmocka_unit_test(test_routed_keys_spread),
         cmocka_unit_test(test_colliding_keys),
         cmocka_unit_test(test_removed_keys),

@@ -128,6 +128,7 @@ static void set_view(struct store *store)
         .n_slots = s->slots,
         .first_state = optimizer_first_state(&s->optimizer),
         .admit_after = s->admit_after,
+        .secret = store_secret,
     };
 }
 
@@ -135,6 +136,8 @@ int cuda_open_on(const struct table_schema *schema, int device, struct store **o
                  struct embd__error *e)
 {
     *out = NULL;
+    if (store_secret_draw(e) != EMBD_OK)
+        return e->status;
     struct store *store = calloc(1, sizeof *store);
     if (store == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to open it", schema->s.name);

@@ -56,6 +56,8 @@ static int host_open(const struct table_schema *schema, struct store **out, stru
 {
     const embd_schema *s = &schema->s;
     *out = NULL;
+    if (store_secret_draw(e) != EMBD_OK)
+        return e->status;
     struct store *store = memory_new(sizeof *store);
     if (store == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to open it", s->name);

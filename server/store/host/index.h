@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 #include "server/store/host/memory.h"
+#include "server/store/secret.h"
 
 /* The value of an index entry. 0: the entry is empty. Top bit clear: row + 1. Top bit set: a
  * candidate, a key without a row that was named the given number of times, at least once, in the
@@ -127,12 +128,13 @@ uint64_t index_bytes(const struct index *index);
 
 #define INDEX_SLOT_STEP 0x9e3779b97f4a7c15ULL
 
-/* Steele, Lea and Flood's mix of splitmix64, over key + slot * an odd constant. */
+/* Steele, Lea and Flood's mix of splitmix64, over key + slot * an odd constant, with the secret of
+ * the process: who does not know it cannot choose keys that fall together. */
 static inline uint64_t index_hash(uint64_t key, uint32_t slot)
 {
-    uint64_t x = key + slot * INDEX_SLOT_STEP;
+    uint64_t x = (key ^ store_secret.first) + slot * INDEX_SLOT_STEP;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+    x = (x ^ (x >> 27) ^ store_secret.second) * 0x94d049bb133111ebULL;
     return x ^ (x >> 31);
 }
 
@@ -141,11 +143,11 @@ static inline uint64_t index_hash(uint64_t key, uint32_t slot)
 static inline uint64_t index_key(uint64_t hash, uint32_t slot)
 {
     uint64_t x = hash ^ (hash >> 31) ^ (hash >> 62);
-    x *= 0x319642b2d24d8ec3ULL;
+    x = (x * 0x319642b2d24d8ec3ULL) ^ store_secret.second;
     x ^= (x >> 27) ^ (x >> 54);
     x *= 0x96de1b173f119089ULL;
     x ^= (x >> 30) ^ (x >> 60);
-    return x - slot * INDEX_SLOT_STEP;
+    return (x - slot * INDEX_SLOT_STEP) ^ store_secret.first;
 }
 
 static inline struct index_place *index_place(const struct index *index, uint64_t hash)

@@ -98,11 +98,12 @@ __device__ static inline uint32_t push_of(const batch_view &j, uint32_t i)
 
 /* The place of key i's group, as claim of insert_plan.cu. In the end it holds the first of the
  * group's positions. */
-__device__ static inline uint32_t claim(const batch_view &j, uint32_t *claims, uint32_t i)
+__device__ static inline uint32_t claim(const table_view &t, const batch_view &j, uint32_t *claims,
+                                        uint32_t i)
 {
     uint64_t key = __ldcg(j.d_keys + i);
     uint32_t slot = j.slots ? __ldcg(j.d_slots + i) : 0;
-    uint32_t at = (uint32_t)(key_hash(key, slot) >> 7) & (CLAIMS - 1);
+    uint32_t at = (uint32_t)(key_hash(t, key, slot) >> 7) & (CLAIMS - 1);
     for (;; at = (at + 1) & (CLAIMS - 1)) {
         uint32_t owner = atomicCAS(&claims[at], 0u, i + 1);
         if (owner == 0)
@@ -116,8 +117,8 @@ __device__ static inline uint32_t claim(const batch_view &j, uint32_t *claims, u
 }
 
 /* Ranks the new keys by first occurrence; returns how many there are. */
-__device__ static inline uint32_t rank_new(const batch_view &j, uint32_t *claims,
-                                           uint32_t *n_inserted)
+__device__ static inline uint32_t rank_new(const table_view &t, const batch_view &j,
+                                           uint32_t *claims, uint32_t *n_inserted)
 {
     uint32_t n_new = 0;
     for (uint32_t i = threadIdx.x; i < CLAIMS; i += blockDim.x)
@@ -125,7 +126,7 @@ __device__ static inline uint32_t rank_new(const batch_view &j, uint32_t *claims
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < j.n_keys; i += blockDim.x)
         if (__ldcg(j.refs + i) == 0)
-            j.groups[i] = claim(j, claims, i);
+            j.groups[i] = claim(t, j, claims, i);
     __syncthreads();
     for (uint32_t base = 0; base < j.n_keys; base += blockDim.x) {
         uint32_t i = base + threadIdx.x, n;
@@ -210,7 +211,7 @@ __device__ static inline void tell(const batch_view &j, bool is_done, uint32_t n
     j.report->n_new = n_new;
 }
 
-__device__ static inline void plan_all(const batch_view &j)
+__device__ static inline void plan_all(const table_view &t, const batch_view &j)
 {
     __shared__ union {
         uint64_t items[BATCH_KEYS_MAX];
@@ -227,7 +228,7 @@ __device__ static inline void plan_all(const batch_view &j)
     bool is_done = !misses || j.may_create;
     if (is_done) {
         if (misses)
-            n_new = rank_new(j, shared.claims, n_inserted);
+            n_new = rank_new(t, j, shared.claims, n_inserted);
         resolve(j, shared.claims, misses);
         __syncthreads();
         sort_refs(j, shared.items);
@@ -253,7 +254,7 @@ static __global__ void __launch_bounds__(BLOCK_MOST)
     if (!is_last)
         return;
     __threadfence();
-    plan_all(j);
+    plan_all(t, j);
 }
 
 int launch_batch_plan(struct table_view t, struct batch_view j, void *stream)

@@ -117,7 +117,7 @@ __device__ static inline void move_entry(const table_view &to, uint4 e, uint32_t
 {
     uint64_t key = (uint64_t)e.y << 32 | e.x;
     uint32_t slot = e.w & ENTRY_SLOT;
-    uint64_t bucket = key_bucket(to, key_hash(key, slot));
+    uint64_t bucket = key_bucket(to, key_hash(to, key, slot));
     if (!entry_take(to, to.entries + bucket * ENTRY_BUCKET + i, key, slot, e.z))
         entry_place(to, key, slot, e.z);
 }

@@ -72,7 +72,7 @@ static __global__ void __launch_bounds__(256, 6) search(table_view t, keys_view 
         if (!is_row(ref)) {
             misses = true;
             if (p.marks)
-                mark_set(p, key_hash(key, slot));
+                mark_set(p, key_hash(t, key, slot));
         }
     });
     if (__syncthreads_or(misses) && threadIdx.x == 0)

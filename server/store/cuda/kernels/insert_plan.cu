@@ -53,7 +53,7 @@ static __global__ void __launch_bounds__(256) group(table_view t, keys_view in, 
             continue;
         uint64_t key = in.keys[i];
         uint32_t slot = slot_at(t, in, i);
-        uint64_t hash = key_hash(key, slot);
+        uint64_t hash = key_hash(t, key, slot);
         if (!p.marks || !mark_is_alone(p, hash))
             p.group[i] = claim(t, in, p, i, key, slot, hash);
     }

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "proto/initializer.h"
+#include "server/store/secret.h"
 #include "server/store/use.h"
 #include "server/store/wholerow.h"
 
@@ -61,6 +62,7 @@ struct table_view {
     float first_state;
     uint32_t admit_after;
     bool forgets; /* a search finds rows only: all candidates are about to be forgotten */
+    struct store_secret secret; /* of the key table */
 };
 
 /* Keys begin .. begin + n of a request; arrays start at these. */

@@ -12,15 +12,13 @@
 #define TILES       (32 / ENTRY_BUCKET)
 #define BUCKET_BITS ((1u << ENTRY_BUCKET) - 1)
 
-#define KEY_SEED 0x51ed270b7a5c93d1ULL
-
-/* The finalizer of splitmix64, with its own seed. It must differ from the hash that routes keys to
- * shards: with the same one, most buckets of a shard would be empty. */
-__device__ static inline uint64_t key_hash(uint64_t key, uint32_t slot)
+/* The finalizer of splitmix64, with the secret of the process. It must differ from the hash that
+ * routes keys to shards: with the same one, most buckets of a shard would be empty. */
+__device__ static inline uint64_t key_hash(const table_view &t, uint64_t key, uint32_t slot)
 {
-    uint64_t x = (key ^ KEY_SEED) + slot * 0x9e3779b97f4a7c15ULL;
+    uint64_t x = (key ^ t.secret.first) + slot * 0x9e3779b97f4a7c15ULL;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+    x = (x ^ (x >> 27) ^ t.secret.second) * 0x94d049bb133111ebULL;
     return x ^ (x >> 31);
 }
 
@@ -105,7 +103,7 @@ __device__ static inline uint32_t find_warp(const table_view &t, uint64_t key, u
                                             bool active)
 {
     uint32_t lane = threadIdx.x % 32, found = 0;
-    uint64_t bucket = key_bucket(t, key_hash(key, HAS_SLOTS ? slot : 0));
+    uint64_t bucket = key_bucket(t, key_hash(t, key, HAS_SLOTS ? slot : 0));
     bool more = false;
     constexpr uint32_t ROUNDS = KEYS / TILES;
     uint4 e[ROUNDS];
@@ -139,7 +137,7 @@ __device__ static inline uint32_t find_warp(const table_view &t, uint64_t key, u
 /* The entry of a key, by one lane, while no kernel inserts; NULL: the key has none. */
 __device__ static inline struct entry *entry_of(const table_view &t, uint64_t key, uint32_t slot)
 {
-    uint64_t bucket = key_bucket(t, key_hash(key, slot));
+    uint64_t bucket = key_bucket(t, key_hash(t, key, slot));
     for (;;) {
         struct entry *e = t.entries + bucket * ENTRY_BUCKET;
         for (uint32_t i = 0; i < ENTRY_BUCKET; i++)
@@ -196,7 +194,7 @@ __device__ static inline bool entry_claim(const table_view &t, struct entry *buc
 __device__ static inline void entry_place(const table_view &t, uint64_t key, uint32_t slot,
                                           uint32_t ref)
 {
-    uint64_t hash = key_hash(key, slot), bucket = key_bucket(t, hash);
+    uint64_t hash = key_hash(t, key, slot), bucket = key_bucket(t, hash);
     while (!entry_claim(t, t.entries + bucket * ENTRY_BUCKET, key, slot, ref, (uint32_t)hash)) {
         uint32_t *tail = &t.entries[bucket * ENTRY_BUCKET].tail;
         if (!(__ldcg(tail) & ENTRY_OVERFLOW))
