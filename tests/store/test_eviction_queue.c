@@ -200,10 +200,10 @@ static void a_list_that_becomes_too_long_is_none(void **state)
     struct batch batch;
     embd_schema schema = schema_of(EMBD_ON_FULL_EVICT_LRU);
     uint64_t *keys = calloc(N, sizeof *keys), n = 0;
-    for (uint64_t key = 0; n < N; key++) /* rising, which the model takes fastest */
+    pair_open(&pair, "host", &schema, 9); /* from now on the hashes of keys are known */
+    for (uint64_t key = 0; n < N; key++)  /* rising, which the model takes fastest */
         if ((index_hash(key, 0) >> 62 == 0) == (n >= N - LAST))
             keys[n++] = key;
-    pair_open(&pair, "host", &schema, 9);
     for (uint32_t first = 0; first < N; first += FILL) {
         batch_of(&batch, keys + first, FILL);
         pair_push(&pair, &batch, EMBD_DTYPE_F32, false);
