@@ -78,7 +78,9 @@ static const char *what_to_do(const struct op *op)
 static int refuse(const struct op *op, const struct table *table, uint64_t needed,
                   struct embd__error *e)
 {
-    const struct row_memory *memory = op->engine->tables.memory;
+    struct row_memory *memory = op->engine->tables.memory;
+    row_memory_refuse(memory);
+    op->engine->tables.n_refused++;
     e->status = EMBD_OK;
     return embd__error_set(
         e, EMBD_FULL,

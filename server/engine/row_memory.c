@@ -20,13 +20,23 @@ void row_memory_count(struct row_memory *memory, uint64_t *counted, uint64_t byt
     *counted = bytes;
 }
 
+void row_memory_refuse(struct row_memory *memory)
+{
+    atomic_store(&memory->refused_at, atomic_load(&memory->used));
+}
+
 /* Told again after more than a tenth was given back. */
 bool row_memory_is_low(struct row_memory *memory)
 {
-    uint64_t used = atomic_load(&memory->used), limit = row_memory_limit(memory);
-    if (used < limit / 10 * 8)
+    uint64_t used = atomic_load(&memory->used), refused_at = atomic_load(&memory->refused_at);
+    uint64_t low = row_memory_limit(memory) / 10 * 9;
+    if (refused_at > 0 && refused_at < low)
+        low = refused_at;
+    if (used < low / 9 * 8) {
         atomic_store(&memory->is_told, false);
-    return used >= limit / 10 * 9 && !atomic_exchange(&memory->is_told, true);
+        atomic_store(&memory->refused_at, 0);
+    }
+    return used >= low && !atomic_exchange(&memory->is_told, true);
 }
 
 uint64_t row_memory_share(const struct row_memory *memory)

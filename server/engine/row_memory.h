@@ -25,6 +25,9 @@
 struct row_memory {
     _Atomic uint64_t used;
     _Atomic uint64_t limit; /* 0: not known yet */
+    /* What was used when a request was refused; 0: none was since there was room again. A device's
+     * memory comes in steps, so that may be far below the limit. */
+    _Atomic uint64_t refused_at;
     atomic_uint n_shards;   /* whose rows are in it */
     atomic_bool is_told;    /* that little is left */
 };
@@ -36,7 +39,10 @@ struct row_memory *row_memory_join(struct row_memory *memories, const struct sto
 /* `*counted`, which it counted before, has become `bytes`. */
 void row_memory_count(struct row_memory *memory, uint64_t *counted, uint64_t bytes);
 
-/* True: nine tenths of the limit have just been reached, and it is time to say so. */
+/* A request that needs memory beyond the limit is refused. */
+void row_memory_refuse(struct row_memory *memory);
+/* True: nine tenths of the limit have just been reached, or a request was refused, and it is time
+ * to say so. */
 bool row_memory_is_low(struct row_memory *memory);
 
 /* This shard's part of the limit; 0: there is none. */

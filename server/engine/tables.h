@@ -47,6 +47,7 @@ struct tables {
     const struct store_ops *ops;
     const char *left_out;      /* name of a table that records are read without; NULL: of none */
     struct row_memory *memory; /* the owner's; NULL: rows may take what there is */
+    uint64_t n_refused;        /* requests that needed more of it than was left */
     uint32_t n;
     uint32_t n_creating;                 /* tables whose rows are created by pulls */
     struct table *by_name[LIMIT_TABLES]; /* ascending */

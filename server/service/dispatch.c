@@ -296,9 +296,9 @@ static void look_at_memory(struct shard *shard)
         return;
     log_event(
         LOG_WARN, "row_memory_low",
-        "shard=%u used=%llu limit=%llu why=\"rows take nine tenths of row_memory; at the limit "
-        "pushes that need new rows are refused: erase rows, drop a table, bound tables by "
-        "capacity, or give the server more memory\"",
+        "shard=%u used=%llu limit=%llu why=\"rows take nine tenths of row_memory, or need more "
+        "than is left; pushes without room for new rows are refused: erase rows, drop a table, "
+        "bound tables by capacity, or give the server more memory\"",
         shard->config.index, (unsigned long long)atomic_load(&tables->memory->used),
         (unsigned long long)row_memory_limit(tables->memory));
 }

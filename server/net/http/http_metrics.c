@@ -72,6 +72,8 @@ static const struct metric shard_metrics[] = {
      "Memory of rows, optimizer state, keys, candidates and copies for snapshots.", GAUGE, 1},
     {"row_memory_limit_bytes", "embd_row_memory_limit_bytes",
      "This shard's part of row_memory; 0: no limit.", GAUGE, 1},
+    {"row_memory_refusals", "embd_row_memory_refusals_total",
+     "Requests refused because their rows need more than is left of row_memory.", COUNTER, 1},
     {"tables", "embd_tables", "Tables of the shard.", GAUGE, 1},
     {"keys_pulled", "embd_keys_pulled_total", "Keys pulled.", COUNTER, 1},
     {"keys_hit", "embd_keys_hit_total",

@@ -67,6 +67,7 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"journal_sync_longest_us", journal.sync_longest_us},
         {"row_memory_bytes", memory_bytes(&shard->engine.tables)},
         {"row_memory_limit_bytes", memory_limit(&shard->engine.tables)},
+        {"row_memory_refusals", shard->engine.tables.n_refused},
         {"tables", shard->engine.tables.n},
         {"keys_pulled", c->keys_pulled},
         {"keys_hit", c->keys_hit},
