@@ -224,7 +224,8 @@ class OptimizerState(clusters.ClusterTest):
         momentum = embd.torch.EmbeddingBag(ROWS, DIM, mode="sum", client=self.client, name="local",
                                            optimizer=embd.Optimizer("momentum", lr=0.1))
         wrong = [(ours, changed(betas=(0.9, 0.99)), r"betas is \(0.9, 0.99\); table wrong-adam has beta1 and beta2 0.8, 0.99"),
-                 (ours, changed(amsgrad=True), "amsgrad is True"), (ours, changed(weight_decay=0.1), "weight_decay is 0.1"),
+                 (ours, changed(amsgrad=True), "amsgrad is True"), (ours, changed(amsgrad=False), "Adam steps all rows"),
+                 (ours, changed(weight_decay=0.1), "weight_decay is 0.1"),
                  (ours, stated(max_exp_avg_sq=torch.zeros(ROWS, DIM)), "max_exp_avg_sq"),
                  (ours, stated(exp_avg=torch.zeros(ROWS, 1)), r"exp_avg is \(30, 1\); \(30, 4\) is expected"),
                  (ours, stated(exp_avg=torch.full((ROWS, DIM), float("nan"))), "not finite"),

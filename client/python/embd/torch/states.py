@@ -182,6 +182,8 @@ def _check_group(name: str, weight: Weight, rule: Rule, group: Mapping[str, Any]
     for field in rule.unset:
         if group.get(field):
             raise ValueError(f"{name}: {field} is {group[field]!r}; table {table} steps without it")
+    if rule.torch == "SparseAdam" and "amsgrad" in group:  # which SparseAdam does not have
+        raise ValueError(f"{name}: torch's Adam steps all rows; table {table} steps those that are pushed, as torch's SparseAdam")
     for field, value in rule.fixed.items():
         if bool(group.get(field, value)) != value:
             raise ValueError(f"{name}: {field} is {group[field]!r}; table {table} has the optimizer {optimizer.kind}")
