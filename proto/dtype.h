@@ -4,6 +4,7 @@
 #ifndef EMBD_PROTO_DTYPE_H
 #define EMBD_PROTO_DTYPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -16,9 +17,24 @@
 #define EMBD_INLINE static inline
 #endif
 
+/* Of one value, of a code where rows are coded. */
 EMBD_INLINE size_t embd__dtype_bytes(embd_dtype dtype)
 {
-    return dtype == EMBD_DTYPE_F32 ? 4 : 2;
+    return dtype == EMBD_DTYPE_F32 ? 4 : dtype <= EMBD_DTYPE_BF16 ? 2 : 1;
+}
+
+/* Whether stored rows are codes with a scale: rowcode.h. */
+EMBD_INLINE bool embd__dtype_is_coded(embd_dtype dtype)
+{
+    return dtype == EMBD_DTYPE_I8 || dtype == EMBD_DTYPE_E4M3;
+}
+
+/* Of the values of a stored row. */
+EMBD_INLINE size_t embd__value_bytes(embd_dtype dtype, uint32_t dim)
+{
+    if (embd__dtype_is_coded(dtype))
+        return 4 + ((size_t)dim + 3) / 4 * 4;
+    return dim * embd__dtype_bytes(dtype);
 }
 
 EMBD_INLINE uint32_t embd__f32_bits(float x)

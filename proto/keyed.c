@@ -57,7 +57,7 @@ static bool has_slots(const embd_schema *schema)
 
 static uint64_t row_bytes(const embd_schema *schema)
 {
-    return (uint64_t)schema->dim * embd__dtype_bytes(schema->dtype);
+    return embd__value_bytes(schema->dtype, schema->dim);
 }
 
 void embd__get_bins_write(struct msg *m, const embd_schema *schema, const struct row_block *block)
@@ -112,7 +112,7 @@ int embd__put_bins_read(struct reader *r, const embd_schema *schema, uint32_t n,
 
 static uint64_t rows_bytes(const struct get_answer *answer)
 {
-    return (uint64_t)answer->n_keys * answer->dim * embd__dtype_bytes(answer->dtype);
+    return (uint64_t)answer->n_keys * embd__value_bytes(answer->dtype, answer->dim);
 }
 
 static uint64_t states_bytes(const struct get_answer *answer)
@@ -145,7 +145,8 @@ int embd__get_answer_read(struct reader *r, struct get_answer *out)
     embd__read_fields(&f, r, "result");
     out->n_keys = (uint32_t)embd__field_uint(&f, "keys", 0, LIMIT_KEYS, FIELD_REQUIRED);
     out->dim = (uint32_t)embd__field_uint(&f, "dim", 1, EMBD_DIM_MAX, FIELD_REQUIRED);
-    out->dtype = (embd_dtype)embd__field_enum(&f, "dtype", embd__dtype_names, 3, -1);
+    out->dtype = (embd_dtype)embd__field_enum(&f, "dtype", embd__dtype_names,
+                                              embd__names_count(embd__dtype_names), -1);
     out->n_states = (uint32_t)embd__field_uint(&f, "states", 0, STATE_FLOATS_MOST, FIELD_REQUIRED);
     if (embd__fields_end(&f) != EMBD_OK)
         return r->error->status;

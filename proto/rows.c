@@ -18,7 +18,7 @@ static uint32_t slot_bytes(const embd_schema *schema)
 
 static uint64_t value_bytes(const embd_schema *schema)
 {
-    return (uint64_t)schema->dim * embd__dtype_bytes(schema->dtype);
+    return embd__value_bytes(schema->dtype, schema->dim);
 }
 
 uint64_t embd__row_bytes(const embd_schema *schema)
@@ -35,6 +35,7 @@ embd_schema embd__keys_schema(const embd_schema *schema)
 {
     embd_schema keys = *schema;
     keys.dim = 0;
+    keys.dtype = EMBD_DTYPE_F32;
     keys.optimizer.kind = EMBD_OPTIMIZER_SGD;
     return keys;
 }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/dtype.h"
 #include "proto/names.h"
 #include "proto/reading.h"
 #include "proto/schema_fields.h"
@@ -132,11 +133,16 @@ static int check_optimizer(const embd_optimizer *o, struct embd__error *e)
 
 static int check_dtype(const embd_schema *schema, struct embd__error *e)
 {
-    if (schema->dtype != EMBD_DTYPE_I8 && schema->dtype != EMBD_DTYPE_I4)
+    if (schema->dtype == EMBD_DTYPE_I4)
+        return embd__error_set(e, EMBD_INVALID,
+                               "schema field 'dtype' is 'i4', which values have on the wire only; "
+                               "expected f32, f16, bf16, i8 or e4m3");
+    if (!embd__dtype_is_coded(schema->dtype) || schema->optimizer.update == EMBD_UPDATE_LOCAL)
         return EMBD_OK;
     return embd__error_set(e, EMBD_INVALID,
-                           "schema field 'dtype' is '%s', which values have on the wire only; "
-                           "expected f32, f16 or bf16",
+                           "schema field 'optimizer.update' is '%s', which dtype %s does not "
+                           "support; use 'local'",
+                           embd_update_name(schema->optimizer.update),
                            embd_dtype_name(schema->dtype));
 }
 
@@ -144,9 +150,9 @@ static int check_rounding(const embd_schema *schema, struct embd__error *e)
 {
     if (schema->rounding == EMBD_ROUNDING_NEAREST || schema->dtype != EMBD_DTYPE_F32)
         return EMBD_OK;
-    return embd__error_set(e, EMBD_INVALID,
-                           "schema field 'rounding' is '%s', which needs dtype f16 or bf16",
-                           embd_rounding_name(schema->rounding));
+    return embd__error_set(
+        e, EMBD_INVALID, "schema field 'rounding' is '%s', which needs dtype f16, bf16, i8 or e4m3",
+        embd_rounding_name(schema->rounding));
 }
 
 /* A step of weight decay must not turn a row around. lr of a push may be another one. */
@@ -240,11 +246,11 @@ int embd__schema_check(const embd_schema *schema, struct embd__error *e)
     if (status == EMBD_OK)
         status = check_optimizer(&schema->optimizer, e);
     if (status == EMBD_OK)
+        status = check_dtype(schema, e);
+    if (status == EMBD_OK)
         status = check_regularization(schema, e);
     if (status == EMBD_OK)
         status = check_initializer(schema, e);
-    if (status == EMBD_OK)
-        status = check_dtype(schema, e);
     if (status == EMBD_OK)
         status = check_rounding(schema, e);
     return status;
@@ -323,8 +329,8 @@ bool embd__schema_is_wholerow(const embd_schema *schema)
     const embd_regularization *r = &schema->regularization;
     bool clips = r->clip_value > 0.0f || r->clip_norm > 0.0f || r->max_norm > 0.0f ||
                  r->weight_min > -FLT_MAX || r->weight_max < FLT_MAX;
-    return clips || r->weight_decay > 0.0f || r->decay == EMBD_DECAY_DECOUPLED_GLOBAL ||
-           schema->optimizer.kind > EMBD_OPTIMIZER_FTRL;
+    return clips || embd__dtype_is_coded(schema->dtype) || r->weight_decay > 0.0f ||
+           r->decay == EMBD_DECAY_DECOUPLED_GLOBAL || schema->optimizer.kind > EMBD_OPTIMIZER_FTRL;
 }
 
 uint32_t embd__schema_use_floats(const embd_schema *schema)

@@ -60,7 +60,7 @@ uint32_t embd__schema_optimizer_floats(const embd_schema *schema);
  * counter_adagrad. */
 bool embd__schema_has_stamp(const embd_schema *schema);
 /* Whether a step needs more than its columns one by one (server/store/wholerow.h): the optimizers
- * after ftrl, and all regularization but lr_decay. */
+ * after ftrl, all regularization but lr_decay, and coded rows, whose scale is the row's. */
 bool embd__schema_is_wholerow(const embd_schema *schema);
 /* An evicting table's state of a row's use: the step of its last push (stamp.h), and with evict_lfu
  * how often it was pushed. Last in the state. */

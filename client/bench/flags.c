@@ -49,7 +49,8 @@ static const struct argp_option flags[] = {
     {"in-flight", FLAG_IN_FLIGHT, "N", 0, "Calls a client has under way (1)", 2},
     {"plan", FLAG_PLAN, "PLAN", 0, "auto (default), pooled or rows", 2},
     {"wire", FLAG_WIRE, "TYPE", 0, "Elements on the wire: f32 (default), f16, bf16, i8, i4", 2},
-    {"dtype", FLAG_DTYPE, "TYPE", 0, "Elements of stored rows: f32 (default), f16, bf16", 2},
+    {"dtype", FLAG_DTYPE, "TYPE", 0, "Elements of stored rows: f32 (default), f16, bf16, i8, e4m3",
+     2},
     {"durability", FLAG_DURABILITY, "HOW", 0,
      "Of the table: snapshot (default), buffered, durable; the latter with --servers that have a "
      "data directory",
@@ -118,9 +119,12 @@ static int parse_choice(struct argp_state *state, const char *flag, const char *
 
 static embd_dtype parse_dtype(struct argp_state *state, const char *flag, const char *text)
 {
-    static const char *const names[] = {"f32", "f16", "bf16", "i8", "i4"};
+    static const char *const names[] = {"f32", "f16", "bf16", "i8", "i4"}, *const of_rows[] = {
+                                                                               "f32", "f16", "bf16",
+                                                                               "i8", "e4m3"};
     bool is_wire = strcmp(flag, "wire") == 0;
-    return (embd_dtype)parse_choice(state, flag, text, names, is_wire ? 5 : 3);
+    int choice = parse_choice(state, flag, text, is_wire ? names : of_rows, 5);
+    return !is_wire && choice == 4 ? EMBD_DTYPE_E4M3 : (embd_dtype)choice;
 }
 
 static void parse_dist(struct argp_state *state, const char *text, struct workload_spec *work)

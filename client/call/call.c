@@ -67,8 +67,10 @@ static int take_options(struct embd_call *call, const embd_call_options *options
     struct embd__error *e = &call->client->error;
     if (options != NULL && embd__take(embd_call_options, &own, options, e) != EMBD_OK)
         return e->status;
-    if (o->wire != EMBD_DTYPE_F32 && embd_dtype_name(o->wire) == NULL)
-        return embd__error_set(e, EMBD_INVALID, "unknown wire dtype %d", (int)o->wire);
+    if ((unsigned)o->wire >= PART_DTYPES)
+        return embd__error_set(e, EMBD_INVALID,
+                               "unknown wire dtype %d; expected f32, f16, bf16, i8 or i4",
+                               (int)o->wire);
     if ((unsigned)o->plan > EMBD_PLAN_ROWS)
         return embd__error_set(e, EMBD_INVALID, "unknown plan %d; expected auto, pooled or rows",
                                (int)o->plan);

@@ -18,7 +18,7 @@ static const struct argp_option options[] = {
      "Keys of each slot, which are then numbered from 0", 0},
     {"partition", OPTION_FIRST + 3, "NAME", 0, "hash, modulo or slot (default: hash)", 0},
     {"combiner", OPTION_FIRST + 4, "NAME", 0, "sum, mean, sqrtn or concat (default: sum)", 0},
-    {"dtype", OPTION_FIRST + 5, "NAME", 0, "f32, f16 or bf16 (default: f32)", 0},
+    {"dtype", OPTION_FIRST + 5, "NAME", 0, "f32, f16, bf16, i8 or e4m3 (default: f32)", 0},
     {"optimizer", OPTION_FIRST + 6, "NAME", 0,
      "sgd, momentum, nesterov, adagrad, rowwise_adagrad, adam, rmsprop, ftrl, amsgrad, "
      "partial_rowwise_adam, lamb or counter_adagrad (default: sgd)",

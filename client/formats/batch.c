@@ -27,7 +27,7 @@ int embd__batch_open(struct batch *batch, const embd_schema *schema, uint64_t by
     uint64_t row_bytes = embd__row_bytes(schema), fit = bytes / row_bytes;
     uint64_t n = fit < 1 ? 1 : fit > LIMIT_KEYS ? LIMIT_KEYS : fit;
     uint64_t total = n * (row_bytes + embd__candidate_bytes(schema)) + 7 * ALIGN;
-    uint64_t value_bytes = schema->dim * embd__dtype_bytes(schema->dtype);
+    uint64_t value_bytes = embd__value_bytes(schema->dtype, schema->dim);
     uint64_t state_bytes = embd__schema_state_floats(schema) * sizeof(float);
     uint8_t *next = aligned_alloc(ALIGN, padded(total));
     bool has_slots = schema->partition == EMBD_PARTITION_SLOT;
@@ -54,7 +54,7 @@ void embd__batch_close(struct batch *batch)
 void embd__batch_add_row(struct batch *batch, const embd_schema *schema,
                          const struct row_block *block, uint32_t i)
 {
-    size_t value_bytes = schema->dim * embd__dtype_bytes(schema->dtype), to = batch->n_rows++;
+    size_t value_bytes = embd__value_bytes(schema->dtype, schema->dim), to = batch->n_rows++;
     size_t n_state = embd__schema_state_floats(schema);
     batch->keys[to] = block->keys[i];
     if (batch->slots)

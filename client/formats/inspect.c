@@ -28,10 +28,10 @@ static int show_block(const struct inspection *n, const embd_stored_table *table
                       const struct row_block *block, float *values, uint64_t *left)
 {
     const embd_schema *s = table->schema;
-    size_t row_bytes = s->dim * embd__dtype_bytes(s->dtype);
+    size_t row_bytes = embd__value_bytes(s->dtype, s->dim);
     int stop = 0;
     for (uint32_t i = 0; i < block->n_rows && *left && !stop; i++, --*left) {
-        embd__to_f32(values, (const uint8_t *)block->rows + i * row_bytes, s->dtype, s->dim);
+        embd__row_to_f32(values, (const uint8_t *)block->rows + i * row_bytes, s->dtype, s->dim);
         stop =
             n->visit_row(n->arg, table, block->slots ? block->slots[i] : 0, block->keys[i], values);
     }

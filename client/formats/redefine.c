@@ -1,5 +1,6 @@
 /* redefine.c - see redefine.h. A row keeps its values, rounded to nearest if the dtype is another
- * one; columns that it did not have begin as those of a new row. Its optimizer state stays if the
+ * one; columns that it did not have begin as those of a new row. Rows of codes are narrowed anew,
+ * with all their columns, unless nothing of them changes. Its optimizer state stays if the
  * optimizer is the same one, and begins anew with another; so does what it remembers of its use.
  *
  * Rows that still owe something to their state (lazy_global, decoupled_global) are not taken out of
@@ -104,7 +105,7 @@ int embd__redefine_schema(const struct table_schema *from, const embd_field *fie
 
 static size_t value_bytes(const embd_schema *schema)
 {
-    return (size_t)schema->dim * embd__dtype_bytes(schema->dtype);
+    return embd__value_bytes(schema->dtype, schema->dim);
 }
 
 static int refuse_value(const struct redefining *r, uint64_t key, uint32_t column, float value,
@@ -115,25 +116,6 @@ static int refuse_value(const struct redefining *r, uint64_t key, uint32_t colum
                            "of key %llu is %.9g, beyond its largest value",
                            r->to->name, embd_dtype_name(r->to->dtype), column,
                            (unsigned long long)key, (double)value);
-}
-
-/* The row's own columns; finite values stay finite. */
-static int convert(const struct redefining *r, const uint8_t *from, uint64_t key, uint8_t *to,
-                   struct embd__error *e)
-{
-    float values[EMBD_DIM_MAX], rounded[EMBD_DIM_MAX];
-    uint32_t dim = r->from->s.dim;
-    if (r->from->s.dtype == r->to->dtype) {
-        memcpy(to, from, value_bytes(&r->from->s));
-        return EMBD_OK;
-    }
-    embd__to_f32(values, from, r->from->s.dtype, dim);
-    embd__from_f32(to, r->to->dtype, values, dim);
-    embd__to_f32(rounded, to, r->to->dtype, dim);
-    for (uint32_t c = 0; c < dim; c++)
-        if (isfinite(values[c]) && !isfinite(rounded[c]))
-            return refuse_value(r, key, c, values[c], e);
-    return EMBD_OK;
 }
 
 /* Of uniform_slot each slot has its own; a key beyond the last takes the last slot's. */
@@ -150,16 +132,36 @@ static struct initializer initializer_of(const struct redefining *r, uint64_t ke
     return own;
 }
 
-static void begin_columns(const struct redefining *r, uint64_t key, uint32_t slot, uint8_t *to)
+/* The values of the row: its own columns, then those of a new one. */
+static void widen(const struct redefining *r, const uint8_t *from, uint64_t key, uint32_t slot,
+                  float *values)
 {
-    float values[EMBD_DIM_MAX];
-    uint32_t first = r->from->s.dim, dim = r->to->dim;
     const struct initializer own = initializer_of(r, key, slot);
-    if (dim == first)
-        return;
-    embd__initializer_row(&own, key, slot, values, dim);
-    embd__from_f32(to + first * embd__dtype_bytes(r->to->dtype), r->to->dtype, values + first,
-                   dim - first);
+    if (r->to->dim > r->from->s.dim)
+        embd__initializer_row(&own, key, slot, values, r->to->dim);
+    embd__row_to_f32(values, from, r->from->s.dtype, r->from->s.dim);
+}
+
+/* Finite values stay finite; of the same dtype bits stay. */
+static int convert(const struct redefining *r, const uint8_t *from, uint64_t key, uint32_t slot,
+                   uint8_t *to, struct embd__error *e)
+{
+    float values[EMBD_DIM_MAX], rounded[EMBD_DIM_MAX];
+    uint32_t was = r->from->s.dim, dim = r->to->dim;
+    bool has_dtype = r->from->s.dtype == r->to->dtype;
+    if (!has_dtype || was != dim) {
+        widen(r, from, key, slot, values);
+        embd__row_from_f32(to, r->to->dtype, values, dim);
+    }
+    if (has_dtype && (was == dim || !embd__dtype_is_coded(r->to->dtype))) {
+        memcpy(to, from, value_bytes(&r->from->s));
+        return EMBD_OK;
+    }
+    embd__row_to_f32(rounded, to, r->to->dtype, dim);
+    for (uint32_t c = 0; c < was; c++)
+        if (isfinite(values[c]) && !isfinite(rounded[c]))
+            return refuse_value(r, key, c, values[c], e);
+    return EMBD_OK;
 }
 
 /* ---- states ---- */
@@ -271,9 +273,8 @@ static int convert_row(const struct redefining *r, uint32_t i, uint32_t at, stru
     uint32_t n_state = embd__schema_state_floats(&r->from->s);
     uint8_t *row = r->rows + at * value_bytes(r->to);
     const uint8_t *old = (const uint8_t *)b->rows + i * value_bytes(&r->from->s);
-    if (convert(r, old, b->keys[i], row, e) != EMBD_OK)
+    if (convert(r, old, b->keys[i], b->slots != NULL ? b->slots[i] : 0, row, e) != EMBD_OK)
         return e->status;
-    begin_columns(r, b->keys[i], b->slots != NULL ? b->slots[i] : 0, row);
     convert_state(r, n_state > 0 ? b->states + (size_t)i * n_state : &none,
                   r->states + (size_t)at * embd__schema_state_floats(r->to));
     return EMBD_OK;

@@ -68,8 +68,8 @@ static int take(struct transfer *t, embd_client *client, const embd_rows *rows, 
         return embd__error_set(e, EMBD_INVALID, "rows.slots is %s, table '%s' has the partition %s",
                                has_slots ? "NULL" : "given", s->name,
                                embd_partition_name(s->partition));
-    t->row_bytes = (uint64_t)s->dim * embd__dtype_bytes(s->dtype);
-    t->value_bytes = (uint64_t)s->dim * embd__dtype_bytes(t->of.dtype);
+    t->row_bytes = embd__value_bytes(s->dtype, s->dim);
+    t->value_bytes = embd__value_bytes(t->of.dtype, s->dim);
     t->n_floats = t->of.states != NULL ? embd__schema_state_floats(s) : 0;
     return EMBD_OK;
 }
@@ -174,8 +174,8 @@ static void gather_rows(struct transfer *t)
         if (t->of.dtype == t->schema->dtype)
             memcpy(row, values_at(t, i), t->row_bytes);
         else
-            embd__from_f32(row, t->schema->dtype, (const float *)(const void *)values_at(t, i),
-                           t->schema->dim);
+            embd__row_from_f32(row, t->schema->dtype, (const float *)(const void *)values_at(t, i),
+                               t->schema->dim);
         if (t->n_floats > 0)
             memcpy(b->states + (uint64_t)i * t->n_floats, state_at(t, i),
                    t->n_floats * sizeof(float));
@@ -189,7 +189,8 @@ static void scatter_rows(struct transfer *t, const struct get_answer *answer)
         if (t->of.dtype == t->schema->dtype)
             memcpy(values_at(t, i), row, t->row_bytes);
         else
-            embd__to_f32((float *)(void *)values_at(t, i), row, t->schema->dtype, t->schema->dim);
+            embd__row_to_f32((float *)(void *)values_at(t, i), row, t->schema->dtype,
+                             t->schema->dim);
         if (t->n_floats > 0)
             memcpy(state_at(t, i), answer->states + (uint64_t)i * t->n_floats,
                    t->n_floats * sizeof(float));

@@ -27,7 +27,8 @@ static void *cut(uint8_t **next, size_t bytes)
 static bool allocate(const struct blocks *b, struct block *block)
 {
     size_t dim = b->schema->dim, n = b->capacity;
-    size_t row_bytes = (2 * dim + b->n_state) * sizeof(float);
+    size_t stored_bytes = embd__value_bytes(b->schema->dtype, b->schema->dim);
+    size_t row_bytes = stored_bytes + (dim + b->n_state) * sizeof(float);
     uint8_t *next = block->memory = aligned_alloc(64, (n * (row_bytes + 18) + 12 * 64) / 64 * 64);
     if (!next)
         return false;
@@ -35,7 +36,7 @@ static bool allocate(const struct blocks *b, struct block *block)
     block->wide_slots = cut(&next, n * sizeof *block->wide_slots);
     block->slots = cut(&next, n * sizeof *block->slots);
     block->vectors = cut(&next, n * dim * sizeof(float));
-    block->rows = cut(&next, n * dim * sizeof(float));
+    block->rows = cut(&next, n * stored_bytes);
     block->states = cut(&next, n * b->n_state * sizeof(float));
     return true;
 }
@@ -124,7 +125,10 @@ static int read_block(const struct blocks *b, struct block *block)
         return block->error.status;
     if (b->source.read_rows(b->source.arg, block) != EMBD_OK || dtype == EMBD_DTYPE_F32)
         return block->error.status;
-    embd__from_f32(block->rows, dtype, block->vectors, (size_t)block->n * b->schema->dim);
+    size_t dim = b->schema->dim, stored_bytes = embd__value_bytes(dtype, b->schema->dim);
+    for (uint32_t i = 0; i < block->n; i++)
+        embd__row_from_f32((uint8_t *)block->rows + i * stored_bytes, dtype,
+                           block->vectors + i * dim, b->schema->dim);
     return dtype == EMBD_DTYPE_F16 || dtype == EMBD_DTYPE_BF16 ? check_range(b, block) : EMBD_OK;
 }
 

@@ -79,8 +79,10 @@ static int add_row(struct exporting *x, const struct row_block *block, uint32_t 
     x->entries[x->n_entries] = (struct entry){block->keys[i], x->n_entries, (uint16_t)gpu, slot};
     x->n_entries++;
     embd_dtype dtype = x->schema->s.dtype;
-    size_t row_bytes = x->dim * embd__dtype_bytes(dtype), state_floats = x->dim * x->n_tensors;
-    embd__to_f32(x->record, (const uint8_t *)block->rows + i * row_bytes, dtype, x->dim);
+    size_t row_bytes = embd__value_bytes(dtype, (uint32_t)x->dim),
+           state_floats = x->dim * x->n_tensors;
+    embd__row_to_f32(x->record, (const uint8_t *)block->rows + i * row_bytes, dtype,
+                     (uint32_t)x->dim);
     if (state_floats != 0)
         memcpy(x->record + x->dim, block->states + i * state_floats, state_floats * sizeof(float));
     return embd__spool_add(&x->spool, x->record, x->e);

@@ -12,7 +12,8 @@
 extern "C" {
 #endif
 
-/* Keys and their rows; the arrays are the caller's. */
+/* Keys and their rows; the arrays are the caller's. Values of I8 and E4M3 are [n_keys] of an f32
+ * scale, dim bytes, and zeros up to a multiple of four bytes. */
 typedef struct embd_rows {
     uint32_t struct_bytes; /* sizeof(embd_rows) */
     embd_dtype dtype;      /* of `values`: EMBD_DTYPE_F32, or the table's own, which is exact */

@@ -34,13 +34,14 @@ typedef enum embd_dtype {
     EMBD_DTYPE_F32,
     EMBD_DTYPE_F16,
     EMBD_DTYPE_BF16,
-    /* On the wire only: each row is integers and one f32 scale. */
-    EMBD_DTYPE_I8, /* -127..127 times the scale, which is max|v| / 127 */
-    EMBD_DTYPE_I4, /* -7..7 times the scale, which is max|v| / 7; two columns a byte */
+    /* Each row is codes and one f32 scale: SEMANTICS.md. */
+    EMBD_DTYPE_I8,   /* -127..127 times the scale, which is max|v| / 127 */
+    EMBD_DTYPE_I4,   /* on the wire only: -7..7 times max|v| / 7; two columns a byte */
+    EMBD_DTYPE_E4M3, /* of stored rows only: 8-bit floats without infinity, times max|v| / 448 */
 } embd_dtype;
 
-/* How a step's result becomes f16 or bf16. Steps smaller than half a unit of the last place are
- * lost by NEAREST, and kept on average by STOCHASTIC. */
+/* How a step's result becomes f16, bf16, i8 or e4m3. Steps smaller than half a unit of the last
+ * place are lost by NEAREST, and kept on average by STOCHASTIC. */
 typedef enum embd_rounding {
     EMBD_ROUNDING_NEAREST,    /* to nearest, ties to even */
     EMBD_ROUNDING_STOCHASTIC, /* up or down by chance, in proportion to the distances: a pure
@@ -194,7 +195,7 @@ typedef struct embd_schema {
     const uint64_t *slot_sizes;
     embd_partition partition;
     embd_combiner combiner;
-    embd_dtype dtype; /* of stored rows; optimizer state is f32 */
+    embd_dtype dtype; /* of stored rows; optimizer state is f32. I8 and E4M3 need update local */
     embd_optimizer optimizer;
     embd_initializer initializer;
     uint64_t seed; /* of the initializer, and of EMBD_ROUNDING_STOCHASTIC */
@@ -211,8 +212,8 @@ typedef struct embd_schema {
     /* The library's: the fields that embd_table_set has set, a bit each. embd_table_create does not
      * compare them. */
     uint64_t changed;
-    /* Of steps' results; STOCHASTIC needs dtype f16 or bf16, and update local or lazy_global. First
-     * values, loaded rows and the wire are rounded to nearest. */
+    /* Of steps' results; STOCHASTIC needs a dtype other than f32, and update local or lazy_global.
+     * First values, loaded rows and the wire are rounded to nearest. */
     embd_rounding rounding;
     /* EMBD_ON_FULL_EVICT_LFU: the count of a row is halved at each step of its table that is a
      * multiple of this; 0: never. Compared are counts, each halved for the steps since its last

@@ -28,7 +28,7 @@ void *block_new(const embd_schema *schema, uint32_t max_rows, struct store_scan 
              slot_bytes = schema->partition == EMBD_PARTITION_SLOT ? sizeof *scan->slots : 0;
     uint32_t state_floats = embd__schema_state_floats(schema);
     uint64_t keys = take(&total, n, sizeof *scan->keys), slots = take(&total, n, slot_bytes);
-    uint64_t value_bytes = schema->dim * embd__dtype_bytes(schema->dtype);
+    uint64_t value_bytes = embd__value_bytes(schema->dtype, schema->dim);
     uint64_t rows = take(&total, n, value_bytes);
     uint64_t states = take(&total, n, state_floats * sizeof *scan->states);
     uint64_t candidate_keys = take(&total, n, sizeof *scan->candidate_keys);

@@ -396,19 +396,53 @@ int check_keyed(const struct table *table, const struct row_block *block, const 
     return routed_check(table, &in, place, what, e);
 }
 
+/* Values of rows first .. first + n_rows of a put. */
+struct put_values {
+    const char *what;
+    const void *values; /* [n_rows][columns] of dtype */
+    embd_dtype dtype;
+    uint32_t columns, first, n_rows;
+};
+
 static int check_put_values(const struct table *table, const struct row_block *block,
-                            const void *values, embd_dtype dtype, uint32_t columns,
-                            const char *what, struct embd__error *e)
+                            const struct put_values *p, struct embd__error *e)
 {
-    uint64_t n = (uint64_t)block->n_rows * columns, at = check_finite(values, dtype, n);
+    uint64_t n = (uint64_t)p->n_rows * p->columns, at = check_finite(p->values, p->dtype, n);
     if (at == n)
         return EMBD_OK;
+    uint32_t row = p->first + (uint32_t)(at / p->columns);
     return embd__error_set(e, EMBD_NOT_FINITE,
                            "put %s: key %llu, row %u, column %u is %g; table '%s' admits finite "
                            "numbers only",
-                           what, (unsigned long long)block->keys[at / columns],
-                           (uint32_t)(at / columns), (uint32_t)(at % columns),
-                           value_at(values, dtype, at), table->schema.s.name);
+                           p->what, (unsigned long long)block->keys[row], row,
+                           (uint32_t)(at % p->columns), value_at(p->values, p->dtype, at),
+                           table->schema.s.name);
+}
+
+/* Coded rows are checked as the values that they stand for. */
+static int check_put_codes(const struct table *table, const struct row_block *block,
+                           struct embd__error *e)
+{
+    const embd_schema *s = &table->schema.s;
+    size_t row_bytes = embd__value_bytes(s->dtype, s->dim);
+    float values[EMBD_DIM_MAX];
+    for (uint32_t i = 0; i < block->n_rows; i++) {
+        const struct put_values row = {"rows", values, EMBD_DTYPE_F32, s->dim, i, 1};
+        embd__row_to_f32(values, (const uint8_t *)block->rows + i * row_bytes, s->dtype, s->dim);
+        if (check_put_values(table, block, &row, e) != EMBD_OK)
+            return e->status;
+    }
+    return EMBD_OK;
+}
+
+static int check_put_contents(const struct table *table, const struct row_block *block,
+                              struct embd__error *e)
+{
+    const embd_schema *s = &table->schema.s;
+    const struct put_values rows = {"rows", block->rows, s->dtype, s->dim, 0, block->n_rows};
+    if (embd__dtype_is_coded(s->dtype))
+        return check_put_codes(table, block, e);
+    return check_put_values(table, block, &rows, e);
 }
 
 int check_put_rows(const struct table *table, const struct row_block *block, uint64_t step,
@@ -416,13 +450,13 @@ int check_put_rows(const struct table *table, const struct row_block *block, uin
 {
     const embd_schema *s = &table->schema.s;
     uint32_t n_floats = embd__schema_state_floats(s);
-    if (!s->admit_nonfinite &&
-        check_put_values(table, block, block->rows, s->dtype, s->dim, "rows", e) != EMBD_OK)
+    if (!s->admit_nonfinite && check_put_contents(table, block, e) != EMBD_OK)
         return e->status;
     if (block->states == NULL)
         return EMBD_OK;
-    if (!s->admit_nonfinite && check_put_values(table, block, block->states, EMBD_DTYPE_F32,
-                                                n_floats, "states", e) != EMBD_OK)
+    const struct put_values states = {"states", block->states, EMBD_DTYPE_F32, n_floats,
+                                      0,        block->n_rows};
+    if (!s->admit_nonfinite && check_put_values(table, block, &states, e) != EMBD_OK)
         return e->status;
     return check_states_to(table, block, step, e);
 }

@@ -45,7 +45,7 @@ static int make_room(struct call *call, struct get *get, struct store_read *read
                                "get keys: %u, whose rows have %llu bytes; the limit is %u, ask for "
                                "fewer at a time",
                                answer->n_keys, (unsigned long long)bytes, GET_BYTES);
-    uint64_t row_bytes = (n * s->dim * embd__dtype_bytes(s->dtype) + 7) / 8 * 8;
+    uint64_t row_bytes = (n * embd__value_bytes(s->dtype, s->dim) + 7) / 8 * 8;
     uint8_t *memory = work_memory(call->work, row_bytes + bytes + 8, &call->error);
     if (memory == NULL)
         return call->error.status;

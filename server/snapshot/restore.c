@@ -86,7 +86,7 @@ static int stage(struct shard *shard, struct row_block *b, struct embd__error *e
 {
     struct restore *r = shard->restore;
     const embd_schema *schema = &r->table->schema.s;
-    uint64_t values = schema->dim * embd__dtype_bytes(schema->dtype),
+    uint64_t values = embd__value_bytes(schema->dtype, schema->dim),
              states = embd__schema_state_floats(schema) * sizeof(float), n = b->n_rows,
              m = b->n_candidates;
     if (reserve(shard, n * (10 + values + states) + m * 14 + 7 * ALIGN, e) != EMBD_OK)

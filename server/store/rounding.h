@@ -1,4 +1,5 @@
-/* rounding.h - a step's result becomes f16 or bf16 by chance: of the two values around it the upper
+/* rounding.h - a step's result becomes f16, bf16 or a code (proto/rowcode.h) by chance: of the two
+ * values around it the upper
  * one with the probability of the distance to the lower one, in units of 1/65536. So steps that are
  * too small for the dtype still add up, on average.
  *
@@ -15,7 +16,7 @@
 
 #include <Random123/philox.h>
 
-#include "proto/dtype.h"
+#include "proto/rowcode.h"
 
 /* So that the initializer does not draw the same words. */
 #define ROUNDING_DRAWS 0x524e4453u
@@ -65,6 +66,23 @@ EMBD_INLINE uint16_t rounding_f16(float x, uint32_t random)
 EMBD_INLINE uint16_t rounding_half(float x, embd_dtype dtype, uint32_t random)
 {
     return dtype == EMBD_DTYPE_F16 ? rounding_f16(x, random) : rounding_bf16(x, random);
+}
+
+/* Of a coded row's column: between two codes, of a quotient that is first rounded to nearest in
+ * units of 1/65536 of their distance, so that a column which a step leaves alone keeps its code. */
+EMBD_INLINE uint32_t rounding_magnitude(float quotient, embd_dtype dtype, uint32_t random)
+{
+    uint32_t u = embd__f32_bits(quotient);
+    if (dtype == EMBD_DTYPE_E4M3 && u >= 0x3c800000u) /* 2^-6 and more: 20 bits of a mantissa go */
+        return (((u + 7u + ((u >> 4) & 1u)) >> 4) + random - (0x3c000000u >> 4)) >> 16;
+    float unit = dtype == EMBD_DTYPE_I8 ? 0x1p16f : 0x1p25f;
+    return ((uint32_t)(int32_t)embd__nearest_integer(quotient * unit) + random) >> 16;
+}
+
+EMBD_INLINE uint8_t rounding_code(float w, embd_dtype dtype, float scale, uint32_t random)
+{
+    float quotient = embd__code_quotient(w, dtype, scale);
+    return embd__code_signed(rounding_magnitude(quotient, dtype, random), w, dtype);
 }
 
 /* The chance of a draw's column. */

@@ -11,7 +11,7 @@ _xxhash.XXH3_64bits.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
 
 HEADER = struct.Struct("<8sIIIIII24xQ")
 BLOCK = struct.Struct("<IIQQ")
-DTYPES = ["f32", "f16", "bf16"]
+DTYPES = ["f32", "f16", "bf16", "i8", None, "e4m3"]
 
 
 def xxh3(data):
@@ -30,12 +30,17 @@ def state_floats(schema):
             "rmsprop": dim, "ftrl": 2 * dim}[schema["optimizer"]["kind"]]
 
 
+def row_bytes(schema):
+    """Of i8 and e4m3: a scale, a byte a column, padding to a multiple of four."""
+    size = {"f32": 4, "f16": 2, "bf16": 2}.get(schema["dtype"])
+    return size * schema["dim"] if size else 4 + schema["dim"] + -schema["dim"] % 4
+
+
 def array_sizes(schema, n_rows, n_candidates):
     """Bytes of the arrays of a block, in order: None for those the schema does not have."""
     slots = schema["partition"] == "slot"
-    value = 4 if schema["dtype"] == "f32" else 2
     state = state_floats(schema)
-    return [8 * n_rows, 2 * n_rows if slots else None, value * schema["dim"] * n_rows,
+    return [8 * n_rows, 2 * n_rows if slots else None, row_bytes(schema) * n_rows,
             4 * state * n_rows if state else None, 8 * n_candidates, 2 * n_candidates if slots else None,
             4 * n_candidates]
 

@@ -23,6 +23,8 @@ SCHEMAS = [
     ("rowwise_slot", "--dim", 4, "--slots", 5, "--partition", "slot", "--optimizer", "rowwise_adagrad", "--dtype",
      "f16", "--admit-after", 3),
     ("sgd_hash", "--dim", 1),
+    ("coded_hash", "--dim", 6, "--optimizer", "adagrad", "--dtype", "i8"),
+    ("coded_modulo", "--dim", 1, "--partition", "modulo", "--dtype", "e4m3"),
     ("wide_modulo", "--dim", 4096, "--partition", "modulo", "--optimizer", "momentum"),
 ]
 

@@ -179,6 +179,18 @@ def case_2a_values_are_f32_whatever_the_dtype_of_the_table():
             assert_files(modelfolders.read_folder(scratch("m0_sparse_0.model")), files)
 
 
+def case_2a_rows_of_codes_are_imported_and_exported_as_the_nearest():
+    """Their first column makes the scale a power of two, so that the others are codes."""
+    for dtype, first, unit in ("i8", 127 / 64, 1 / 64), ("e4m3", 448 / 256, 1 / 8):
+        exact = {(0, key): (struct.pack(f"<{DIM}f", first, *[0.0 - unit * (key % 9)] * (DIM - 1)), []) for key in range(50)}
+        files = modelfolders.folder_bytes(exact, False, 1)
+        with Scratch() as scratch, Embd() as server:
+            modelfolders.write_folder(scratch("in"), files)
+            embctl(server, "import", scratch("in"), "--table", "t", "--dim", DIM, "--dtype", dtype)
+            embctl(server, "export", "t", scratch("m"))
+            assert_files(modelfolders.read_folder(scratch("m0_sparse_0.model")), files)
+
+
 def refused(server, scratch, folder, *definition, says, code=DAMAGED):
     embctl(server, "import", scratch(folder), "--table", "t", *definition, code=code, says=says)
     assert embctl_json(server, "table", "list") == {"tables": []}, "nothing has changed"

@@ -20,7 +20,7 @@ struct load {
     uint16_t slots[ROWS_MOST], candidate_slots[ROWS_MOST];
     uint32_t counts[ROWS_MOST];
     float values[ROWS_MOST * DIM_MOST], states[ROWS_MOST * (2 * DIM_MOST + 8)];
-    _Alignas(8) uint8_t rows[ROWS_MOST * DIM_MOST * 4];
+    _Alignas(8) uint8_t rows[ROWS_MOST * (DIM_MOST * 4 + 8)];
 };
 
 static bool has_key(const struct load *l, uint64_t key, uint16_t slot)
@@ -66,7 +66,9 @@ static void draw_rows(struct world *w, const struct pair *table, uint64_t step, 
     uint32_t use_at = table->model->use_at;
     for (uint32_t i = 0; i < l->n * s->dim; i++)
         l->values[i] = (float)below(w, 64) / 16.0f - 2.0f;
-    embd__from_f32(l->rows, s->dtype, l->values, l->n * s->dim);
+    for (uint32_t i = 0; i < l->n; i++)
+        embd__row_from_f32(l->rows + i * embd__value_bytes(s->dtype, s->dim), s->dtype,
+                           l->values + i * s->dim, s->dim);
     for (uint32_t i = 0; i < l->n; i++) {
         float *state = l->states + (size_t)i * n;
         for (uint32_t f = 0; f < n; f++)

@@ -93,8 +93,10 @@ embd_schema deeds_draw_schema(struct world *w, uint32_t table)
     s.slots = 1 + below(w, 3);
     s.partition = (embd_partition)below(w, 3);
     s.combiner = (embd_combiner)below(w, 4);
-    s.dtype = (embd_dtype)below(w, 3);
+    s.dtype = pair_dtypes[below(w, PAIR_DTYPES)];
     s.optimizer = draw_optimizer(w);
+    if (model_has_codes(s.dtype))
+        s.optimizer.update = EMBD_UPDATE_LOCAL;
     s.seed = dice_next(&w->dice);
     if (s.dtype != EMBD_DTYPE_F32 && s.optimizer.update != EMBD_UPDATE_GLOBAL && one_in(w, 2))
         s.rounding = EMBD_ROUNDING_STOCHASTIC;

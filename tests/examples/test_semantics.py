@@ -221,6 +221,36 @@ def what_is_wrong_in_rows_of_i8_and_i4_is_refused(wire, _):
     assert [wire.call("table_describe", {"name": name})[0]["step"] for name in ("refusing", "wide")] == [2, 0]
 
 
+def stored(wire, name, key, dim):
+    """The codes, as numbers, and the scale."""
+    answer = wire.call("get", {"table": name, "keys": 1}, w.keys([key]))
+    row, bytes_of = answer[2], np.frombuffer(answer[2], np.uint8)[4:4 + dim]
+    exponent, mantissa = bytes_of >> 3 & 15, (bytes_of & 7).astype(float)
+    magnitude = np.where(exponent > 0, (8 + mantissa) * 2.0 ** (exponent.astype(float) - 10), mantissa * 2.0 ** -9)
+    e4m3 = np.copysign(magnitude, np.where(bytes_of > 127, -1.0, 1.0))
+    assert len(row) == 4 + dim + -dim % 4 and not any(row[4 + dim:])
+    return {"i8": bytes_of.view(np.int8).astype(float), "e4m3": e4m3}, np.frombuffer(row[:4], f32)[0]
+
+
+def rows_with_a_scale(wire, rng):
+    """First values, pulls, stored bytes and steps, to nearest and by chance; a row of zeros, and one far below 1."""
+    for dtype, rounding, dim in (("i8", "nearest", 1), ("i8", "nearest", 21), ("i8", "stochastic", 21),
+                                 ("e4m3", "nearest", 22), ("e4m3", "stochastic", 7)):
+        seed, key, name = int(rng.integers(1 << 64, dtype=np.uint64)), int(rng.integers(1 << 64, dtype=np.uint64)), f"{dtype}-{rounding}-{dim}"
+        table = create(wire, name, dim, seed=seed, dtype=dtype, rounding=rounding, combiner="concat", optimizer={"kind": "sgd", "lr": 1.0})
+        codes, scale = PAGE["narrowed"](PAGE["uniform_row"](seed, key, 0, dim, -0.05, 0.05), dtype)
+        for t in range(1, 25):
+            row = PAGE["widened"](codes, scale)
+            same(row, rows(wire, table, [key], dim)[0])
+            g = {12: row, 13: np.full(dim, 1e-44, f32)}.get(t, (rng.normal(size=dim) * 10.0 ** rng.uniform(-5, 0, size=dim)).astype(f32))
+            push(wire, {"table": table, "keys": 1}, w.keys([key]), g.tobytes())
+            chance = PAGE["chances"](dim, seed, key, 0, t) if rounding == "stochastic" else None
+            codes, scale = PAGE["narrowed"](row - g, dtype, chance)
+            found, found_scale = stored(wire, name, key, dim)
+            same(found_scale, scale)
+            same(found[dtype], codes)
+
+
 ADAM = {"lr": 0.25, "beta1": 0.8, "beta2": 0.99, "eps": 1e-3}
 LIMITS = {"clip_value": 0.75, "clip_norm": 1.5, "weight_decay": 0.25, "decay": "decoupled_global", "max_norm": 0.5,
           "weight_min": -0.25, "weight_max": 0.125}
@@ -403,7 +433,7 @@ def the_first_error_is_the_answer(wire, _):
 
 with Embd() as server, w.connect(server) as connection:
     for test in (the_page_gives_the_vectors_of_first_values, the_page_gives_the_vectors_of_optimizers, first_values, pools_and_gradients, a_weight_that_the_division_makes_infinite_is_refused, optimizers, whole_rows, stochastic_rounding, rows_of_i8_and_i4,
-                 what_is_wrong_in_rows_of_i8_and_i4_is_refused, the_first_keys_get_the_last_rooms,
+                 what_is_wrong_in_rows_of_i8_and_i4_is_refused, rows_with_a_scale, the_first_keys_get_the_last_rooms,
                  values_are_invalid_and_shapes_malformed, the_first_error_is_the_answer):
         test(connection, np.random.default_rng(7))
         print("ok", test.__name__)

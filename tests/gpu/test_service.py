@@ -32,6 +32,8 @@ SCHEMAS = [
     schema("pooled", "hash", "sum", "adagrad", admit_after=2),
     schema("by_key", "modulo", "sqrtn", "rowwise_adagrad", on_full="evict_lru", capacity=700),
     schema("by_slot", "slot", "mean", "adam"),
+    schema("coded", "hash", "mean", "adam", dtype="i8", rounding="stochastic"),
+    schema("coded_by_slot", "slot", "concat", "adagrad", dtype="e4m3", admit_after=2),
     schema("used_most", "slot", "sum", "adam", on_full="evict_lfu", capacity=900),
 ]
 

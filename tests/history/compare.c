@@ -71,11 +71,32 @@ static bool same_bits(float a, float b)
     return memcmp(&a, &b, sizeof a) == 0;
 }
 
+static size_t value_bytes_of(const embd_schema *schema)
+{
+    if (model_has_codes(schema->dtype))
+        return 4 + (schema->dim + 3) / 4 * 4;
+    return schema->dim * (schema->dtype == EMBD_DTYPE_F32 ? 4 : 2);
+}
+
+static bool codes_are_right(const struct part *p, const struct model_key *k, const uint8_t *row)
+{
+    uint8_t expected[4 + EMBD_DIM_MAX];
+    size_t bytes = value_bytes_of(&p->model->schema);
+    model_write_codes(p->model, k, expected);
+    for (size_t i = 0; i < bytes; i++)
+        if (row[i] != expected[i])
+            return key_differs(p, "a byte of its codes", k->key, k->slot, row[i], expected[i]);
+    return true;
+}
+
 static bool row_is_right(const struct part *p, const struct model_key *k, const uint8_t *values,
                          const uint8_t *states, size_t row)
 {
     const embd_schema *schema = &p->model->schema;
-    for (uint32_t c = 0; c < schema->dim; c++) {
+    bool has_codes = model_has_codes(schema->dtype);
+    if (has_codes && !codes_are_right(p, k, values + row * value_bytes_of(schema)))
+        return false;
+    for (uint32_t c = 0; c < schema->dim && !has_codes; c++) {
         float x = value_at(values, schema->dtype, row * schema->dim + c);
         if (!same_bits(x, k->w[c]))
             return key_differs(p, "a value", k->key, k->slot, x, k->w[c]);
@@ -130,9 +151,8 @@ static bool block_is_right(struct part *p, uint32_t n_rows, uint32_t n_candidate
 {
     const embd_schema *schema = &p->model->schema;
     bool has_slots = schema->partition == EMBD_PARTITION_SLOT;
-    uint64_t value_bytes = schema->dtype == EMBD_DTYPE_F32 ? 4 : 2;
     const uint8_t *keys = array(p, 8ull * n_rows), *slots = array(p, has_slots ? 2ull * n_rows : 0);
-    const uint8_t *values = array(p, value_bytes * schema->dim * n_rows);
+    const uint8_t *values = array(p, value_bytes_of(schema) * n_rows);
     const uint8_t *states = array(p, 4ull * p->model->state_floats * n_rows);
     const uint8_t *waiting = array(p, 8ull * n_candidates);
     const uint8_t *waiting_slots = array(p, has_slots ? 2ull * n_candidates : 0);

@@ -36,9 +36,13 @@ static embd_schema draw_schema(struct world *w, uint32_t table)
     s.slots = slots[draw(w, 4)];
     s.partition = (embd_partition)draw(w, EMBD_PARTITION_SLOT + 1);
     s.combiner = one_in(w, 2) ? EMBD_COMBINER_SUM : EMBD_COMBINER_CONCAT;
-    s.dtype = one_in(w, 2) ? EMBD_DTYPE_F32 : (embd_dtype)draw(w, EMBD_DTYPE_BF16 + 1);
+    s.dtype = one_in(w, 2) ? EMBD_DTYPE_F32 : (embd_dtype)draw(w, EMBD_DTYPE_E4M3 + 1);
+    if (s.dtype == EMBD_DTYPE_I4) /* not of rows */
+        s.dtype = EMBD_DTYPE_I8;
     s.seed = draw(w, 3);
     draw_optimizer(w, &s.optimizer);
+    if (model_has_codes(s.dtype))
+        s.optimizer.update = EMBD_UPDATE_LOCAL;
     if (s.dtype != EMBD_DTYPE_F32 && s.optimizer.update != EMBD_UPDATE_GLOBAL && one_in(w, 2))
         s.rounding = EMBD_ROUNDING_STOCHASTIC;
     if (one_in(w, 2)) {

@@ -47,7 +47,7 @@ static void add_key(struct image *to, struct image_table *table, const struct mo
 {
     uint32_t shard = image_shard_of(&table->schema, to->n_shards, k->key, k->slot);
     if (k->has_row)
-        model_set_row(table->shards[shard], k->key, k->slot, k->w, k->state);
+        model_copy_row(table->shards[shard], k);
     else if (k->sights > 0)
         model_set_candidate(table->shards[shard], k->key, k->slot, k->sights);
 }

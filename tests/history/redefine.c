@@ -26,7 +26,10 @@ static void draw_values(struct world *w, struct redefinition *out, embd_schema *
         add(out, "dim", "%.0f", s->dim);
     }
     if (s->rounding == EMBD_ROUNDING_NEAREST && one_in(w, 2)) {
-        s->dtype = (embd_dtype)draw(w, EMBD_DTYPE_BF16 + 1);
+        bool is_local = s->optimizer.update == EMBD_UPDATE_LOCAL;
+        s->dtype = (embd_dtype)draw(w, (is_local ? EMBD_DTYPE_E4M3 : EMBD_DTYPE_BF16) + 1);
+        if (s->dtype == EMBD_DTYPE_I4) /* not of rows */
+            s->dtype = EMBD_DTYPE_I8;
         add_name(out, "dtype", embd_dtype_name(s->dtype));
     }
     if (one_in(w, 3)) {

@@ -129,8 +129,24 @@ static float first_column(const embd_schema *s, uint64_t key, uint32_t slot, uin
     return value < b ? value : a;
 }
 
-void model_first_value(const struct model *model, uint64_t key, uint32_t slot, float *w)
+void model_first_exact(const struct model *model, uint64_t key, uint32_t slot, float *w)
 {
     for (uint32_t c = 0; c < model->schema.dim; c++)
-        w[c] = model_round(first_column(&model->schema, key, slot, c), model->schema.dtype);
+        w[c] = first_column(&model->schema, key, slot, c);
+}
+
+float model_first_row(const struct model *model, uint64_t key, uint32_t slot, float *w)
+{
+    const embd_schema *s = &model->schema;
+    model_first_exact(model, key, slot, w);
+    if (model_has_codes(s->dtype))
+        return model_round_codes(w, s->dim, s->dtype, NULL);
+    for (uint32_t c = 0; c < s->dim; c++)
+        w[c] = model_round(w[c], s->dtype);
+    return 0;
+}
+
+void model_first_value(const struct model *model, uint64_t key, uint32_t slot, float *w)
+{
+    model_first_row(model, key, slot, w);
 }

@@ -34,6 +34,14 @@ void model_become(struct model *model, struct model_key *k, bool has_row, uint32
 /* A row with its first value. */
 void model_make_row(struct model *model, struct model_key *k);
 
+/* keys.c: the values of another model's row, to the bit, codes too. */
+void model_keep_codes(struct model *model, const struct model_key *from);
+
+/* first.c: a row's first values before they are rounded. */
+void model_first_exact(const struct model *model, uint64_t key, uint32_t slot, float *w);
+/* As model_first_value; returns the scale of a row of codes. */
+float model_first_row(const struct model *model, uint64_t key, uint32_t slot, float *w);
+
 /* admit.c: says of each distinct key what becomes of it, when there is room for so many more rows.
  */
 struct model_counts model_judge(const struct model *model, const struct model_request *request,

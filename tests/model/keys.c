@@ -89,7 +89,7 @@ void model_make_row(struct model *model, struct model_key *k)
     embd_optimizer_kind kind = model->schema.optimizer.kind;
     bool accumulates = kind == EMBD_OPTIMIZER_ADAGRAD || kind == EMBD_OPTIMIZER_ROWWISE_ADAGRAD;
     model_become(model, k, true, 0);
-    model_first_value(model, k->key, k->slot, k->w);
+    k->scale = model_first_row(model, k->key, k->slot, k->w);
     for (uint32_t i = 0; i < model->state_floats; i++)
         k->state[i] = 0;
     for (uint32_t i = 0; i < model->optimizer_floats && accumulates; i++)
@@ -97,21 +97,42 @@ void model_make_row(struct model *model, struct model_key *k)
     model_note_use(model, k, 0);
 }
 
+static void set_values(struct model *model, struct model_key *k, const float *w)
+{
+    const embd_schema *s = &model->schema;
+    memcpy(k->w, w, s->dim * sizeof *w);
+    if (model_has_codes(s->dtype))
+        k->scale = model_round_codes(k->w, s->dim, s->dtype, NULL);
+}
+
 void model_set_row(struct model *model, uint64_t key, uint32_t slot, const float *w,
                    const float *state)
 {
     struct model_key *k = model_see(model, key, slot);
     model_become(model, k, true, 0);
-    memcpy(k->w, w, model->schema.dim * sizeof *w);
+    set_values(model, k, w);
     if (model->state_floats)
         memcpy(k->state, state, model->state_floats * sizeof *state);
+}
+
+void model_keep_codes(struct model *model, const struct model_key *from)
+{
+    struct model_key *k = model_find(model, from->key, from->slot);
+    memcpy(k->w, from->w, model->schema.dim * sizeof *k->w);
+    k->scale = from->scale;
+}
+
+void model_copy_row(struct model *model, const struct model_key *from)
+{
+    model_set_row(model, from->key, from->slot, from->w, from->state);
+    model_keep_codes(model, from);
 }
 
 void model_put_row(struct model *model, uint64_t key, uint32_t slot, const float *w)
 {
     struct model_key *k = model_see(model, key, slot);
     model_make_row(model, k);
-    memcpy(k->w, w, model->schema.dim * sizeof *w);
+    set_values(model, k, w);
 }
 
 void model_set_candidate(struct model *model, uint64_t key, uint32_t slot, uint32_t sights)

@@ -13,6 +13,7 @@
  *     first.c      the value a row begins with
  *     redefine.c   a table loaded into another definition
  *     round.c      to the precision of a dtype
+ *     codes.c      rows of i8 and e4m3
  *     wire.c       to what a row is on the wire */
 #ifndef EMBD_TESTS_MODEL_H
 #define EMBD_TESTS_MODEL_H
@@ -32,6 +33,7 @@ struct model_key {
     bool has_row;
     uint32_t sights;
     float *w;     /* [dim], values of the table's dtype */
+    float scale;  /* of a row of codes */
     float *state; /* [model->state_floats] */
     /* Of the last request that named it. */
     uint64_t request;
@@ -107,9 +109,12 @@ void model_admit_after(struct model *model, uint32_t n);
 /* The key's entry, or NULL where it was never named. */
 struct model_key *model_find(const struct model *model, uint64_t key, uint32_t slot);
 
-/* As loading does: a row with these values; a candidate, unless the key has a row. */
+/* As loading does: a row with these values, narrowed where rows are codes; a candidate, unless the
+ * key has a row. */
 void model_set_row(struct model *model, uint64_t key, uint32_t slot, const float *w,
                    const float *state);
+/* A row of another model, to the bit. */
+void model_copy_row(struct model *model, const struct model_key *from);
 /* As a put without states does: with the state of a new row. */
 void model_put_row(struct model *model, uint64_t key, uint32_t slot, const float *w);
 void model_set_candidate(struct model *model, uint64_t key, uint32_t slot, uint32_t sights);
@@ -133,6 +138,13 @@ struct model_chance {
  * nearest where `chance` is NULL. */
 void model_round_row(float *row, uint32_t dim, embd_dtype wire, const struct model_chance *chance,
                      uint32_t at);
+/* Rows of i8 and e4m3. */
+bool model_has_codes(embd_dtype dtype);
+/* w [dim] as codes of one byte times a scale, which is returned: to nearest, or by chances [dim] as
+ * model_round_by. */
+float model_round_codes(float *w, uint32_t dim, embd_dtype dtype, const uint32_t *chances);
+/* The row as it is stored: the scale, codes, zeros up to a multiple of four bytes. */
+void model_write_codes(const struct model *model, const struct model_key *k, uint8_t *out);
 
 /* Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
  * (2011). */

@@ -114,20 +114,35 @@ void model_step_columns(const struct model *model, const embd_optimizer *o, stru
     }
 }
 
-/* To the table's dtype: to nearest, or by a chance that the seed, the key, the slot, the table's
- * pushes and the column decide. Eight columns take a draw of four words, a half each. */
-static float round_column(const struct model *model, const struct model_key *k, uint32_t c)
+/* The chance of a column: the seed, the key, the slot, the table's pushes and the column decide.
+ * Eight columns take a draw of four words, a half each. */
+static uint32_t chance_of(const struct model *model, const struct model_key *k, uint32_t c)
 {
     const embd_schema *s = &model->schema;
-    if (s->rounding == EMBD_ROUNDING_NEAREST)
-        return model_round(k->w[c], s->dtype);
     uint32_t words[4], counter[4] = {(uint32_t)k->key, (uint32_t)(k->key >> 32),
                                      c / 8 + 65536 * k->slot, (uint32_t)model->step};
     uint32_t key[2] = {(uint32_t)s->seed ^ 0x524e4453u,
                        (uint32_t)(s->seed >> 32) ^ (uint32_t)(model->step >> 32)};
     model_philox(counter, key, words);
     uint32_t word = words[c % 8 / 2];
-    return model_round_by(k->w[c], s->dtype, c % 2 ? word >> 16 : word & 0xffff);
+    return c % 2 ? word >> 16 : word & 0xffff;
+}
+
+/* To the table's dtype: to nearest, or by chance. */
+static void round_row(const struct model *model, struct model_key *k)
+{
+    const embd_schema *s = &model->schema;
+    uint32_t chances[EMBD_DIM_MAX];
+    bool by_chance = s->rounding == EMBD_ROUNDING_STOCHASTIC;
+    for (uint32_t c = 0; c < s->dim && by_chance; c++)
+        chances[c] = chance_of(model, k, c);
+    if (model_has_codes(s->dtype)) {
+        k->scale = model_round_codes(k->w, s->dim, s->dtype, by_chance ? chances : NULL);
+        return;
+    }
+    for (uint32_t c = 0; c < s->dim; c++)
+        k->w[c] = by_chance ? model_round_by(k->w[c], s->dtype, chances[c])
+                            : model_round(k->w[c], s->dtype);
 }
 
 void model_step_row(const struct model *model, struct model_key *k, const float *g)
@@ -144,6 +159,5 @@ void model_step_row(const struct model *model, struct model_key *k, const float 
         step_lazily(model, &o, k, g);
     else
         model_step_columns(model, &o, k, g);
-    for (uint32_t c = 0; c < model->schema.dim; c++)
-        k->w[c] = round_column(model, k, c);
+    round_row(model, k);
 }

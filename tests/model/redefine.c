@@ -7,9 +7,11 @@
 static void redefine_values(const struct model *was, const struct model *is,
                             const struct model_key *k, float *w)
 {
-    model_first_value(is, k->key, k->slot, w);
-    for (uint32_t c = 0; c < was->schema.dim; c++)
-        w[c] = model_round(k->w[c], is->schema.dtype);
+    embd_dtype dtype = is->schema.dtype;
+    model_first_exact(is, k->key, k->slot, w);
+    memcpy(w, k->w, was->schema.dim * sizeof *w);
+    for (uint32_t c = 0; c < is->schema.dim && !model_has_codes(dtype); c++)
+        w[c] = model_round(w[c], dtype);
 }
 
 /* Vectors of a column each, or one value a row, of the same optimizer. */
@@ -56,6 +58,8 @@ static void redefine_row(const struct model *was, struct model *is, const struct
         model_write_step(state + is->optimizer_floats, is->step);
     redefine_use(was, is, k, state + is->use_at);
     model_set_row(is, k->key, k->slot, w, state);
+    if (is->schema.dim == was->schema.dim && is->schema.dtype == was->schema.dtype)
+        model_keep_codes(is, k);
 }
 
 struct model *model_redefine(const struct model *was, const embd_schema *to)

@@ -18,8 +18,9 @@ struct work {
 bool model_is_wholerow(const embd_schema *s)
 {
     const embd_regularization *r = &s->regularization;
-    return s->optimizer.kind > EMBD_OPTIMIZER_FTRL || r->clip_value != 0 || r->clip_norm != 0 ||
-           r->weight_decay != 0 || r->decay == EMBD_DECAY_DECOUPLED_GLOBAL || r->max_norm != 0 ||
+    return model_has_codes(s->dtype) || s->optimizer.kind > EMBD_OPTIMIZER_FTRL ||
+           r->clip_value != 0 || r->clip_norm != 0 || r->weight_decay != 0 ||
+           r->decay == EMBD_DECAY_DECOUPLED_GLOBAL || r->max_norm != 0 ||
            r->weight_min != -FLT_MAX || r->weight_max != FLT_MAX;
 }
 

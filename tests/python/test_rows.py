@@ -120,6 +120,19 @@ class Rows(clusters.ClusterTest):
         with self.assertRaisesRegex(embd.InvalidError, "29"):
             table.put([29], values[:1], slots=[0])
 
+    def test_rows_with_a_scale_are_put_as_the_nearest_codes_and_refused_whole(self):
+        for dtype, most in ("i8", 127), ("e4m3", 448):
+            table, values = self.table(dtype, dtype=dtype), np.random.default_rng(5).normal(size=(40, 4)).astype(np.float32)
+            table.put(range(40), values)
+            got = table.get(range(40)).values
+            scale = np.abs(values).max(1, keepdims=True) / np.float32(most)
+            unit = scale if dtype == "i8" else np.maximum(np.exp2(np.floor(np.log2(np.abs(values / scale))) - 3), 2.0**-9) * scale
+            self.assertTrue((np.abs(got - values) <= unit * 0.50001).all())
+            np.testing.assert_array_equal(table.pull(range(40)), got)
+            with self.assertRaisesRegex(embd.Error, "put rows: key 7, row [01], column 0 is nan"):
+                table.put([6, 7], [[1, 2, 3, 4], [1, 2, np.inf, 4]])
+            np.testing.assert_array_equal(table.get(range(40)).values, got)
+
     def test_a_handle_of_a_table_that_was_made_anew_says_so(self):
         old = self.table("anew", dtype="f16")
         old.drop()

@@ -32,7 +32,7 @@ static uint8_t *add_record(struct image *image, uint64_t key, uint32_t slot)
 void image_add(struct image *image, const struct pair *pair, const struct store_scan *out)
 {
     const embd_schema *s = &pair->schema.s;
-    size_t value_bytes = s->dim * embd__dtype_bytes(s->dtype),
+    size_t value_bytes = embd__value_bytes(s->dtype, s->dim),
            state_bytes = pair->model->state_floats * sizeof(float);
     for (uint32_t i = 0; i < out->n_rows; i++) {
         uint8_t *to = add_record(image, out->keys[i], out->slots ? out->slots[i] : 0);
@@ -50,7 +50,7 @@ void image_add(struct image *image, const struct pair *pair, const struct store_
 struct image image_new(const struct pair *pair)
 {
     const embd_schema *s = &pair->schema.s;
-    return (struct image){.record_bytes = 16 + s->dim * embd__dtype_bytes(s->dtype) +
+    return (struct image){.record_bytes = 16 + embd__value_bytes(s->dtype, s->dim) +
                                           pair->model->state_floats * sizeof(float)};
 }
 
@@ -107,10 +107,14 @@ embd_schema image_schema(struct dice *dice)
     s.dim = 1 + dice_below(dice, 9);
     s.slots = 3;
     s.partition = dice_below(dice, 2) ? EMBD_PARTITION_SLOT : EMBD_PARTITION_HASH;
-    s.dtype = dice_below(dice, 2) ? EMBD_DTYPE_F32 : EMBD_DTYPE_F16;
+    static const embd_dtype dtypes[] = {EMBD_DTYPE_F32, EMBD_DTYPE_F16, EMBD_DTYPE_F32,
+                                        EMBD_DTYPE_I8, EMBD_DTYPE_E4M3};
+    s.dtype = dtypes[dice_below(dice, 5)];
     embd_optimizer_init(&s.optimizer, kinds[dice_below(dice, 4)], 0.05f);
     if (s.optimizer.kind == EMBD_OPTIMIZER_ADAM || s.optimizer.kind == EMBD_OPTIMIZER_MOMENTUM)
         s.optimizer.update = dice_below(dice, 3) ? EMBD_UPDATE_LOCAL : EMBD_UPDATE_GLOBAL;
+    if (model_has_codes(s.dtype))
+        s.optimizer.update = EMBD_UPDATE_LOCAL;
     s.admit_after = dice_below(dice, 4);
     if (dice_below(dice, 2)) {
         s.on_full = (embd_on_full)(EMBD_ON_FULL_ERROR + dice_below(dice, 4));

@@ -218,8 +218,11 @@ static void draw_gradients(struct pair *pair, embd_dtype wire, float *grads, voi
                            size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        grads[i] = model_round(
-            pair->gradient != 0 ? pair->gradient : dice_float(&pair->dice) * 1.3f, wire);
+        grads[i] =
+            pair->spares_first && i % pair->schema.s.dim == 0
+                ? 0.0f
+                : model_round(pair->gradient != 0 ? pair->gradient : dice_float(&pair->dice) * 1.3f,
+                              wire);
     embd__from_f32(on_wire, wire, grads, n);
 }
 
@@ -385,7 +388,7 @@ void scanned_init(struct scanned *scanned, const embd_schema *schema, uint32_t m
     scanned->out = (struct store_scan){
         .keys = malloc(max_rows * 8),
         .slots = has_slots ? malloc(max_rows * 2) : NULL,
-        .rows = malloc(max_rows * schema->dim * embd__dtype_bytes(schema->dtype)),
+        .rows = malloc(max_rows * embd__value_bytes(schema->dtype, schema->dim)),
         .states = state_floats ? malloc(max_rows * state_floats * 4) : NULL,
         .candidate_keys = malloc(max_rows * 8),
         .candidate_slots = has_slots ? malloc(max_rows * 2) : NULL,
@@ -418,6 +421,15 @@ struct row_block scanned_block(const struct scanned *scanned)
                               .candidate_counts = out->candidate_counts};
 }
 
+void pair_stored(const struct pair *pair, const struct model_key *k, uint8_t *row)
+{
+    const embd_schema *s = &pair->schema.s;
+    if (model_has_codes(s->dtype))
+        model_write_codes(pair->model, k, row);
+    else
+        embd__from_f32(row, s->dtype, k->w, s->dim);
+}
+
 static void compare_row(const struct pair *pair, const struct store_scan *out, uint32_t i)
 {
     const embd_schema *s = &pair->schema.s;
@@ -426,9 +438,18 @@ static void compare_row(const struct pair *pair, const struct store_scan *out, u
         model_find(pair->model, out->keys[i], out->slots ? out->slots[i] : 0);
     if (k == NULL || !k->has_row)
         fail_msg("key %llx has a row in the store only", (unsigned long long)out->keys[i]);
-    const uint8_t *row =
-        (const uint8_t *)out->rows + (size_t)i * s->dim * embd__dtype_bytes(s->dtype);
-    compare_values(pair, row, s->dtype, k->w, 1);
+    size_t row_bytes = embd__value_bytes(s->dtype, s->dim);
+    const uint8_t *row = (const uint8_t *)out->rows + i * row_bytes;
+    if (model_has_codes(s->dtype)) {
+        uint8_t expected[4 + EMBD_DIM_MAX];
+        float values[EMBD_DIM_MAX];
+        pair_stored(pair, k, expected);
+        assert_memory_equal(row, expected, row_bytes);
+        embd__row_to_f32(values, row, s->dtype, s->dim);
+        compare_values(pair, values, EMBD_DTYPE_F32, k->w, 1);
+    } else {
+        compare_values(pair, row, s->dtype, k->w, 1);
+    }
     if (state_floats)
         assert_memory_equal(out->states + (size_t)i * state_floats, k->state, state_floats * 4);
 }

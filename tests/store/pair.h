@@ -32,8 +32,9 @@ struct pair {
     struct dice dice;
     const uint64_t *pool; /* keys that batches draw from, where there are no slot_sizes */
     uint32_t n_pool;
-    bool has_one_lr; /* pushes are drawn without a learning rate of their own */
-    float gradient;  /* every gradient of a push; 0: they are drawn */
+    bool has_one_lr;   /* pushes are drawn without a learning rate of their own */
+    float gradient;    /* every gradient of a push; 0: they are drawn */
+    bool spares_first; /* the first column gets none */
 };
 
 /* Of store nccl: peer, nccl or auto. Before the first table is opened. */
@@ -65,6 +66,14 @@ void pair_erase(struct pair *pair, const struct batch *batch, bool want_status);
 void pair_compare(struct pair *pair);
 /* pair_read.c: figures. pair_compare does. */
 void pair_compare_stats(const struct pair *pair);
+/* Of rows. */
+static const embd_dtype pair_dtypes[] = {EMBD_DTYPE_F32, EMBD_DTYPE_F16, EMBD_DTYPE_BF16,
+                                         EMBD_DTYPE_I8, EMBD_DTYPE_E4M3};
+#define PAIR_DTYPES (sizeof pair_dtypes / sizeof pair_dtypes[0])
+
+/* The model's row as the store has it. */
+void pair_stored(const struct pair *pair, const struct model_key *k, uint8_t *row);
+
 /* pair_read.c: rows by key, those that there are and others. pair_compare does. */
 void pair_read(struct pair *pair);
 /* Scans the store into a fresh one, block by block, which takes its place. */

@@ -55,13 +55,13 @@ static void compare_row(const struct pair *pair, const struct model_key *k, uint
                         const uint8_t *row, const float *state)
 {
     const embd_schema *s = &pair->schema.s;
-    size_t row_bytes = s->dim * embd__dtype_bytes(s->dtype),
+    size_t row_bytes = embd__value_bytes(s->dtype, s->dim),
            state_bytes = pair->model->state_floats * sizeof *state;
     bool has_row = k != NULL && k->has_row;
     uint8_t *expected = calloc(1, row_bytes + state_bytes + 1);
     assert_non_null(expected);
     if (has_row) {
-        embd__from_f32(expected, s->dtype, k->w, s->dim);
+        pair_stored(pair, k, expected);
         memcpy(expected + row_bytes, k->state, state_bytes);
     }
     assert_int_equal(status, has_row ? EMBD_KEY_HIT : EMBD_KEY_MISSING);
@@ -148,7 +148,7 @@ void pair_read(struct pair *pair)
     pair_list(pair);
     static struct asked asked;
     const embd_schema *s = &pair->schema.s;
-    size_t row_bytes = s->dim * embd__dtype_bytes(s->dtype), floats = pair->model->state_floats;
+    size_t row_bytes = embd__value_bytes(s->dtype, s->dim), floats = pair->model->state_floats;
     struct embd__error e = {.status = EMBD_OK};
     draw(pair, &asked);
     bool wants_states = floats > 0 && dice_below(&pair->dice, 4) > 0;

@@ -1,7 +1,7 @@
 /* test_dtype.c - all loops over arrays give the same bits as the plain ones, on every path that the
- * machine has. f16 and bf16: every value widens exactly, every value comes back, and rounding is
- * to nearest even as a model computes it that knows nothing of bits: it looks for the nearest of
- * all values. */
+ * machine has. f16, bf16, and rows of i8 and e4m3: every value widens exactly, every value comes
+ * back, and rounding is to nearest even as a model computes it that knows nothing of bits: it looks
+ * for the nearest of all values. */
 #include "tests/unit/cmocka_all.h"
 
 #include <float.h>
@@ -332,6 +332,127 @@ static void gradients_are_kept_on_average(void **state)
     }
 }
 
+/* ---- rows of i8 and e4m3 ---- */
+
+static double code_model(uint8_t code, embd_dtype dtype)
+{
+    if (dtype == EMBD_DTYPE_I8)
+        return (int8_t)code;
+    if ((code & 0x7f) == 0x7f)
+        return NAN;
+    double sign = code & 0x80 ? -1 : 1;
+    int exponent = code >> 3 & 15, mantissa = code & 7;
+    return sign * (exponent ? ldexp(8 + mantissa, exponent - 10) : ldexp(mantissa, -9));
+}
+
+static void every_code_widens_exactly_and_comes_back(void **state)
+{
+    (void)state;
+    for (int dtype = EMBD_DTYPE_I8; dtype <= EMBD_DTYPE_E4M3; dtype += 2)
+        for (uint32_t code = 0; code < 256; code++) {
+            double expected = code_model((uint8_t)code, (embd_dtype)dtype);
+            float x = embd__f32_from_code((uint8_t)code, (embd_dtype)dtype, 0.25f);
+            if (isnan(expected)) {
+                assert_int_equal(embd__f32_bits(x), 0x7fc00000);
+                continue;
+            }
+            assert_true((double)x == expected / 4 && !signbit(x) == !signbit(expected));
+            uint8_t back = embd__code_from_f32(x, (embd_dtype)dtype, 0.25f);
+            assert_int_equal(back, code == 0x80 && dtype == EMBD_DTYPE_I8 ? 0x81 : code);
+        }
+}
+
+/* Of all codes the nearest to x / scale; of two the even one. */
+static uint8_t nearest_code(float x, embd_dtype dtype, float scale)
+{
+    double quotient = fabs((double)(x / scale)), least = INFINITY;
+    uint8_t best = 0;
+    for (uint8_t code = 0; code < 0x7f + (dtype == EMBD_DTYPE_I8); code++) {
+        double distance = fabs(code_model(code, dtype) - quotient);
+        if (distance < least || (distance == least && code % 2 == 0)) {
+            least = distance;
+            best = code;
+        }
+    }
+    if (dtype == EMBD_DTYPE_I8)
+        return (uint8_t)(signbit(x) ? -best : best);
+    return (uint8_t)(best | (signbit(x) ? 0x80 : 0));
+}
+
+static void narrow_rows(void)
+{
+    uint64_t seed = 9;
+    float from[SPAN], back[SPAN + 1];
+    uint32_t memory[SPAN / 4 + 3];
+    uint8_t *row = (uint8_t *)memory;
+    for (uint32_t turn = 0; turn < 3000; turn++) {
+        uint32_t n = 1 + turn % SPAN;
+        embd_dtype dtype = turn / SPAN % 2 ? EMBD_DTYPE_I8 : EMBD_DTYPE_E4M3;
+        float largest = 0, scale;
+        for (uint32_t i = 0; i < n; i++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            from[i] = (float)((int)(seed >> 40) % 4096 - 2048) / (float)(1 << (seed >> 33) % 12);
+            from[i] *= turn % 5 ? 1.0f : 0x1p-140f;
+            largest = fmaxf(largest, fabsf(from[i]));
+        }
+        memset(memory, 0xee, sizeof memory);
+        back[n] = 7;
+        embd__row_from_f32(row, dtype, from, n);
+        embd__row_to_f32(back, row, dtype, n);
+        memcpy(&scale, row, sizeof scale);
+        assert_true(scale == largest / (dtype == EMBD_DTYPE_I8 ? 127.0f : 448.0f) && back[n] == 7);
+        for (uint32_t i = 0; i < n; i++) {
+            uint8_t code = scale > 0 ? nearest_code(from[i], dtype, scale) : 0;
+            float widened = (float)code_model(code, dtype) * scale;
+            if (row[4 + i] != code || embd__f32_bits(back[i]) != embd__f32_bits(widened))
+                fail_msg("dtype %d: %a of scale %a is %02x, %a; expected %02x, %a", (int)dtype,
+                         (double)from[i], (double)scale, row[4 + i], (double)back[i], code,
+                         (double)widened);
+        }
+        size_t bytes = embd__value_bytes(dtype, n);
+        assert_true(bytes % 4 == 0 && bytes >= 4 + n && bytes < 8 + n);
+        for (size_t i = 4 + n; i < bytes; i++)
+            assert_int_equal(row[i], 0);
+        assert_int_equal(row[bytes], 0xee);
+    }
+}
+
+static void rows_of_codes_are_the_nearest_on_every_path(void **state)
+{
+    (void)state;
+    on_every_path(narrow_rows);
+}
+
+/* One such column makes the row NaN, wherever it is. */
+static void a_row_with_a_nan_or_an_infinity_is_nan(void **state)
+{
+    const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
+    (void)state;
+    for (uint32_t turn = 0; turn < 4 * 19; turn++)
+        for (int dtype = EMBD_DTYPE_I8; dtype <= EMBD_DTYPE_E4M3; dtype += 2) {
+            float from[19] = {1, -2, FLT_MAX, 0, 5}, back[19];
+            uint8_t row[24];
+            from[turn / 4] = bad[turn % 4];
+            embd__row_from_f32(row, (embd_dtype)dtype, from, 19);
+            embd__row_to_f32(back, row, (embd_dtype)dtype, 19);
+            for (uint32_t i = 0; i < 19; i++)
+                assert_true(embd__f32_bits(back[i]) == 0x7fc00000u && row[4 + i] == 0);
+        }
+}
+
+static void the_largest_values_stay_finite(void **state)
+{
+    (void)state;
+    for (int dtype = EMBD_DTYPE_I8; dtype <= EMBD_DTYPE_E4M3; dtype += 2)
+        for (uint32_t below = 0; below < 1000; below++) {
+            float from = embd__f32_from_bits(0x7f7fffffu - below), back;
+            uint8_t row[8];
+            embd__row_from_f32(row, (embd_dtype)dtype, &from, 1);
+            embd__row_to_f32(&back, row, (embd_dtype)dtype, 1);
+            assert_true(isfinite(back) && back > from * 0.99f);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -345,6 +466,10 @@ int main(void)
         cmocka_unit_test(rows_are_packed_the_same_on_every_path),
         cmocka_unit_test(no_code_of_a_row_of_numbers_is_infinite),
         cmocka_unit_test(gradients_are_kept_on_average),
+        cmocka_unit_test(every_code_widens_exactly_and_comes_back),
+        cmocka_unit_test(rows_of_codes_are_the_nearest_on_every_path),
+        cmocka_unit_test(a_row_with_a_nan_or_an_infinity_is_nan),
+        cmocka_unit_test(the_largest_values_stay_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,7 +102,7 @@ static void numbers_outside_an_enum_are_refused(void **state)
     } enums[] = {
         {offsetof(embd_schema, partition), "'partition' is 99, allowed are 0 to 2"},
         {offsetof(embd_schema, combiner), "'combiner' is 99, allowed are 0 to 3"},
-        {offsetof(embd_schema, dtype), "'dtype' is 99, allowed are 0 to 2"},
+        {offsetof(embd_schema, dtype), "'dtype' is 99, allowed are 0 to 5"},
         {offsetof(embd_schema, optimizer.kind), "'optimizer.kind' is 99, allowed are 0 to 11"},
         {offsetof(embd_schema, optimizer.update), "'optimizer.update' is 99, allowed are 0 to 2"},
         {offsetof(embd_schema, initializer.kind), "'initializer.kind' is 99, allowed are 0 to 3"},
@@ -206,11 +206,28 @@ static void stochastic_rounding_needs_a_dtype_to_round_to_and_named_rows(void **
     s.dtype = EMBD_DTYPE_F32;
     s.optimizer.update = EMBD_UPDATE_LOCAL;
     assert_int_equal(embd_schema_set(&s, "rounding", "stochastic", NULL), EMBD_OK);
-    refused(&s, EMBD_INVALID, "'rounding' is 'stochastic', which needs dtype f16 or bf16");
+    refused(&s, EMBD_INVALID,
+            "'rounding' is 'stochastic', which needs dtype f16, bf16, i8 or e4m3");
     s.dtype = EMBD_DTYPE_BF16;
     assert_int_equal(embd__schema_check(&s, &e), EMBD_OK);
     s.optimizer.update = EMBD_UPDATE_GLOBAL;
     refused(&s, EMBD_UNSUPPORTED, "'optimizer.update' is 'global'; use local, or lazy_global");
+}
+
+static void rows_of_codes_need_update_local(void **state)
+{
+    embd_schema s = sound();
+    struct embd__error e = {0};
+    (void)state;
+    assert_int_equal(embd_schema_set(&s, "dtype", "i8", NULL), EMBD_OK);
+    embd_optimizer_init(&s.optimizer, EMBD_OPTIMIZER_ADAM, 0.1f);
+    assert_int_equal(embd__schema_check(&s, &e), EMBD_OK);
+    s.optimizer.update = EMBD_UPDATE_GLOBAL;
+    refused(&s, EMBD_INVALID, "'optimizer.update' is 'global', which dtype i8 does not support");
+    s.dtype = EMBD_DTYPE_E4M3;
+    s.optimizer.update = EMBD_UPDATE_LAZY_GLOBAL;
+    refused(&s, EMBD_INVALID,
+            "'optimizer.update' is 'lazy_global', which dtype e4m3 does not support; use 'local'");
 }
 
 struct f32_case {
@@ -722,6 +739,7 @@ int main(void)
         cmocka_unit_test(a_stamp_is_exact_among_floats),
         cmocka_unit_test(evicting_tables_need_a_capacity_and_remember_use),
         cmocka_unit_test(stochastic_rounding_needs_a_dtype_to_round_to_and_named_rows),
+        cmocka_unit_test(rows_of_codes_need_update_local),
         cmocka_unit_test(what_this_version_does_not_do_is_refused_by_name),
         cmocka_unit_test(optimizer_parameters_are_finite_and_in_range),
         cmocka_unit_test(initializer_parameters_make_sense),

@@ -115,7 +115,7 @@ static uint32_t stride_of_states(const embd_schema *s)
 static void set_view(struct store *store)
 {
     const embd_schema *s = &store->schema->s;
-    uint32_t bytes = s->dim * (uint32_t)(s->dtype == EMBD_DTYPE_F32 ? 4 : 2);
+    uint32_t bytes = (uint32_t)embd__value_bytes(s->dtype, s->dim);
     store->view = (struct table_view){
         .dim = s->dim,
         .stride = (bytes + 15) / 16 * 16,

@@ -220,7 +220,7 @@ static void read_rows(const struct store *store, const struct fetch *fetch, uint
 {
     const struct table_view *t = &store->view;
     const struct kept_view *from = &fetch->rows;
-    uint64_t value_bytes = (uint64_t)t->dim * (t->dtype == EMBD_DTYPE_F32 ? 4 : 2), at = fetch->at,
+    uint64_t value_bytes = embd__value_bytes(t->dtype, t->dim), at = fetch->at,
              state_bytes = t->state_floats * sizeof(float);
     memcpy(out->keys, from->keys + at, n * sizeof *out->keys);
     if (t->row_slots)

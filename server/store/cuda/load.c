@@ -67,7 +67,7 @@ static void set_inputs(struct call *call, const struct row_block *block)
     struct store_keys in = {block->n_rows, block->n_rows, block->keys, NULL, block->slots, NULL};
     call_set_keys(call, &in, 0, block->n_rows);
     call_set_input(call, IN_VALUES, block->rows,
-                   (uint64_t)block->n_rows * t->dim * (t->dtype == EMBD_DTYPE_F32 ? 4 : 2));
+                   block->n_rows * embd__value_bytes(t->dtype, t->dim));
     if (t->state_floats)
         call_set_input(call, IN_STATES, block->states,
                        (uint64_t)block->n_rows * t->state_floats * sizeof(float));

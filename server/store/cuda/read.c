@@ -26,7 +26,7 @@ static void measure(const struct call *call, const struct store_read *read, stru
     const struct table_view *t = &call->store->view;
     struct arena arena = {.base = NULL};
     uint64_t n = call->in.n;
-    r->values_bytes = n * t->dim * (t->dtype == EMBD_DTYPE_F32 ? 4 : 2);
+    r->values_bytes = n * embd__value_bytes(t->dtype, t->dim);
     arena_take(&arena, r->values_bytes);
     r->states_at = arena.bytes;
     arena_take(&arena, read->states != NULL ? n * t->state_floats * sizeof(float) : 0);

@@ -11,7 +11,7 @@
 static int copy_rows(const struct table_view *t, uint64_t first, uint32_t n, struct store_scan *out,
                      void *stream)
 {
-    uint64_t value_bytes = (uint64_t)t->dim * (t->dtype == EMBD_DTYPE_F32 ? 4 : 2),
+    uint64_t value_bytes = embd__value_bytes(t->dtype, t->dim),
              state_bytes = t->state_floats * sizeof(float);
     int status = device_copy(out->keys, t->row_keys + first, n * sizeof *out->keys, stream);
     if (status == 0 && t->row_slots)

@@ -64,7 +64,7 @@ static int host_open(const struct table_schema *schema, struct store **out, stru
     store->schema = schema;
     store->dim = s->dim;
     store->dtype = s->dtype;
-    store->value_bytes = s->dim * (uint32_t)embd__dtype_bytes(s->dtype);
+    store->value_bytes = (uint32_t)embd__value_bytes(s->dtype, s->dim);
     store->state_at = round_up(store->value_bytes, 4);
     store->state_floats = embd__schema_state_floats(s);
     store->optimizer_floats = embd__schema_optimizer_floats(s);

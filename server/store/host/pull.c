@@ -211,7 +211,7 @@ static inline const float *values_of(const struct store *store, const uint8_t *r
 {
     if (store->dtype == EMBD_DTYPE_F32)
         return (const float *)(const void *)record;
-    embd__to_f32(space, record, store->dtype, store->dim);
+    embd__row_to_f32(space, record, store->dtype, store->dim);
     return space;
 }
 

@@ -87,6 +87,22 @@ static void sum_gradients(struct application *a, const struct distinct *d)
     }
 }
 
+/* rowcode.h, by chance. */
+static void store_codes(const struct rounding *r, uint8_t *record, const float *w,
+                        const struct store *store)
+{
+    float scale = embd__codes_begin(record, store->dtype, w, store->dim);
+    if (!embd__code_scales(scale))
+        return;
+    for (uint32_t at = 0; at < store->dim; at += ROUNDING_COLUMNS) {
+        uint32_t word[4];
+        rounding_draw(r, at / ROUNDING_COLUMNS, word);
+        for (uint32_t c = at; c < store->dim && c < at + ROUNDING_COLUMNS; c++)
+            record[ROWCODE_AT + c] =
+                rounding_code(w[c], store->dtype, scale, rounding_random(word, c));
+    }
+}
+
 /* The values of d's row after a step, in the table's dtype. */
 static void store_values(const struct application *a, const struct distinct *d, uint8_t *record,
                          const float *w)
@@ -96,10 +112,12 @@ static void store_values(const struct application *a, const struct distinct *d, 
                          .key = a->push->in.keys[d->first],
                          .step = a->step.t,
                          .slot = d->slot};
-    if (store->schema->s.rounding == EMBD_ROUNDING_STOCHASTIC)
-        rounding_row(&r, (uint16_t *)(void *)record, store->dtype, w, store->dim);
+    if (store->schema->s.rounding == EMBD_ROUNDING_NEAREST)
+        embd__row_from_f32(record, store->dtype, w, store->dim);
+    else if (embd__dtype_is_coded(store->dtype))
+        store_codes(&r, record, w, store);
     else
-        embd__from_f32(record, store->dtype, w, store->dim);
+        rounding_row(&r, (uint16_t *)(void *)record, store->dtype, w, store->dim);
 }
 
 static inline void step_record(struct application *a, row_step *step, const struct distinct *d,
@@ -113,7 +131,7 @@ static inline void step_record(struct application *a, row_step *step, const stru
         return;
     }
     float w[EMBD_DIM_MAX];
-    embd__to_f32(w, record, store->dtype, store->dim);
+    embd__row_to_f32(w, record, store->dtype, store->dim);
     step(&a->step, w, state, g, store->dim);
     store_values(a, d, record, w);
 }

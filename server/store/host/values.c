@@ -57,9 +57,9 @@ void values_first(const struct store *store, uint64_t key, uint32_t slot, float 
     }
     embd__initializer_row(&init, key, slot, value, store->dim);
     if (store->dtype != EMBD_DTYPE_F32) {
-        uint16_t stored[EMBD_DIM_MAX];
-        embd__from_f32(stored, store->dtype, value, store->dim);
-        embd__to_f32(value, stored, store->dtype, store->dim);
+        uint32_t stored[EMBD_DIM_MAX];
+        embd__row_from_f32(stored, store->dtype, value, store->dim);
+        embd__row_to_f32(value, stored, store->dtype, store->dim);
     }
 }
 
@@ -68,7 +68,7 @@ void values_begin(const struct store *store, uint64_t key, uint32_t slot, uint8_
     float value[EMBD_DIM_MAX], first = optimizer_first_state(&store->schema->s.optimizer);
     float *state = host_state(store, record);
     values_first(store, key, slot, value);
-    embd__from_f32(record, store->dtype, value, store->dim);
+    embd__row_from_f32(record, store->dtype, value, store->dim);
     for (uint32_t i = 0; i < store->state_floats; i++)
         state[i] = i < store->optimizer_floats ? first : 0.0f;
     if (store->evicts)

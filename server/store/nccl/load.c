@@ -24,7 +24,7 @@ struct row_shape {
 static struct row_shape shape_of_rows(const struct group *group)
 {
     const struct table_view *t = &group->tables[0]->view;
-    return (struct row_shape){(uint64_t)t->dim * element_bytes(t->dtype),
+    return (struct row_shape){embd__value_bytes(t->dtype, t->dim),
                               (uint64_t)t->state_floats * sizeof(float),
                               group->schema->s.partition == EMBD_PARTITION_SLOT};
 }

@@ -41,7 +41,7 @@ static bool is_whole(const struct flow *flow)
     for (uint32_t d = 0; d < flow->group->n; d++)
         if ((uintptr_t)flow->members[d].batch.values % 16 != 0)
             return false;
-    return flow->pull->dtype == t->dtype && !flow->has_offsets &&
+    return flow->pull->dtype == t->dtype && !embd__dtype_is_coded(t->dtype) && !flow->has_offsets &&
            t->dim * element_bytes(t->dtype) == t->stride;
 }
 

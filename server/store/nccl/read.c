@@ -17,7 +17,7 @@ static bool found_new(struct found *found, const struct group *group, const stru
 {
     const struct table_view *t = &group->tables[0]->view;
     uint64_t n = read->in.n_keys;
-    found->row_bytes = (uint64_t)t->dim * element_bytes(t->dtype);
+    found->row_bytes = embd__value_bytes(t->dtype, t->dim);
     found->state_bytes = read->states != NULL ? t->state_floats * sizeof(float) : 0;
     found->rows = malloc(n * found->row_bytes + 1);
     found->states = malloc(n * found->state_bytes + 1);

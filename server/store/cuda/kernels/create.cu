@@ -64,9 +64,24 @@ __device__ static inline void fill_rows(const table_view &t, const newcomer &min
     fill_states(t, row, n);
 }
 
+/* As fill_rows, of coded rows. */
+__device__ static inline void fill_coded(const table_view &t, const newcomer &mine, uint64_t row,
+                                         uint32_t n, uint32_t lanes)
+{
+    uint32_t lane = threadIdx.x % 32, rows = 32 / lanes;
+    for (uint32_t first = 0; first < n; first += rows) {
+        uint32_t from = first + lane / lanes;
+        uint64_t key = __shfl_sync(ALL_LANES, mine.key, (int)(from % 32));
+        uint32_t slot = __shfl_sync(ALL_LANES, mine.slot, (int)(from % 32));
+        coded_begin(t, key, slot, t.values + (row + from) * t.stride, lane % lanes * 4, lanes,
+                    from < n ? t.dim : 0);
+    }
+    fill_states(t, row, n);
+}
+
 /* Creates entries and rows, and sets the refs of leaders. Entries wait for memory and rows for
  * arithmetic, so half of the warps do the one while the others do the other. */
-template <bool MAY_BE_NORMAL>
+template <bool MAY_BE_NORMAL, bool IS_CODED>
 static __global__ void __launch_bounds__(256)
     place(table_view t, keys_view in, plan_view p, uint32_t n_insert, uint64_t first_row,
           uint32_t lanes)
@@ -76,10 +91,12 @@ static __global__ void __launch_bounds__(256)
         newcomer mine = {};
         if (base + lane < n_leaders)
             mine = place_one(t, in, p, base + lane, n_insert, first_row);
+        uint32_t n = base >= n_insert ? 0 : n_insert - base < 32 ? n_insert - (uint32_t)base : 32;
         __syncwarp();
-        if (base < n_insert)
-            fill_rows<MAY_BE_NORMAL>(t, mine, first_row + base,
-                                     n_insert - base < 32 ? n_insert - (uint32_t)base : 32, lanes);
+        if (IS_CODED && n > 0)
+            fill_coded(t, mine, first_row + base, n, lanes);
+        else if (n > 0)
+            fill_rows<MAY_BE_NORMAL>(t, mine, first_row + base, n, lanes);
     }
 }
 
@@ -100,12 +117,15 @@ int launch_create(struct table_view t, struct keys_view in, struct plan_view p, 
     int status = 0;
     if (sights)
         status = LAUNCH(update, s.grid, s.block, stream, t, in, p, n_insert, first_row);
-    if (status == 0 && t.initializer.kind == EMBD_INITIALIZER_NORMAL)
-        status = LAUNCH(place<true>, s.grid, s.block, stream, t, in, p, n_insert, first_row,
+    if (status == 0 && embd__dtype_is_coded(t.dtype))
+        status = LAUNCH((place<true, true>), s.grid, s.block, stream, t, in, p, n_insert, first_row,
                         lanes_for(t.dim));
+    else if (status == 0 && t.initializer.kind == EMBD_INITIALIZER_NORMAL)
+        status = LAUNCH((place<true, false>), s.grid, s.block, stream, t, in, p, n_insert,
+                        first_row, lanes_for(t.dim));
     else if (status == 0)
-        status = LAUNCH(place<false>, s.grid, s.block, stream, t, in, p, n_insert, first_row,
-                        lanes_for(t.dim));
+        status = LAUNCH((place<false, false>), s.grid, s.block, stream, t, in, p, n_insert,
+                        first_row, lanes_for(t.dim));
     if (status == 0 && sights)
         status = LAUNCH(place_new, s.grid, s.block, stream, t, in, p);
     return status;

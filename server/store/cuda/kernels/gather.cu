@@ -110,8 +110,9 @@ bool gather_fits(const struct table_view *t, const struct pull_view *pull)
 {
     uint32_t units = t->stride / 16;
     bool is_whole = t->dim * (pull->dtype == EMBD_DTYPE_F32 ? 4 : 2) == t->stride;
-    return pull->in.offsets == nullptr && pull->dtype == t->dtype && is_whole && pull->is_aligned &&
-           units <= 64 && (units & (units - 1)) == 0;
+    return pull->in.offsets == nullptr && pull->dtype == t->dtype &&
+           !embd__dtype_is_coded(t->dtype) && is_whole && pull->is_aligned && units <= 64 &&
+           (units & (units - 1)) == 0;
 }
 
 /* 16-byte pieces of a row, a power of two. */

@@ -3,20 +3,34 @@
 #include "server/store/cuda/kernels/keytable.cuh"
 #include "server/store/cuda/kernels/values.cuh"
 
+/* The values of a row as pieces that are copied as they are: columns, or words of a coded row. */
+struct pieces {
+    embd_dtype dtype;
+    uint32_t n;
+};
+
+__device__ static inline pieces pieces_of(const table_view &t)
+{
+    if (embd__dtype_is_coded(t.dtype))
+        return pieces{EMBD_DTYPE_F32, (uint32_t)embd__value_bytes(t.dtype, t.dim) / 4};
+    return pieces{t.dtype, t.dim};
+}
+
 /* Positions of one ref rise, so the last of a run is the last in the block. */
 static __global__ void __launch_bounds__(256)
     store_rows(table_view t, const uint32_t *refs, const uint32_t *positions, uint32_t n,
                const uint8_t *values, const float *states)
 {
-    uint32_t fours = fours_of(t.dim);
+    pieces row = pieces_of(t);
+    uint32_t fours = fours_of(row.n);
     for (uint64_t i = lane_index(); i < (uint64_t)n * fours; i += lane_count()) {
         uint64_t at = i / fours;
         if (at + 1 < n && refs[at + 1] == refs[at])
             continue;
         uint32_t from = positions[at], column = (uint32_t)(i % fours) * 4;
-        for (uint32_t c = column; c < column + 4 && c < t.dim; c++)
-            one_store(row_of_ref(t, refs[at]), t.dtype, c,
-                      one_load(values, t.dtype, (uint64_t)from * t.dim + c));
+        for (uint32_t c = column; c < column + 4 && c < row.n; c++)
+            one_store(row_of_ref(t, refs[at]), row.dtype, c,
+                      one_load(values, row.dtype, (uint64_t)from * row.n + c));
     }
     for (uint64_t i = lane_index(); i < (uint64_t)n * t.state_floats; i += lane_count()) {
         uint64_t at = i / t.state_floats, c = i % t.state_floats;
@@ -37,13 +51,14 @@ int launch_store_rows(struct table_view t, const uint32_t *refs, const uint32_t 
 static __global__ void __launch_bounds__(256)
     read_rows(table_view t, const uint32_t *refs, uint32_t n, uint8_t *values, float *states)
 {
-    uint32_t fours = fours_of(t.dim);
+    pieces row = pieces_of(t);
+    uint32_t fours = fours_of(row.n);
     for (uint64_t i = lane_index(); i < (uint64_t)n * fours; i += lane_count()) {
         uint64_t at = i / fours;
         uint32_t ref = refs[at], column = (uint32_t)(i % fours) * 4;
-        for (uint32_t c = column; c < column + 4 && c < t.dim; c++)
-            one_store(values, t.dtype, at * t.dim + c,
-                      is_row(ref) ? one_load(row_of_ref(t, ref), t.dtype, c) : 0.0f);
+        for (uint32_t c = column; c < column + 4 && c < row.n; c++)
+            one_store(values, row.dtype, at * row.n + c,
+                      is_row(ref) ? one_load(row_of_ref(t, ref), row.dtype, c) : 0.0f);
     }
     uint64_t floats = states != nullptr ? (uint64_t)n * t.state_floats : 0;
     for (uint64_t i = lane_index(); i < floats; i += lane_count()) {

@@ -3,6 +3,7 @@
  * of the CSR (combine.h) and no reduction between lanes is needed. */
 #include "server/store/cuda/kernels/pool.cuh"
 
+template <bool IS_CODED>
 static __global__ void __launch_bounds__(256) pool(table_view t, pull_view p, const uint32_t *refs)
 {
     uint32_t fours = fours_of(t.dim);
@@ -10,7 +11,7 @@ static __global__ void __launch_bounds__(256) pool(table_view t, pull_view p, co
     for (uint64_t i = lane_index(); i < n; i += lane_count()) {
         uint64_t row = i / fours;
         uint32_t column = (uint32_t)(i % fours) * 4;
-        four sum = pooled_columns(t, p, refs, row, column);
+        four sum = pooled_columns<IS_CODED>(t, p, refs, row, column);
         packed_store(p.values, p.dtype, row * t.dim, column, t.dim, p.is_aligned, sum);
     }
 }
@@ -18,5 +19,7 @@ static __global__ void __launch_bounds__(256) pool(table_view t, pull_view p, co
 int launch_pool(struct table_view t, struct pull_view pull, const uint32_t *refs, void *stream)
 {
     struct shape s = shape_of((uint64_t)pull.in.n_rows * ((t.dim + 3) / 4));
-    return LAUNCH(pool, s.grid, s.block, stream, t, pull, refs);
+    if (embd__dtype_is_coded(t.dtype))
+        return LAUNCH(pool<true>, s.grid, s.block, stream, t, pull, refs);
+    return LAUNCH(pool<false>, s.grid, s.block, stream, t, pull, refs);
 }

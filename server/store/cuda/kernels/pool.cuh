@@ -12,13 +12,18 @@ struct place {
     uint32_t slot;
 };
 
+template <bool IS_CODED>
 __device__ static inline four term(const table_view &t, const pull_view &p, const place &at,
                                    uint32_t k, uint32_t ref)
 {
+    if (is_row(ref) && IS_CODED)
+        return coded_load(row_of_ref(t, ref), t.dtype, at.column);
     if (is_row(ref))
         return four_load(row_of_ref(t, ref), t.dtype, at.column);
     if (p.zero_missing)
         return four{{0.0f, 0.0f, 0.0f, 0.0f}};
+    if (IS_CODED)
+        return first_coded(t, p.in.keys[k], at.slot, at.column);
     return first_value(t, p.in.keys[k], at.slot, at.column);
 }
 
@@ -35,6 +40,7 @@ __device__ static inline void add_term(four *sum, four v, const float *weights, 
         embd__combine_add(sum->c, v.c, 4);
 }
 
+template <bool IS_CODED>
 __device__ static inline four pool_row(const table_view &t, const pull_view &p,
                                        const uint32_t *refs, const place &at)
 {
@@ -44,7 +50,7 @@ __device__ static inline four pool_row(const table_view &t, const pull_view &p,
 #pragma unroll
         for (uint32_t i = 0; i < POOL_AT_ONCE; i++)
             if (k + i < at.end)
-                v[i] = term(t, p, at, k + i, refs[k + i]);
+                v[i] = term<IS_CODED>(t, p, at, k + i, refs[k + i]);
 #pragma unroll
         for (uint32_t i = 0; i < POOL_AT_ONCE; i++)
             if (k + i < at.end)
@@ -53,7 +59,8 @@ __device__ static inline four pool_row(const table_view &t, const pull_view &p,
     return sum;
 }
 
-/* Divides the sum if the combiner asks for it. */
+/* Divides the sum if the combiner asks for it. IS_CODED: rows are (rowcode.h). */
+template <bool IS_CODED>
 __device__ static inline four pooled_columns(const table_view &t, const pull_view &p,
                                              const uint32_t *refs, uint64_t row, uint32_t column)
 {
@@ -62,7 +69,7 @@ __device__ static inline four pooled_columns(const table_view &t, const pull_vie
     at.begin = p.in.offsets ? p.in.offsets[row] - p.in.first : (uint32_t)row;
     at.end = p.in.offsets ? p.in.offsets[row + 1] - p.in.first : (uint32_t)row + 1;
     at.slot = t.row_slots ? p.in.slots[row] : 0;
-    four sum = pool_row(t, p, refs, at);
+    four sum = pool_row<IS_CODED>(t, p, refs, at);
     const float *weights = p.in.weights ? p.in.weights + at.begin : nullptr;
     embd__combine_divide(sum.c, embd__divisor(p.divide, at.end - at.begin, weights), 4);
     return sum;

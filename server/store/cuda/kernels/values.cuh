@@ -136,10 +136,10 @@ __device__ static inline uint32_t bound_slot(const table_view &t, uint64_t key, 
     return low;
 }
 
-/* Columns of a key's first value, rounded to the table's dtype. Kernels that exclude the normal
- * distribution at compile time use fewer registers. */
+/* Columns of a key's first value, before it is rounded to the table's dtype. Kernels that exclude
+ * the normal distribution at compile time use fewer registers. */
 template <bool MAY_BE_NORMAL = true>
-__device__ static inline four first_value(const table_view &t, uint64_t key, uint32_t slot,
+__device__ static inline four first_exact(const table_view &t, uint64_t key, uint32_t slot,
                                           uint32_t column)
 {
     struct initializer init = t.initializer;
@@ -151,9 +151,102 @@ __device__ static inline four first_value(const table_view &t, uint64_t key, uin
         __builtin_unreachable();
     four v;
     embd__initializer_four(&init, key, slot, column / 4, v.c);
+    return v;
+}
+
+/* Rounded to the table's dtype, where rows are not coded. */
+template <bool MAY_BE_NORMAL = true>
+__device__ static inline four first_value(const table_view &t, uint64_t key, uint32_t slot,
+                                          uint32_t column)
+{
+    four v = first_exact<MAY_BE_NORMAL>(t, key, slot, column);
     if (t.dtype != EMBD_DTYPE_F32)
         for (uint32_t i = 0; i < 4; i++)
             v.c[i] = half_load(half_store(v.c[i], t.dtype), t.dtype);
+    return v;
+}
+
+/* ---- coded rows: rowcode.h ---- */
+
+__device__ static inline float code_load(const void *row, embd_dtype dtype, uint32_t column)
+{
+    return embd__f32_from_code(((const uint8_t *)row)[ROWCODE_AT + column], dtype,
+                               *(const float *)row);
+}
+
+__device__ static inline four coded_load(const void *row, embd_dtype dtype, uint32_t column)
+{
+    uint32_t codes = *(const uint32_t *)((const uint8_t *)row + ROWCODE_AT + column);
+    four v;
+    for (uint32_t i = 0; i < 4; i++)
+        v.c[i] = embd__f32_from_code((uint8_t)(codes >> 8 * i), dtype, *(const float *)row);
+    return v;
+}
+
+__device__ static inline uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The largest of each `lanes` lanes, a power of two, in each of them. */
+__device__ static inline uint32_t largest_lane(uint32_t largest, uint32_t lanes = 32)
+{
+    for (uint32_t distance = 1; distance < lanes; distance *= 2)
+        largest = larger(largest, __shfl_xor_sync(ALL_LANES, largest, (int)distance));
+    return largest;
+}
+
+/* Of columns column .. column + 3, as far as there are so many. */
+__device__ static inline uint32_t largest_of(four v, uint32_t column, uint32_t dim)
+{
+    uint32_t largest = 0;
+    for (uint32_t i = 0; i < 4 && column + i < dim; i++)
+        largest = larger(largest, embd__magnitude_bits(v.c[i]));
+    return largest;
+}
+
+__device__ static inline uint32_t code_of(float w, embd_dtype dtype, float scale)
+{
+    return embd__code_scales(scale) ? embd__code_from_f32(w, dtype, scale) : 0u;
+}
+
+/* Codes of columns column .. column + 3; 0 beyond the row. */
+__device__ static inline void coded_store(void *row, embd_dtype dtype, uint32_t column,
+                                          uint32_t dim, float scale, four v)
+{
+    uint32_t codes = 0;
+    for (uint32_t i = 0; i < 4 && column + i < dim; i++)
+        codes |= code_of(v.c[i], dtype, scale) << 8 * i;
+    *(uint32_t *)((uint8_t *)row + ROWCODE_AT + column) = codes;
+}
+
+/* A row of first values, by `lanes` lanes, of which this one begins with column `first`; dim 0: by
+ * none, but they take part. */
+__device__ static inline void coded_begin(const table_view &t, uint64_t key, uint32_t slot,
+                                          void *row, uint32_t first, uint32_t lanes, uint32_t dim)
+{
+    uint32_t largest = 0;
+    for (uint32_t column = first; column < dim; column += lanes * 4)
+        largest = larger(largest, largest_of(first_exact(t, key, slot, column), column, dim));
+    float scale = embd__code_scale(t.dtype, largest_lane(largest, lanes));
+    for (uint32_t column = first; column < dim; column += lanes * 4)
+        coded_store(row, t.dtype, column, dim, scale, first_exact(t, key, slot, column));
+    if (first == 0 && dim > 0)
+        *(float *)row = scale;
+}
+
+/* As first_value. A lane makes all of a row's first values for its scale: keys without a row are
+ * rare in pulls. */
+__device__ static inline four first_coded(const table_view &t, uint64_t key, uint32_t slot,
+                                          uint32_t column)
+{
+    uint32_t largest = 0;
+    for (uint32_t c = 0; c < t.dim; c += 4)
+        largest = larger(largest, largest_of(first_exact(t, key, slot, c), c, t.dim));
+    float scale = embd__code_scale(t.dtype, largest);
+    four v = first_exact(t, key, slot, column);
+    for (uint32_t i = 0; i < 4; i++)
+        v.c[i] = embd__f32_from_code((uint8_t)code_of(v.c[i], t.dtype, scale), t.dtype, scale);
     return v;
 }
 

@@ -60,20 +60,68 @@ struct own_row {
 
 __device__ static inline float old_value(const table_view &t, const own_row &r, uint32_t c)
 {
+    if (embd__dtype_is_coded(t.dtype))
+        return code_load(r.values, t.dtype, c);
     return one_load(r.values, t.dtype, c);
+}
+
+/* The chances of column c and its neighbours. */
+__device__ static inline void draw(const table_view &t, const own_row &r, const wholerow_step &step,
+                                   uint32_t c, uint32_t word[4])
+{
+    rounding chance = {t.initializer.seed, t.row_keys[r.ref - 1], step.column.t,
+                       t.row_slots ? t.row_slots[r.ref - 1] : 0u};
+    rounding_draw(&chance, c / ROUNDING_COLUMNS, word);
 }
 
 __device__ static inline void store_value(const table_view &t, const own_row &r,
                                           const wholerow_step &step, uint32_t c, float w)
 {
     if (t.is_stochastic) {
-        rounding chance = {t.initializer.seed, t.row_keys[r.ref - 1], step.column.t,
-                           t.row_slots ? t.row_slots[r.ref - 1] : 0u};
         uint32_t word[4];
-        rounding_draw(&chance, c / ROUNDING_COLUMNS, word);
+        draw(t, r, step, c, word);
         w = half_load(rounding_half(w, t.dtype, rounding_random(word, c)), t.dtype);
     }
     one_store(r.values, t.dtype, c, w);
+}
+
+__device__ static inline uint8_t new_code(const table_view &t, const own_row &r,
+                                          const wholerow_step &step, uint32_t c, float scale)
+{
+    if (!embd__code_scales(scale) || c >= t.dim)
+        return 0;
+    if (!t.is_stochastic)
+        return embd__code_from_f32(r.g[c], t.dtype, scale);
+    uint32_t word[4];
+    draw(t, r, step, c, word);
+    return rounding_code(r.g[c], t.dtype, scale, rounding_random(word, c));
+}
+
+/* A coded row. The search for the largest value is where every lane has read the old scale. */
+__device__ static inline void store_codes(const table_view &t, const own_row &r,
+                                          const wholerow_step &step, float factor)
+{
+    uint32_t largest = 0;
+    for (uint32_t c = r.lane; c < t.dim; c += 32) {
+        r.g[c] = wholerow_limit(&step, r.g[c], factor);
+        largest = larger(largest, embd__magnitude_bits(r.g[c]));
+    }
+    float scale = embd__code_scale(t.dtype, largest_lane(largest));
+    for (uint32_t c = r.lane; c < fours_of(t.dim) * 4; c += 32)
+        ((uint8_t *)r.values)[ROWCODE_AT + c] = new_code(t, r, step, c, scale);
+    if (r.lane == 0)
+        *(float *)r.values = scale;
+}
+
+__device__ static inline void store_row(const table_view &t, const own_row &r,
+                                        const wholerow_step &step, float factor)
+{
+    if (embd__dtype_is_coded(t.dtype)) {
+        store_codes(t, r, step, factor);
+        return;
+    }
+    for (uint32_t c = r.lane; c < t.dim; c += 32)
+        store_value(t, r, step, c, wholerow_limit(&step, r.g[c], factor));
 }
 
 /* Column c of the gradient, clipped by value. */
@@ -142,8 +190,7 @@ __device__ static inline void step_row(const table_view &t, const push_view &p, 
         after = step_lamb(t, r, step, before, after);
     if (step.max_norm > 0.0f)
         factor = wholerow_factor(step.max_norm, add_lanes(after));
-    for (uint32_t c = r.lane; c < t.dim; c += 32)
-        store_value(t, r, step, c, wholerow_limit(&step, r.g[c], factor));
+    store_row(t, r, step, factor);
     if (r.lane == 0)
         wholerow_leave(kind, &step, &row, r.state);
 }

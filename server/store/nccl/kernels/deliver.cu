@@ -18,6 +18,10 @@ __device__ static inline void deliver_first(const table_view &t, uint64_t key, u
         uint64_t k = __shfl_sync(ALL_LANES, key, from);
         uint32_t s = __shfl_sync(ALL_LANES, slot, from);
         uint4 *row = (uint4 *)(uintptr_t)__shfl_sync(ALL_LANES, (uint64_t)(uintptr_t)to, from);
+        if (embd__dtype_is_coded(t.dtype)) {
+            coded_begin(t, k, s, row, lane * 4, 32, t.dim);
+            continue;
+        }
         for (uint32_t column = lane * 4; column < columns; column += 128)
             four_store(row, t.dtype, column, first_value(t, k, s, column));
     }
@@ -113,6 +117,7 @@ int launch_deliver(struct table_view t, struct keys_view in, struct delivery d, 
 
 /* A loop, as in pool.cu: without it the compiler uses a quarter more registers, so a quarter fewer
  * warps run. */
+template <bool IS_CODED>
 static __global__ void __launch_bounds__(256, 4)
     pool_to(table_view t, pull_view view, const uint32_t *refs, delivery d)
 {
@@ -125,7 +130,7 @@ static __global__ void __launch_bounds__(256, 4)
         uint32_t column = (uint32_t)(i % fours) * 4;
         if (d.skips_empty && view.in.offsets[row] == view.in.offsets[row + 1])
             continue;
-        four sum = pooled_columns(t, view, refs, row, column);
+        four sum = pooled_columns<IS_CODED>(t, view, refs, row, column);
         packed_store(d.to.at[of.number], view.dtype, place_of(d, of, row) * t.dim, column, t.dim,
                      view.is_aligned, sum);
     }
@@ -137,5 +142,8 @@ int launch_pool_to(struct table_view t, struct pull_view view, const uint32_t *r
     if (view.in.n_rows == 0)
         return 0;
     uint32_t fours = (t.dim + 3) / 4, rows = fours < 256 ? 256 / fours : 1;
-    return LAUNCH(pool_to, blocks_for(d.to, rows, SHAPE_BLOCKS), 256u, stream, t, view, refs, d);
+    unsigned grid = blocks_for(d.to, rows, SHAPE_BLOCKS);
+    if (embd__dtype_is_coded(t.dtype))
+        return LAUNCH(pool_to<true>, grid, 256u, stream, t, view, refs, d);
+    return LAUNCH(pool_to<false>, grid, 256u, stream, t, view, refs, d);
 }
