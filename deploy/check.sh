@@ -191,5 +191,5 @@ step "build with address and undefined-behaviour sanitizers" configure_and_build
 step "build with the thread sanitizer" configure_and_build tsan embd-server tests/client/all &&
     fix_addresses && suite "client tests under the thread sanitizer" build/tsan/tests/client
 step "build of the fuzzers" configure_and_build fuzz tests/fuzz/all &&
-    suite "libFuzzer on each decoder, four at a time" build/fuzz/tests/fuzz -j8
+    suite "libFuzzer on each decoder, five at a time" build/fuzz/tests/fuzz -j10
 conclude

@@ -13,9 +13,8 @@
 
 #include <math.h>
 
-#include <Random123/philox.h>
-
 #include "proto/dtype.h"
+#include "proto/philox.h"
 
 /* EMBD_INITIALIZER_UNIFORM_SLOT is EMBD_INITIALIZER_UNIFORM with the bounds of the key's slot
  * (embd__initializer_slot_bound). */

@@ -14,8 +14,7 @@
 #ifndef EMBD_STORE_ROUNDING_H
 #define EMBD_STORE_ROUNDING_H
 
-#include <Random123/philox.h>
-
+#include "proto/philox.h"
 #include "proto/rowcode.h"
 
 /* So that the initializer does not draw the same words. */

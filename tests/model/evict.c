@@ -110,8 +110,11 @@ struct model_key **model_choose_victims(const struct model *model, uint32_t miss
     uint64_t sixteenth = model->schema.capacity / 16,
              most = missing > sixteenth ? missing : sixteenth;
     uint32_t n;
+    *n_out = 0;
+    if (missing == 0)
+        return NULL;
     struct model_key **victims = candidates_to_go(model, &n);
-    *n_out = missing == 0 ? 0 : n < most ? n : (uint32_t)most;
+    *n_out = n < most ? n : (uint32_t)most;
     return victims;
 }
 

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -360,6 +361,12 @@ static void test_large_request(void **state)
     pair_close(&pair);
 }
 
+static bool is_mapped(void *page)
+{
+    unsigned char is_in_memory;
+    return mincore(page, 1, &is_in_memory) == 0;
+}
+
 static void test_buffers(void **state)
 {
     (void)state;
@@ -371,6 +378,7 @@ static void test_buffers(void **state)
         assert_int_equal((uintptr_t)buffer % 64, 0);
         memset(buffer, 1, sizes[i]);
         store_host.buffer_free(buffer, sizes[i]);
+        assert_true(sizes[i] < MEMORY_HUGE_PAGE || !is_mapped(buffer));
     }
     assert_null(store_host.buffer_new(SIZE_MAX));
     assert_null(store_host.buffer_new((size_t)1 << 60));
