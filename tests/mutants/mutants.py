@@ -2,7 +2,7 @@
 
     ninja mutants                                     # all of them: some minutes
     /usr/bin/python3 tests/mutants/mutants.py --most 3 --build build/mutants
-    /usr/bin/python3 tests/mutants/mutants.py --check # only whether each can still be made
+    /usr/bin/python3 tests/mutants/mutants.py --check # only whether each can still be made, of every row
 
 Copies the sources to BUILD/source, builds there what the tests need, runs them once as they are, and then once for each
 mutant. Prints a line for each: caught, or SURVIVED. A mutant of a row of tests/REFERENCE.md (rows.py) is caught by a test that
@@ -155,11 +155,14 @@ MUTANTS = [
 
 
 def check():
-    """Whether each mutant can be made."""
+    """Whether each mutant can be made, and each row of tests/REFERENCE.md has one."""
     missing = [m for m in MUTANTS if (ROOT / m.path).read_text().count(m.old) != 1]
     for m in missing:
         print(f"{m.path}: '{m.old}' does not occur once: mend the mutant \"{m.says}\"")
-    return bool(missing)
+    bare = [row for row in rows.ROWS if row not in {m.row for m in MUTANTS}]
+    for row in bare:
+        print(f"rows.py: {row} of tests/REFERENCE.md has no mutant")
+    return bool(missing or bare)
 
 
 def names_of_failures(output):

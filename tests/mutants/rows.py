@@ -1,5 +1,5 @@
-"""Mutants of what embd takes from its references: each row of tests/REFERENCE.md that is named here has a test that
-carries the row's id and fails for the mutant."""
+"""Mutants of what embd takes from its references: each row of tests/REFERENCE.md has one here, and a test that carries the
+row's id fails for it."""
 import pathlib
 import sys
 from dataclasses import dataclass, field
