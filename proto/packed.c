@@ -5,9 +5,8 @@
  * all give the same bits. */
 #include "proto/packed.h"
 
-#include <Random123/philox.h>
-
 #include "proto/machine.h"
+#include "proto/philox.h"
 
 #define DRAWS        0x51554e54u /* other draws than those of first values and stored rows */
 #define DRAW_COLUMNS 8u
