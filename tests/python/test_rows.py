@@ -217,10 +217,20 @@ class Tensors(clusters.ClusterTest):
                               ({"keys": keys, "values": values, "slots": keys}, "slots"),
                               ({"keys": keys.astype(np.int32), "values": values}, "keys is int32"),
                               ({"keys": keys, "values": values[:, :3]}, r"values is float32 \(2, 3\)"),
-                              ({"keys": keys, "values": values, "states": values}, r"states is float32 \(2, 4\)")):
-            self.numpy.save_file({name: np.ascontiguousarray(array) for name, array in tensors.items()}, self.path)
+                              ({"keys": keys, "values": values, "states": values}, r"states is float32 \(2, 4\)"),
+                              ({"keys": keys, "values": values + [[0], [np.nan]]}, "values: key 1, column 0 is nan"),
+                              ({"keys": keys, "values": values, "states": np.full((2, 8), np.inf)}, "states: key 0, column 0 is inf"),
+                              ({"keys": keys, "values": values, "states": np.zeros((2, 8))}, "step is '-1'; a whole number up to")):
+            tensors = {name: array.astype(np.float32) if array.dtype == np.float64 else np.ascontiguousarray(array)
+                       for name, array in tensors.items()}
+            self.numpy.save_file(tensors, self.path, metadata={"format": "embd.table.1", "optimizer": "adam", "step": "-1"})
             with self.assertRaisesRegex(ValueError, says):
                 embd.load_safetensors(table, self.path)
+        narrow = self.client.create_table("narrow", 4, dtype="f16")
+        self.numpy.save_file({"keys": keys, "values": np.float32([[0] * 4, [65519.99, 65520, 0, 0]])}, self.path)
+        with self.assertRaisesRegex(ValueError, "key 1, column 1 is 65520.*finite numbers up to 65519"):
+            embd.load_safetensors(narrow, self.path)
+        self.assertFalse(narrow.get(keys).found.any())
         embd.save_safetensors(table, self.path)
         other = self.client.create_table("other", 4, combiner="concat", optimizer=embd.Optimizer("ftrl", lr=0.1))
         with self.assertRaisesRegex(ValueError, "states are of the optimizer adam; table other has ftrl"):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Path = Union[str, "os.PathLike[str]"]
 _FORMAT = "embd.table.1"
 _KEYS = ("int64", "uint64")
+_STEP_MOST = 2**47
+_LARGEST = {"f32": 3.4028235e38, "f16": 65519.996, "bf16": 3.3961775e38}  # that are not rounded to infinity
 
 
 def save_safetensors(table: "Table", path: Path, *, states: bool = True) -> int:
@@ -52,8 +54,14 @@ def load_safetensors(table: "Table", path: Path) -> int:
         kind = about.get("optimizer")
         if kind != table.schema.optimizer.kind:
             raise ValueError(f"{path}: states are of the optimizer {kind}; table {table.name} has {table.schema.optimizer.kind}")
-        step = max(int(about.get("step", "0")), table.step)
+        step = max(_step(path, about.get("step", "0")), table.step)
     return table.put(keys.view(np.uint64), values, states, slots=slots, step=step)
+
+
+def _step(path: Path, text: str) -> int:
+    if not text.isdecimal() or int(text) > _STEP_MOST:
+        raise ValueError(f"{path}: step is {text[:40]!r}; a whole number up to {_STEP_MOST} is expected")
+    return int(text)
 
 
 def package() -> Any:
@@ -109,7 +117,20 @@ def _checked(table: "Table", path: str, tensors: dict[str, NDArray[Any]]
     slots = tensors.get("slots")
     if slots is not None and slots.shape != keys.shape:
         raise ValueError(f"{path}: slots is {slots.shape}; {keys.shape} is expected")
-    return keys, values.astype(np.float32), states, slots
+    values = values.astype(np.float32)
+    if not table.schema.admit_nonfinite:
+        _check_finite(path, "values", keys, values, _LARGEST.get(table.schema.dtype, _LARGEST["f32"]))
+        if states is not None:
+            _check_finite(path, "states", keys, states, _LARGEST["f32"])
+    return keys, values, states, slots
+
+
+def _check_finite(path: str, name: str, keys: NDArray[Any], tensor: NDArray[np.float32], most: float) -> None:
+    bad = ~(np.abs(tensor) <= np.float32(most))
+    if bad.any():
+        row, column = (int(at[0]) for at in np.nonzero(bad))
+        raise ValueError(f"{path}: {name}: key {keys.view(np.uint64)[row]}, column {column} is {tensor[row, column]}; the table admits finite numbers "
+                         f"up to {most:.8g}")
 
 
 def _check_shape(path: str, name: str, tensor: NDArray[Any], shape: tuple[int, int]) -> None:
