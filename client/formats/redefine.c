@@ -118,6 +118,36 @@ static int refuse_value(const struct redefining *r, uint64_t key, uint32_t colum
                            (unsigned long long)key, (double)value);
 }
 
+static int refuse_infinite(const struct redefining *r, uint64_t key, const char *what, uint32_t at,
+                           float value, struct embd__error *e)
+{
+    return embd__error_set(
+        e, EMBD_NOT_FINITE,
+        "field 'admit_nonfinite' of table '%s' cannot be set to false by a load: "
+        "%s %u of key %llu is %g",
+        r->to->name, what, at, (unsigned long long)key, (double)value);
+}
+
+/* Of a table that admitted other numbers than finite ones, and is not to: as a put of the row. */
+static int check_finite(const struct redefining *r, const uint8_t *row, const float *state,
+                        uint64_t key, struct embd__error *e)
+{
+    const embd_schema *was = &r->from->s;
+    bool keeps_state = was->optimizer.kind == r->to->optimizer.kind;
+    uint32_t n_state = keeps_state ? embd__schema_optimizer_floats(was) : 0;
+    float values[EMBD_DIM_MAX];
+    if (!was->admit_nonfinite || r->to->admit_nonfinite)
+        return EMBD_OK;
+    embd__row_to_f32(values, row, was->dtype, was->dim);
+    for (uint32_t c = 0; c < was->dim; c++)
+        if (!isfinite(values[c]))
+            return refuse_infinite(r, key, "column", c, values[c], e);
+    for (uint32_t i = 0; i < n_state; i++)
+        if (!isfinite(state[i]))
+            return refuse_infinite(r, key, "state", i, state[i], e);
+    return EMBD_OK;
+}
+
 /* Of uniform_slot each slot has its own; a key beyond the last takes the last slot's. */
 static struct initializer initializer_of(const struct redefining *r, uint64_t key, uint32_t slot)
 {
@@ -273,10 +303,11 @@ static int convert_row(const struct redefining *r, uint32_t i, uint32_t at, stru
     uint32_t n_state = embd__schema_state_floats(&r->from->s);
     uint8_t *row = r->rows + at * value_bytes(r->to);
     const uint8_t *old = (const uint8_t *)b->rows + i * value_bytes(&r->from->s);
-    if (convert(r, old, b->keys[i], b->slots != NULL ? b->slots[i] : 0, row, e) != EMBD_OK)
+    const float *old_state = n_state > 0 ? b->states + (size_t)i * n_state : &none;
+    if (check_finite(r, old, old_state, b->keys[i], e) != EMBD_OK ||
+        convert(r, old, b->keys[i], b->slots != NULL ? b->slots[i] : 0, row, e) != EMBD_OK)
         return e->status;
-    convert_state(r, n_state > 0 ? b->states + (size_t)i * n_state : &none,
-                  r->states + (size_t)at * embd__schema_state_floats(r->to));
+    convert_state(r, old_state, r->states + (size_t)at * embd__schema_state_floats(r->to));
     return EMBD_OK;
 }
 

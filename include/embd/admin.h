@@ -180,6 +180,7 @@ typedef struct embd_load_options {
  *   EMBD_FULL      there is no memory for both (row_memory)
  *   EMBD_INVALID   also a table with durability that would create rows on pulls; a field or value
  *                  that a table cannot have; a value beyond the new dtype; struct_bytes
+ *   EMBD_NOT_FINITE   a value or state, where admit_nonfinite is set to false
  *   others         as embd_load and embd_snapshot */
 EMBD_API int embd_load_tables(embd_client *client, const char *dir,
                               const embd_load_options *options, embd_dump_report *report_out);

@@ -182,6 +182,15 @@ class LoadSet(clusters.ClusterTest):
                 with self.assertRaisesRegex(embd.Error, says):
                     client.load(self.dump, set=fields)
                 self.assertEqual(client.tables(), [], fields)
+        table = self.client.create_table("n", 2, admit_nonfinite=True, optimizer="adagrad")
+        for value, state, says in (np.nan, 1, "column 1 of key 399 is nan"), (1, np.inf, "state 0 of key 399 is inf"):
+            table.put(self.keys, np.ones((400, 2)), np.ones((400, 2)))
+            table.put([399], [[1, value]], [[state, 1]])
+            self.client.dump(f"{self.dump}-{value}", table="n")
+            with Embd(shards=2) as server, embd.connect(server.addresses[0]) as client:
+                with self.assertRaisesRegex(embd.Error, f"'admit_nonfinite' of table 'n'.*{says}"):
+                    client.load(f"{self.dump}-{value}", set={"admit_nonfinite": False, "dim": 3})
+                self.assertEqual(client.tables(), [])
         with self.assertRaisesRegex(embd.Error, "durability.*keep theirs"):
             self.client.load(self.dump, replace=True, set={"durability": "snapshot"})
 
