@@ -28,8 +28,8 @@ struct row_memory {
     /* What was used when a request was refused; 0: none was since there was room again. A device's
      * memory comes in steps, so that may be far below the limit. */
     _Atomic uint64_t refused_at;
-    atomic_uint n_shards;   /* whose rows are in it */
-    atomic_bool is_told;    /* that little is left */
+    atomic_uint n_shards; /* whose rows are in it */
+    atomic_bool is_told;  /* that little is left */
 };
 
 /* The memory, of memories[STORE_PLACES], that has the rows of the calling thread's stores. Where
