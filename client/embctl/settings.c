@@ -57,7 +57,8 @@ static const char *const fields[] = {"dim",         "slots",     "slot_sizes", "
 _Static_assert(sizeof options / sizeof options[0] == N_FIELDS + 2,
                "a field for every option but --set");
 
-static void add(struct settings *s, struct argp_state *state, const char *field, const char *value)
+void settings_add(struct settings *s, struct argp_state *state, const char *field,
+                  const char *value)
 {
     struct setting *grown = reallocarray(s->list, s->n + 1, sizeof *grown);
     if (!grown)
@@ -72,7 +73,7 @@ static void add_pair(struct settings *s, struct argp_state *state, char *pair)
     if (!equals)
         argp_error(state, "--set is '%s'; it has the form FIELD=VALUE", pair);
     *equals = '\0';
-    add(s, state, pair, equals + 1);
+    settings_add(s, state, pair, equals + 1);
 }
 
 static int parse(int key, char *arg, struct argp_state *state)
@@ -82,7 +83,7 @@ static int parse(int key, char *arg, struct argp_state *state)
     if (key == OPTION_FIRST + (int)N_FIELDS)
         add_pair(state->input, state, arg);
     else
-        add(state->input, state, fields[key - OPTION_FIRST], arg);
+        settings_add(state->input, state, fields[key - OPTION_FIRST], arg);
     return 0;
 }
 

@@ -23,6 +23,10 @@ struct settings {
 
 extern const struct argp settings_argp;
 
+/* One more; the texts must outlive them. */
+void settings_add(struct settings *s, struct argp_state *state, const char *field,
+                  const char *value);
+
 /* Sets the schema to the defaults, then to `name` and the settings, and checks it. slot_sizes are
  * kept in `storage` [EMBD_SLOTS_MAX]. `why` gets a sentence. */
 int settings_apply(const struct settings *settings, const char *name, embd_schema *schema,

@@ -304,10 +304,13 @@ struct create {
     struct words words;
     struct settings settings;
     uint64_t workspace_mb, n_gpus; /* 0: no workspace */
+    uint64_t table_capacity;       /* 0: not given */
 };
 
-enum { OPTION_WORKSPACE = 0x3000, OPTION_GPUS };
+enum { OPTION_WORKSPACE = 0x3000, OPTION_GPUS, OPTION_TABLE_CAPACITY };
 static const struct argp_option create_options[] = {
+    {"table-capacity", OPTION_TABLE_CAPACITY, "ROWS", 0,
+     "Rows of all shards together: capacity becomes the share of each", 0},
     {"workspace-mb", OPTION_WORKSPACE, "MB", 0,
      "Bound the table by HugeCTR's workspace_size_per_gpu_in_mb: capacity becomes the rows that "
      "MB MiB have room for on each of --gpus N, divided by the shards; on_full becomes error",
@@ -326,12 +329,24 @@ static int parse_create(int key, char *arg, struct argp_state *state)
     case OPTION_WORKSPACE:
         c->workspace_mb = parse_uint(state, "--workspace-mb", arg, 1, UINT32_MAX);
         return 0;
+    case OPTION_TABLE_CAPACITY:
+        c->table_capacity = parse_uint(state, "--table-capacity", arg, 1, UINT64_MAX);
+        settings_add(&c->settings, state, "capacity", "1"); /* until the shards are known */
+        return 0;
     case OPTION_GPUS:
         c->n_gpus = parse_uint(state, "--gpus", arg, 1, 1024);
         return 0;
     default:
         return parse_words(key, arg, state);
     }
+}
+
+static bool has_capacity_twice(const struct settings *s)
+{
+    int n = 0;
+    for (size_t i = 0; i < s->n; i++)
+        n += strcmp(s->list[i].field, "capacity") == 0;
+    return n > 1;
 }
 
 /* The capacity that the workspace has room for. */
@@ -357,6 +372,9 @@ static int create_table(const struct create *c)
         settings_apply(&c->settings, c->words.list[0], &schema, slot_sizes, why, sizeof why);
     if (status)
         return end_with(status, why);
+    if (c->table_capacity > 0 && (c->workspace_mb > 0 || has_capacity_twice(&c->settings)))
+        return end_with(EMBD_INVALID, "--table-capacity bounds the table: remove --capacity and "
+                                      "--workspace-mb");
     if (c->workspace_mb > 0 && schema.capacity > 0)
         return end_with(EMBD_INVALID, "both --workspace-mb and --capacity bound the table: remove "
                                       "one of them");
@@ -365,6 +383,8 @@ static int create_table(const struct create *c)
         return code;
     if (c->workspace_mb > 0)
         status = bound(c, client, &schema);
+    if (c->table_capacity > 0)
+        schema.capacity = embd_capacity_share(&schema, embd_shard_count(client), c->table_capacity);
     return end_client(client, status ? status : embd_table_create(client, &schema));
 }
 
@@ -376,18 +396,20 @@ int command_table_create(int argc, char **argv)
         .parser = parse_create,
         .children = children,
         .args_doc = "TABLE",
-        .doc = "Creates a table on every shard. A table of the same name and definition is left as "
-               "it is; one of another definition is refused (exit code 5).\v"
-               "A name is 1 to 63 characters of a-z, 0-9, '-' and '_', and begins with a letter or "
-               "digit.\n"
-               "\n"
-               "Examples:\n"
-               "  embctl table create items --dim 16\n"
-               "  embctl table create ads --dim 64 --slots 26 --combiner mean --lr 0.05 \\\n"
-               "      --optimizer adagrad\n"
-               "  embctl table create words --dim 32 --optimizer adam \\\n"
-               "      --set optimizer.beta2=0.99 --initializer normal --set initializer.b=0.01\n"
-               "  embctl table create deep --dim 16 --optimizer adam --workspace-mb 358 --gpus 8"};
+        .doc =
+            "Creates a table on every shard. A table of the same name and definition is left as "
+            "it is; one of another definition is refused (exit code 5).\v"
+            "A name is 1 to 63 characters of a-z, 0-9, '-' and '_', and begins with a letter or "
+            "digit.\n"
+            "\n"
+            "Examples:\n"
+            "  embctl table create items --dim 16\n"
+            "  embctl table create ads --dim 64 --slots 26 --combiner mean --lr 0.05 \\\n"
+            "      --optimizer adagrad\n"
+            "  embctl table create words --dim 32 --optimizer adam \\\n"
+            "      --set optimizer.beta2=0.99 --initializer normal --set initializer.b=0.01\n"
+            "  embctl table create recent --dim 32 --on-full evict_lru --table-capacity 1000000\n"
+            "  embctl table create deep --dim 16 --optimizer adam --workspace-mb 358 --gpus 8"};
     struct create c = {.words = ONE_TABLE, .n_gpus = 1};
     parse_command(&argp, argc, argv, &c);
     int code = create_table(&c);

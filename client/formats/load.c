@@ -15,6 +15,7 @@
 #include "client/formats/admin.h"
 #include "proto/stored/partread.h"
 #include "client/formats/load.h"
+#include "client/formats/rebound.h"
 #include "client/formats/vacancy.h"
 #include "embd/admin.h"
 #include "proto/stored/verify.h"
@@ -41,6 +42,7 @@ static int plan_table(void *arg, const struct manifest_table *table)
         return embd__error_set(l->e, EMBD_NO_MEMORY, "no memory for the list of tables");
     l->created = grown;
     l->created[l->n_created++] = table->schema.s.name;
+    embd__rebound_begin(l, embd__load_definition(l, table));
     return 0;
 }
 
@@ -231,12 +233,18 @@ static int add_totals(void *arg, const struct manifest_table *table)
 
 /* ---- definitions ---- */
 
-const embd_schema *embd__load_schema(const struct load *l, const struct manifest_table *table)
+struct definition *embd__load_definition(const struct load *l, const struct manifest_table *table)
 {
     for (uint32_t i = 0; i < l->n_definitions; i++)
         if (l->definitions[i].table == table)
-            return &l->definitions[i].schema;
-    return &table->schema.s;
+            return &l->definitions[i];
+    return NULL;
+}
+
+const embd_schema *embd__load_schema(const struct load *l, const struct manifest_table *table)
+{
+    const struct definition *d = embd__load_definition(l, table);
+    return d != NULL ? &d->schema : &table->schema.s;
 }
 
 bool embd__load_sets(const struct load *l, const char *field)
@@ -255,7 +263,7 @@ static int define(void *arg, const struct manifest_table *table)
     if (!grown)
         return embd__error_set(l->e, EMBD_NO_MEMORY, "no memory for the definitions of tables");
     l->definitions = grown;
-    grown[l->n_definitions].table = table;
+    grown[l->n_definitions] = (struct definition){.table = table};
     return embd__redefine_schema(&table->schema, l->set, l->n_set,
                                  &grown[l->n_definitions++].schema, l->e);
 }
@@ -279,8 +287,7 @@ int embd__load_open(struct load *l, const char *dir, embd_progress *progress, vo
         return l->e->status;
     l->is_open = true;
     l->dir = embd__chain_last(&l->chain);
-    if (check_names(l) || embd__dumpdir_complete(l->dir, l->e) ||
-        (l->n_set > 0 && embd__load_each(l, define)))
+    if (check_names(l) || embd__dumpdir_complete(l->dir, l->e) || embd__load_each(l, define))
         return l->e->status;
     if (l->n_tables == 0)
         embd__chain_totals(&l->chain, NULL, &l->totals);
@@ -323,6 +330,8 @@ static int fill(struct load *l, embd_progress *progress, void *arg)
     int status = embd__load_each(l, create_table);
     if (status == EMBD_OK)
         status = embd__load_each(l, embd__load_table);
+    if (status == EMBD_OK)
+        status = embd__load_each(l, embd__rebound_end);
     if (status == EMBD_OK && brings_streams)
         status = embd__load_each(l, see_kind);
     if (status == EMBD_OK && brings_streams)

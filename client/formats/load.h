@@ -14,6 +14,7 @@
 struct definition {
     const struct manifest_table *table;
     embd_schema schema;
+    uint64_t bound; /* rows of all shards, where its capacity is a share of them; else 0 */
 };
 
 struct load {
@@ -48,6 +49,8 @@ int embd__load_open(struct load *l, const char *dir, embd_progress *progress, vo
 /* Frees, also after a failure. Returns `status`, as the client's last error. */
 int embd__load_end(struct load *l, int status, embd_dump_report *report_out);
 
+/* NULL: it is as in the directory. */
+struct definition *embd__load_definition(const struct load *l, const struct manifest_table *table);
 /* The table's definition here. */
 const embd_schema *embd__load_schema(const struct load *l, const struct manifest_table *table);
 /* Whether the caller has set the field. */

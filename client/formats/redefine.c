@@ -262,12 +262,21 @@ static void convert_state(const struct redefining *r, const float *from, float *
 
 /* ---- blocks ---- */
 
+/* Rows, states and candidates stay as they are. */
+static bool is_same_row(const embd_schema *from, const embd_schema *to)
+{
+    return from->dim == to->dim && from->dtype == to->dtype &&
+           from->optimizer.kind == to->optimizer.kind &&
+           from->regularization.decay == to->regularization.decay && from->on_full == to->on_full &&
+           from->admit_after == to->admit_after;
+}
+
 int embd__redefine_open(struct redefining *r, const struct table_schema *from,
                         const embd_schema *to, struct embd__error *e)
 {
     const embd_initializer *i = &to->initializer;
     uint64_t row_bytes = embd__row_bytes(to);
-    *r = (struct redefining){.from = from, .to = to, .is_same = to == &from->s};
+    *r = (struct redefining){.from = from, .to = to, .is_same = is_same_row(&from->s, to)};
     r->initializer = (struct initializer){i->kind, i->a, i->b, to->seed};
     if (r->is_same)
         return EMBD_OK;

@@ -127,13 +127,21 @@ EMBD_API int embd_dump(embd_client *client, const char *table, const char *dir,
  * one directory that holds theirs as sub-directories. Checksums are verified before anything is
  * changed; the progress of that comes first, and rows_done then begins again from 0. If no table is
  * named, a snapshot of all tables also brings the streams of its pushers. After a later failure the
- * tables that this call created are dropped again. `report_out` and `progress` may be NULL. Blocks.
+ * tables that this call created are dropped again. On another number of shards than the
+ * directory's, the capacity of a table with a bound becomes its share of the bound of all shards,
+ * or the rows of the fullest shard if these are more. `report_out` and `progress` may be NULL.
+ * Blocks.
  *   EMBD_EXISTS    a table exists with rows, or with another definition
  *   EMBD_CORRUPT   names the file and what differs
  *   EMBD_INVALID   no sub-directory has the rows of a shard; names it
  *   EMBD_IO, EMBD_FULL, EMBD_NO_MEMORY; others as embd_ping */
 EMBD_API int embd_load(embd_client *client, const char *table, const char *dir,
                        embd_progress *progress, void *arg, embd_dump_report *report_out);
+
+/* Returns the capacity that each of n_shards takes so that the table has room for `rows` in all:
+ * one share for all, enough for the shard with the largest part of the keys where these are spread
+ * evenly. At most 4294967294. 0: struct_bytes is wrong, or n_shards is 0. */
+EMBD_API uint64_t embd_capacity_share(const embd_schema *schema, uint32_t n_shards, uint64_t rows);
 
 typedef struct embd_load_options {
     uint32_t struct_bytes;     /* sizeof(embd_load_options) */

@@ -407,6 +407,38 @@ def case_what_is_pushed_meanwhile_goes_by_either_value():
             assert one == two and struct.unpack("f", struct.pack("f", one))[0] == one
 
 
+def case_a_full_table_loads_on_another_number_of_shards_and_keeps_its_bound():
+    with Scratch() as scratch, Embd(shards=SHARDS) as server:
+        for table, policy in ("t", "error"), ("u", "evict_lru"):
+            embctl(server, "table", "create", table, *FIRST, "--table-capacity", 269, "--on-full", policy)
+            assert described(server, table)["capacity"] == 90, "269 * 342 / 1024, rounded up"
+            push_more(server, 90, table)
+        embctl(server, "dump", "--all", scratch("dump"))
+        embctl(server, "table", "create", "t", *FIRST, "--table-capacity", 269, "--capacity", 9, code=REFUSED,
+               says="remove --capacity")
+        total = 90 * 1024 // 342  # the first of 3 shards has 342 of 1024 places of keys
+        for shards, places in (1, 1024), (2, 512), (5, 205):
+            with Embd(shards=shards) as other:
+                embctl(other, "load", scratch("dump"))
+                for table, policy in ("t", "error"), ("u", "evict_lru"):
+                    rows_of = counted(other, table, shards)
+                    assert sum(rows_of) == 270
+                    bound = max(-(-total * places // 1024), *rows_of, 0)
+                    assert described(other, table)["capacity"] == bound, (shards, bound)
+                    embctl(other, "table", "create", table, *FIRST, "--capacity", 90, "--on-full", policy)
+        with Embd(shards=1) as other, connect(other) as wire:
+            embctl(other, "table", "create", "t", *FIRST, "--capacity", 90, "--on-full", "error")
+            embctl(other, "load", "--table", "t", scratch("dump"), code=REFUSED, says="capacity 90")
+            embctl(other, "table", "drop", "t")
+            embctl(other, "load", "--table", "t", scratch("dump"))
+            part = {"table": wire.call("table_describe", {"name": "t"})[0]["id"], "keys": 1}
+            try:
+                wire.call("push", {"parts": [part]}, keys([2 ** 63]), floats([1.0]))
+                assert False, "a row beyond the bound"
+            except RpcError as error:
+                assert "capacity 270" in str(error), error
+
+
 def case_a_load_sets_fields_of_the_tables_it_makes():
     with Scratch() as scratch, Embd(shards=SHARDS) as server:
         embctl(server, "table", "create", "t", *FIRST, "--capacity", 9, "--on-full", "error")
@@ -414,7 +446,7 @@ def case_a_load_sets_fields_of_the_tables_it_makes():
         embctl(server, "table", "set", "t", "optimizer.lr=0.25")
         embctl(server, "dump", "t", scratch("dump"))
         with Embd(shards=1) as other:
-            embctl(other, "load", scratch("dump"), code=REFUSED, says="capacity 9")
+            embctl(other, "load", "--set", "capacity=9", scratch("dump"), code=REFUSED, says="capacity 9")
             embctl(other, "load", "--set", "dim=0", scratch("dump"), code=REFUSED, says="dim")
             embctl(other, "load", "--set", "dim", scratch("dump"), code=USAGE, says="'dim' is no FIELD=VALUE")
             embctl(other, "load", "--set", "capacity=24", "--set", "optimizer.lr=0.125", scratch("dump"))

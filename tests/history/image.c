@@ -95,6 +95,36 @@ void image_redefine(struct image *image, uint32_t table, const embd_schema *to)
     t->schema = *to;
 }
 
+/* How many places of keys, of *whole, the shard with the most of them has. */
+static uint64_t most_places(const embd_schema *s, uint32_t n_shards, uint64_t *whole)
+{
+    uint64_t places[SHARDS_MAX] = {0}, most = 0;
+    bool is_hash = s->partition == EMBD_PARTITION_HASH;
+    *whole = is_hash ? 1024 : s->partition == EMBD_PARTITION_SLOT ? s->slots : n_shards;
+    for (uint64_t v = 0; v < *whole; v++) {
+        uint64_t of_shard = ++places[is_hash ? v * n_shards / 1024 : v % n_shards];
+        most = of_shard > most ? of_shard : most;
+    }
+    return most;
+}
+
+void image_rebound(struct image *image, uint32_t table, uint32_t n_before)
+{
+    struct image_table *t = &image->tables[table];
+    uint64_t whole, most = most_places(&t->schema, n_before, &whole);
+    if (t->schema.on_full == EMBD_ON_FULL_GROW || t->schema.capacity == 0 ||
+        n_before == image->n_shards)
+        return;
+    uint64_t rows = t->schema.capacity * whole / most;
+    most = most_places(&t->schema, image->n_shards, &whole);
+    uint64_t share = (rows * most + whole - 1) / whole;
+    for (uint32_t s = 0; s < image->n_shards; s++)
+        share = t->shards[s]->n_rows > share ? t->shards[s]->n_rows : share;
+    for (uint32_t s = 0; s < image->n_shards; s++)
+        t->shards[s]->schema.capacity = share;
+    t->schema.capacity = share;
+}
+
 void image_fini(struct image *image)
 {
     for (uint32_t i = 0; i < TABLES_MAX; i++)

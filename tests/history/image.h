@@ -49,6 +49,8 @@ struct image image_copy(const struct image *image, uint32_t n_shards);
 void image_take_table(struct image *to, const struct image *from, uint32_t table);
 /* The table becomes one of another definition. */
 void image_redefine(struct image *image, uint32_t table, const embd_schema *to);
+/* The table's bound, of n_before shards, is divided anew: no shard has less than its rows. */
+void image_rebound(struct image *image, uint32_t table, uint32_t n_before);
 void image_fini(struct image *image);
 
 /* Whether every shard has room for its rows. */

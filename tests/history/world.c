@@ -378,6 +378,21 @@ static struct image rows_of_chain(const struct world *w, uint32_t cut, uint32_t 
     return rows;
 }
 
+static bool sets_capacity(const struct redefinition *set)
+{
+    for (uint32_t i = 0; set != NULL && i < set->n; i++)
+        if (strcmp(set->fields[i].field, "capacity") == 0)
+            return true;
+    return false;
+}
+
+static void rebound(struct image *image, const struct redefinition *set, uint32_t n_before)
+{
+    for (uint32_t i = 0; i < TABLES_MAX; i++)
+        if (image->tables[i].is_there && !sets_capacity(set != NULL ? &set[i] : NULL))
+            image_rebound(image, i, n_before);
+}
+
 void world_move_cut(struct world *w, uint32_t cut, uint32_t n_shards)
 {
     char path[PATH + 32];
@@ -388,6 +403,7 @@ void world_move_cut(struct world *w, uint32_t cut, uint32_t n_shards)
     image_fini(&w->now);
     struct image after = image_copy(&w->cuts[cut].image, n_shards),
                  most = rows_of_chain(w, cut, n_shards);
+    rebound(&after, NULL, w->cuts[cut].image.n_shards);
     if (!load(w, path, NULL, &after, &most)) {
         after = image_copy(&w->cuts[cut].image, n_before);
         image_fini(&most);
@@ -435,6 +451,7 @@ void world_move_dump(struct world *w, uint32_t n_shards)
     expect(w, "embd_dump", embd_dump(w->client, NULL, path, NULL, NULL, NULL), EMBD_OK);
     end_server(w, one_in(w, 2));
     const struct redefinition *set = !one_in(w, 3) ? redefine(w, &after) : NULL;
+    rebound(&after, set, before.n_shards);
     if (!load(w, path, set, &after, &after)) {
         after = image_copy(&before, before.n_shards);
         load(w, path, NULL, &after, &after);

@@ -90,6 +90,18 @@ SOURCE = {"optimizer": embd.Optimizer("adagrad", lr=0.5, initial_accumulator=0.2
           "initializer": embd.Initializer("uniform", a=-1, b=1)}
 
 
+class TableCapacity(clusters.ClusterTest):
+    shards = 3
+
+    def test_a_bound_of_the_table_is_divided_between_its_shards(self):
+        for partition, share in ("hash", 334), ("modulo", 334), ("slot", 400):
+            fields = {"partition": partition, "slots": 5 if partition == "slot" else 1, "on_full": "error"}
+            table = self.client.create_table(partition, 1, table_capacity=1000, **fields)
+            self.assertEqual(table.schema.capacity, share, partition)
+        with self.assertRaisesRegex(ValueError, "both given"):
+            self.client.create_table("t", 1, table_capacity=10, capacity=10)
+
+
 class LoadSet(clusters.ClusterTest):
     """A dump of 3 shards is loaded on 2 with fields set; beside it is a table that was created so, and its rows put."""
 

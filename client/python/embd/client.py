@@ -157,15 +157,20 @@ class Client:
 
     # ---- tables ----
 
-    def create_table(self, name: str, dim: int, **fields: Any) -> Table:
+    def create_table(self, name: str, dim: int, *, table_capacity: Optional[int] = None, **fields: Any) -> Table:
         """Creates a table on every shard and opens it; the same definition again is no error.
 
         `fields` are those of embd_schema: optimizer ("adam", or Optimizer("adam", lr=0.01)), initializer
         (Initializer("normal", 0, 0.1)), slots, slot_sizes, partition, combiner ("sum", "mean", "sqrtn",
         "concat"), dtype, seed, capacity, on_full, ttl, admit_after, create_on, admit_nonfinite, durability, rounding. One that
-        is not given has the default of embd_schema_init."""
+        is not given has the default of embd_schema_init. `table_capacity`: rows of all shards together, of which
+        `capacity` becomes the share of each."""
         c_schema = CSchema(name, dim, fields)
+        if table_capacity is not None and "capacity" in fields:
+            raise ValueError("table_capacity and capacity are both given; capacity is each shard's share of it")
         with self.handle as c:
+            if table_capacity is not None:
+                c_schema.schema.capacity = lib.embd_capacity_share(c_schema.schema, lib.embd_shard_count(c), table_capacity)
             self.handle.check(lib.embd_table_create(c, c_schema.schema))
         return self.table(name)
 
