@@ -10,7 +10,8 @@
 void embd__keyed_fields_write(struct msg *m, const struct keyed_fields *fields)
 {
     bool has_number = fields->number.sequence > 0;
-    embd__msg_map(m, 2u + fields->has_states + has_number + (fields->step > 0));
+    uint32_t n_more = 0u + has_number + (fields->step > 0) + (fields->seconds > 0);
+    embd__msg_map(m, 2u + fields->has_states + n_more);
     embd__msg_field_str(m, "table", fields->table);
     embd__msg_field_uint(m, "keys", fields->n_keys);
     if (fields->has_states)
@@ -19,6 +20,8 @@ void embd__keyed_fields_write(struct msg *m, const struct keyed_fields *fields)
         embd__push_number_write(m, &fields->number);
     if (fields->step > 0)
         embd__msg_field_uint(m, "step", fields->step);
+    if (fields->seconds > 0)
+        embd__msg_field_uint(m, "seconds", fields->seconds);
 }
 
 static void read_fields(struct fields *f, struct keyed_fields *out)
@@ -37,7 +40,7 @@ int embd__get_fields_read(struct reader *r, struct keyed_fields *out)
     return embd__fields_end(&f);
 }
 
-int embd__put_fields_read(struct reader *r, struct keyed_fields *out)
+static int read_put(struct reader *r, bool is_record, struct keyed_fields *out)
 {
     struct fields f;
     embd__read_fields(&f, r, "put");
@@ -45,7 +48,18 @@ int embd__put_fields_read(struct reader *r, struct keyed_fields *out)
     if (embd__field_has(&f, "writer"))
         embd__push_number_read(&f, &out->number);
     out->step = embd__field_uint(&f, "step", 1, LIMIT_STEP, 0);
+    out->seconds = is_record ? embd__field_uint(&f, "seconds", 1, UINT64_MAX - 1, 0) : 0;
     return embd__fields_end(&f);
+}
+
+int embd__put_fields_read(struct reader *r, struct keyed_fields *out)
+{
+    return read_put(r, false, out);
+}
+
+int embd__put_record_read(struct reader *r, struct keyed_fields *out)
+{
+    return read_put(r, true, out);
 }
 
 /* ---- bins ---- */

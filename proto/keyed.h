@@ -12,12 +12,16 @@ struct keyed_fields {
     bool has_states;           /* of a get: it asks for them */
     struct push_number number; /* of a put; sequence 0: it has none */
     uint64_t step;             /* of a put: the table's from then on; 0: as it is */
+    uint64_t seconds;          /* of a put's record: UNIX time; 0: none */
 };
 
 void embd__keyed_fields_write(struct msg *m, const struct keyed_fields *fields);
 /* EMBD_INVALID, EMBD_MALFORMED: naming the field. */
 int embd__get_fields_read(struct reader *r, struct keyed_fields *out);
 int embd__put_fields_read(struct reader *r, struct keyed_fields *out);
+
+/* The same of a put's record, which may have seconds. */
+int embd__put_record_read(struct reader *r, struct keyed_fields *out);
 
 /* Bins of a get, or of a put; block->states NULL: it brings none. */
 void embd__get_bins_write(struct msg *m, const embd_schema *schema, const struct row_block *block);

@@ -237,7 +237,8 @@ void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
                       const struct push_extra *extra);
 int embd__push_read(struct reader *r, struct part *parts, uint32_t capacity,
                     struct push_extra *extra_out);
-/* The same of a journal's record, which may have sources: PUSH_SOURCES_MAX at most. */
+/* The same of a journal's record, which may have sources, PUSH_SOURCES_MAX at most, and
+ * seconds. */
 int embd__push_read_record(struct reader *r, struct part *parts, uint32_t capacity,
                            struct push_extra *extra_out, struct push_source *sources_out,
                            uint32_t *n_sources_out);

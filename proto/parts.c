@@ -106,7 +106,7 @@ static uint32_t count_extra(const struct push_extra *extra)
     if (extra == NULL)
         return 0;
     return 0u + (extra->round.n_workers > 0) + (extra->number.sequence > 0) + (extra->order > 0) +
-           (extra->n_sources > 0);
+           (extra->n_sources > 0) + (extra->seconds > 0);
 }
 
 /* client, place, client, place, ... */
@@ -132,6 +132,8 @@ static void write_extra(struct msg *m, const struct push_extra *extra)
         embd__msg_field_uint(m, "order", extra->order);
     if (extra->n_sources > 0)
         write_sources(m, extra);
+    if (extra->seconds > 0)
+        embd__msg_field_uint(m, "seconds", extra->seconds);
 }
 
 void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
@@ -287,6 +289,7 @@ static void read_extra(struct fields *message, struct push_extra *extra)
     extra->round.n_workers = 0;
     extra->number.sequence = 0;
     extra->order = embd__field_uint(message, "order", 1, UINT64_MAX - 1, 0);
+    extra->seconds = 0;
     bool has_round = embd__field_has(message, "round"),
          has_number = embd__field_has(message, "writer");
     if (has_round)
@@ -343,8 +346,10 @@ static int read_message(struct reader *r, struct part *parts, uint32_t capacity,
         n = embd__field_list_required(&f, "parts", max, &items);
     if (extra != NULL)
         read_extra(&f, extra);
-    if (sources.list != NULL)
+    if (sources.list != NULL) {
         read_sources(&f, sources.list, sources.n);
+        extra->seconds = embd__field_uint(&f, "seconds", 1, UINT64_MAX - 1, 0);
+    }
     embd__fields_end(&f);
     if (has_columns)
         embd__columns_read_bins(r, parts, n, kind);

@@ -115,6 +115,17 @@ static int check_capacity(const embd_schema *schema, struct embd__error *e)
                            embd_on_full_name(schema->on_full));
 }
 
+static int check_ttl(const embd_schema *schema, struct embd__error *e)
+{
+    if (schema->on_full != EMBD_ON_FULL_EVICT_TTL || (schema->ttl > 0) != (schema->ttl_seconds > 0))
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_INVALID,
+                           "schema fields 'ttl' and 'ttl_seconds' are %llu and %llu; on_full "
+                           "'evict_ttl' needs one of them, 1 or more, and the other 0",
+                           (unsigned long long)schema->ttl,
+                           (unsigned long long)schema->ttl_seconds);
+}
+
 static int check_optimizer(const embd_optimizer *o, struct embd__error *e)
 {
     if (o->update == EMBD_UPDATE_LAZY_GLOBAL && o->kind != EMBD_OPTIMIZER_ADAM)
@@ -244,6 +255,8 @@ int embd__schema_check(const embd_schema *schema, struct embd__error *e)
     if (status == EMBD_OK)
         status = check_capacity(schema, e);
     if (status == EMBD_OK)
+        status = check_ttl(schema, e);
+    if (status == EMBD_OK)
         status = check_optimizer(&schema->optimizer, e);
     if (status == EMBD_OK)
         status = check_dtype(schema, e);
@@ -354,9 +367,15 @@ static embd_on_full use_like(embd_on_full on_full)
     return on_full == EMBD_ON_FULL_EVICT_TTL ? EMBD_ON_FULL_EVICT_LRU : on_full;
 }
 
-bool embd__schema_same_use(embd_on_full a, embd_on_full b)
+bool embd__schema_is_timed(const embd_schema *schema)
 {
-    return use_like(a) == use_like(b);
+    return schema->on_full == EMBD_ON_FULL_EVICT_TTL && schema->ttl_seconds > 0;
+}
+
+bool embd__schema_same_use(const embd_schema *a, const embd_schema *b)
+{
+    return use_like(a->on_full) == use_like(b->on_full) &&
+           embd__schema_is_timed(a) == embd__schema_is_timed(b);
 }
 
 uint32_t embd__schema_state_floats(const embd_schema *schema)

@@ -62,13 +62,15 @@ bool embd__schema_has_stamp(const embd_schema *schema);
 /* Whether a step needs more than its columns one by one (server/store/wholerow.h): the optimizers
  * after ftrl, all regularization but lr_decay, and coded rows, whose scale is the row's. */
 bool embd__schema_is_wholerow(const embd_schema *schema);
-/* An evicting table's state of a row's use: the step of its last push (stamp.h), and with evict_lfu
- * how often it was pushed. Last in the state. */
+/* An evicting table's state of a row's use: the step, or second, of its last push (stamp.h), and
+ * with evict_lfu how often it was pushed. Last in the state. */
 uint32_t embd__schema_use_floats(const embd_schema *schema);
 /* The rows that a table may have on a shard; UINT64_MAX: any number. */
 uint64_t embd__schema_bound(const embd_schema *schema);
-/* Whether rows remember of their use what the other policy asks for too. */
-bool embd__schema_same_use(embd_on_full a, embd_on_full b);
+/* Whether rows expire by seconds: then these stand where steps do in the state of their use. */
+bool embd__schema_is_timed(const embd_schema *schema);
+/* Whether rows remember of their use what the other's policy asks for too. */
+bool embd__schema_same_use(const embd_schema *a, const embd_schema *b);
 /* All state: the optimizer's, then the stamp, then the use. */
 uint32_t embd__schema_state_floats(const embd_schema *schema);
 

@@ -210,8 +210,15 @@ static void copy_value(embd_schema *to, const embd_schema *from, const struct sc
 /* Rows do not get to know afterwards when they were pushed. */
 static int check_use(const embd_schema *made, const embd_schema *was, struct embd__error *e)
 {
-    if (embd__schema_same_use(made->on_full, was->on_full))
+    if (embd__schema_same_use(made, was))
         return EMBD_OK;
+    if (made->on_full == was->on_full)
+        return embd__error_set(e, EMBD_UNSUPPORTED,
+                               "schema field '%s' of table '%s' cannot take the place of '%s': its "
+                               "rows remember the %s of their last push; create another table",
+                               made->ttl > 0 ? "ttl" : "ttl_seconds", was->name,
+                               made->ttl > 0 ? "ttl_seconds" : "ttl",
+                               made->ttl > 0 ? "second" : "step");
     return embd__error_set(
         e, EMBD_UNSUPPORTED,
         "schema field 'on_full' of table '%s' cannot become '%s': its rows, with "

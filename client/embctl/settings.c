@@ -38,7 +38,9 @@ static const struct argp_option options[] = {
     {"create-on", OPTION_FIRST + 13, "NAME", 0,
      "push or pull: which requests create rows (default: push)", 0},
     {"ttl", OPTION_FIRST + 14, "N", 0,
-     "evict_ttl: a row may be evicted after this many pushes of its table without its key", 0},
+     "evict_ttl: a row may be evicted after this many pushes of its table without its key; "
+     "--set ttl_seconds=N: after N seconds",
+     0},
     {"durability", OPTION_FIRST + 15, "NAME", 0,
      "What a push survives: snapshot, buffered (the server's death), durable (a power cut), or "
      "auto: "

@@ -121,6 +121,7 @@ static const struct column describe_columns[] = {
     {"capacity", CELL_COUNT},
     {"on_full", CELL_TEXT},
     {"ttl", CELL_NUMBER},
+    {"ttl_seconds", CELL_NUMBER},
     {"lfu_half_life", CELL_NUMBER},
     {"lfu_occurrences", CELL_FLAG},
     {"admit_after", CELL_NUMBER},
@@ -224,7 +225,9 @@ static void put_schema(struct listing *l, const embd_schema *s)
     put_uint(l, "seed", s->seed);
     put_uint(l, "capacity", s->capacity);
     put_text(l, "on_full", embd_on_full_name(s->on_full));
-    if (s->on_full == EMBD_ON_FULL_EVICT_TTL)
+    if (s->on_full == EMBD_ON_FULL_EVICT_TTL && s->ttl_seconds > 0)
+        put_uint(l, "ttl_seconds", s->ttl_seconds);
+    else if (s->on_full == EMBD_ON_FULL_EVICT_TTL)
         put_uint(l, "ttl", s->ttl);
     if (s->on_full == EMBD_ON_FULL_EVICT_LFU) {
         put_uint(l, "lfu_half_life", s->lfu_half_life);

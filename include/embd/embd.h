@@ -125,8 +125,8 @@ typedef struct embd_field {
     const char *field, *value;
 } embd_field;
 
-/* Sets fields of a table while it lives: parameters of its optimizer, initializer.a and
- * initializer.b, capacity, on_full, ttl, admit_after, create_on and admit_nonfinite. Every shard
+/* Sets fields of a table while it lives: parameters of its optimizer, initializer.a and b,
+ * capacity, on_full with its parameters, admit_after, create_on and admit_nonfinite. Every shard
  * first checks all fields; then each of them sets all fields between two pushes, durably where the
  * table is. So pushes that this client made before go by the old values on every shard, and later
  * ones by the new; pushes of other clients may come before on one shard and behind on another. Rows

@@ -168,8 +168,9 @@ typedef enum embd_on_full {
                                mix64(key), then slot */
     EMBD_ON_FULL_EVICT_LFU, /* rows pushed least often (counted up to 2^24 - 1; see lfu_occurrences
                                and lfu_half_life); of equal ones as EMBD_ON_FULL_EVICT_LRU */
-    EMBD_ON_FULL_EVICT_TTL, /* as EMBD_ON_FULL_EVICT_LRU, but only rows that the table's last `ttl`
-                               pushes did not name */
+    EMBD_ON_FULL_EVICT_TTL, /* as EMBD_ON_FULL_EVICT_LRU, but only rows that have expired: that the
+                               table's last `ttl` pushes did not name, or that no push of the last
+                               `ttl_seconds` did */
 } embd_on_full;
 
 /* Which requests create rows. By default pulls never change a table. */
@@ -208,7 +209,7 @@ typedef struct embd_schema {
     bool admit_nonfinite; /* let NaN and infinite gradients in */
     embd_durability durability;
     uint64_t ttl; /* EMBD_ON_FULL_EVICT_TTL: pushes of its table that a row outlives without one of
-                     its own, 1 or more */
+                     its own, 1 or more; 0: ttl_seconds counts */
     /* The library's: the fields that embd_table_set has set, a bit each. embd_table_create does not
      * compare them. */
     uint64_t changed;
@@ -222,6 +223,10 @@ typedef struct embd_schema {
     bool lfu_occurrences; /* EMBD_ON_FULL_EVICT_LFU: a push counts each occurrence of a key, not
                              itself alone */
     embd_regularization regularization; /* set by "optimizer.clip_value" and so on */
+    /* EMBD_ON_FULL_EVICT_TTL: seconds of the table's clock that a row outlives without a push; 0:
+     * ttl counts. A shard reads its host's clock when a push comes; the table's clock is the latest
+     * time it has had. Among rows last pushed in one second the lowest mix64(key) goes first. */
+    uint64_t ttl_seconds;
 } embd_schema;
 
 /* Sets a schema to the defaults: slots 1, hash, sum, f32, sgd with lr 0.01, uniform [-0.05, 0.05),

@@ -21,7 +21,7 @@ struct leaving {
 
 struct pass {
     const embd_schema *to;
-    uint64_t step;
+    uint64_t now, lifetime;        /* steps or seconds */
     uint32_t state_floats, use_at; /* of a row */
     uint64_t n, most;
     struct leaving *heap; /* [most] */
@@ -81,7 +81,7 @@ static void offer(struct pass *pass, const struct leaving *row)
 static bool may_go(const struct pass *pass, const struct leaving *row)
 {
     return pass->to->on_full != EMBD_ON_FULL_EVICT_TTL ||
-           use_expiry(row->rank.stamp, pass->to->ttl) <= pass->step;
+           use_expiry(row->rank.stamp, pass->lifetime) <= pass->now;
 }
 
 static void consider(struct pass *pass, const struct store_scan *block)
@@ -138,7 +138,11 @@ static int choose(const struct store_ops *ops, const struct table *table, const 
 {
     struct store_stats stats;
     ops->stats(table->store, &stats);
-    *pass = (struct pass){.to = to, .step = stats.steps, .most = excess(&stats, to)};
+    bool is_timed = embd__schema_is_timed(to);
+    *pass = (struct pass){.to = to,
+                          .now = is_timed ? stats.clock : stats.steps,
+                          .lifetime = is_timed ? to->ttl_seconds : to->ttl,
+                          .most = excess(&stats, to)};
     pass->state_floats = embd__schema_state_floats(&table->schema.s);
     pass->use_at = pass->state_floats - embd__schema_use_floats(&table->schema.s);
     if (pass->most == 0)

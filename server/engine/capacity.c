@@ -48,7 +48,8 @@ static bool is_asked(const struct op *op, const struct op_part *part)
 static int check_part(struct op *op, uint32_t i, struct embd__error *e)
 {
     struct op_part *part = &op->parts[i];
-    struct store_change push = {.ticket = part->ticket, .in = op_keys(&part->in)};
+    struct store_change push = {
+        .ticket = part->ticket, .in = op_keys(&part->in), .seconds = op->seconds};
     capacity_prepare(op, i, &push, e);
     op->engine->tables.ops->cancel(part->table->store, &part->ticket);
     return e->status;
@@ -170,8 +171,10 @@ int capacity_reserve(struct op *op, struct embd__error *e)
         return reserve_put(op, e);
     for (uint32_t i = 0; i < op->n_parts && op->kind == OP_PUSH && e->status == EMBD_OK; i++) {
         struct op_part *part = &op->parts[i];
-        struct store_change push = {
-            .ticket = part->ticket, .in = op_keys(&part->in), .statuses = part->statuses};
+        struct store_change push = {.ticket = part->ticket,
+                                    .in = op_keys(&part->in),
+                                    .seconds = op->seconds,
+                                    .statuses = part->statuses};
         reserve(op, part->table, &push, what_of(part->table), e);
         part->ticket = push.ticket;
     }
@@ -185,6 +188,7 @@ int capacity_reserve_insert(struct op *op, struct op_part *part, struct embd__er
     struct store_change insert = {.ticket = part->ticket,
                                   .kind = STORE_INSERT,
                                   .in = part->inserted,
+                                  .seconds = op->seconds,
                                   .statuses = part->inserted_statuses,
                                   .is_whole = !part->may_drop};
     reserve(op, part->table, &insert, STORE_PREPARE_ROOM, e);

@@ -304,18 +304,19 @@ static int check_step(const float *state, uint32_t row, uint32_t at, uint64_t li
 }
 
 static int check_states_to(const struct table *table, const struct row_block *block, uint64_t limit,
-                           struct embd__error *e)
+                           uint64_t seconds, struct embd__error *e)
 {
     const embd_schema *s = &table->schema.s;
     uint32_t n = embd__schema_state_floats(s), n_use = embd__schema_use_floats(s),
              n_own = embd__schema_optimizer_floats(s);
-    bool has_stamp = embd__schema_has_stamp(s);
+    bool has_stamp = embd__schema_has_stamp(s), is_timed = embd__schema_is_timed(s);
     for (uint32_t i = 0; n > n_own && i < block->n_rows && e->status == EMBD_OK; i++) {
         const float *state = block->states + (size_t)i * n;
         if (has_stamp)
             check_step(state, i, n_own, limit, "the step of its last push", e);
         if (n_use > 0 && e->status == EMBD_OK)
-            check_step(state, i, n - n_use, limit, "the step of the last push", e);
+            check_step(state, i, n - n_use, is_timed ? seconds : limit,
+                       is_timed ? "the second of the last push" : "the step of the last push", e);
         if (n_use > EMBD_STAMP_FLOATS && e->status == EMBD_OK)
             check_count(state, i, n - 1, "pushes", e);
     }
@@ -324,7 +325,7 @@ static int check_states_to(const struct table *table, const struct row_block *bl
 
 int check_states(const struct table *table, const struct row_block *block, struct embd__error *e)
 {
-    return check_states_to(table, block, LIMIT_STEP, e);
+    return check_states_to(table, block, LIMIT_STEP, LIMIT_STEP, e);
 }
 
 static int check_counts(const struct table *table, const struct row_block *block,
@@ -446,7 +447,7 @@ static int check_put_contents(const struct table *table, const struct row_block 
 }
 
 int check_put_rows(const struct table *table, const struct row_block *block, uint64_t step,
-                   struct embd__error *e)
+                   uint64_t seconds, struct embd__error *e)
 {
     const embd_schema *s = &table->schema.s;
     uint32_t n_floats = embd__schema_state_floats(s);
@@ -458,5 +459,5 @@ int check_put_rows(const struct table *table, const struct row_block *block, uin
                                       0,        block->n_rows};
     if (!s->admit_nonfinite && check_put_values(table, block, &states, e) != EMBD_OK)
         return e->status;
-    return check_states_to(table, block, step, e);
+    return check_states_to(table, block, step, seconds, e);
 }

@@ -39,10 +39,10 @@ int check_block(const struct table *table, const struct row_block *block, bool i
 /* Keys of a get or put: slots, keys in range, keys of this shard. `what`: "get" or "put". */
 int check_keyed(const struct table *table, const struct row_block *block, const char *what,
                 const struct routed_place *place, struct embd__error *e);
-/* Values and states of a put: numbers that are finite, unless the table admits others; steps in the
- * states up to `step`, the table's, and counts that are whole. */
+/* Values and states of a put: numbers that are finite, unless the table admits others; steps and
+ * seconds in the states up to the table's, and counts that are whole. */
 int check_put_rows(const struct table *table, const struct row_block *block, uint64_t step,
-                   struct embd__error *e);
+                   uint64_t seconds, struct embd__error *e);
 
 /* The index of the first of n values that is NaN or infinite; n when there is none. */
 uint64_t check_finite(const void *values, embd_dtype dtype, uint64_t n);

@@ -91,12 +91,13 @@ static int find(struct op *op, uint32_t *n_tables_out, uint64_t *n_joined_out,
     return EMBD_OK;
 }
 
-struct store_change insert_of(struct op_part *part)
+struct store_change insert_of(const struct op *op, struct op_part *part)
 {
     struct store_change insert = {
         .ticket = part->ticket,
         .kind = STORE_INSERT,
         .in = part->inserted,
+        .seconds = op->seconds,
         .statuses = part->inserted_statuses,
         .is_whole = !part->may_drop,
     };
@@ -117,7 +118,7 @@ int insert_prepare(struct op *op, struct embd__error *e)
             continue;
         struct store_change insert = {0};
         if (is_asked) {
-            insert = insert_of(&op->parts[i]);
+            insert = insert_of(op, &op->parts[i]);
             capacity_prepare(op, i, &insert, e);
         }
     }

@@ -15,7 +15,7 @@ bool insert_is_of(const struct op_part *part);
 int insert_prepare(struct op *op, struct embd__error *e);
 
 /* The insert of the table of a first part; takes the part's ticket. */
-struct store_change insert_of(struct op_part *part);
+struct store_change insert_of(const struct op *op, struct op_part *part);
 
 /* The statuses that the table of `first` has answered, to its parts. */
 void insert_tell(const struct op *op, const struct op_part *first);

@@ -170,6 +170,24 @@ static bool is_of_journaled(const struct op *op)
     }
 }
 
+bool op_is_timed(const struct op *op)
+{
+    if (op->kind == OP_PUT)
+        return embd__schema_is_timed(&op->as.put.table->schema.s);
+    for (uint32_t i = 0; i < op->n_parts; i++)
+        if (op->parts[i].table != NULL && embd__schema_is_timed(&op->parts[i].table->schema.s))
+            return true;
+    return false;
+}
+
+uint64_t op_put_time(const struct op *op, const struct store_stats *stats)
+{
+    const struct op_put *put = &op->as.put;
+    if (!embd__schema_is_timed(&put->table->schema.s))
+        return put->step > 0 ? put->step : stats->steps;
+    return op->seconds > stats->clock ? op->seconds : stats->clock;
+}
+
 struct pushers *op_pushers(const struct op *op)
 {
     return is_of_journaled(op) ? &op->engine->journaled_pushers : &op->engine->pushers;

@@ -125,8 +125,10 @@ struct op_record {
 struct op {
     struct engine *engine;
     enum op_kind kind;
-    const void *origin;          /* the connection, for engine.before_change; NULL: none */
-    uint64_t now_ns;             /* 0: it is of the past, and nothing is idle since */
+    const void *origin; /* the connection, for engine.before_change; NULL: none */
+    uint64_t now_ns;    /* 0: it is of the past, and nothing is idle since */
+    uint64_t seconds; /* UNIX time when it came, where a table of it is timed; its record has it, so
+                         that a replay expires the same rows. 0: the tables' clocks stay */
     void (*done)(struct op *op); /* called once by engine_apply, when it has ended; or NULL */
 
     /* Pull, push, erase. */
@@ -196,6 +198,11 @@ uint64_t op_look(const struct op *op);
 /* Whether the operation must be journaled before it is applied, and how: EMBD_DURABILITY_SNAPSHOT:
  * not at all. EMBD_INVALID: some of its tables are journaled, others are not. */
 int op_durability(const struct op *op, embd_durability *out, struct embd__error *e);
+
+/* Whether it names a table whose rows expire by seconds: then op->seconds is to be set. */
+bool op_is_timed(const struct op *op);
+/* The step of a put's new rows, or their second. */
+uint64_t op_put_time(const struct op *op, const struct store_stats *stats);
 
 /* The streams of numbered pushes that the operation belongs to. */
 struct pushers *op_pushers(const struct op *op);

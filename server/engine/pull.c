@@ -130,7 +130,7 @@ static void on_inserted(struct store_done *done, int status)
 static void insert_rows(struct op *op, struct op_part *part)
 {
     struct op_call *call = op_call_new(op, part, on_inserted);
-    call->as.change = insert_of(part);
+    call->as.change = insert_of(op, part);
     op->engine->tables.ops->apply(call->store, &call->as.change, &call->done);
 }
 

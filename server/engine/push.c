@@ -43,7 +43,7 @@ int push_admit(struct op *op)
     return capacity_check(op, &op->error);
 }
 
-static struct store_change change_of(struct op_part *part)
+static struct store_change change_of(const struct op *op, struct op_part *part)
 {
     struct store_change push = {
         .ticket = part->ticket,
@@ -51,6 +51,7 @@ static struct store_change change_of(struct op_part *part)
         .dtype = part->in.dtype,
         .grads = part->in.grads,
         .lr = part->in.lr,
+        .seconds = op->seconds,
         .statuses = part->statuses,
     };
     part->ticket = (struct store_ticket){0};
@@ -62,7 +63,7 @@ static struct store_change change_of(struct op_part *part)
 static int prepare(struct op *op)
 {
     for (uint32_t i = 0; i < op->n_parts && op->n_parts > 1; i++) {
-        struct store_change push = change_of(&op->parts[i]);
+        struct store_change push = change_of(op, &op->parts[i]);
         if (capacity_prepare(op, i, &push, &op->error) != EMBD_OK)
             return op->error.status;
     }
@@ -136,7 +137,7 @@ static bool next_call(struct op *op)
         return false;
     struct op_part *part = &op->parts[op->at++];
     struct op_call *call = op_call_new(op, part, on_pushed);
-    call->as.change = change_of(part);
+    call->as.change = change_of(op, part);
     op->engine->tables.ops->apply(call->store, &call->as.change, &call->done);
     return true;
 }

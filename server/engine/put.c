@@ -14,8 +14,8 @@
 #include "server/store/optimizer.h"
 #include "server/store/use.h"
 
-/* As a store gives a new row, in a table that was pushed `step` times. */
-static void first_state(const embd_schema *schema, uint64_t step, float *state)
+/* As a store gives a new row at that step or second. */
+static void first_state(const embd_schema *schema, uint64_t time, float *state)
 {
     uint32_t n = embd__schema_state_floats(schema), n_use = embd__schema_use_floats(schema),
              n_own = embd__schema_optimizer_floats(schema);
@@ -23,17 +23,17 @@ static void first_state(const embd_schema *schema, uint64_t step, float *state)
     for (uint32_t i = 0; i < n; i++)
         state[i] = i < n_own ? first : 0.0f;
     if (n_use > 0)
-        use_begin(state + n - n_use, step);
+        use_begin(state + n - n_use, time);
 }
 
 /* NULL: no memory. */
-static float *first_states(const struct table *table, uint32_t n, uint64_t step)
+static float *first_states(const struct table *table, uint32_t n, uint64_t time)
 {
     const embd_schema *schema = &table->schema.s;
     size_t n_floats = embd__schema_state_floats(schema);
     float *states = malloc((n * n_floats + 1) * sizeof *states);
     for (uint32_t i = 0; i < n && states != NULL; i++)
-        first_state(schema, step, states + i * n_floats);
+        first_state(schema, time, states + i * n_floats);
     return states;
 }
 
@@ -60,8 +60,7 @@ static void put_rows(struct op *op)
     float *own = NULL;
     op->engine->tables.ops->stats(put->table->store, &stats);
     if (block.states == NULL && embd__schema_state_floats(&put->table->schema.s) > 0) {
-        uint64_t step = put->step > 0 ? put->step : stats.steps;
-        block.states = own = first_states(put->table, block.n_rows, step);
+        block.states = own = first_states(put->table, block.n_rows, op_put_time(op, &stats));
         if (own == NULL) {
             embd__error_set(&op->error, EMBD_NO_MEMORY,
                             "table %s: no memory for the states of %u rows",

@@ -37,7 +37,9 @@ static const enum method method_of[] = {
  * only for few. */
 static int write_parts(struct msg *m, const struct op *op, struct embd__error *e)
 {
-    struct push_extra extra = {.round.n_workers = 0, .number = op->number};
+    struct push_extra extra = {.round.n_workers = 0,
+                               .number = op->number,
+                               .seconds = op->kind == OP_PUSH ? op->seconds : 0};
     extra.sources = op_sources(op, &extra.n_sources);
     const struct part_list list = {&op->parts->in, sizeof *op->parts, op->n_parts};
     for (uint32_t i = 0; i < op->n_parts; i++)
@@ -238,6 +240,7 @@ static int read_parts(struct operation_reader *reader, struct reader *r)
         return e->status;
     op->number = extra.number;
     op->sources = reader->sources;
+    op->seconds = extra.seconds;
     op->n_parts = leave_out(op, parts, op->n_parts);
     op->is_left_out = op->n_parts < (uint32_t)n;
     for (uint32_t i = 0; i < op->n_parts; i++) {

@@ -57,6 +57,7 @@ void row_record_put_write(struct msg *m, const struct op *op)
     struct keyed_fields fields = {
         .n_keys = put->block.n_rows, .has_states = put->block.states != NULL, .number = op->number};
     fields.step = put->step;
+    fields.seconds = op->seconds;
     snprintf(fields.table, sizeof fields.table, "%s", schema->name);
     embd__keyed_fields_write(m, &fields);
     embd__put_bins_write(m, schema, &put->block);
@@ -76,7 +77,7 @@ int row_record_put_read(struct op *op, struct reader *r)
     struct op_put *put = &op->as.put;
     struct keyed_fields fields;
     put->n_inserted = 0;
-    if (embd__put_fields_read(r, &fields) != EMBD_OK)
+    if (embd__put_record_read(r, &fields) != EMBD_OK)
         return r->error->status;
     op->number = fields.number;
     put->step = fields.step;
@@ -84,6 +85,7 @@ int row_record_put_read(struct op *op, struct reader *r)
         leave_out_but_number(op);
         return EMBD_OK;
     }
+    op->seconds = fields.seconds;
     put->table = tables_find(&op->engine->tables, fields.table, r->error);
     if (put->table == NULL || embd__put_bins_read(r, &put->table->schema.s, fields.n_keys,
                                                   fields.has_states, &put->block) != EMBD_OK)

@@ -17,6 +17,15 @@ uint64_t clock_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* The time of day, which goes on while servers are down. Tables do not follow it back. */
+void clock_tell(struct op *op)
+{
+    struct timespec now;
+    if (!op_is_timed(op) || clock_gettime(CLOCK_REALTIME, &now) != 0)
+        return;
+    op->seconds = now.tv_sec > 0 ? (uint64_t)now.tv_sec : 0;
+}
+
 int call_end(struct call *call, struct fields *fields)
 {
     if (embd__fields_end(fields) != EMBD_OK)

@@ -15,6 +15,8 @@ struct call {
 };
 
 uint64_t clock_ns(void);
+/* Gives the operation the time of this machine's clock, if a table needs it. */
+void clock_tell(struct op *op);
 
 /* Nothing may follow a request's fields and bins. Returns call->error.status. */
 int call_end(struct call *call, struct fields *fields);

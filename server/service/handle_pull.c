@@ -131,8 +131,10 @@ int handle_pull(struct call *call)
         return e->status;
     stage_ends(times, STAGE_ENCODE);
     op->done = on_done;
-    if (call->shard->engine.tables.n_creating > 0)
+    if (call->shard->engine.tables.n_creating > 0) {
         token_use_bound(op, call->request->session);
+        clock_tell(op);
+    }
     if (engine_admit(op) != EMBD_OK) {
         *e = op->error;
         return e->status;

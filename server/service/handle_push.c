@@ -63,6 +63,7 @@ int handle_push(struct call *call)
     if (call->extra.round.n_workers > 0)
         return round_wait(call);
     op->number = call->extra.number;
+    clock_tell(op);
     token_use_bound(op, call->request->session);
     if (op->n_parts == 1)
         op->parts[0].ticket = call->request->prefetch.ticket;

@@ -36,9 +36,11 @@ int handle_put(struct call *call)
     struct store_stats stats;
     if (read_put(call, op) != EMBD_OK)
         return call->error.status;
+    clock_tell(op);
     call->shard->engine.tables.ops->stats(put->table->store, &stats);
     uint64_t step = put->step > 0 ? put->step : stats.steps;
-    if (check_put_rows(put->table, &put->block, step, &call->error) != EMBD_OK)
+    if (check_put_rows(put->table, &put->block, step, op_put_time(op, &stats), &call->error) !=
+        EMBD_OK)
         return call->error.status;
     put->n_inserted = 0;
     token_use_bound(op, call->request->session);

@@ -139,6 +139,7 @@ bool round_make(struct shard *shard)
         if (step->members[m] != NULL)
             token_use_bound(op, work_of(step->members[m])->request->session);
     op->done = on_made;
+    clock_tell(op);
     if (op->error.status != EMBD_OK || engine_admit(op) != EMBD_OK ||
         commit_submit(&shard->commit, op, NULL, &op->error) < EMBD_OK)
         on_made(op);

@@ -75,6 +75,8 @@ struct store_change {
     embd_dtype dtype;  /* of a push's */
     const void *grads; /* [n_rows][dim] of dtype */
     float lr;          /* of a push's step; 0: the table's */
+    uint64_t seconds;  /* UNIX time of the change; tables whose rows expire by seconds set their
+                          clocks to it, where it is later than these */
     /* [n_keys] or NULL. A change without statuses that would need room beyond capacity, also after
      * evicting all that may go, is refused with EMBD_FULL before any effect. With statuses the keys
      * without room answer EMBD_KEY_FULL: the first of the request get the room. */
@@ -167,6 +169,8 @@ struct store_stats {
     uint64_t row_bytes;   /* of values and optimizer state of all rows there is memory for */
     uint64_t index_bytes; /* everything else */
     uint64_t steps;
+    uint64_t clock;        /* of a table whose rows expire by seconds: the latest time that it was
+                              told, or that a loaded row has */
     uint64_t evicted;      /* rows, since the store was opened */
     uint64_t forgotten;    /* candidates that were too many, likewise (candidates.h) */
     uint64_t memory_bytes; /* that rows, keys and copies for cuts take now; of rows there is memory
@@ -245,7 +249,8 @@ struct store_ops {
                        bool *done_out, struct embd__error *e);
     void (*thaw)(struct store *store); /* not frozen is allowed */
 
-    /* Rows with given values and states, replacing those of the same keys; candidates likewise.
+    /* Rows with given values and states, replacing those of the same keys; candidates likewise. A
+     * clock is set to the latest time of the states, where it is earlier.
      * EMBD_FULL, EMBD_NO_MEMORY: nothing changed. Blocks. */
     int (*load)(struct store *store, const struct row_block *block, struct embd__error *e);
     void (*set_step)(struct store *store, uint64_t step);

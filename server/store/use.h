@@ -3,8 +3,11 @@
  *
  * A row's use stands last in its state: the table's step at its last push (stamp.h), and with
  * evict_lfu how often it was pushed. Which rows go depends on steps, counts and keys only, never on
- * where rows lie or on a clock: a journal that is replayed, or a dump that is loaded, evicts the
- * same.
+ * where rows lie: a journal that is replayed, or a dump that is loaded, evicts the same.
+ *
+ * With ttl_seconds the second of the last push stands where the step does, by the table's clock.
+ * Stores read no clock either: a push brings its time (store_change.seconds), and a record has it.
+ * The clock is the latest time that any brought, so the stamps of rows never fall.
  *
  * A half-life makes counts decay. Steps are divided into epochs of half_life steps; a count is
  * halved, and rounded down, when a push finds that epochs have begun since the last one. Compared
@@ -131,7 +134,14 @@ EMBD_INLINE bool use_goes_first(const struct use_rank *a, const struct use_rank 
     return a->slot < b->slot;
 }
 
-/* evict_ttl: the first step at which a row has expired; UINT64_MAX: never. */
+/* A clock, or the time of a row's use if that is later. */
+EMBD_INLINE uint64_t use_later(uint64_t clock, const float *use)
+{
+    uint64_t stamp = embd__stamp_get(use);
+    return stamp > clock ? stamp : clock;
+}
+
+/* evict_ttl: the first step or second at which a row has expired; UINT64_MAX: never. */
 EMBD_INLINE uint64_t use_expiry(uint64_t stamp, uint64_t ttl)
 {
     return stamp <= UINT64_MAX - ttl ? stamp + ttl : UINT64_MAX;

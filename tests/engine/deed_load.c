@@ -195,7 +195,7 @@ static void check_put(const struct op_put *put, uint64_t step)
     const struct routed_place anywhere = {.n_shards = 1};
     struct embd__error e = {.status = EMBD_OK};
     if (check_keyed(put->table, &put->block, "put", &anywhere, &e) != EMBD_OK ||
-        check_put_rows(put->table, &put->block, step, &e) != EMBD_OK)
+        check_put_rows(put->table, &put->block, step, step, &e) != EMBD_OK)
         fail_msg("%s", e.text);
 }
 

@@ -47,6 +47,7 @@ static int look(struct world *w, const struct request *r)
 
 static int find_room(struct world *w, const struct request *r)
 {
+    world_tell_time(w, &r->op);
     for (uint32_t i = 0; i < r->n_parts; i++)
         if (!r->op.parts[i].in.want_status &&
             model_foresee(w->tables[r->tables[i]].model, &r->batches[i].in) != EMBD_OK)
@@ -61,6 +62,7 @@ static void compare_part(struct world *w, const struct request *r, uint32_t i)
     uint8_t statuses[KEYS_MOST];
     struct model_counts counts;
     model->lr = part->in.lr;
+    world_tell_time(w, &r->op);
     int status = model_push(model, &r->batches[i].in, r->grads[i], false,
                             part->in.want_status ? statuses : NULL, &counts);
     assert_int_equal(status, EMBD_OK);

@@ -73,11 +73,12 @@ static void add_number(struct schema_change *change, const char *field, uint64_t
     add(change, field, text);
 }
 
-/* Which policies need the same of each row: none, the last push, or that and a count. */
-static int use_of(embd_on_full on_full)
+/* Which policies need the same of each row: none, the step of the last push, that and a count, or
+ * its second. */
+static int use_of(const embd_schema *s)
 {
     static const int uses[] = {0, 0, 1, 2, 1};
-    return uses[on_full];
+    return s->on_full == EMBD_ON_FULL_EVICT_TTL && s->ttl_seconds > 0 ? 3 : uses[s->on_full];
 }
 
 /* capacity with grow is room that is there already. */
@@ -89,7 +90,7 @@ static int expect_bound(const struct world *w, struct pair *pair, const embd_sch
     uint64_t room = was->on_full == EMBD_ON_FULL_GROW && was->capacity > stats.capacity
                         ? was->capacity
                         : stats.capacity;
-    if (use_of(s->on_full) != use_of(was->on_full))
+    if (use_of(s) != use_of(was))
         return EMBD_UNSUPPORTED;
     if (s->on_full == EMBD_ON_FULL_GROW && s->capacity > room)
         return EMBD_INVALID;
@@ -114,11 +115,48 @@ static int draw_bound(struct world *w, struct pair *pair, embd_schema *s,
         s->capacity = s->on_full < EMBD_ON_FULL_EVICT_LRU && one_in(w, 4) ? 0 : s->capacity;
         add_number(change, "capacity", s->capacity);
     }
-    if (s->on_full == EMBD_ON_FULL_EVICT_TTL) {
+    if (s->on_full != EMBD_ON_FULL_EVICT_TTL) {
+        s->ttl = s->ttl_seconds = 0;
+    } else if (s->ttl_seconds > 0) {
+        s->ttl_seconds = 1 + below(w, 6);
+        add_number(change, "ttl_seconds", s->ttl_seconds);
+    } else {
         s->ttl = 1 + below(w, 6);
         add_number(change, "ttl", s->ttl);
     }
     return expect_bound(w, pair, s);
+}
+
+/* One of both, or both: of steps or of seconds, as the table has it. */
+static int draw_ttl(struct world *w, embd_schema *s, struct schema_change *change)
+{
+    bool is_ttl = s->on_full == EMBD_ON_FULL_EVICT_TTL, is_timed = s->ttl_seconds > 0;
+    bool sets_seconds = one_in(w, 2), sets_both = one_in(w, 3);
+    uint64_t to = 1 + below(w, 6);
+    add_number(change, sets_seconds ? "ttl_seconds" : "ttl", to);
+    if (sets_both)
+        add_number(change, sets_seconds ? "ttl" : "ttl_seconds", 0);
+    if (is_ttl && sets_seconds == is_timed)
+        *(is_timed ? &s->ttl_seconds : &s->ttl) = to;
+    if (is_ttl && sets_seconds == is_timed)
+        return EMBD_OK;
+    return is_ttl && sets_both ? EMBD_UNSUPPORTED : EMBD_INVALID;
+}
+
+/* How pushes count for evict_lfu. */
+static int draw_counting(struct world *w, embd_schema *s, struct schema_change *change)
+{
+    uint64_t half_life = below(w, 5);
+    bool counts = one_in(w, 2), has_both = one_in(w, 2);
+    if (has_both || counts)
+        add_number(change, "lfu_half_life", half_life);
+    if (has_both || !counts)
+        add(change, "lfu_occurrences", counts ? "true" : "false");
+    if (s->on_full != EMBD_ON_FULL_EVICT_LFU)
+        return EMBD_INVALID;
+    s->lfu_half_life = has_both || counts ? half_life : s->lfu_half_life;
+    s->lfu_occurrences = has_both || !counts ? counts : s->lfu_occurrences;
+    return EMBD_OK;
 }
 
 /* Sets one field of *s and of the change. Returns what the engine should say. */
@@ -137,12 +175,10 @@ static int draw_field(struct world *w, embd_schema *s, struct schema_change *cha
             *to = value;
         return to != NULL ? EMBD_OK : EMBD_INVALID;
     }
-    if (i == PARAMETERS) {
-        snprintf(text, sizeof text, "%u", 1 + below(w, 6));
-        assert_int_equal(embd__schema_change_add(change, "ttl", text, &e), EMBD_OK);
-        s->ttl = (uint64_t)(text[0] - '0');
-        return s->on_full == EMBD_ON_FULL_EVICT_TTL ? EMBD_OK : EMBD_INVALID;
-    }
+    if (i == PARAMETERS)
+        return draw_ttl(w, s, change);
+    if (i == PARAMETERS + 4)
+        return draw_counting(w, s, change);
     if (i == PARAMETERS + 1) {
         s->create_on = one_in(w, 2) ? EMBD_CREATE_ON_PULL : EMBD_CREATE_ON_PUSH;
         assert_int_equal(

@@ -80,6 +80,10 @@ static void draw_limits(struct world *w, embd_schema *s)
     s->on_full = (embd_on_full)(EMBD_ON_FULL_ERROR + below(w, 4));
     s->capacity = 3 + below(w, 30);
     s->ttl = 1 + below(w, 6);
+    if (s->on_full == EMBD_ON_FULL_EVICT_TTL && one_in(w, 2)) {
+        s->ttl_seconds = s->ttl;
+        s->ttl = 0;
+    }
     s->lfu_half_life = below(w, 5);
     s->lfu_occurrences = one_in(w, 2);
 }

@@ -23,7 +23,7 @@ bool one_in(struct world *w, uint32_t n)
 
 void world_open(struct world *w, const struct store_ops *ops, uint64_t seed)
 {
-    *w = (struct world){.dice = {seed}, .ops = ops, .now_ns = 1};
+    *w = (struct world){.dice = {seed}, .ops = ops, .now_ns = 1, .seconds = 4};
     engine_init(&w->engine, ops);
     records_open(&w->records);
     copy_open(&w->copy);
@@ -85,11 +85,22 @@ struct push_number stream_id(uint32_t i)
 
 /* ---- operations ---- */
 
+void world_tell_time(struct world *w, const struct op *op)
+{
+    for (uint32_t i = 0; i < TABLES; i++)
+        if (w->tables[i].model != NULL)
+            w->tables[i].model->seconds = op->seconds;
+}
+
 bool world_admit(struct world *w, struct op *op, struct written **record_out)
 {
     embd_durability durability;
     *record_out = NULL;
     op->now_ns = w->now_ns++;
+    w->seconds += below(w, 4);
+    w->seconds -= one_in(w, 3);
+    op->seconds = w->seconds;
+    world_tell_time(w, op);
     seen.operations++;
     if (op->error.status != EMBD_OK || op_durability(op, &durability, &op->error) != EMBD_OK ||
         engine_admit(op) != EMBD_OK || op->is_again)

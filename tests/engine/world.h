@@ -42,7 +42,7 @@ struct world {
     uint64_t staged_id, n_sets;        /* of these; ids so far */
     struct stream streams[2][STREAMS]; /* [1]: of journaled tables */
     uint64_t clocks[JOBS];
-    uint64_t now_ns;
+    uint64_t now_ns, seconds;
     struct records records;
     struct copy copy;
 };
@@ -64,8 +64,11 @@ bool world_is_journaled(const struct world *w, uint32_t table);
 /* The models of staged tables go. */
 void world_unstage(struct world *w);
 
-/* Admits the operation, and has it written where a journal takes it. False: it was refused, or is a
- * push that was applied before. */
+/* The models go by the time of this operation. */
+void world_tell_time(struct world *w, const struct op *op);
+
+/* Gives the operation its time, admits it, and has it written where a journal takes it. False: it
+ * was refused, or is a push that was applied before. */
 bool world_admit(struct world *w, struct op *op, struct written **record_out);
 /* Applies what was admitted, waits for its end, and has its record replayed. */
 void world_apply(struct world *w, struct op *op, struct written *record);

@@ -11,7 +11,15 @@ static bool evicts(const struct model *model)
            on_full == EMBD_ON_FULL_EVICT_TTL;
 }
 
-/* The last step that used the row; evict_lfu: then how many pushes have. */
+/* The step of the request at hand, or its second where rows expire by these. */
+static uint64_t now_of(const struct model *model)
+{
+    if (!model_is_timed(model))
+        return model->step;
+    return model->seconds > model->clock ? model->seconds : model->clock;
+}
+
+/* The last step, or second, that used the row; evict_lfu: then how many pushes have. */
 static float *use_of(const struct model *model, const struct model_key *k)
 {
     return k->state + model->use_at;
@@ -40,7 +48,18 @@ void model_note_use(const struct model *model, struct model_key *k, uint32_t occ
         return;
     if (model->schema.on_full == EMBD_ON_FULL_EVICT_LFU)
         use_of(model, k)[2] = count_of(model, use_of(model, k), occurrences);
-    model_write_step(use_of(model, k), model->step);
+    model_write_step(use_of(model, k), now_of(model));
+}
+
+bool model_is_timed(const struct model *model)
+{
+    return model->schema.on_full == EMBD_ON_FULL_EVICT_TTL && model->schema.ttl_seconds > 0;
+}
+
+void model_advance_clock(struct model *model)
+{
+    if (model_is_timed(model))
+        model->clock = now_of(model);
 }
 
 /* The counts of two rows as they would be in the later one's epoch, without rounding: below 0, a is
@@ -62,8 +81,8 @@ static bool may_go(const struct model *model, const struct model_key *k)
     if (!k->has_row || k->request == model->request)
         return false;
     uint64_t last = model_read_step(use_of(model, k));
-    return model->schema.on_full != EMBD_ON_FULL_EVICT_TTL ||
-           model->step - last >= model->schema.ttl;
+    uint64_t lifetime = model_is_timed(model) ? model->schema.ttl_seconds : model->schema.ttl;
+    return model->schema.on_full != EMBD_ON_FULL_EVICT_TTL || now_of(model) - last >= lifetime;
 }
 
 /* Among rows used equally, an order that is none of the keys'. */
@@ -127,6 +146,7 @@ int model_bound(struct model *model, const embd_schema *to)
         n_gone = (uint32_t)(model->n_rows - to->capacity);
     model->schema = *to;
     model->request++;
+    model->seconds = 0;
     struct model_key **rows = candidates_to_go(model, &n);
     if (n_gone > n)
         model->schema = was;

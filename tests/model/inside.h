@@ -54,6 +54,9 @@ void model_forget_candidates(struct model *model);
 /* evict.c: the rows that go so that `missing` others have room. Free the array. */
 struct model_key **model_choose_victims(const struct model *model, uint32_t missing,
                                         uint32_t *n_out);
+/* Whether rows expire by seconds; a request was applied. */
+bool model_is_timed(const struct model *model);
+void model_advance_clock(struct model *model);
 /* The row is created (0 occurrences) or pushed to now. */
 void model_note_use(const struct model *model, struct model_key *k, uint32_t occurrences);
 

@@ -113,6 +113,18 @@ void model_set_row(struct model *model, uint64_t key, uint32_t slot, const float
     set_values(model, k, w);
     if (model->state_floats)
         memcpy(k->state, state, model->state_floats * sizeof *state);
+    if (model_is_timed(model) && model_read_step(k->state + model->use_at) > model->clock)
+        model->clock = model_read_step(k->state + model->use_at);
+}
+
+void model_reset_clock(struct model *model)
+{
+    model->clock = 0;
+    for (uint64_t i = 0; i < model->n_keys && model_is_timed(model); i++) {
+        const struct model_key *k = model->keys[i];
+        uint64_t second = k->has_row ? model_read_step(k->state + model->use_at) : 0;
+        model->clock = second > model->clock ? second : model->clock;
+    }
 }
 
 void model_keep_codes(struct model *model, const struct model_key *from)
@@ -132,6 +144,7 @@ void model_put_row(struct model *model, uint64_t key, uint32_t slot, const float
 {
     struct model_key *k = model_see(model, key, slot);
     model_make_row(model, k);
+    model_advance_clock(model);
     set_values(model, k, w);
 }
 

@@ -51,6 +51,8 @@ struct model {
     bool forgets;              /* the request at hand forgets all candidates first */
     float lr;                  /* of pushes to come; 0: the schema's */
     uint64_t step, request;    /* pushes, and requests that may change something, so far */
+    uint64_t seconds, clock;   /* the time of requests to come; the latest of those applied, and of
+                                  rows that were set: ttl_seconds */
     uint32_t state_floats; /* all of a row: the optimizer's, the stamp of lazy_global, the use of
                                evict tables */
     uint32_t optimizer_floats, use_at;
@@ -115,6 +117,8 @@ void model_set_row(struct model *model, uint64_t key, uint32_t slot, const float
                    const float *state);
 /* A row of another model, to the bit. */
 void model_copy_row(struct model *model, const struct model_key *from);
+/* The clock that the table has where its rows are set anew: their latest. */
+void model_reset_clock(struct model *model);
 /* As a put without states does: with the state of a new row. */
 void model_put_row(struct model *model, uint64_t key, uint32_t slot, const float *w);
 void model_set_candidate(struct model *model, uint64_t key, uint32_t slot, uint32_t sights);

@@ -139,6 +139,8 @@ static int admit(struct model *model, const struct model_request *request,
             model_become(model, k, false, k->sights + 1);
     }
     tell(request, batch, statuses);
+    if (!is_refused)
+        model_advance_clock(model);
     return is_refused ? EMBD_FULL : EMBD_OK;
 }
 

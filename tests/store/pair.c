@@ -305,6 +305,7 @@ int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, boo
                                 .dtype = wire,
                                 .grads = malloc(n * embd__dtype_bytes(wire) + 1),
                                 .lr = pair->model->lr = pair_draw_lr(pair),
+                                .seconds = pair_draw_seconds(pair),
                                 .statuses = want_status ? statuses : NULL};
     struct model_counts counts;
     struct outcome outcome;
@@ -338,8 +339,10 @@ int pair_insert(struct pair *pair, const struct batch *batch, bool want_status)
 {
     uint32_t n_keys = batch->in.n_keys;
     uint8_t *statuses = malloc(n_keys + 1), *expected_statuses = malloc(n_keys + 1);
-    struct store_change insert = {
-        .kind = STORE_INSERT, .in = batch_keys(batch), .statuses = want_status ? statuses : NULL};
+    struct store_change insert = {.kind = STORE_INSERT,
+                                  .in = batch_keys(batch),
+                                  .seconds = pair_draw_seconds(pair),
+                                  .statuses = want_status ? statuses : NULL};
     struct model_counts counts;
     struct outcome outcome;
     outcome_init(&outcome);
@@ -514,4 +517,5 @@ void pair_reload_at(struct pair *pair, uint64_t step)
     pair->ops->close(pair->store);
     pair->store = fresh;
     pair->model->lost.forgotten = 0; /* since it was opened */
+    model_reset_clock(pair->model);
 }

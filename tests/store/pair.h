@@ -56,6 +56,8 @@ int pair_pull(struct pair *pair, const struct batch *batch, embd_dtype wire, boo
               bool scale);
 /* A push's learning rate; of two in four 0: the table's. */
 float pair_draw_lr(struct pair *pair);
+/* pair_read.c: the time of the next request, which may be earlier than the last. */
+uint64_t pair_draw_seconds(struct pair *pair);
 int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, bool want_status);
 int pair_insert(struct pair *pair, const struct batch *batch, bool want_status);
 

@@ -22,6 +22,15 @@ struct asked {
     const struct model_key *known[KEYS_MOST]; /* NULL: never named */
 };
 
+uint64_t pair_draw_seconds(struct pair *pair)
+{
+    struct model *model = pair->model;
+    if (pair->schema.s.ttl_seconds > 0 && dice_below(&pair->dice, 8) > 0)
+        model->seconds = (model->clock == 0 ? 1u << 31 : model->clock) +
+                         dice_below(&pair->dice, 6) - dice_below(&pair->dice, 4);
+    return model->seconds;
+}
+
 void pair_compare_stats(const struct pair *pair)
 {
     struct store_stats stats;
@@ -29,6 +38,7 @@ void pair_compare_stats(const struct pair *pair)
     assert_int_equal(stats.rows, pair->model->n_rows);
     assert_int_equal(stats.candidates, pair->model->n_candidates);
     assert_int_equal(stats.steps, pair->model->step);
+    assert_int_equal(stats.clock, pair->model->clock);
     assert_int_equal(stats.forgotten, pair->model->lost.forgotten);
     assert_true(stats.capacity >= stats.rows);
 }

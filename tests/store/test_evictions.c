@@ -60,6 +60,17 @@ static void test_eviction(void **state)
     }
 }
 
+/* By seconds, which go on and back. */
+static void test_seconds(void **state)
+{
+    (void)state;
+    embd_schema schema = plain_schema(4, EMBD_OPTIMIZER_ADAM);
+    schema.on_full = EMBD_ON_FULL_EVICT_TTL;
+    schema.capacity = 1000;
+    schema.ttl_seconds = 20;
+    evict_for_long(&schema);
+}
+
 /* Counts of occurrences, counts that decay, and both. */
 static void test_counts(void **state)
 {
@@ -112,6 +123,56 @@ static void test_largest_count(void **state)
     batch_free(&both);
     batch_free(&first);
     batch_free(&third);
+    pair_close(&pair);
+}
+
+static int push_at(struct pair *pair, const struct batch *batch, uint64_t seconds)
+{
+    float grads[4] = {0.5f, 0.5f, 0.5f, 0.5f};
+    struct outcome outcome;
+    struct store_change push = {
+        .in = batch_keys(batch), .dtype = EMBD_DTYPE_F32, .grads = grads, .seconds = seconds};
+    outcome_init(&outcome);
+    pair->model->seconds = seconds;
+    pair->ops->apply(pair->store, &push, &outcome.done);
+    while (outcome.calls == 0)
+        pair->ops->collect(pair->store);
+    int status = model_push(pair->model, &batch->in, grads, false, NULL, NULL);
+    assert_int_equal(outcome.status, status);
+    return status;
+}
+
+/* A refused push does not move the clock, an empty one does, and no push moves it back. A table
+ * that is loaded has the clock of its latest row. */
+static void test_clock(void **state)
+{
+    (void)state;
+    embd_schema schema = plain_schema(2, EMBD_OPTIMIZER_SGD);
+    struct pair pair;
+    struct batch two, other, none;
+    schema.on_full = EMBD_ON_FULL_EVICT_TTL;
+    schema.capacity = 2;
+    schema.ttl_seconds = 60;
+    pair_open(&pair, store_name, &schema, 41);
+    batch_of(&two, (const uint64_t[]){1, 2}, 2);
+    batch_of(&other, (const uint64_t[]){3}, 1);
+    batch_of(&none, NULL, 0);
+    assert_int_equal(push_at(&pair, &two, 1u << 31), EMBD_OK);
+    assert_int_equal(push_at(&pair, &other, (1u << 31) + 59), EMBD_FULL);
+    assert_int_equal(pair.model->clock, 1u << 31);
+    pair_compare(&pair);
+    assert_int_equal(push_at(&pair, &none, (1u << 31) + 58), EMBD_OK);
+    assert_int_equal(push_at(&pair, &other, 7), EMBD_FULL);
+    assert_int_equal(pair.model->clock, (1u << 31) + 58);
+    assert_int_equal(push_at(&pair, &two, 7), EMBD_OK);
+    assert_int_equal(push_at(&pair, &other, (1u << 31) + 100), EMBD_FULL);
+    pair_reload(&pair);
+    pair_compare(&pair);
+    assert_int_equal(push_at(&pair, &other, (1u << 31) + 118), EMBD_OK);
+    pair_compare(&pair);
+    batch_free(&two);
+    batch_free(&other);
+    batch_free(&none);
     pair_close(&pair);
 }
 
@@ -204,6 +265,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_counts),
         cmocka_unit_test(test_largest_count),
         cmocka_unit_test(test_ttl),
+        cmocka_unit_test(test_seconds),
+        cmocka_unit_test(test_clock),
         cmocka_unit_test(test_list_of_a_changing_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -177,10 +177,14 @@ static void evicting_tables_need_a_capacity_and_remember_use(void **state)
     embd_schema s = sound();
     s.on_full = EMBD_ON_FULL_EVICT_TTL;
     s.capacity = 10;
-    refused(&s, EMBD_INVALID, "'ttl' is 0, allowed are 1 to");
+    refused(&s, EMBD_INVALID, "'ttl' and 'ttl_seconds' are 0 and 0");
     const char *why = embd_error_text();
     assert_int_equal(embd_schema_set(&s, "ttl", "7", NULL), EMBD_OK);
     assert_int_equal(s.ttl, 7);
+    assert_int_equal(embd_schema_set(&s, "ttl_seconds", "60", NULL), EMBD_OK);
+    refused(&s, EMBD_INVALID, "'ttl' and 'ttl_seconds' are 7 and 60");
+    s.ttl = 0;
+    assert_int_equal(embd__schema_check(&s, &e), EMBD_OK);
     s.on_full = EMBD_ON_FULL_ERROR;
     assert_int_equal(embd_schema_set(&s, "ttl", "7", NULL), EMBD_INVALID);
     assert_non_null(strstr(why, "'ttl' has no effect with on_full 'error'"));

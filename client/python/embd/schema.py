@@ -75,6 +75,7 @@ class Schema:
     rounding: str
     lfu_half_life: int
     lfu_occurrences: bool
+    ttl_seconds: int
 
     def __init__(self, members: dict[str, Any]):
         self.__dict__.update(members)

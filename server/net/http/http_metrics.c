@@ -140,6 +140,8 @@ static const struct metric table_metrics[] = {
     {"row_bytes", "embd_table_row_bytes", "Memory of rows and optimizer state.", GAUGE, 1},
     {"index_bytes", "embd_table_index_bytes", "Memory of the index.", GAUGE, 1},
     {"steps", "embd_table_steps_total", "Optimizer steps.", COUNTER, 1},
+    {"clock_seconds", "embd_table_clock_seconds",
+     "Clock of a table whose rows expire by ttl_seconds, as UNIX time; 0: of others.", GAUGE, 1},
     {"evicted", "embd_table_evicted_rows_total", "Rows evicted.", COUNTER, 1},
     {"candidates_forgotten", "embd_table_forgotten_candidates_total",
      "Candidates forgotten because there were too many of them.", COUNTER, 1},

@@ -30,8 +30,8 @@ static uint64_t gradient_bytes(const struct call *call)
 void batch_push_prepare(struct call *call)
 {
     const struct store_change *push = call->change;
-    if (call->store->is_global || call->store->is_wholerow || push->in.n_keys > BATCH_KEYS_MAX ||
-        gradient_bytes(call) > BATCHED_BYTES_MAX)
+    if (call->store->is_global || call->store->is_wholerow || call->store->is_timed ||
+        push->in.n_keys > BATCH_KEYS_MAX || gradient_bytes(call) > BATCHED_BYTES_MAX)
         return;
     call_set_keys(call, &push->in, 0, push->in.n_rows);
     call_set_input(call, IN_VALUES, push->grads, gradient_bytes(call));

@@ -149,6 +149,7 @@ int cuda_open_on(const struct table_schema *schema, int device, struct store **o
     store->is_global = optimizer_is_global(&schema->s.optimizer);
     store->is_wholerow = embd__schema_is_wholerow(&schema->s);
     store->evicts = embd__schema_use_floats(&schema->s) > 0;
+    store->is_timed = embd__schema_is_timed(&schema->s);
     store->bound = embd__schema_bound(&schema->s);
     set_view(store);
     int status = open_memory(store);
@@ -210,6 +211,7 @@ static void cuda_stats(const struct store *store, struct store_stats *out)
                        store->row_keys.bytes + store->row_slots.bytes + change_sets_bytes(store) +
                        frozen_bytes(store),
         .steps = store->step - store->n_unreported,
+        .clock = store->clock,
         .evicted = store->n_evicted,
         .forgotten = store->n_forgotten,
     };

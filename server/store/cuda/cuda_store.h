@@ -57,6 +57,8 @@ struct store {
     bool is_global;                  /* pushes step all rows */
     bool is_wholerow;                /* steps need the whole row: kernels/wholerow.cu */
     bool evicts;                     /* on_full is an evict policy */
+    bool is_timed;                   /* rows expire by seconds: */
+    uint64_t clock, now;             /* store_stats.clock; that of the call at hand */
     uint64_t bound;                  /* of its rows, when the schema was last looked at */
     uint64_t none_expire_before;     /* ttl: no row expires before the table's step is that */
     uint64_t n_evicted, n_forgotten; /* rows; candidates */
@@ -85,6 +87,12 @@ struct store {
 /* Sets the error of a device's status, which is not 0: EMBD_NO_MEMORY, or EMBD_INTERNAL, after
  * which the store has failed for good. Returns e->status. */
 int cuda_error(struct store *store, int device_status, const char *what, struct embd__error *e);
+/* A push or insert of that time begins. */
+static inline void cuda_set_now(struct store *store, uint64_t seconds)
+{
+    store->now = store->is_timed && seconds > store->clock ? seconds : store->clock;
+}
+
 /* How the table records the use of its rows. Only where it evicts. */
 struct use_view cuda_use(const struct store *store);
 /* Rows that the table may still get, within its capacity and the range of refs. */

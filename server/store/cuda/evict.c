@@ -27,13 +27,15 @@ uint64_t evict_most(const embd_schema *s, uint64_t missing)
 bool evict_is_vain(const struct store *store)
 {
     return store->schema->s.on_full == EMBD_ON_FULL_EVICT_TTL &&
-           store->step < store->none_expire_before;
+           (store->is_timed ? store->now : store->step) < store->none_expire_before;
 }
 
 void evict_note_survey(struct store *store, const struct use_survey *found)
 {
-    store->none_expire_before =
-        least(use_expiry(store->step, store->schema->s.ttl), found->first_expiry);
+    const embd_schema *s = &store->schema->s;
+    uint64_t next = store->is_timed ? use_expiry(store->clock, s->ttl_seconds)
+                                    : use_expiry(store->step, s->ttl);
+    store->none_expire_before = least(next, found->first_expiry);
 }
 
 /* The most rows that a pass may remove; 0: no row can go. */

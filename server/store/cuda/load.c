@@ -3,6 +3,7 @@
 #include "server/store/cuda/insert_plan.h"
 #include "server/store/cuda/memory.h"
 #include "server/store/cuda/queue.h"
+#include "server/store/use.h"
 
 #include <stdlib.h>
 
@@ -213,6 +214,13 @@ static int load_block(struct store *store, struct call *rows, struct call *other
     return e->status;
 }
 
+static void note_clock(struct store *store, const struct row_block *block)
+{
+    uint32_t n = store->view.state_floats, at = n - embd__schema_use_floats(&store->schema->s);
+    for (uint32_t i = 0; i < block->n_rows && store->is_timed; i++)
+        store->clock = use_later(store->clock, block->states + (size_t)i * n + at);
+}
+
 int cuda_load(struct store *store, const struct row_block *block, struct embd__error *e)
 {
     uint32_t admit_after = store->view.admit_after;
@@ -223,8 +231,8 @@ int cuda_load(struct store *store, const struct row_block *block, struct embd__e
     struct call *rows = call_new(store), *others = call_new(store);
     store->view.admit_after = 0;
     store->none_expire_before = 0;
-    if (rows != NULL && others != NULL)
-        load_block(store, rows, others, block, e);
+    if (rows != NULL && others != NULL && load_block(store, rows, others, block, e) == EMBD_OK)
+        note_clock(store, block);
     else
         embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to load rows",
                         store->schema->s.name);

@@ -53,7 +53,8 @@ static int decide(struct call *call, struct store_change *change, struct embd__e
 
 static int look(struct store *store, struct store_change *change, struct embd__error *e)
 {
-    struct store_change insert = {.kind = STORE_INSERT, .in = change->in};
+    struct store_change insert = {
+        .kind = STORE_INSERT, .in = change->in, .seconds = change->seconds};
     insert.in.weights = NULL;
     e->status = EMBD_OK;
     int status = device_use(store->device);

@@ -45,6 +45,7 @@ int push_start(struct call *call)
     struct store *store = call->store;
     uint8_t *block = NULL;
     call->may_drop = store_may_drop(call->change);
+    cuda_set_now(store, call->change->seconds);
     call_set_keys(call, keys_of(call), 0, keys_of(call)->n_rows);
     if (call->kind == CALL_PUSH && call->in.n > 0)
         call_set_input(call, IN_VALUES, call->change->grads, gradient_bytes(call));
@@ -274,6 +275,8 @@ int push_commit(struct call *call, struct embd__error *e)
         status = commit_push(call, e);
     else
         status = insert_plan_commit(call, call->may_drop, NULL, e);
+    if (status == EMBD_OK)
+        call->store->clock = call->store->now;
     device_free(call->step_memory, call->store->stream);
     device_free(call->scratch, call->store->stream);
     call->step_memory = call->scratch = NULL;

@@ -26,8 +26,10 @@ struct use_view cuda_use(const struct store *store)
     return (struct use_view){
         .at = store->view.state_floats - embd__schema_use_floats(s),
         .rule = use_rule_of(s),
-        .step = store->step,
-        .ttl = s->on_full == EMBD_ON_FULL_EVICT_TTL ? s->ttl : 0,
+        .time = store->is_timed ? store->now : store->step,
+        .lifetime = s->on_full != EMBD_ON_FULL_EVICT_TTL ? 0
+                    : store->is_timed                    ? s->ttl_seconds
+                                                         : s->ttl,
     };
 }
 

@@ -22,7 +22,8 @@ void evict_note_use(struct store *store)
         const struct index_entry entry = {.hash = d->hash, .ref = d->ref, .slot = d->slot};
         if (store->queue.is_on)
             eviction_queue_before_use(store, &entry);
-        use_note(row_use_at(store, d->ref - 1), store->step, &store->use_rule, d->repeats + 1u);
+        use_note(row_use_at(store, d->ref - 1), host_use_time(store), &store->use_rule,
+                 d->repeats + 1u);
         if (store->queue.is_on)
             eviction_queue_note_use(store, &entry);
     }
@@ -125,9 +126,9 @@ static bool may_go(struct store *store, uint64_t stamp)
 {
     if (store->schema->s.on_full != EMBD_ON_FULL_EVICT_TTL)
         return true;
-    uint64_t step = use_expiry(stamp, store->schema->s.ttl);
-    store->none_expire_before = least(store->none_expire_before, step);
-    return step <= store->step;
+    uint64_t expiry = use_expiry(stamp, host_lifetime(store));
+    store->none_expire_before = least(store->none_expire_before, expiry);
+    return expiry <= host_use_time(store);
 }
 
 static void consider(struct store *store, const struct index_entry *entry, void *arg)
@@ -150,7 +151,8 @@ static void begin_pass(struct store *store)
         if (index_has_row(merge->distinct[i].ref))
             row_set_add(&store->named, merge->distinct[i].ref - 1);
     /* of rows that are made or pushed now: */
-    store->none_expire_before = use_expiry(store->step, store->schema->s.ttl);
+    store->none_expire_before =
+        use_expiry(store->is_timed ? store->clock : store->step, host_lifetime(store));
 }
 
 /* Takes those of the queue's rows that may go, before others. */
@@ -216,7 +218,7 @@ bool evict_choose(struct store *store, uint64_t missing, uint64_t *n_out)
     pending_remove_all(store);
     most = least(most, rows_used(&store->rows));
     bool is_ttl = s->on_full == EMBD_ON_FULL_EVICT_TTL;
-    if (most == 0 || (is_ttl && store->step < store->none_expire_before))
+    if (most == 0 || (is_ttl && host_use_time(store) < store->none_expire_before))
         return true;
     if (!row_set_reserve(&store->named, store->rows.n) ||
         !pending_reserve(&store->pending, most, host_row_numbers(store)))

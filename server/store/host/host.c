@@ -71,6 +71,7 @@ static int host_open(const struct table_schema *schema, struct store **out, stru
     store->is_global = optimizer_is_global(&s->optimizer);
     store->is_wholerow = embd__schema_is_wholerow(s);
     store->evicts = embd__schema_use_floats(s) > 0;
+    store->is_timed = embd__schema_is_timed(s);
     store->bound = embd__schema_bound(s);
     store->has_candidates = s->admit_after > 1;
     store->use_at = store->state_floats - embd__schema_use_floats(s);
@@ -109,6 +110,7 @@ static void host_alter(struct store *store)
     store->is_wholerow = embd__schema_is_wholerow(s);
     store->none_expire_before = 0;
     store->has_candidates |= s->admit_after > 1;
+    store->use_rule = use_rule_of(s);
     eviction_queue_drop(store);
     if (embd__schema_bound(s) < store->bound)
         changes_forget(&store->changes);
@@ -127,6 +129,7 @@ static void host_stats(const struct store *store, struct store_stats *out)
                        eviction_queue_bytes(&store->queue) + pending_bytes(&store->pending) +
                        changes_bytes(&store->changes) + values_bytes(store),
         .steps = store->step,
+        .clock = store->clock,
         .evicted = store->n_evicted,
         .forgotten = store->n_forgotten,
     };

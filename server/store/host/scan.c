@@ -161,6 +161,8 @@ static void load_row(struct store *store, const struct row_block *block, uint32_
     if (store->state_floats)
         memcpy(host_state(store, record), block->states + (size_t)i * store->state_floats,
                store->state_floats * sizeof(float));
+    if (store->is_timed)
+        store->clock = use_later(store->clock, host_state(store, record) + store->use_at);
 }
 
 /* A key that has a row keeps it. */

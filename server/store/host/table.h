@@ -52,7 +52,9 @@ struct store {
 
     struct index index;
     struct rows rows;
-    uint64_t step; /* pushes so far */
+    uint64_t step;       /* pushes so far */
+    bool is_timed;       /* rows expire by seconds: */
+    uint64_t clock, now; /* store_stats.clock; that of the request at hand */
     struct initializer initializer;
     float *slot_bounds; /* [slots], uniform_slot only */
     struct merge merge;
@@ -83,6 +85,18 @@ struct store {
 static inline float *host_state(const struct store *store, uint8_t *record)
 {
     return (float *)(void *)(record + store->state_at);
+}
+
+/* What stands for the time of a row's use. */
+static inline uint64_t host_use_time(const struct store *store)
+{
+    return store->is_timed ? store->now : store->step;
+}
+
+static inline uint64_t host_lifetime(const struct store *store)
+{
+    const embd_schema *s = &store->schema->s;
+    return store->is_timed ? s->ttl_seconds : s->ttl;
 }
 
 /* Rows that keys have. */

@@ -21,10 +21,17 @@ static void give_number(struct store *store, struct store_ticket *ticket)
     ticket->number = store->merge.ticket = ++n_tickets;
 }
 
+/* The table's clock when the change has come. */
+static uint64_t clock_at(const struct store *store, const struct store_change *change)
+{
+    return store->is_timed && change->seconds > store->clock ? change->seconds : store->clock;
+}
+
 /* Decides what happens to the keys, and takes all that the change may fail of. */
 static int decide(struct store *store, const struct store_change *change, struct embd__error *e)
 {
     e->status = EMBD_OK;
+    store->now = clock_at(store, change);
     if (is_merged(store, &change->ticket) ||
         merge_keys(&store->merge, &change->in, &store->index)) {
         if (store->evicts)
@@ -180,6 +187,7 @@ void host_apply(struct store *store, struct store_change *change, struct store_d
     host_cancel(store, &change->ticket); /* it is used up */
     merge_forget(&store->merge);
     if (status == EMBD_OK) {
+        store->clock = store->now = clock_at(store, change);
         keys_create(store, &change->in, change->statuses, &store->decided);
         if (change->kind == STORE_PUSH)
             steps_apply(store, change);

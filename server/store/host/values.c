@@ -72,7 +72,7 @@ void values_begin(const struct store *store, uint64_t key, uint32_t slot, uint8_
     for (uint32_t i = 0; i < store->state_floats; i++)
         state[i] = i < store->optimizer_floats ? first : 0.0f;
     if (store->evicts)
-        use_begin(state + store->use_at, store->step);
+        use_begin(state + store->use_at, host_use_time(store));
 }
 
 /* ---- copied out ---- */

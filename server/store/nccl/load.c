@@ -211,6 +211,16 @@ static int load_portions(struct group *group, const struct portion *portions, st
     return EMBD_OK;
 }
 
+/* Members have the latest of all rows. */
+static void meet_clocks(struct group *group)
+{
+    uint64_t clock = 0;
+    for (uint32_t d = 0; d < group->n; d++)
+        clock = group->tables[d]->clock > clock ? group->tables[d]->clock : clock;
+    for (uint32_t d = 0; d < group->n; d++)
+        group->tables[d]->clock = clock;
+}
+
 int group_load(struct group *group, const struct row_block *block, struct embd__error *e)
 {
     struct portion portions[WIRE_MAX];
@@ -224,6 +234,7 @@ int group_load(struct group *group, const struct row_block *block, struct embd__
                         group->schema->s.name);
     else if (check_room(group, portions, e) == EMBD_OK)
         load_portions(group, portions, e);
+    meet_clocks(group);
     for (uint32_t d = 0; d < group->n; d++)
         portion_free(&portions[d]);
     return e->status;

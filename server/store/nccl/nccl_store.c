@@ -160,7 +160,8 @@ static void keep_status(struct store_done *done, int status)
 
 static int look(struct group *group, struct store_change *change, struct embd__error *e)
 {
-    struct store_change insert = {.kind = STORE_INSERT, .in = change->in};
+    struct store_change insert = {
+        .kind = STORE_INSERT, .in = change->in, .seconds = change->seconds};
     struct store_done done = {.fn = keep_status};
     insert.in.weights = NULL;
     flow_plan(group, &insert, store_may_drop(change), &done);
@@ -458,6 +459,7 @@ static void nccl_stats(const struct store *store, struct store_stats *out)
         out->forgotten += s.forgotten;
     }
     out->steps = group->step;
+    out->clock = group->tables[0]->clock;
 }
 
 /* The figure of all GPUs: one store has them all. */

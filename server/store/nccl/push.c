@@ -19,6 +19,7 @@ static int open_call(struct flow *flow, struct member *m)
     call->kind = flow->kind;
     call->change = &m->push;
     call->may_drop = flow->may_drop;
+    cuda_set_now(m->table, flow->change->seconds);
     call->in = m->in;
     call->statuses = flow->lanes[LANE_STATUSES].bytes ? m->lanes[LANE_STATUSES].owner : NULL;
     call->inputs[IN_OFFSETS].from = m->in.offsets;

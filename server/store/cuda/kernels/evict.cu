@@ -27,7 +27,7 @@ static __global__ void __launch_bounds__(256)
     begin_use(table_view t, use_view use, uint64_t first_row, uint64_t n)
 {
     for (uint64_t i = lane_index(); i < n; i += lane_count())
-        use_begin(use_of(t, use, first_row + i), use.step);
+        use_begin(use_of(t, use, first_row + i), use.time);
 }
 
 int launch_begin_use(struct table_view t, struct use_view use, uint64_t first_row, uint64_t n,
@@ -58,7 +58,7 @@ static __global__ void __launch_bounds__(256)
     for (uint64_t i = lane_index(); i < n; i += lane_count()) {
         uint32_t ref = refs[i];
         if (ref != 0 && (i == 0 || refs[i - 1] != ref))
-            use_note(use_of(t, use, ref - 1), use.step, &use.rule,
+            use_note(use_of(t, use, ref - 1), use.time, &use.rule,
                      OCCURRENCES ? run_of(refs, n, i) : 1);
     }
 }
@@ -78,7 +78,8 @@ __device__ static inline bool may_go(const table_view &t, const use_view &use, c
 {
     if (v.marks[row / 32] >> row % 32 & 1)
         return false;
-    return use.ttl == 0 || use_expiry(embd__stamp_get(use_of(t, use, row)), use.ttl) <= use.step;
+    return use.lifetime == 0 ||
+           use_expiry(embd__stamp_get(use_of(t, use, row)), use.lifetime) <= use.time;
 }
 
 __device__ static inline unsigned long long least_of_warp(unsigned long long x)
@@ -98,9 +99,9 @@ static __global__ void __launch_bounds__(256) survey(table_view t, use_view use,
         uint64_t row = base + lane;
         bool is_there = row < v.n_rows;
         n += (unsigned)__popc(__ballot_sync(ALL_LANES, is_there && may_go(t, use, v, row)));
-        if (use.ttl == 0 || !is_there)
+        if (use.lifetime == 0 || !is_there)
             continue;
-        unsigned long long expiry = use_expiry(embd__stamp_get(use_of(t, use, row)), use.ttl);
+        unsigned long long expiry = use_expiry(embd__stamp_get(use_of(t, use, row)), use.lifetime);
         first = expiry < first ? expiry : first;
     }
     first = least_of_warp(first);

@@ -290,7 +290,7 @@ int launch_pick_candidates(struct table_view t, struct entry *out, uint32_t *n_o
 struct use_view {
     uint32_t at; /* index in a row's state */
     struct use_rule rule;
-    uint64_t step, ttl; /* ttl 0: rows of any age may go */
+    uint64_t time, lifetime; /* steps or seconds; lifetime 0: rows of any age may go */
 };
 /* Begins the use record of new rows first_row .. first_row + n. */
 int launch_begin_use(struct table_view t, struct use_view use, uint64_t first_row, uint64_t n,
