@@ -169,7 +169,8 @@ static int check_dim(struct run *r, const struct moving *m, const struct foreign
 static void choose_scores(struct run *r, struct moving *m, const struct foreign_table *t)
 {
     embd_on_full on_full = m->to.schema.on_full;
-    bool evicts = on_full != EMBD_ON_FULL_GROW && on_full != EMBD_ON_FULL_ERROR;
+    bool evicts = on_full != EMBD_ON_FULL_GROW && on_full != EMBD_ON_FULL_ERROR &&
+                  m->to.schema.ttl_seconds == 0;
     bool is_kept = t->score == EMBD_ARRAYS_COUNT ? on_full == EMBD_ON_FULL_EVICT_LFU : evicts;
     if (!t->scores)
         return;

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "proto/convert.h"
 #include "proto/dtype.h"
@@ -231,16 +232,18 @@ static void convert_own(const struct redefining *r, const float *from, float *to
         to[i] = first;
 }
 
-/* With another policy the step of the last push stays, what is counted begins anew. */
+/* With another policy the step of the last push stays, what is counted begins anew. Steps do not
+ * become seconds, nor seconds steps: such rows count as pushed now. */
 static void convert_use(const struct redefining *r, const float *from, float *to)
 {
     uint32_t was = embd__schema_use_floats(&r->from->s), is = embd__schema_use_floats(r->to);
-    bool is_same = embd__schema_same_use(r->from->s.on_full, r->to->on_full);
+    bool is_same = embd__schema_same_use(&r->from->s, r->to);
+    bool is_timed = embd__schema_is_timed(r->to);
     if (is == 0)
         return;
     memset(to, 0, is * sizeof *to);
-    if (was == 0)
-        embd__stamp_put(to, r->step);
+    if (was == 0 || is_timed != embd__schema_is_timed(&r->from->s))
+        embd__stamp_put(to, is_timed ? r->second : r->step);
     else
         memcpy(to, from, (is_same ? is : EMBD_STAMP_FLOATS) * sizeof *to);
 }
@@ -301,6 +304,7 @@ void embd__redefine_begin(struct redefining *r, const struct row_block *block, u
 {
     r->block = block;
     r->step = step;
+    r->second = (uint64_t)time(NULL);
     r->at = 0;
     r->is_begun = false;
 }

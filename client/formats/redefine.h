@@ -25,8 +25,8 @@ struct redefining {
     uint8_t *rows;                 /* [max_rows] */
     float *states;                 /* likewise */
     const struct row_block *block; /* being cut into pieces */
-    uint64_t step;
-    uint32_t at; /* rows of it that are done */
+    uint64_t step, second;         /* of rows that did not remember a push of theirs */
+    uint32_t at;                   /* rows of it that are done */
     bool is_begun;
 };
 
@@ -35,7 +35,8 @@ int embd__redefine_open(struct redefining *r, const struct table_schema *from,
                         const embd_schema *to, struct embd__error *e);
 void embd__redefine_close(struct redefining *r);
 
-/* Begins a block; rows that did not remember a push of theirs take `step`, the table's. */
+/* Begins a block; rows that did not remember a push of theirs take `step`, the table's,
+ * or the time of day. */
 void embd__redefine_begin(struct redefining *r, const struct row_block *block, uint64_t step);
 /* 1: *piece_out is the next piece of it, valid until the next call. 0: there is none. Negative: a
  * value has no place in the new dtype; the error names it. */

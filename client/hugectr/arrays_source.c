@@ -288,7 +288,8 @@ static void put_use(const struct arrays_source *s, float *use, uint32_t n_use, u
                     uint64_t score)
 {
     bool counts = s->given->scores && s->given->score == EMBD_ARRAYS_COUNT;
-    embd__stamp_put(use, step);
+    if (!embd__schema_is_timed(s->schema)) /* else as embd__blocks_first_states has it */
+        embd__stamp_put(use, step);
     if (n_use > EMBD_STAMP_FLOATS)
         use[EMBD_STAMP_FLOATS] = !counts ? 1.0f : (float)(score < COUNT_MOST ? score : COUNT_MOST);
 }

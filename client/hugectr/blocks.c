@@ -9,8 +9,10 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "proto/convert.h"
+#include "proto/stamp.h"
 
 #define BLOCK_BYTES (2u << 20) /* of rows; larger ones leave the cache before they are sent */
 #define BLOCK_ROWS  (64u << 10)
@@ -70,6 +72,11 @@ void embd__blocks_first_states(const struct blocks *b, struct block *block)
     uint32_t n_own = embd__schema_optimizer_floats(b->schema); /* stamps and uses start at 0 */
     for (size_t i = 0; i < (size_t)block->n * b->n_state; i++)
         block->states[i] = i % b->n_state < n_own ? first : 0.0f;
+    if (!embd__schema_is_timed(b->schema))
+        return;
+    uint64_t second = (uint64_t)time(NULL); /* rows live from now on */
+    for (size_t end = b->n_state; end <= (size_t)block->n * b->n_state; end += b->n_state)
+        embd__stamp_put(block->states + end - EMBD_STAMP_FLOATS, second);
 }
 
 /* Number `at` of the values of `file`, `width` a row. */

@@ -62,6 +62,8 @@ class Seconds(unittest.TestCase):
     def test_rows_expire_by_the_clock_and_a_restart_expires_the_same(self):
         ones = np.ones((1, 2), np.float32)
         with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "data"))
+
             def start():
                 server = clusters.Embd("--data-dir", os.path.join(folder, "data"))
                 self.addCleanup(server.kill)
@@ -99,6 +101,36 @@ class Seconds(unittest.TestCase):
             client.drop_table("t")
             client.load(os.path.join(folder, "dump"))
             self.assertEqual(self.figures(client)["clock_seconds"], before["clock_seconds"])
+
+    def test_rows_that_come_from_elsewhere_live_from_then_on(self):
+        timed = {"capacity": 8, "on_full": "evict_ttl", "ttl_seconds": 60}
+        with clusters.Embd() as server, embd.connect(server.addresses[0], deadline=20) as client, \
+                tempfile.TemporaryDirectory() as folder:
+            def comes(how):
+                began = int(time.time())
+                how()
+                self.assertTrue(began <= self.figures(client)["clock_seconds"] <= time.time())
+                table = client.table("t")
+                table.push([7], np.ones((1, 2), np.float32))
+                self.assertEqual(table.describe().ttl_seconds, 60)
+                return table.pull([1, 7], zero_missing=True)
+            table = client.create_table("t", 2, capacity=8, on_full="evict_lru", combiner="concat")
+            table.push([1, 2], np.ones((2, 2), np.float32))
+            dump, model = os.path.join(folder, "dump"), os.path.join(folder, "model")
+            client.dump(dump, table="t")
+            client.export_hugectr("t", model)
+            client.drop_table("t")
+            by_load = comes(lambda: client.load(dump, set={"on_full": "evict_ttl", "ttl_seconds": 60}))
+            client.dump(dump + "2", table="t")
+            client.drop_table("t")
+            by_import = comes(lambda: client.import_hugectr("t", 2, model, schema={**timed, "combiner": "concat"}))
+            np.testing.assert_array_equal(by_load[0], by_import[0])
+            client.drop_table("t")
+            client.load(dump + "2", set={"on_full": "evict_lru"})  # seconds do not become steps
+            table = client.table("t")
+            for key in range(100, 108):
+                table.push([key], np.ones((1, 2), np.float32))
+            self.assertFalse(table.pull([1, 2, 7], zero_missing=True).any())
 
     def test_a_table_has_one_time_to_live_and_requests_bring_no_time(self):
         with clusters.Embd() as server, embd.connect(server.addresses[0], deadline=20) as client:

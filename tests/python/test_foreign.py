@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 import unittest
 
 import numpy as np
@@ -166,6 +167,13 @@ class DynamicEmb(ForeignTest):
         for client, report in self.imported(*evicts, "evict_lru", "--only", "when"):
             use = client.table("when").get(KEYS, states=True).states[:, 1:]
             np.testing.assert_array_equal(use[:, 0], np.arange(len(KEYS)) + 500, "steps of rows' last pushes")
+        for client in self.clients:
+            client.drop_table("when")
+        began = int(time.time())
+        for client, report in self.imported(*evicts, "evict_ttl", "--set", "ttl_seconds=60", "--only", "when"):
+            self.assertIn("they are steps, which a table with on_full = evict_ttl does not keep", str(report["ignored"]))
+            for shard in client.stats():
+                self.assertTrue(began <= shard.tables["when"]["clock_seconds"] <= time.time(), "rows live from then on")
         self.write("late", 1, 4, 1, steps, 2, scores=np.arange(len(KEYS)) + 700)
         self.refused("late_emb_scores.rank_0.world_size_2: key 394 has the score 1002, the table's greatest is 1000",
                      *evicts, "evict_lru", "--only", "late", left=["often", "when"])
