@@ -102,6 +102,19 @@ class Seconds(unittest.TestCase):
             client.load(os.path.join(folder, "dump"))
             self.assertEqual(self.figures(client)["clock_seconds"], before["clock_seconds"])
 
+    def test_every_request_that_makes_or_pushes_rows_brings_the_time(self):
+        with clusters.Embd() as server, embd.connect(server.addresses[0], deadline=20) as client:
+            job = embd.Clock(client, "job", worker=0, workers=1)
+            one = np.ones((1, 2), np.float32)
+            for act in (lambda t: t.push([1], one), lambda t: t.put([1], one), lambda t: t.pull([1]),
+                        lambda t: t.push([1], one, round=job)):
+                began = int(time.time())
+                act(client.create_table("t", 2, capacity=8, on_full="evict_ttl", ttl_seconds=60, combiner="concat",
+                                        create_on="pull"))
+                figures = self.figures(client)
+                self.assertTrue(figures["rows"] == 1 and began <= figures["clock_seconds"] <= time.time(), figures)
+                client.drop_table("t")
+
     def test_rows_that_come_from_elsewhere_live_from_then_on(self):
         timed = {"capacity": 8, "on_full": "evict_ttl", "ttl_seconds": 60}
         with clusters.Embd() as server, embd.connect(server.addresses[0], deadline=20) as client, \
