@@ -39,8 +39,8 @@ int handle_put(struct call *call)
     clock_tell(op);
     call->shard->engine.tables.ops->stats(put->table->store, &stats);
     uint64_t step = put->step > 0 ? put->step : stats.steps;
-    if (check_put_rows(put->table, &put->block, step, op_put_time(op, &stats), &call->error) !=
-        EMBD_OK)
+    uint64_t time = op_put_time(op, &stats);
+    if (check_put_rows(put->table, &put->block, step, time, &call->error) != EMBD_OK)
         return call->error.status;
     put->n_inserted = 0;
     token_use_bound(op, call->request->session);
