@@ -165,7 +165,7 @@ static int draw_field(struct world *w, embd_schema *s, struct schema_change *cha
     struct embd__error e = {.status = EMBD_OK};
     const char *name;
     char text[32];
-    uint32_t i = below(w, PARAMETERS + 5);
+    uint32_t i = below(w, PARAMETERS + 6);
     if (i < PARAMETERS) {
         float *to = parameter(s, i, &name), value = 0.015625f * (float)(1 + below(w, 60));
         value = i == PARAMETERS - 1 ? -value : value;
