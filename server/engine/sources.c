@@ -40,6 +40,12 @@ static void forget_all(struct sources *sources)
     sources->n = 0;
 }
 
+/* Places rise, and begin anew behind 2^32 - 1. */
+static bool is_behind(const struct push_source *push, const struct push_source *known)
+{
+    return known->client != 0 && (int32_t)(push->place - known->place) < 0;
+}
+
 void sources_note(struct sources *sources, const struct push_source *push)
 {
     if (push->client == 0 || !open_memory(sources))
@@ -49,6 +55,8 @@ void sources_note(struct sources *sources, const struct push_source *push)
         forget_all(sources);
         own = place_of(sources, push->client);
     }
+    if (is_behind(push, own))
+        return;
     sources->n += own->client == 0;
     *own = *push;
 }

@@ -23,7 +23,8 @@ struct sources {
 
 void sources_fini(struct sources *sources);
 
-/* A push of that client has been applied. Without memory nothing is kept. */
+/* A push of that client has been applied, behind later ones or not. Without memory nothing is kept.
+ */
 void sources_note(struct sources *sources, const struct push_source *push);
 /* False: no push of that client is known. */
 bool sources_find(const struct sources *sources, uint64_t client, uint32_t *place_out);

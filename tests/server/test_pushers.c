@@ -223,6 +223,12 @@ static void clients_have_the_place_of_their_last_push_until_there_are_too_many(v
     assert_false(sources_find(&sources, SOURCES_MAX, &place));
     assert_true(sources_find(&sources, SOURCES_MAX + 1, &place));
     assert_int_equal(place, 7);
+    sources_note(&sources, &(struct push_source){SOURCES_MAX + 1, 5}); /* that was applied late */
+    assert_true(sources_find(&sources, SOURCES_MAX + 1, &place) && place == 7);
+    static const uint32_t places[] = {0x7fffffff, 0xfffffffe, 2}; /* the last is behind 2^32 - 1 */
+    for (size_t i = 0; i < 3; i++)
+        sources_note(&sources, &(struct push_source){SOURCES_MAX + 1, places[i]});
+    assert_true(sources_find(&sources, SOURCES_MAX + 1, &place) && place == 2);
     sources_fini(&sources);
 }
 

@@ -222,6 +222,41 @@ static void a_store_closes_in_the_middle_of_a_cut(void **state)
     pair_close(&pair);
 }
 
+/* Keys wait in the table of the cut and no more while it is read, or the other way round. */
+static void cut_while_admission_is_set(uint32_t first, uint32_t then)
+{
+    struct pair pair;
+    struct embd__error e = {0};
+    embd_schema schema;
+    embd_schema_init(&schema);
+    strcpy(schema.name, "waits");
+    schema.dim = 2;
+    schema.admit_after = first;
+    pair_open(&pair, store_name, &schema, 13);
+    push_range(&pair, 0, 40);
+    push_range(&pair, 30, 40);
+    struct image expected = scan_all(&pair), read = image_new(&pair);
+    assert_int_equal(pair.ops->freeze(pair.store, &(struct store_cut){0}, &e), EMBD_OK);
+    if (then == 0) /* no key waits any more */
+        erase_range(&pair, 20, 30);
+    pair.schema.s.admit_after = pair.model->schema.admit_after = then;
+    pair.ops->alter(pair.store);
+    do
+        push_range(&pair, dice_below(&pair.dice, 100), 10);
+    while (!scan_some(&pair, 1 + dice_below(&pair.dice, 20), &read));
+    pair.ops->thaw(pair.store);
+    compare_images(&read, &expected);
+    pair_compare(&pair);
+    pair_close(&pair);
+}
+
+static void a_cut_has_the_candidates_of_its_definition(void **state)
+{
+    (void)state;
+    cut_while_admission_is_set(0, 3);
+    cut_while_admission_is_set(3, 0);
+}
+
 /* ---- cuts of what changed ---- */
 
 #define CUTS 12u
@@ -450,6 +485,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_cut_of_a_table_that_grows_and_loses_rows),
         cmocka_unit_test(a_cut_has_the_rows_that_a_load_replaces),
         cmocka_unit_test(a_store_closes_in_the_middle_of_a_cut),
+        cmocka_unit_test(a_cut_has_the_candidates_of_its_definition),
         cmocka_unit_test(a_cut_of_what_changed_makes_the_table_of_an_earlier_one),
         cmocka_unit_test(a_cut_of_what_changed_has_no_other_rows),
         cmocka_unit_test(a_cut_of_what_changed_has_no_key_that_goes_while_it_is_read),
