@@ -26,7 +26,7 @@ typedef enum embd_arrays_key {
 /* What a score says of its row, and how it becomes the row's use in a table that evicts. */
 typedef enum embd_arrays_score {
     EMBD_ARRAYS_STEP,  /* score_now - score steps have passed since the row's last one: evict_lru,
-                          evict_lfu and evict_ttl */
+                          evict_lfu, and evict_ttl with ttl */
     EMBD_ARRAYS_COUNT, /* how often it was touched: evict_lfu; the last step counts as its last */
 } embd_arrays_score;
 
