@@ -130,11 +130,9 @@ static void list_part(const struct pair *pair, uint64_t *cursor, uint32_t *most,
     assert_true(out->n_rows <= *most);
 }
 
-/* Of a large table in a hundred parts at most: each takes a look at a whole segment. */
 static void pair_list(struct pair *pair)
 {
-    uint32_t most = 1 + dice_below(&pair->dice, dice_below(&pair->dice, 2) ? 40 : 5000) +
-                    (uint32_t)(pair->model->n_rows / 100);
+    uint32_t most = 1 + dice_below(&pair->dice, dice_below(&pair->dice, 2) ? 40 : 5000);
     bool has_slots = pair->schema.s.partition == EMBD_PARTITION_SLOT;
     uint64_t(*listed)[2] = calloc(pair->model->n_rows + 1, sizeof *listed), n = 0, cursor = 0;
     struct store_scan out = {.keys = malloc(most * sizeof *out.keys),

@@ -253,6 +253,58 @@ static void test_list_of_a_changing_table(void **state)
     pair_close(&pair);
 }
 
+static void push_new(struct pair *pair, uint64_t *next, uint32_t n)
+{
+    struct batch change;
+    uint64_t *keys = malloc(n * sizeof *keys);
+    assert_non_null(keys);
+    for (uint32_t i = 0; i < n; i++)
+        keys[i] = (*next)++;
+    batch_of(&change, keys, n);
+    assert_int_equal(pair_push(pair, &change, EMBD_DTYPE_F32, false), EMBD_OK);
+    batch_free(&change);
+    free(keys);
+}
+
+/* Lists in parts of `most`, of a table that gets more keys between the parts. */
+static void list_growing(uint32_t first, uint32_t most, uint32_t n_new)
+{
+    enum { STEPS = 100 };
+    uint8_t *listed = calloc(first + STEPS * n_new, 1);
+    embd_schema schema = plain_schema(1, EMBD_OPTIMIZER_SGD);
+    struct pair pair;
+    struct embd__error e = {.status = EMBD_OK};
+    uint64_t cursor = 0, next = 0;
+    struct store_scan out = {.keys = calloc(most, sizeof *out.keys)};
+    assert_true(listed != NULL && out.keys != NULL);
+    pair_open(&pair, store_name, &schema, 78);
+    push_new(&pair, &next, first);
+    for (uint32_t step = 0; cursor != UINT64_MAX; step++) {
+        assert_int_equal(pair.ops->list(pair.store, &cursor, most, &out, &e), EMBD_OK);
+        for (uint32_t i = 0; i < out.n_rows; i++)
+            assert_true(out.keys[i] < next && listed[out.keys[i]]++ == 0);
+        if (step < STEPS)
+            push_new(&pair, &next, n_new);
+    }
+    for (uint32_t i = 0; i < first; i++)
+        assert_int_equal(listed[i], 1);
+    pair_close(&pair);
+    free(out.keys);
+    free(listed);
+}
+
+/* Of a host each of the first keys comes once, though its index has four times as many buckets, or
+ * several segments for one, before the list ends. */
+static void test_list_of_a_growing_index(void **state)
+{
+    (void)state;
+    if (strcmp(store_name, "host") != 0)
+        skip();
+    list_growing(1000, 16, 30);
+    list_growing(1000, 16, 2500);
+    list_growing(200000, 2500, 2500);
+}
+
 int main(int argc, char **argv)
 {
     store_name = argc > 1 ? argv[1] : "host";
@@ -268,6 +320,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_seconds),
         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_list_of_a_changing_table),
+        cmocka_unit_test(test_list_of_a_growing_index),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

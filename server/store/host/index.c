@@ -3,9 +3,6 @@
 #define FIRST_BUCKETS 64u /* 4 KiB */
 #define FULL_BUCKETS  ((uint32_t)(MEMORY_HUGE_PAGE / sizeof(struct index_bucket)))
 _Static_assert(FULL_BUCKETS *INDEX_BUCKET == INDEX_SEGMENT_MAX, "index.h says how many");
-/* 2^20 segments hold 10^11 keys. Keys made to collide reach this early: a split then does not
- * separate them. */
-#define DEPTH_MAX 20u
 
 /* How full, in hundredths: the only segment of a small table at most; all together where room was
  * made at once; when splits ahead begin, and when all of a level are split; one of several at most.
@@ -179,7 +176,7 @@ static bool split(struct index *index, uint64_t at)
 {
     struct segment *segment = index->directory[at].segment;
     if (segment->depth == index->depth) {
-        if (index->depth == DEPTH_MAX || !double_directory(index))
+        if (index->depth == INDEX_DEPTH_MAX || !double_directory(index))
             return false;
         at *= 2;
     }

@@ -49,6 +49,9 @@ struct index_entry {
 #define INDEX_BUCKET 4u
 /* A segment has no more entries than this. */
 #define INDEX_SEGMENT_MAX (1u << 17)
+/* 2^20 segments hold 10^11 keys. Keys made to collide reach this early: a split then does not
+ * separate them. */
+#define INDEX_DEPTH_MAX 20u
 
 /* Four entries, field by field: what a find compares lies together. */
 struct index_bucket {
