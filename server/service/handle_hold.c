@@ -55,39 +55,45 @@ static bool has_reached(const struct engine *engine, const struct reach_mark *ma
             reach_covers(place, mark->pushed));
 }
 
-/* Those the holder asks for stand behind those that have pushed lately. */
+/* Those the holder asks for, into marks; returns how many. */
 static uint32_t add_reached(const struct shard *shard, const struct hold_request *hold,
-                            uint32_t room, uint64_t *clients, uint32_t *pushed)
+                            struct reach_mark *marks)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < hold->n_clients && n < room; i++) {
-        if (!has_reached(&shard->engine, &hold->marks[i]))
-            continue;
-        clients[n] = hold->marks[i].client;
-        pushed[n++] = hold->marks[i].pushed;
-    }
+    for (uint32_t i = 0; i < hold->n_clients; i++)
+        if (has_reached(&shard->engine, &hold->marks[i]))
+            marks[n++] = hold->marks[i];
     return n;
+}
+
+/* Clients that pushed lately, and those that the holder asks for, each once. */
+static uint32_t list_clients(const struct shard *shard, const struct hold_request *hold,
+                             struct reach_mark **out)
+{
+    uint32_t n = reach_list(&shard->reach, shard->now_ns, hold->n_clients, out);
+    if (*out == NULL)
+        return 0;
+    n += add_reached(shard, hold, *out + n);
+    return reach_merge(*out, n);
 }
 
 /* How far the clients have come, as it is before anything is let in. */
 static int answer_clients(struct call *call, const struct hold_request *hold)
 {
     struct reach_mark *marks;
-    uint32_t n = reach_list(&call->shard->reach, call->shard->now_ns, &marks);
-    uint32_t most = n + hold->n_clients + 1;
-    uint64_t *bins = marks == NULL ? NULL : malloc(most * (sizeof(uint64_t) + sizeof(uint32_t)));
+    uint32_t n = list_clients(call->shard, hold, &marks);
+    uint64_t *bins = marks == NULL ? NULL : malloc((n + 1) * (sizeof(uint64_t) + sizeof(uint32_t)));
     if (bins == NULL) {
         free(marks);
         return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for a list of clients");
     }
-    uint32_t *pushed = (uint32_t *)(bins + most);
+    uint32_t *pushed = (uint32_t *)(bins + n);
     for (uint32_t i = 0; i < n; i++) {
         bins[i] = marks[i].client;
         pushed[i] = marks[i].pushed;
     }
     free(marks);
     call->work->memory = bins;
-    n += add_reached(call->shard, hold, REACH_MAX - n, bins + n, pushed + n);
     embd__msg_map(call->answer, 1);
     embd__msg_field_uint(call->answer, "clients", n);
     embd__msg_bin(call->answer, bins, n * sizeof *bins);

@@ -83,16 +83,37 @@ static bool is_recent(const struct shard_session *session, uint64_t now_ns)
     return session->pushed_ns != 0 && now_ns - session->pushed_ns < REACH_RECENT_NS;
 }
 
-uint32_t reach_list(const struct reach *reach, uint64_t now_ns, struct reach_mark **out)
+uint32_t reach_list(const struct reach *reach, uint64_t now_ns, uint32_t more,
+                    struct reach_mark **out)
 {
     uint32_t n = 0, at = 0;
     for (const struct shard_session *s = reach->first; s != NULL; s = s->next_client)
         n += is_recent(s, now_ns) && n < REACH_MAX;
-    *out = malloc((n + 1) * sizeof **out);
+    *out = malloc((n + more + 1) * sizeof **out);
     if (*out == NULL)
         return 0;
     for (const struct shard_session *s = reach->first; s != NULL && at < n; s = s->next_client)
         if (is_recent(s, now_ns))
             (*out)[at++] = (struct reach_mark){s->client, s->pushed};
     return n;
+}
+
+static int by_client(const void *a, const void *b)
+{
+    const struct reach_mark *x = a, *y = b;
+    return (x->client > y->client) - (x->client < y->client);
+}
+
+uint32_t reach_merge(struct reach_mark *marks, uint32_t n)
+{
+    uint32_t n_merged = 0;
+    qsort(marks, n, sizeof *marks, by_client);
+    for (uint32_t i = 0; i < n; i++) {
+        struct reach_mark *last = n_merged > 0 ? &marks[n_merged - 1] : NULL;
+        if (last == NULL || last->client != marks[i].client)
+            marks[n_merged++] = marks[i];
+        else if (!reach_covers(last->pushed, marks[i].pushed))
+            last->pushed = marks[i].pushed;
+    }
+    return n_merged < REACH_MAX ? n_merged : REACH_MAX;
 }

@@ -41,9 +41,12 @@ bool reach_includes(uint32_t pushed, const struct request *request);
 /* A push of the session has been made, or refused. */
 void reach_note(struct shard_session *session, const struct request *push, uint64_t now_ns);
 
-/* Clients that have pushed lately, REACH_MAX at most: *out is malloc'd, [n]; NULL: out of memory.
- */
-uint32_t reach_list(const struct reach *reach, uint64_t now_ns, struct reach_mark **out);
+/* Sessions that have pushed lately, REACH_MAX at most: *out is malloc'd, with room for `more`
+ * others; NULL: out of memory. */
+uint32_t reach_list(const struct reach *reach, uint64_t now_ns, uint32_t more,
+                    struct reach_mark **out);
+/* One mark for each client, the furthest, REACH_MAX at most. Returns how many. */
+uint32_t reach_merge(struct reach_mark *marks, uint32_t n);
 
 /* Whether place a comes before or is b, around the end of their range too. */
 static inline bool reach_covers(uint32_t b, uint32_t a)

@@ -253,6 +253,23 @@ static void what_precedes_a_first_push_is_let_in_with_it(void **state)
     ask_free(before);
 }
 
+/* The furthest push of all its connections. */
+static void a_client_of_two_connections_is_listed_once(void **state)
+{
+    struct rig *rig = *state;
+    struct shard_session other = {0};
+    name_client(rig, &rig->data);
+    name_client(rig, &other);
+    assert_int_equal(step_of(send_ordered(rig, &rig->data, 6)), 1);
+    assert_int_equal(step_of(send_ordered(rig, &other, 5)), 2);
+    assert_int_equal(hold_letting_in(rig, 0), 6);
+    do_release(rig, &rig->admin);
+    assert_int_equal(step_of(send_ordered(rig, &other, 7)), 3);
+    assert_int_equal(hold_letting_in(rig, 0), 7);
+    do_release(rig, &rig->admin);
+    shard_session_end(rig->shard, &other);
+}
+
 /* Clients of earlier versions: the msgid of the push is its place. */
 static void pushes_without_an_order_are_let_in_by_their_msgid(void **state)
 {
@@ -429,6 +446,7 @@ int main(void)
         TEST(a_connection_keeps_its_order),
         TEST(pushes_are_let_in_by_their_order),
         TEST(what_precedes_a_first_push_is_let_in_with_it),
+        TEST(a_client_of_two_connections_is_listed_once),
         TEST(pushes_without_an_order_are_let_in_by_their_msgid),
         TEST(all_holders_have_to_release),
         TEST(a_hold_ends_with_its_timeout),
