@@ -302,7 +302,7 @@ static const struct argp_option load_options[] = {
     {"replace", 'r', NULL, 0,
      "Tables that exist become those of DIR, all at once; without it they must be empty", 0},
     {"set", 'f', "FIELD=VALUE", 0,
-     "Give each of the tables another value of this field; may be repeated", 0},
+     "Set this field of each loaded table to another value; may be repeated", 0},
     {0},
 };
 
@@ -330,9 +330,9 @@ int command_load(int argc, char **argv)
             "table exists and is not empty or has another definition. To load a snapshot of "
             "several server processes, copy their directories into one directory and load that. "
             "If shards of a table are at different steps, each gets its own step back on the "
-            "same number of shards; on another number all get the greatest, and a table with a "
-            "bound keeps that of all shards together: each gets the same share as its capacity, or "
-            "the rows of the fullest if these are more. " NEEDS_ADMINS "\n"
+            "same number of shards; on another number all get the greatest. There a table with a "
+            "bound keeps the bound of all shards together: the capacity of each shard becomes its "
+            "share, or the rows of the fullest shard if these are more. " NEEDS_ADMINS "\n"
             "\n"
             "With --replace the tables are loaded beside those in use, and take their places on "
             "all shards while pushes wait for a moment: a failure before that changes nothing. "

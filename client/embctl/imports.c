@@ -111,8 +111,8 @@ static const struct argp_option import_options[] = {
     {"no-optimizer-state", OPTION_NO_STATE, NULL, 0,
      "--job, formats other than hugectr: do not read optimizer states", 0},
     {"dry-run", OPTION_DRY_RUN, NULL, 0,
-     "--job, formats other than hugectr: check all files and definitions, print what would be "
-     "done, and change nothing",
+     "--job, formats other than hugectr: check all files and definitions, print what an import "
+     "would do, and change nothing",
      0},
     {"keys", OPTION_KEYS, "i64|u32|i32", 0,
      "u32: a key beyond 32 bits is refused. tfra, hkv: u32 and i32 are keys of 4 bytes (default: "
@@ -192,8 +192,8 @@ int command_import(int argc, char **argv)
         .doc =
             "Fills a table from a model folder of HugeCTR, or tables from files of SOK, TensorFlow "
             "Recommenders Addons, HierarchicalKV or DynamicEmb, on any number of shards. Without "
-            "--dim, "
-            "--set and other fields of a definition, the table must exist and be empty.\v"
+            "--dim, --set and other fields of a definition, a table for a model folder must exist "
+            "and be empty.\v"
             "Sizes and slots are checked before anything changes; a file that is missing, "
             "truncated or foreign to the folder is refused. A folder with slot_id needs "
             "a table with partition = slot: rows go where their slot belongs. Without "
@@ -203,7 +203,7 @@ int command_import(int argc, char **argv)
             "combiner "
             "and optimizer of the graph. Its capacity is what workspace_size_per_gpu_in_mb has "
             "room for on all GPUs of the job, divided by the shards; beyond it keys are refused, "
-            "as there (--on-full says otherwise). The learning rate is not in the graph: --lr. "
+            "as there, unless --on-full is given. The learning rate is not in the graph: --lr. "
             "All tables are imported or none.\n"
             "\n"
             "--job ps.json: a table MODEL-NAME for each folder in sparse_files, with dim, name and "
@@ -215,10 +215,10 @@ int command_import(int argc, char **argv)
             "--format sok, tfra, hkv or dynamicemb: all tables of a folder that sok.dump, "
             "save_to_file_system, LocalKVFile or DynamicEmbDump wrote, each under its name there. "
             "dim follows from the sizes of the files, the optimizer from the names of its states "
-            "(dynamicemb: from the file of its parameters); --dim, --optimizer and --set say "
-            "otherwise. A table that exists keeps its definition. States of optimizers whose step "
-            "is another one here are refused; --no-optimizer-state leaves them out. All tables are "
-            "imported or none; what is not read is named on stderr.\n"
+            "(dynamicemb: from the file of its parameters); --dim, --optimizer and --set override "
+            "them. Without such options a table that exists keeps its definition. States of "
+            "optimizers whose formula differs here are refused; --no-optimizer-state leaves them "
+            "out. All tables are imported or none; what is not read is named on stderr.\n"
             "\n"
             "Examples:\n"
             "  embctl import wdl0_sparse_2000.model --table items --dim 16 --optimizer adam\n"

@@ -151,7 +151,7 @@ typedef struct embd_load_options {
     embd_progress *progress;   /* NULL: none */
     void *arg;                 /* of progress */
     uint32_t n_set;            /* 0: tables are as the directory has them */
-    const embd_field *set;     /* [n_set] fields that each of the tables gets another value of */
+    const embd_field *set;     /* [n_set] fields that get another value in each of the tables */
 } embd_load_options;
 
 #define EMBD_LOAD_OPTIONS(...)                                                                     \
@@ -177,13 +177,13 @@ typedef struct embd_load_options {
  * With `set` the tables get another definition: fields are set in their order, as embd_schema_set
  * does, in each of the tables. Rows keep their values, rounded to nearest if dtype is another one;
  * new columns (a larger dim) begin as in a new row. State stays if the optimizer is the same one,
- * and begins anew if it is another; so does what a row remembers of its use. The tables are as if
- * they had been created so, and their rows put.
+ * and begins anew if it is another; so does the use of a row with another eviction policy. The
+ * result equals creating the tables with this definition and putting their rows.
  *
  * `options` and `report_out` may be NULL. Blocks. Needs the shards' admin listeners.
- *   EMBD_UNSUPPORTED   a field that a load cannot set (name, slot_sizes), or not so: a smaller dim
- *                      or slots, partition to or from slot, update to or from lazy_global, decay
- *                      away from decoupled_global, durability with `replace`: nothing has changed
+ *   EMBD_UNSUPPORTED   a field that a load cannot set: name, slot_sizes, a smaller dim or slots,
+ *                      partition to or from slot, update to or from lazy_global, decay away from
+ *                      decoupled_global, durability with `replace`: nothing has changed
  *   EMBD_BUSY      another load, a snapshot or a dump is under way
  *   EMBD_FULL      there is no memory for both (row_memory)
  *   EMBD_INVALID   also a table with durability that would create rows on pulls; a field or value

@@ -131,10 +131,10 @@ typedef struct embd_field {
  * table is. So pushes that this client made before go by the old values on every shard, and later
  * ones by the new; pushes of other clients may come before on one shard and behind on another. Rows
  * keep their values and state; a parameter for new rows affects those made later. Rows beyond a
- * lower capacity go, in the order of on_full, which may become a policy that keeps the same of a
- * row's use: GROW or ERROR; EVICT_LRU or EVICT_TTL. Keys that wait for a row keep their count when
- * admit_after is set; 0 and 1 forget them. steps_out[embd_shard_count()] or NULL: the pushes that
- * each shard had applied before. Blocks.
+ * lower capacity go, in the order of on_full. on_full may become a policy that records the same use
+ * of rows: GROW or ERROR; EVICT_LRU or EVICT_TTL with ttl. Keys that wait for a row keep their
+ * count when admit_after is set; 0 and 1 forget them. steps_out[embd_shard_count()] or NULL: the
+ * pushes that each shard had applied before. Blocks.
  *   EMBD_INVALID         an unknown field or value, a field named twice, none, or one that the
  *                        table's optimizer or policy lacks: nothing has changed
  *   EMBD_UNSUPPORTED     a field that is fixed when a table is created, or a policy that keeps

@@ -25,14 +25,14 @@ typedef struct embd_rows {
     float *states;         /* [n_keys][embd_table_state_floats], or NULL: get does not ask for them,
                               put gives rows the state of a new row */
     uint8_t *statuses;     /* get: [n_keys], EMBD_KEY_HIT or EMBD_KEY_MISSING, or NULL */
-    uint64_t step; /* put: how many pushes the table shall have had on all shards, no fewer than
-                              it had: for rows whose optimizer counts them; 0: as it is */
+    uint64_t step;         /* put: sets how many pushes the table has had on all shards, which
+                              optimizers such as adam count; no fewer than it had; 0: as it is */
 } embd_rows;
 
 /* Where a list of a table's keys is. The arrays are the caller's. */
 typedef struct embd_key_list {
     uint32_t struct_bytes; /* sizeof(embd_key_list) */
-    uint32_t capacity;     /* of the arrays, 1 or more; 65536 is a good one */
+    uint32_t capacity;     /* of the arrays, 1 or more; 65536 suits most tables */
     embd_table *table;
     uint64_t *keys;  /* [capacity], output */
     uint16_t *slots; /* [capacity], output: tables with partition slot; else NULL */
@@ -67,7 +67,7 @@ EMBD_API uint32_t embd_table_state_floats(const embd_table *table);
  *   EMBD_UNKNOWN_TABLE   the table was dropped
  *   EMBD_UNKNOWN_METHOD  the servers are of an earlier version
  *   EMBD_PROTOCOL        the table was created anew with another definition: open it again
- *   EMBD_BUSY            the server's peers have all of its frame_memory: try again
+ *   EMBD_BUSY            other requests use all of the server's frame_memory: try again
  *   EMBD_NO_MEMORY       others as embd_ping */
 EMBD_API int embd_get(embd_client *client, const embd_rows *rows);
 
@@ -90,14 +90,14 @@ EMBD_API int embd_put(embd_client *client, const embd_rows *rows, uint64_t *inse
  * those that wait for admission are not among them.
  *
  * The table may change between two calls. A key that has a row from the first call to the last is
- * listed: once by servers with the store `host`, once or more by those with GPUs where rows went
+ * listed: once by servers with the store `host`, once or more by those with GPUs if rows went
  * meanwhile. A key that gets or loses its row meanwhile is listed or not. Rows of listed keys:
  * embd_get, whose statuses tell which are gone. Blocks.
- *   EMBD_INVALID         struct_bytes, capacity 0; slots that are missing or given; where it goes
- *                        on is not what a call left, or not of this table: a server was started
- *                        again, or the table was created or restored anew. Begin again
- *   EMBD_TOO_LARGE       more than `capacity` keys fall together, which only keys that were made
- *                        for that do: 131072 always fit
+ *   EMBD_INVALID         struct_bytes, capacity 0; slots that are missing or given; a place that
+ *                        no call left, or that is not of this table: a server was started again,
+ *                        or the table was created or restored anew. Begin again
+ *   EMBD_TOO_LARGE       more than `capacity` keys share a place in the table's index, which
+ *                        happens only to keys that were chosen for it: 131072 always suffice
  *   others as embd_get */
 EMBD_API int embd_list_keys(embd_client *client, embd_key_list *list);
 

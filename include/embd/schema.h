@@ -209,7 +209,7 @@ typedef struct embd_schema {
     bool admit_nonfinite; /* let NaN and infinite gradients in */
     embd_durability durability;
     uint64_t ttl; /* EMBD_ON_FULL_EVICT_TTL: pushes of its table that a row outlives without one of
-                     its own, 1 or more; 0: ttl_seconds counts */
+                     its own; 0: ttl_seconds applies. Exactly one of the two is above 0 */
     /* The library's: the fields that embd_table_set has set, a bit each. embd_table_create does not
      * compare them. */
     uint64_t changed;
@@ -224,8 +224,9 @@ typedef struct embd_schema {
                              itself alone */
     embd_regularization regularization; /* set by "optimizer.clip_value" and so on */
     /* EMBD_ON_FULL_EVICT_TTL: seconds of the table's clock that a row outlives without a push; 0:
-     * ttl counts. A shard reads its host's clock when a push comes; the table's clock is the latest
-     * time it has had. Among rows last pushed in one second the lowest mix64(key) goes first. */
+     * ttl applies. A shard reads its host's clock when a push comes; the table's clock is the
+     * latest time that it read. Of rows last pushed in one second the lowest mix64(key) goes
+     * first. */
     uint64_t ttl_seconds;
 } embd_schema;
 
