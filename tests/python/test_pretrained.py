@@ -235,7 +235,7 @@ class OptimizerState(clusters.ClusterTest):
         for module, optimizer_state, says in wrong:
             with self.assertRaisesRegex((ValueError, KeyError), says):
                 embd.torch.import_state_dict(module, theirs.state_dict(), optimizer=optimizer_state, parameters=["weight"])
-        with self.assertRaisesRegex(ValueError, "say parameters"):
+        with self.assertRaisesRegex(ValueError, "pass parameters"):
             embd.torch.import_state_dict(ours, theirs.state_dict(), optimizer=state)
         with self.assertRaisesRegex(KeyError, "no parameter weight; it has other"):
             embd.torch.import_state_dict(ours, theirs.state_dict(), optimizer=state, parameters=["other"])

@@ -162,9 +162,9 @@ class Client:
 
         `fields` are those of embd_schema: optimizer ("adam", or Optimizer("adam", lr=0.01)), initializer
         (Initializer("normal", 0, 0.1)), slots, slot_sizes, partition, combiner ("sum", "mean", "sqrtn",
-        "concat"), dtype, seed, capacity, on_full, ttl, admit_after, create_on, admit_nonfinite, durability, rounding. One that
-        is not given has the default of embd_schema_init. `table_capacity`: rows of all shards together, of which
-        `capacity` becomes the share of each."""
+        "concat"), dtype, seed, capacity, on_full, ttl, ttl_seconds, lfu_half_life, lfu_occurrences, admit_after, create_on,
+        admit_nonfinite, durability, rounding. One that is not given has the default of embd_schema_init. `table_capacity` is
+        a bound for the rows of all shards together; `capacity` becomes the share of each shard."""
         c_schema = CSchema(name, dim, fields)
         if table_capacity is not None and "capacity" in fields:
             raise ValueError("table_capacity and capacity are both given; capacity is each shard's share of it")

@@ -263,21 +263,21 @@ class Table:
     def put(self, keys: Keys, values: ArrayLike, states: Optional[ArrayLike] = None, *,
             slots: Optional[ArrayLike] = None, step: int = 0) -> int:
         """Writes rows: values [n_keys, dim], and states [n_keys, state_floats], or those of a new row. Keys without a row get
-        one. It is no step; `step`, where it is not 0, is how many the table shall have made from then on, no fewer than it has:
-        for rows whose optimizer counts them. Returns how many rows there were not before."""
+        one. A put is no step. `step`, if it is not 0, sets how many steps the table has made, which optimizers such as adam count;
+        no fewer than it has made. Returns how many keys had no row before."""
         return rows.put(self, keys, values, states, slots, step)
 
     def keys(self, *, batch: int = 65536) -> Iterator[NDArray[np.uint64]]:
         """The keys that have a row, shard after shard, in batches of at most `batch`, without an order. The table may change
-        meanwhile: a key that has its row all the time comes once, from servers with GPUs once or more; one that gets or loses
-        its row comes or does not. After a restart of a server, or where the table was restored or created anew, it ends with
-        InvalidError. Keys are stored keys; `scan` gives their slots too."""
+        meanwhile: a key that keeps its row comes once, from servers with GPUs once or more; one that gets or loses its row
+        comes or does not. If a server restarts, or the table is restored or created anew, it raises InvalidError. Keys are
+        stored keys; `scan` gives their slots too."""
         for keys, _ in rows.keys(self, batch):
             yield keys
 
     def scan(self, *, values: bool = True, states: bool = False, batch: int = 65536) -> Iterator[rows.Scanned]:
-        """The rows as they are stored, in batches, by `keys` and `get`: each row is of one moment, several are of several.
-        What is said of `keys` holds; Client.dump gives all rows of one moment."""
+        """The rows as they are stored, in batches, by `keys` and `get`, with the rules of `keys`. Each row is of one moment,
+        but rows may be of different moments; Client.dump gives all rows of one moment."""
         return rows.scan(self, batch, values, states)
 
     def pull_start(self, keys: Keys, offsets: Optional[ArrayLike] = None, *,

@@ -23,8 +23,8 @@ _LARGEST = {"f32": 3.4028235e38, "f16": 65519.996, "bf16": 3.3961775e38}  # that
 
 
 def save_safetensors(table: "Table", path: Path, *, states: bool = True) -> int:
-    """Writes a table's rows into a file, which takes the place of one of that name when it is whole. Returns how many rows. They
-    are in this process's memory meanwhile; where others push, they are of several moments (Table.scan)."""
+    """Writes a table's rows into a file; a file of that name is replaced when the new one is whole. Returns how many rows. This
+    process holds all of them in memory. If others push meanwhile, rows are of different moments (Table.scan)."""
     numpy = package()
     step = table.step
     parts = list(table.scan(values=True, states=states))
@@ -41,8 +41,8 @@ def save_safetensors(table: "Table", path: Path, *, states: bool = True) -> int:
 
 def load_safetensors(table: "Table", path: Path) -> int:
     """Puts the rows of a file into a table: of save_safetensors, or any with "keys" (int64 or uint64) and "values" (float32, float16).
-    Rows without "states" get the state of new rows. With states the table needs the same optimizer, and has at least the file's step
-    from then on. All of it is checked before the first row is written. Returns how many rows the table did not have before."""
+    Rows without "states" get the state of new rows. With states the table needs the same optimizer, and its step becomes the
+    file's, if that is higher. All of it is checked before the first row is written. Returns how many keys had no row before."""
     package()
     from safetensors import safe_open
     with safe_open(os.fspath(path), framework="numpy") as file:

@@ -66,7 +66,7 @@ class OptimizerState:
         self.state, self.groups, self.step = dict(state_dict["state"]), list(state_dict["param_groups"]), step
         named = [name for group in self.groups for name in group["params"]]
         if parameters is None and any(not isinstance(name, str) for name in named):
-            raise ValueError("the optimizer's state has numbers for parameters: say parameters=[...], their names in the order "
+            raise ValueError("the optimizer's state has numbers for parameters: pass parameters=[...], their names in the order "
                              "in which the optimizer got them")
         if parameters is not None and len(parameters) != len(named):
             raise ValueError(f"parameters has {len(parameters)} names; the optimizer has {len(named)} parameters")
@@ -206,10 +206,10 @@ def _floats(what: str, tensor: Any, shape: tuple[int, int]) -> NDArray[np.float3
 
 def _state(name: str, weight: Weight, n: int, columns: Sequence[Floats], step: Any) -> State:
     if step is None:
-        raise ValueError(f"{name}: the state does not say how many steps were made: say optimizer_step")
+        raise ValueError(f"{name}: the state does not have its number of steps: pass optimizer_step=")
     step = int(step)
     if step < 0:
-        raise ValueError(f"{name}: the step is {step}")
+        raise ValueError(f"{name}: the step is {step}; 0 or more is expected")
     floats = np.ascontiguousarray(np.concatenate(columns, 1)) if columns else np.zeros((n, 0), np.float32)
     if not weight.table.schema.admit_nonfinite and not np.isfinite(floats).all():
         raise ValueError(f"{name}: the optimizer's state has values that are not finite")
