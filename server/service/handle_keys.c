@@ -19,8 +19,8 @@ static struct table *read_keys(struct call *call, struct list_fields *fields)
     if (table == NULL || fields->cursor == 0 || fields->scan == scan_number(call, table))
         return table;
     embd__error_set(&call->error, EMBD_INVALID,
-                    "keys scan: %llu is of another table '%s': the server was started again, or "
-                    "the table was created or restored anew; begin again with cursor 0",
+                    "keys scan: %llu is not of table '%s' as it is now: the server was started "
+                    "again, or the table was created or restored anew; begin again with cursor 0",
                     (unsigned long long)fields->scan, fields->table);
     return NULL;
 }

@@ -67,8 +67,8 @@ void *work_memory(struct shard_work *work, uint64_t bytes, struct embd__error *e
     EMBD_ASSERT(work->memory == NULL);
     if (config->answer_take != NULL && !config->answer_take(config->net_arg, bytes)) {
         embd__error_set(e, EMBD_BUSY,
-                        "the answer takes %llu bytes, and peers have all of frame_memory but "
-                        "less than that: try again, or ask for fewer keys",
+                        "the answer takes %llu bytes, and other requests leave less than that of "
+                        "frame_memory: try again, or ask for fewer keys",
                         (unsigned long long)bytes);
         return NULL;
     }
@@ -147,8 +147,8 @@ int work_unpack(struct shard_work *work, struct embd__error *e)
     if (config->answer_take != NULL && bytes <= LIMIT_FRAME_BYTES) {
         if (!config->answer_take(config->net_arg, bytes))
             return embd__error_set(e, EMBD_BUSY,
-                                   "the gradients take %llu bytes as f32, and peers have all of "
-                                   "frame_memory but less than that: try again",
+                                   "the gradients take %llu bytes as f32, and other requests "
+                                   "leave less than that of frame_memory: try again",
                                    (unsigned long long)bytes);
         work->unpacked_bytes = bytes;
     }

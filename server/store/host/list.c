@@ -174,8 +174,8 @@ int host_list(struct store *store, uint64_t *cursor, uint32_t max_keys, struct s
         bool fits = fit(store, &cell, max_keys, out, &looks);
         if (!fits && out->n_rows == 0)
             return embd__error_set(e, EMBD_TOO_LARGE,
-                                   "table %s: more than %u keys stand at one place: ask for more "
-                                   "at a time, 131072 always fit",
+                                   "table %s: more than %u keys share a place in its index: ask "
+                                   "for more at a time; 131072 always suffice",
                                    store->schema->s.name, max_keys);
         if (!fits)
             return EMBD_OK;
