@@ -19,19 +19,19 @@ from .states import NEW, OptimizerState, State, torch_state
 def import_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict: bool = True, *,
                       optimizer: Optional[Mapping[str, Any]] = None, parameters: Optional[Sequence[str]] = None,
                       optimizer_step: Optional[int] = None) -> None:
-    """Loads a state dict of torch.nn or TorchRec, as torch.load or safetensors.torch.load_file give it: tables get the rows of
+    """Loads a state dict of torch.nn or TorchRec, as torch.load or safetensors.torch.load_file return it: tables get the rows of
     their weights, with the state of new rows, and other parameters are loaded. Names are those of the model that was saved: for an
     EmbeddingBag at `bag` "bag.weight"; for a table `items` of an EmbeddingBagCollection at `ebc`
     "ebc.embedding_bags.items.weight", of an EmbeddingCollection "ebc.embeddings.items.weight". All weights are checked before the
     first is written. With strict=False names may lack on either side. Of several workers one calls it, while none pushes.
 
     `optimizer` is the state dict of the optimizer that trained the rows: rows get its state, tables its step, and training goes on
-    as there. torch.optim.SparseAdam is "adam" here, Adagrad "adagrad", SGD with momentum "momentum" or "nesterov" and RMSprop
+    as before. torch.optim.SparseAdam is "adam" here, Adagrad "adagrad", SGD with momentum "momentum" or "nesterov" and RMSprop
     "rmsprop", these with update="global". FBGEMM's states (TorchRec's fused optimizer: "items.momentum1") go to "adagrad",
-    "rowwise_adagrad", "partial_rowwise_adam" and "lamb". Other parameters than lr have to be the table's; what differs is refused by
-    name. `parameters`: names in the order in which the optimizer got them, where its state has numbers, as
-    [name for name, _ in model.named_parameters()] of the model that was saved. `optimizer_step`: of states without a step.
-    Entries of dense parameters are left to the dense optimizer."""
+    "rowwise_adagrad", "partial_rowwise_adam" and "lamb". All parameters but lr have to equal the table's; what differs is refused
+    by name. If the optimizer's state has numbers for parameters, `parameters` has their names in the order in which the optimizer got
+    them: [name for name, _ in model.named_parameters()] of the model that was saved. `optimizer_step` is the step of states without
+    one. Entries of dense parameters are left to the dense optimizer."""
     rest, found = dict(state_dict), []
     states = None if optimizer is None else OptimizerState(optimizer, parameters, optimizer_step)
     names = dict(_weights(model))
@@ -68,9 +68,9 @@ def export_state_dict(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def export_optimizer_state(model: nn.Module, parameters: Optional[Sequence[str]] = None) -> dict[str, Any]:
-    """The state dict that the optimizer would have which trained the rows in torch: for load_state_dict of a torch.optim.SparseAdam
-    (of tables with "adam"), Adagrad, SGD or RMSprop, as import_state_dict says. Parameters have the numbers of their names in
-    `parameters`, or else in export_state_dict; those of dense layers have no state. Of optimizers that FBGEMM alone has, names and
+    """A state dict as of the optimizer that would train these rows in torch. It is for load_state_dict of a torch.optim.SparseAdam
+    (tables with "adam"), Adagrad, SGD or RMSprop, as import_state_dict says. Parameters have the numbers of their names in
+    `parameters`, or else in export_state_dict; those of dense layers have no state. If only FBGEMM has the optimizer, names and
     states are those of TorchRec's fused optimizers."""
     for module in model.modules():
         if isinstance(module, Reference):
