@@ -186,10 +186,11 @@ typedef struct embd_load_options {
  *                      decoupled_global, durability with `replace`: nothing has changed
  *   EMBD_BUSY      another load, a snapshot or a dump is under way
  *   EMBD_FULL      there is no memory for both (row_memory)
- *   EMBD_INVALID   also a table with durability that would create rows on pulls; a field or value
- *                  that a table cannot have; a value beyond the new dtype; struct_bytes
+ *   EMBD_INVALID   as of embd_load; a table with durability that would create rows on pulls; a
+ *                  field or value that a table cannot have; a value beyond the new dtype;
+ *                  struct_bytes
  *   EMBD_NOT_FINITE   a value or state, where admit_nonfinite is set to false
- *   others         as embd_load and embd_snapshot */
+ *   EMBD_NO_MEMORY  others as embd_load and embd_snapshot */
 EMBD_API int embd_load_tables(embd_client *client, const char *dir,
                               const embd_load_options *options, embd_dump_report *report_out);
 

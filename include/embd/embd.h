@@ -137,13 +137,13 @@ typedef struct embd_field {
  * pushes that each shard had applied before. Blocks.
  *   EMBD_INVALID         an unknown field or value, a field named twice, none, or one that the
  *                        table's optimizer or policy lacks: nothing has changed
- *   EMBD_UNSUPPORTED     a field that is fixed when a table is created, or a policy that keeps
+ *   EMBD_UNSUPPORTED     a field that is fixed when a table is created, or a policy that records
  *                        another use of rows: nothing has changed
  *   EMBD_FULL            a shard has more rows than the capacity, and the policy lets too few go:
  *                        nothing has changed
  *   EMBD_UNKNOWN_TABLE   a shard does not have it: nothing has changed
- *   others               as embd_ping. If some shards have the change and others may not, the text
- *                        says so: repeat the call, which sets them all */
+ *   EMBD_NO_MEMORY       others as embd_ping. If some shards have the change and others may not,
+ *                        the text says so: repeat the call, which sets them all */
 EMBD_API int embd_table_set(embd_client *client, const char *name, const embd_field *fields,
                             uint32_t n_fields, uint64_t *steps_out);
 

@@ -98,7 +98,7 @@ EMBD_API int embd_put(embd_client *client, const embd_rows *rows, uint64_t *inse
  *                        or the table was created or restored anew. Begin again
  *   EMBD_TOO_LARGE       more than `capacity` keys share a place in the table's index, which
  *                        happens only to keys that were chosen for it: 131072 always suffice
- *   others as embd_get */
+ *   EMBD_NO_MEMORY       others as embd_get */
 EMBD_API int embd_list_keys(embd_client *client, embd_key_list *list);
 
 #ifdef __cplusplus
