@@ -74,6 +74,36 @@ static int take(struct transfer *t, embd_client *client, const embd_rows *rows, 
     return EMBD_OK;
 }
 
+/* Whether a number that is finite is infinite as f16 or bf16: it is nearest to one beyond their
+ * largest. */
+static bool becomes_infinite(float value, embd_dtype dtype)
+{
+    const uint32_t first = dtype == EMBD_DTYPE_F16 ? 0x477ff000u /* 65520 */ : 0x7f7f8000u;
+    uint32_t magnitude = embd__f32_bits(value) & 0x7fffffffu;
+    return magnitude >= first && magnitude < 0x7f800000u;
+}
+
+/* Before anything is sent. What is infinite already, the server refuses or admits. */
+static int check_range(const struct transfer *t)
+{
+    embd_dtype dtype = t->schema->dtype;
+    uint64_t dim = t->schema->dim, n = t->of.n_keys * dim;
+    if (t->method != METHOD_PUT || t->of.dtype == dtype ||
+        (dtype != EMBD_DTYPE_F16 && dtype != EMBD_DTYPE_BF16))
+        return EMBD_OK;
+    for (uint64_t i = 0; i < n; i++) {
+        float value = ((const float *)t->of.values)[i];
+        if (becomes_infinite(value, dtype))
+            return embd__error_set(&t->client->error, EMBD_NOT_FINITE,
+                                   "put: key %llu has %g in column %llu, which is infinite as %s, "
+                                   "the dtype of table '%s'",
+                                   (unsigned long long)t->of.keys[i / dim], (double)value,
+                                   (unsigned long long)(i % dim), embd_dtype_name(dtype),
+                                   t->schema->name);
+    }
+    return EMBD_OK;
+}
+
 static uint32_t owner(const struct transfer *t, uint64_t i)
 {
     return embd__route(t->schema->partition, t->client->n_shards,
@@ -312,6 +342,8 @@ static int transfer(struct transfer *t, embd_client *client, const embd_rows *ro
                     enum method method)
 {
     int status = take(t, client, rows, method);
+    if (status == EMBD_OK)
+        status = check_range(t);
     if (status == EMBD_OK)
         status = take_memory(t);
     if (status == EMBD_OK) {

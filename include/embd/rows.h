@@ -79,7 +79,8 @@ EMBD_API int embd_get(embd_client *client, const embd_rows *rows);
  * or NULL: how many rows there were not before, without those of requests whose first answer was
  * lost. Blocks.
  *   as embd_get, and
- *   EMBD_NOT_FINITE   a value or state is NaN or infinite and the table does not admit them
+ *   EMBD_NOT_FINITE   a value or state is NaN or infinite and the table does not admit them; a
+ *                     finite f32 is infinite in the table's f16 or bf16: then nothing was sent
  *   EMBD_FULL         no room: nothing is evicted for a put
  *   EMBD_UNANSWERED   it was sent and not answered: it may or may not have been applied
  *   EMBD_GAP, EMBD_FORGOTTEN   the shard has lost acknowledged pushes: as embd_push */

@@ -3,6 +3,7 @@ import contextlib
 import functools
 import os
 import pathlib
+import re
 import socket
 import tempfile
 import threading
@@ -119,6 +120,22 @@ class Rows(clusters.ClusterTest):
             table.get(keys)
         with self.assertRaisesRegex(embd.InvalidError, "29"):
             table.put([29], values[:1], slots=[0])
+
+    def test_finite_values_that_would_be_infinite_are_refused_by_key_and_value(self):
+        """Also where infinity is admitted; the greatest value is none of them, nor is infinity."""
+        for dtype, most, beyond in ("f16", 65519.0, 65520.0), ("bf16", 3.39e38, 3.4e38):
+            for admits in False, True:
+                table = self.table(f"{dtype}-{int(admits)}", dtype=dtype, admit_nonfinite=admits)
+                table.put([6], [[-most, 0, most, 1]])
+                before = table.get([6, 7]).values
+                self.assertTrue(np.isfinite(before).all())
+                for value in beyond, -beyond, 3.4e38:
+                    says = re.escape(f"put: key 7 has {value:g} in column 2, which is infinite as {dtype}, the dtype of")
+                    with self.assertRaisesRegex(embd.Error, says):
+                        table.put([6, 7], [[1, 2, 3, 4], [1, 2, value, 4]])
+                np.testing.assert_array_equal(table.get([6, 7]).values, before)
+            table.put([7], [[np.inf, 0, -np.inf, 1]])
+            np.testing.assert_array_equal(table.get([7]).values, [[np.inf, 0, -np.inf, 1]])
 
     def test_rows_with_a_scale_are_put_as_the_nearest_codes_and_refused_whole(self):
         for dtype, most in ("i8", 127), ("e4m3", 448):
