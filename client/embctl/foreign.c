@@ -79,10 +79,9 @@ static void guess_optimizer(struct run *r, struct foreign_table *t)
 static void take_slot(struct moving *m, const struct foreign_slot *slot)
 {
     m->states[m->arrays.n_states++] =
-        (embd_arrays_state){.width = slot->width ? slot->width : m->to.schema.dim,
-                            .dtype = slot->dtype,
-                            .values = slot->values,
-                            .keys = slot->keys};
+        (embd_arrays_state)EMBD_ARRAYS_STATE(.width = slot->width ? slot->width : m->to.schema.dim,
+                                             .dtype = slot->dtype, .values = slot->values,
+                                             .keys = slot->keys);
     m->to.state_file = m->to.state_file ? m->to.state_file : slot->values[0];
 }
 

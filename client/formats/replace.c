@@ -159,13 +159,24 @@ int embd__load_replacing(struct load *l, const char *dir, embd_progress *progres
     return status;
 }
 
+static int check_options(const embd_load_options *options, struct embd__error *e)
+{
+    if (options->n_tables > 0 && options->tables == NULL)
+        return embd__error_set(e, EMBD_INVALID, "options.tables is NULL, n_tables is %" PRIu32,
+                               options->n_tables);
+    if (options->n_set > 0 && options->set == NULL)
+        return embd__error_set(e, EMBD_INVALID, "options.set is NULL, n_set is %" PRIu32,
+                               options->n_set);
+    return EMBD_OK;
+}
+
 EMBD_API int embd_load_tables(embd_client *client, const char *dir,
                               const embd_load_options *options, embd_dump_report *report_out)
 {
     embd_load_options own = {0};
     struct load l = {.client = client, .e = embd__client_error(client)};
     *l.e = (struct embd__error){0};
-    if (options && embd__take(embd_load_options, &own, options, l.e))
+    if (options && (embd__take(embd_load_options, &own, options, l.e) || check_options(&own, l.e)))
         return embd__error_keep(l.e, l.e->status);
     l.tables = own.tables;
     l.n_tables = own.n_tables;

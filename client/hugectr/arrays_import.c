@@ -16,6 +16,7 @@
 struct importing {
     struct filling filling;
     const embd_arrays *arrays;
+    embd_arrays_state states[EMBD_ARRAYS_STATES_MAX];
     struct arrays_source source;
     struct keyindex index; /* of the table's keys, until rows are sent */
 };
@@ -133,11 +134,33 @@ static int check(struct importing *m, embd_progress *progress, void *arg)
 
 /* ---- the call ---- */
 
-static int take(embd_arrays *own, const embd_arrays *arrays, embd_schema *own_schema,
-                const embd_schema *schema, struct embd__error *e)
+/* The caller's states lie as far apart as the first one is long. */
+static int take_states(embd_arrays *own, embd_arrays_state *states, struct embd__error *e)
+{
+    const char *at = (const char *)own->states;
+    struct embd__error why = {0};
+    if (at == NULL || own->n_states > EMBD_ARRAYS_STATES_MAX)
+        return EMBD_OK; /* check_numbers refuses it */
+    for (uint32_t i = 0; i < own->n_states; i++, at += own->states->struct_bytes) {
+        if (embd__take(embd_arrays_state, &states[i], at, &why) != EMBD_OK)
+            return embd__error_set(e, why.status, "states[%" PRIu32 "]: %s", i, why.text);
+        if (((const embd_arrays_state *)(const void *)at)->struct_bytes !=
+            own->states->struct_bytes)
+            return embd__error_set(e, EMBD_INVALID,
+                                   "states[%" PRIu32 "]: its struct_bytes differs from that of "
+                                   "states[0], %" PRIu32,
+                                   i, own->states->struct_bytes);
+    }
+    own->states = states;
+    return EMBD_OK;
+}
+
+static int take(embd_arrays *own, embd_arrays_state *states, const embd_arrays *arrays,
+                embd_schema *own_schema, const embd_schema *schema, struct embd__error *e)
 {
     *own = (embd_arrays){.struct_bytes = sizeof *own};
-    if (embd__take(embd_arrays, own, arrays, e) != EMBD_OK)
+    if (embd__take(embd_arrays, own, arrays, e) != EMBD_OK ||
+        take_states(own, states, e) != EMBD_OK)
         return e->status;
     return embd__schema_take(own_schema, schema, e);
 }
@@ -152,7 +175,7 @@ EMBD_API int embd_arrays_import(embd_client *client, const embd_schema *schema,
     struct importing m = {.filling = {.client = client, .e = e, .schema = &own_schema},
                           .arrays = &own};
     *e = (struct embd__error){0};
-    int status = take(&own, arrays, &own_schema, schema, e);
+    int status = take(&own, m.states, arrays, &own_schema, schema, e);
     if (status != EMBD_OK)
         return embd__error_keep(e, status);
     status = check(&m, progress, arg);

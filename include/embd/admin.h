@@ -188,7 +188,7 @@ typedef struct embd_load_options {
  *   EMBD_FULL      there is no memory for both (row_memory)
  *   EMBD_INVALID   as of embd_load; a table with durability that would create rows on pulls; a
  *                  field or value that a table cannot have; a value beyond the new dtype;
- *                  struct_bytes
+ *                  struct_bytes; `tables` or `set` is NULL and its number is not 0
  *   EMBD_NOT_FINITE   a value or state, where admit_nonfinite is set to false
  *   EMBD_NO_MEMORY  others as embd_load and embd_snapshot */
 EMBD_API int embd_load_tables(embd_client *client, const char *dir,

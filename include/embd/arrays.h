@@ -32,6 +32,7 @@ typedef enum embd_arrays_score {
 
 /* A part of the rows' optimizer state. */
 typedef struct embd_arrays_state {
+    uint32_t struct_bytes;     /* sizeof(embd_arrays_state); the same in all states of a call */
     uint32_t width;            /* floats of a row */
     embd_dtype dtype;          /* in the files: f32, f16 or bf16 */
     const char *const *values; /* [n_files] paths: [rows][width] */
@@ -39,6 +40,12 @@ typedef struct embd_arrays_state {
                                   rows are the table's. A row that has no state begins with that of
                                   a new one */
 } embd_arrays_state;
+
+/* An initializer, also within one of an array: EMBD_ARRAYS_STATE(.width = 16). */
+#define EMBD_ARRAYS_STATE(...)                                                                     \
+    {                                                                                              \
+        .struct_bytes = sizeof(embd_arrays_state), __VA_ARGS__                                     \
+    }
 
 /* An initializer: embd_arrays arrays = EMBD_ARRAYS(.n_files = 1). All paths are the caller's. */
 typedef struct embd_arrays {

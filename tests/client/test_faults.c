@@ -125,7 +125,8 @@ static void arrays_in_files_are_not_i8_or_i4(void **state)
     schema.dim = 2;
     embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_ADAGRAD, 0.1f);
     for (int dtype = EMBD_DTYPE_I8; dtype <= EMBD_DTYPE_I4; dtype++) {
-        const embd_arrays_state state_of = {.width = 2, .dtype = (embd_dtype)dtype, .values = path};
+        const embd_arrays_state state_of =
+            EMBD_ARRAYS_STATE(.width = 2, .dtype = (embd_dtype)dtype, .values = path);
         const embd_arrays wrong[] = {
             EMBD_ARRAYS(.n_files = 1, .keys = path, .values = path, .dtype = (embd_dtype)dtype),
             EMBD_ARRAYS(.n_files = 1, .keys = path, .values = path, .n_states = 1,
@@ -135,6 +136,58 @@ static void arrays_in_files_are_not_i8_or_i4(void **state)
                              EMBD_INVALID);
             assert_non_null(strstr(embd_error_text(), "f32, f16 or bf16"));
         }
+    }
+    embd_close(client);
+    fake_server_stop(&server);
+}
+
+/* States of a caller compiled with a newer header lie further apart. */
+static void states_of_arrays_have_a_size_of_their_own(void **state)
+{
+    static const char *const path[] = {"/nowhere/values"};
+    struct {
+        embd_arrays_state known;
+        uint64_t more;
+    } states[2] = {{.known = EMBD_ARRAYS_STATE(.width = 2, .values = path)},
+                   {.known = EMBD_ARRAYS_STATE(.width = 2, .values = path)}};
+    const embd_arrays arrays = EMBD_ARRAYS(.n_files = 1, .keys = path, .values = path,
+                                           .n_states = 2, .states = &states[0].known);
+    struct fake_server server;
+    embd_schema schema;
+    (void)state;
+    fake_server_start(&server);
+    embd_client *client = connect_to(server.address, 1000, false);
+    embd_schema_init(&schema);
+    snprintf(schema.name, sizeof schema.name, "t");
+    schema.dim = 2;
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_ADAM, 0.1f);
+    states[0].known.struct_bytes = states[1].known.struct_bytes = sizeof states[0];
+    assert_int_equal(embd_arrays_import(client, &schema, &arrays, NULL, NULL, NULL), EMBD_CORRUPT);
+    states[1].more = 1;
+    assert_int_equal(embd_arrays_import(client, &schema, &arrays, NULL, NULL, NULL), EMBD_INVALID);
+    assert_non_null(strstr(embd_error_text(), "states[1]: embd_arrays_state: struct_bytes is 40"));
+    states[0].known.struct_bytes = sizeof states[0].known;
+    assert_int_equal(embd_arrays_import(client, &schema, &arrays, NULL, NULL, NULL), EMBD_INVALID);
+    assert_non_null(strstr(embd_error_text(), "states[1]"));
+    embd_close(client);
+    fake_server_stop(&server);
+}
+
+/* No server is asked. */
+static void lists_of_a_load_that_are_null_are_refused(void **state)
+{
+    embd_load_options tables = EMBD_LOAD_OPTIONS(.n_tables = 1),
+                      set = EMBD_LOAD_OPTIONS(.n_set = 1);
+    struct fake_server server;
+    (void)state;
+    fake_server_start(&server);
+    embd_client *client = connect_to(server.address, 1000, false);
+    for (int replaces = 0; replaces < 2; replaces++) {
+        tables.replace = set.replace = replaces;
+        assert_int_equal(embd_load_tables(client, "/nowhere", &tables, NULL), EMBD_INVALID);
+        assert_string_equal(embd_error_text(), "options.tables is NULL, n_tables is 1");
+        assert_int_equal(embd_load_tables(client, "/nowhere", &set, NULL), EMBD_INVALID);
+        assert_string_equal(embd_error_text(), "options.set is NULL, n_set is 1");
     }
     embd_close(client);
     fake_server_stop(&server);
@@ -717,6 +770,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_answer_harms_the_client_with_a_thread_of_its_own),
         cmocka_unit_test(rows_of_i8_and_i4_are_not_sent_to_a_server_that_does_not_take_them),
         cmocka_unit_test(arrays_in_files_are_not_i8_or_i4),
+        cmocka_unit_test(states_of_arrays_have_a_size_of_their_own),
+        cmocka_unit_test(lists_of_a_load_that_are_null_are_refused),
         cmocka_unit_test(connecting_refuses_what_is_no_server_of_this_version),
         cmocka_unit_test(a_table_of_another_name_is_refused),
         cmocka_unit_test(a_numbered_push_that_is_not_answered_is_unknown),
