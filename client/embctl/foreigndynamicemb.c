@@ -207,13 +207,15 @@ static void take_name(struct foreign_folder *f, const char *name)
     if (!parse_name(f, name, &ranked) || !foreign_wants(f, ranked.table))
         return;
     const struct foreign_table *t = find(f, ranked.table);
-    if (ranked.world_size < 1 || ranked.world_size > EMBD_ARRAYS_FILES_MAX ||
-        ranked.rank >= ranked.world_size || (t && t->n_files != ranked.world_size))
+    if (ranked.world_size < 1 || ranked.world_size > EMBD_ARRAYS_FILES_MAX)
+        foreign_fail(f, EMBD_CORRUPT, "%s: the world size is %" PRIu64 ", it can be 1 to %d", name,
+                     ranked.world_size, EMBD_ARRAYS_FILES_MAX);
+    else if (ranked.rank >= ranked.world_size || (t && t->n_files != ranked.world_size))
         foreign_fail(f, EMBD_CORRUPT,
                      "%s: rank %" PRIu64 " of %" PRIu64 "; expected ranks 0 to %" PRIu64
-                     " of one world size, up to %d",
-                     name, ranked.rank, ranked.world_size, (t ? t->n_files : ranked.world_size) - 1,
-                     EMBD_ARRAYS_FILES_MAX);
+                     " of one world size",
+                     name, ranked.rank, ranked.world_size,
+                     (t ? t->n_files : ranked.world_size) - 1);
     else if (!t)
         read_table(f, &ranked);
 }

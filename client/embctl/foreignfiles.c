@@ -193,21 +193,23 @@ static uint64_t size_of_all(struct foreign_folder *f, const char *const *paths, 
     return sum;
 }
 
-/* Numbers of `element` bytes in a row, where the files have whole rows; 0: no rows. */
+/* Numbers of `element` bytes in a row, at most `most`, where the files have whole rows; 0: no rows.
+ */
 static uint32_t numbers_a_row(struct foreign_folder *f, const struct foreign_table *t,
-                              const char *const *paths, uint64_t n_rows, uint32_t element)
+                              const char *const *paths, uint32_t most, uint32_t element)
 {
+    uint64_t n_rows = t->n_rows;
     uint64_t bytes = size_of_all(f, paths, t->n_files, t->head_bytes);
     uint64_t numbers = n_rows ? bytes / element / n_rows : 0;
     if (f->status != EMBD_OK || (n_rows == 0 && bytes == 0))
         return 0;
-    if (numbers >= 1 && numbers <= 4 * EMBD_DIM_MAX && numbers * n_rows * element == bytes)
+    if (numbers >= 1 && numbers <= most && numbers * n_rows * element == bytes)
         return (uint32_t)numbers;
     foreign_fail(f, EMBD_CORRUPT,
-                 "%s%s: %" PRIu64 " bytes for %" PRIu64
-                 " keys, expected 1 to %d numbers of %" PRIu32 " bytes for each",
+                 "%s%s: %" PRIu64 " bytes for %" PRIu64 " keys, expected 1 to %" PRIu32
+                 " numbers of %" PRIu32 " bytes for each",
                  strrchr(paths[0], '/') + 1, t->n_files > 1 ? " and those beside it" : "", bytes,
-                 n_rows, EMBD_DIM_MAX, element);
+                 n_rows, most, element);
     return 0;
 }
 
@@ -222,7 +224,7 @@ void foreign_measure(struct foreign_folder *f, struct foreign_table *t)
     if (f->status == EMBD_OK)
         t->n_rows = size_of_all(f, t->keys, t->n_files, t->head_bytes) / key;
     if (f->status == EMBD_OK)
-        t->dim = numbers_a_row(f, t, t->values, t->n_rows, dtype_bytes(t->dtype));
+        t->dim = numbers_a_row(f, t, t->values, EMBD_DIM_MAX, dtype_bytes(t->dtype));
     if (f->status == EMBD_OK && t->dim)
         foreign_set(f, t, "dim", "%" PRIu32, t->dim);
 }
@@ -230,7 +232,7 @@ void foreign_measure(struct foreign_folder *f, struct foreign_table *t)
 uint32_t foreign_width(struct foreign_folder *f, const struct foreign_table *t,
                        const struct foreign_slot *slot)
 {
-    return numbers_a_row(f, t, slot->values, t->n_rows, dtype_bytes(slot->dtype));
+    return numbers_a_row(f, t, slot->values, 4 * EMBD_DIM_MAX, dtype_bytes(slot->dtype));
 }
 
 void foreign_folder_fini(struct foreign_folder *f)

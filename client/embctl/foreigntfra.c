@@ -139,6 +139,24 @@ static void find_owner(const struct reading *r, struct variable *v)
     }
 }
 
+/* Whether it is a state, which is read with its owner: one of a state would be neither table nor
+ * state. Where states are not read, the user sees what was taken for one. */
+static bool is_state(struct foreign_folder *f, const struct variable *v)
+{
+    const struct variable *of = v->owner;
+    if (!of)
+        return false;
+    if (of->owner && !f->a->only)
+        foreign_fail(f, EMBD_INVALID,
+                     "'%s' has the name of a state of '%s', and that of a state of '%s'; choose "
+                     "each table with --only NAME",
+                     v->name, of->name, of->owner->name);
+    else if (f->a->skips_state && foreign_wants(f, of->name))
+        foreign_ignore(f, "'%s': its name is that of the state %s of '%s'; import it with --only",
+                       v->name, v->slot, of->name);
+    return true;
+}
+
 static void add_slot(struct foreign_folder *f, struct foreign_table *t, const struct variable *v)
 {
     if (t->n_slots == FOREIGN_SLOTS_MAX || v->n_tables * v->n_ranks != t->n_files) {
@@ -193,6 +211,6 @@ void foreign_read_tfra(struct foreign_folder *f)
     for (size_t i = 0; i < r.n; i++)
         find_owner(&r, &r.list[i]);
     for (size_t i = 0; i < r.n && f->status == EMBD_OK; i++)
-        if (!r.list[i].owner && foreign_wants(f, r.list[i].name))
+        if (!is_state(f, &r.list[i]) && foreign_wants(f, r.list[i].name))
             read_table(&r, &r.list[i]);
 }

@@ -329,10 +329,10 @@ static int read_states(struct arrays_source *s, struct block *block)
 static int read_rows(void *arg, struct block *block)
 {
     struct arrays_source *s = arg;
+    block->path = path_of(&s->values, block);
     if (read_floats(&s->values, block->first, block->n, s->blocks->capacity, block->vectors,
                     s->given->dtype, &block->error) ||
-        embd__blocks_check_finite(s->blocks, block, path_of(&s->values, block), block->vectors,
-                                  s->schema->dim))
+        embd__blocks_check_finite(s->blocks, block, block->path, block->vectors, s->schema->dim))
         return block->error.status;
     return read_states(s, block);
 }

@@ -121,8 +121,9 @@ static int check_range(const struct blocks *b, struct block *block)
     return embd__error_set(&block->error, EMBD_NOT_FINITE,
                            "%s: key %" PRIu64 " has %g in column %" PRIu64
                            ", which is infinite as %s, the dtype of table '%s'",
-                           b->path, block->keys[at / b->schema->dim], (double)block->vectors[at],
-                           at % b->schema->dim, embd_dtype_name(dtype), b->schema->name);
+                           block->path ? block->path : b->path, block->keys[at / b->schema->dim],
+                           (double)block->vectors[at], at % b->schema->dim, embd_dtype_name(dtype),
+                           b->schema->name);
 }
 
 static int read_block(const struct blocks *b, struct block *block)

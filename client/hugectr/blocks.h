@@ -13,6 +13,7 @@
 struct block {
     uint64_t first; /* row of the files */
     uint32_t n;
+    const char *path; /* of the file of its vectors, set by read_rows; NULL: of blocks */
     /* One allocation: arrays of `capacity` rows. */
     void *memory;
     uint64_t *keys, *wide_slots;

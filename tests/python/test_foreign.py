@@ -235,7 +235,8 @@ class DynamicEmb(ForeignTest):
         keys.tofile(self.path("z_emb_keys" + end))
         self.not_finite("z_emb_values" + end, keys, 6)
         self.not_finite("z_emb_opt_values" + end, keys, 12)
-        for more, says in (("rank_2.world_size_2", "rank 2 of 2; expected ranks 0 to 1"), ("rank_0.world_size_3", "rank 0 of 3")):
+        for more, says in (("rank_2.world_size_2", "rank 2 of 2; expected ranks 0 to 1"), ("rank_0.world_size_3", "rank 0 of 3"),
+                           ("rank_0.world_size_0", "the world size is 0, it can be 1 to 65536")):
             keys.tofile(self.path("z_emb_keys." + more))
             self.refused(f"z_emb_keys.{more}: {says}")
             os.unlink(self.path("z_emb_keys." + more))
@@ -394,6 +395,28 @@ class Tfra(ForeignTest):
         os.rename(self.path(last + "-keys"), self.path(f"{name}_mht_3of3_rank1_size2-keys"))
         self.refused("is of 3 tables and 2 ranks, other files of", *lr)
 
+    def test_names_of_states_are_told_and_refused_where_they_are_of_states(self):
+        values = floats(1, len(KEYS), 4)
+        for name in ("item", "item_m"):
+            foreign.tfra(self.folder, name, [(KEYS, values)])
+        for client, report in self.imported("--no-optimizer-state", "--lr", 0.1):
+            self.assertEqual([t["table"] for t in report["import"]], ["item"])
+            self.assertEqual([i["key"] for i in report["ignored"]],
+                             ["'item_m': its name is that of the state m of 'item'; import it with --only"])
+            client.drop_table("item")
+        foreign.tfra(self.folder, "item_m_v", [(KEYS, values)])
+        for skips in ([], ["--no-optimizer-state"]):
+            self.refused("'item_m_v' has the name of a state of 'item_m', and that of a state of 'item'; choose", *skips,
+                         code=REFUSED)
+        for only in ("item", "item_m", "item_m_v"):
+            for client, report in self.imported("--no-optimizer-state", "--only", only):
+                self.check(client, only, KEYS, values)
+                client.drop_table(only)
+
+    def test_no_more_than_the_greatest_dim_is_read(self):
+        foreign.tfra(self.folder, "wide", [(KEYS[:2], np.zeros((2, 5000), np.float32))])
+        self.refused("40000 bytes for 2 keys, expected 1 to 4096 numbers of 4 bytes for each")
+
 
 class Hkv(ForeignTest):
     def test_2h_files_of_one_and_several_gpus_come_with_counts_as_scores(self):
@@ -475,8 +498,11 @@ class Hkv(ForeignTest):
         foreign.hkv(self.folder, "t", KEYS, values)
         for client, _ in self.imported("--dtype", "bf16"):
             client.drop_table("t")
-        self.refused(f"t.keys: key {KEYS[-1]} has 70000 in column 2, which is infinite as f16, the dtype of table 't'",
+        self.refused(f"t.values: key {KEYS[-1]} has 70000 in column 2, which is infinite as f16, the dtype of table 't'",
                      "--dtype", "f16", code=REFUSED)
+        shutil.rmtree(self.folder)
+        foreign.tfra(self.folder, "u", [(KEYS[:9], values[:9]), (KEYS[9:], values[9:])])
+        self.refused(f"u_mht_2of2_rank0_size1-values: key {KEYS[-1]} has 70000 in column 2", "--dtype", "f16", code=REFUSED)
 
 
 class Usage(ForeignTest):
