@@ -17,7 +17,9 @@ from embd.data import Norm  # noqa: E402
 
 SLOTS, DIM, BATCH, RATE, BAR = 8, 16, 1024, 0.1, 1e-3
 KINDS = [("f32", {}, "f32"), ("f16 rows", {"dtype": "f16"}, "f32"), ("bf16 rows", {"dtype": "bf16"}, "f32"),
-         ("bf16 rows, stochastic", {"dtype": "bf16", "rounding": "stochastic"}, "f32"), ("f16 wire", {}, "f16"),
+         ("bf16 rows, stochastic", {"dtype": "bf16", "rounding": "stochastic"}, "f32"), ("i8 rows", {"dtype": "i8"}, "f32"),
+         ("i8 rows, stochastic", {"dtype": "i8", "rounding": "stochastic"}, "f32"), ("e4m3 rows", {"dtype": "e4m3"}, "f32"),
+         ("e4m3 rows, stochastic", {"dtype": "e4m3", "rounding": "stochastic"}, "f32"), ("f16 wire", {}, "f16"),
          ("bf16 wire", {}, "bf16"), ("i8 wire", {}, "i8"), ("i4 wire", {}, "i4")]
 
 
