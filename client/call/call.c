@@ -172,9 +172,27 @@ static int prepare_part(struct embd_call *call, struct work *work)
     return status;
 }
 
+/* With i8 or i4 on the wire. Before anything is sent: no shard has a push then that another one
+ * refuses. */
+static int check_wire(struct embd_call *call)
+{
+    embd_client *client = call->client;
+    for (uint32_t s = 0; s < client->n_shards; s++)
+        if (!embd__link_takes_packed(client->shards[s].link))
+            return embd__error_set(&client->error, EMBD_INVALID,
+                                   "wire is %s, which the server at %s does not take; use f32, f16 "
+                                   "or bf16, or update the server",
+                                   embd_dtype_name(call->wire),
+                                   embd__link_address(client->shards[s].link));
+    bool has_id = (client->numbering.pusher.high | client->numbering.pusher.low) != 0;
+    if (call->kind == PARTS_PUSH && !has_id && embd_pusher_new(&client->numbering.pusher))
+        return embd__error_set(&client->error, EMBD_IO, "the system has no random numbers");
+    return EMBD_OK;
+}
+
 static int prepare(struct embd_call *call)
 {
-    int status = embd__is_packed(call->wire) ? embd__wire_check(call) : EMBD_OK;
+    int status = embd__is_packed(call->wire) ? check_wire(call) : EMBD_OK;
     for (uint32_t i = 0; i < call->n_works && status == EMBD_OK; i++)
         status = embd__work_begin(call, &call->works[i], i);
     if (status == EMBD_OK && call->kind == PARTS_PUSH)

@@ -192,8 +192,6 @@ void embd__push_fill(struct embd_call *call, struct work *work);
 /* ---- messages.c ---- */
 
 int embd__messages_build(struct embd_call *call);
-/* With i8 or i4 on the wire: EMBD_INVALID: a server does not take them. */
-int embd__wire_check(struct embd_call *call);
 /* The next message of a call, empty, to this shard; NULL: no memory. */
 struct message *embd__message_begin(struct embd_call *call, uint32_t shard);
 void embd__messages_fini(struct embd_call *call);

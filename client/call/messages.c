@@ -392,23 +392,6 @@ static uint64_t next_order(struct embd_client *client)
     return ++client->last_order;
 }
 
-/* Before anything is sent: no shard has a push then that another one refuses. */
-int embd__wire_check(struct embd_call *call)
-{
-    embd_client *client = call->client;
-    for (uint32_t s = 0; s < client->n_shards; s++)
-        if (!embd__link_takes_packed(client->shards[s].link))
-            return embd__error_set(&client->error, EMBD_INVALID,
-                                   "wire is %s, which the server at %s does not take; use f32, f16 "
-                                   "or bf16, or update the server",
-                                   embd_dtype_name(call->wire),
-                                   embd__link_address(client->shards[s].link));
-    bool has_id = (client->numbering.pusher.high | client->numbering.pusher.low) != 0;
-    if (call->kind == PARTS_PUSH && !has_id && embd_pusher_new(&client->numbering.pusher))
-        return embd__error_set(&client->error, EMBD_IO, "the system has no random numbers");
-    return EMBD_OK;
-}
-
 int embd__messages_build(struct embd_call *call)
 {
     struct builder b;

@@ -42,7 +42,8 @@ static int plan_table(void *arg, const struct manifest_table *table)
         return embd__error_set(l->e, EMBD_NO_MEMORY, "no memory for the list of tables");
     l->created = grown;
     l->created[l->n_created++] = table->schema.s.name;
-    embd__rebound_begin(l, embd__load_definition(l, table));
+    if (!embd__load_sets(l, "capacity"))
+        embd__rebound_begin(l, embd__load_definition(l, table));
     return 0;
 }
 
@@ -321,6 +322,13 @@ static void undo(struct load *l)
     *l->e = kept;
 }
 
+static int rebound(void *arg, const struct manifest_table *table)
+{
+    struct load *l = arg;
+    const struct definition *d = embd__load_definition(l, table);
+    return d != NULL ? embd__rebound_end(l, d) : EMBD_OK;
+}
+
 static int fill(struct load *l, embd_progress *progress, void *arg)
 {
     embd__ticker_begin(&l->ticker, progress, arg, l->totals.rows);
@@ -331,7 +339,7 @@ static int fill(struct load *l, embd_progress *progress, void *arg)
     if (status == EMBD_OK)
         status = embd__load_each(l, embd__load_table);
     if (status == EMBD_OK)
-        status = embd__load_each(l, embd__rebound_end);
+        status = embd__load_each(l, rebound);
     if (status == EMBD_OK && brings_streams)
         status = embd__load_each(l, see_kind);
     if (status == EMBD_OK && brings_streams)

@@ -25,12 +25,11 @@ static uint64_t at_most(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-void embd__rebound_begin(struct load *l, struct definition *d)
+void embd__rebound_begin(const struct load *l, struct definition *d)
 {
     uint32_t n = l->dir->shares[0].manifest.n_shards;
     embd_schema *s = &d->schema;
-    if (n == l->n_shards || s->on_full == EMBD_ON_FULL_GROW || s->capacity == 0 ||
-        embd__load_sets(l, "capacity"))
+    if (n == l->n_shards || s->on_full == EMBD_ON_FULL_GROW || s->capacity == 0)
         return;
     d->bound = embd__share_total(&d->table->schema.s, n, s->capacity);
     s->capacity = at_most(s->capacity * n, LIMIT_CAPACITY);
@@ -49,13 +48,11 @@ static int most_rows(struct load *l, const char *table, uint64_t *most_out)
     return EMBD_OK;
 }
 
-int embd__rebound_end(void *load, const struct manifest_table *table)
+int embd__rebound_end(struct load *l, const struct definition *d)
 {
-    struct load *l = load;
-    const struct definition *d = embd__load_definition(l, table);
     char capacity[24];
     uint64_t most;
-    if (d == NULL || d->bound == 0)
+    if (d->bound == 0)
         return EMBD_OK;
     if (most_rows(l, d->schema.name, &most))
         return l->e->status;
