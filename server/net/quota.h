@@ -8,7 +8,7 @@
  *   a request      struct exchange, and a buffer for each bin                  it waits; then BUSY
  *   an answer      a chunk to make rows in                                     it waits
  *   of get, keys   all of it                                                   refused BUSY
- *   i8, i4         gradients of a push as f32                                  refused BUSY
+ *   i8, i4         gradients of a push as f32; rows of a pull from GPUs too    refused BUSY
  *
  * Heads of answers and ciphertext to be sent exist already when they are charged; they are bounded
  * for each connection. Idle buffers are not charged: a shard keeps at most an eighth of the limit

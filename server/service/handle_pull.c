@@ -70,9 +70,20 @@ static int size_parts(struct shard_work *work, struct embd__error *e)
     return EMBD_OK;
 }
 
+/* Rows of i8 and i4 are up to 8 times as long before they are packed. */
+static int charge_wide(struct shard_work *work, struct embd__error *e)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < work->op.n_parts; i++)
+        bytes += pull_wide_bytes(&work->op.parts[i]);
+    return bytes > 0 ? work_charge_unpacked(work, bytes, "rows", e) : EMBD_OK;
+}
+
 /* Memory for all rows, of a store that makes them as a whole. */
 static int make_room(struct shard_work *work, struct embd__error *e)
 {
+    if (charge_wide(work, e) != EMBD_OK)
+        return e->status;
     for (uint32_t i = 0; i < work->op.n_parts; i++) {
         struct op_part *part = &work->op.parts[i];
         struct answer_rows *rows = &work->rows[i];

@@ -61,8 +61,8 @@ struct shard_config {
     void *drain_arg;
     void (*net_stats)(void *arg,
                       struct shard_net_stats *out); /* figures of the listeners; shard's thread */
-    /* Memory for answers that are made as a whole, and for gradients as f32. False: peers have all
-     * that they may take. The shard's thread. NULL: there is no limit. */
+    /* Memory for answers that are made as a whole, and for rows of i8 and i4 as f32. False: peers
+     * have all that they may take. The shard's thread. NULL: there is no limit. */
     bool (*answer_take)(void *arg, uint64_t bytes);
     void (*answer_give)(void *arg, uint64_t bytes);
     void *net_arg;

@@ -138,20 +138,28 @@ int work_size_parts(struct shard_work *work, uint32_t n, struct embd__error *e)
     return op_size_parts(&work->op, n, e);
 }
 
-int work_unpack(struct shard_work *work, struct embd__error *e)
+int work_charge_unpacked(struct shard_work *work, uint64_t bytes, const char *what,
+                         struct embd__error *e)
 {
     const struct shard_config *config = &work->shard->config;
+    if (config->answer_take == NULL)
+        return EMBD_OK;
+    if (!config->answer_take(config->net_arg, bytes))
+        return embd__error_set(e, EMBD_BUSY,
+                               "the %s take %llu bytes as f32, and peers have all of frame_memory "
+                               "but less than that: try again, or with fewer rows",
+                               what, (unsigned long long)bytes);
+    work->unpacked_bytes = bytes;
+    return EMBD_OK;
+}
+
+int work_unpack(struct shard_work *work, struct embd__error *e)
+{
     uint64_t bytes = unpack_bytes(&work->op);
     if (bytes == 0)
         return EMBD_OK;
-    if (config->answer_take != NULL && bytes <= LIMIT_FRAME_BYTES) {
-        if (!config->answer_take(config->net_arg, bytes))
-            return embd__error_set(e, EMBD_BUSY,
-                                   "the gradients take %llu bytes as f32, and other requests "
-                                   "leave less than that of frame_memory: try again",
-                                   (unsigned long long)bytes);
-        work->unpacked_bytes = bytes;
-    }
+    if (bytes <= LIMIT_FRAME_BYTES && work_charge_unpacked(work, bytes, "gradients", e) != EMBD_OK)
+        return e->status;
     return unpack_push(&work->op, e);
 }
 

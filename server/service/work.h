@@ -23,7 +23,7 @@ struct shard_work {
     struct shard *shard;
     struct request *request;
     uint64_t parts_bytes;     /* of many parts, counted in the pool */
-    uint64_t unpacked_bytes;  /* of gradients that came as i8 or i4, charged to the peers' memory */
+    uint64_t unpacked_bytes;  /* of rows of i8 or i4, as f32: charged to the peers' memory */
     struct answer_rows *rows; /* of a pull: [rows_capacity], one a part */
     uint32_t rows_capacity;
     void *memory;           /* malloc'd, of this request alone: arrays its answer points to */
@@ -55,6 +55,10 @@ int work_size_parts(struct shard_work *work, uint32_t n, struct embd__error *e);
  * it is answered. EMBD_BUSY: peers have all of it now; EMBD_TOO_LARGE, EMBD_NO_MEMORY: unpack_push.
  */
 int work_unpack(struct shard_work *work, struct embd__error *e);
+/* Charges rows of i8 or i4, which take so many bytes as f32, to what peers may take until the
+ * request's end. `what` they are. EMBD_BUSY: peers have all of it now. */
+int work_charge_unpacked(struct shard_work *work, uint64_t bytes, const char *what,
+                         struct embd__error *e);
 /* Room for the rows of all parts of work->op, all zero. */
 int work_size_rows(struct shard_work *work, struct embd__error *e);
 

@@ -317,6 +317,54 @@ static void give_memory(void *arg, uint64_t bytes)
     *(uint64_t *)arg += bytes;
 }
 
+/* A table of long rows, on a shard whose peers may take *left. */
+static void open_bounded(struct rig *rig, uint64_t *left)
+{
+    deferred_open();
+    rig_open(rig, &store_deferred, 0, 1, NULL);
+    rig->shard->config.answer_take = take_memory;
+    rig->shard->config.answer_give = give_memory;
+    rig->shard->config.net_arg = left;
+    embd_schema schema = schema_of("wide", EMBD_ON_FULL_GROW, 0);
+    schema.dim = EMBD_DIM_MAX;
+    schema.combiner = EMBD_COMBINER_SUM;
+    create_table(rig, &schema);
+}
+
+/* Rows of i4 are 8 times as long when a device has made them as f32. */
+static void memory_for_pulls_of_i4_is_bounded_and_given_back(void **state)
+{
+    enum { ROWS = 1000, FIT = 2 };
+    static uint32_t offsets[ROWS + 1];
+    const uint64_t all = FIT * (UINT64_C(16384000) + 64);
+    uint64_t left = all;
+    struct rig rig;
+    (void)state;
+    open_bounded(&rig, &left);
+    const struct part part = {.table = embd__table_id("wide"),
+                              .dtype = EMBD_DTYPE_I4,
+                              .n_rows = ROWS,
+                              .keys = keys,
+                              .offsets = offsets};
+    for (int round = 0; round < 2; round++) {
+        struct exchange *x[FIT + 1];
+        for (int i = 0; i <= FIT; i++)
+            ask_send(x[i] = ask_parts(&rig, METHOD_PULL, &part, 1));
+        const char *const fragments[] = {"rows take 16384063 bytes as f32", "frame_memory", NULL};
+        ask_read(x[FIT]);
+        check_error(x[FIT], EMBD_BUSY, fragments);
+        while (deferred_run())
+            ;
+        for (int i = 0; i <= FIT; i++) {
+            ask_read(x[i]);
+            assert_int_equal(x[i]->reader.answer_status, i < FIT ? EMBD_OK : EMBD_BUSY);
+            ask_free(x[i]);
+        }
+        assert_int_equal(left, all);
+    }
+    rig_close(&rig);
+}
+
 /* Gradients of i4 are 8 times as long when a shard has them as f32. */
 static void memory_for_gradients_of_i4_is_bounded_and_given_back(void **state)
 {
@@ -327,15 +375,7 @@ static void memory_for_gradients_of_i4_is_bounded_and_given_back(void **state)
     uint64_t left = all;
     struct rig rig;
     (void)state;
-    deferred_open();
-    rig_open(&rig, &store_deferred, 0, 1, NULL);
-    rig.shard->config.answer_take = take_memory;
-    rig.shard->config.answer_give = give_memory;
-    rig.shard->config.net_arg = &left;
-    embd_schema schema = schema_of("wide", EMBD_ON_FULL_GROW, 0);
-    schema.dim = EMBD_DIM_MAX;
-    schema.combiner = EMBD_COMBINER_SUM;
-    create_table(&rig, &schema);
+    open_bounded(&rig, &left);
     const struct part part = {.table = embd__table_id("wide"),
                               .dtype = EMBD_DTYPE_I4,
                               .n_rows = ROWS,
@@ -373,6 +413,7 @@ int main(void)
         cmocka_unit_test(a_push_behind_others_finds_the_room_that_these_leave),
         cmocka_unit_test(a_push_of_two_tables_keeps_the_room_that_it_found),
         cmocka_unit_test(a_push_of_two_tables_is_made_in_both_though_its_connection_goes),
+        cmocka_unit_test(memory_for_pulls_of_i4_is_bounded_and_given_back),
         cmocka_unit_test(memory_for_gradients_of_i4_is_bounded_and_given_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
