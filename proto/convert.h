@@ -15,9 +15,12 @@ void embd__codes_narrow(void *row, embd_dtype dtype, const float *from, uint32_t
 /* The beginning of narrowing: writes and returns the scale; all codes are 0. */
 float embd__codes_begin(void *row, embd_dtype dtype, const float *from, uint32_t dim);
 
-/* n values from memory of `dtype` to f32, and back. Elementwise; buffers do not overlap. */
+/* n values from memory of `dtype` to f32, and back. Elementwise; buffers do not overlap. Without
+ * values there may be no buffers. */
 static inline void embd__to_f32(float *to, const void *from, embd_dtype dtype, size_t n)
 {
+    if (n == 0)
+        return;
     if (dtype == EMBD_DTYPE_F32)
         memcpy(to, from, n * sizeof *to);
     else
@@ -26,6 +29,8 @@ static inline void embd__to_f32(float *to, const void *from, embd_dtype dtype, s
 
 static inline void embd__from_f32(void *to, embd_dtype dtype, const float *from, size_t n)
 {
+    if (n == 0)
+        return;
     if (dtype == EMBD_DTYPE_F32)
         memcpy(to, from, n * sizeof *from);
     else

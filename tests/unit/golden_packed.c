@@ -65,11 +65,18 @@ void build_pull_packed_result(struct msg *m)
     embd__msg_end(m);
 }
 
+static bool is_answer(const struct part_answer *a, embd_dtype dtype, uint32_t n,
+                      const float *expected)
+{
+    return a->dtype == dtype && a->dim == DIM && a->n_rows == n &&
+           are_values(a->values, dtype, n, expected);
+}
+
 void read_pull_packed_result(struct reader *r)
 {
     static struct part_answer answers[LIMIT_PARTS];
     if (embd__pull_answer_read(r, answers, LIMIT_PARTS) != 2 ||
-        !are_values(answers[0].values, answers[0].dtype, 2, values) ||
-        !are_values(answers[1].values, answers[1].dtype, 1, values + 6))
+        !is_answer(&answers[0], EMBD_DTYPE_I8, 2, values) ||
+        !is_answer(&answers[1], EMBD_DTYPE_I4, 1, values + 6))
         embd__error_set(r->error, EMBD_INVALID, "the pulled rows of i8 and i4 are others");
 }
