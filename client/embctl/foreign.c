@@ -211,8 +211,9 @@ static int prepare_one(struct run *r, size_t i)
     return choose_states(r, m, t);
 }
 
-static int prepare(struct run *r)
+static int prepare(void *arg)
 {
+    struct run *r = arg;
     size_t n = r->folder.job.n_tables;
     int status = EMBD_OK;
     r->tables = calloc(n + 1, sizeof *r->tables);
@@ -247,25 +248,17 @@ static int run_one(void *arg, size_t i, bool checks, embd_dump_report *report, u
 
 static int import_tables(struct run *r)
 {
-    struct listing done, ignored;
     const struct import_all all = {.client = r->client,
-                                   .n_tables = r->folder.job.n_tables,
+                                   .path = r->a->folder,
+                                   .file = &r->folder.job,
                                    .is_dry = r->a->is_dry,
+                                   .prepare = prepare,
                                    .table = table_of,
                                    .run = run_one,
                                    .arg = r,
                                    .why = r->why,
                                    .why_bytes = sizeof r->why};
-    import_all_listing(&done, r->a->is_dry);
-    int status = prepare(r);
-    import_all_tell(&ignored, r->a->folder, &r->folder.job);
-    if (status == EMBD_OK)
-        status = import_all(&all, &done);
-    if (status == EMBD_OK)
-        listing_print_pair(&done, &ignored);
-    listing_fini(&done);
-    listing_fini(&ignored);
-    return status;
+    return import_all(&all);
 }
 
 static void fini(struct run *r)

@@ -12,20 +12,15 @@ static const struct column columns[] = {
     {"is_new", CELL_FLAG},
 };
 
-void import_all_listing(struct listing *done, bool is_dry)
-{
-    listing_init(done, is_dry ? "would_import" : "import", columns,
-                 sizeof columns / sizeof *columns);
-}
-
-void import_all_tell(struct listing *ignored, const char *path, const struct job_file *file)
+/* What the file has without a meaning here, which stderr is told too. */
+static void tell_ignored(const struct import_all *a, struct listing *ignored)
 {
     static const struct column ignored_columns[] = {{"key", CELL_TEXT}};
     listing_init(ignored, "ignored", ignored_columns, 1);
-    for (size_t i = 0; i < file->n_ignored; i++) {
-        fprintf(stderr, "embctl: %s: ignoring %s\n", path, file->ignored[i]);
+    for (size_t i = 0; i < a->file->n_ignored; i++) {
+        fprintf(stderr, "embctl: %s: ignoring %s\n", a->path, a->file->ignored[i]);
         listing_row(ignored);
-        listing_text(ignored, 0, file->ignored[i]);
+        listing_text(ignored, 0, a->file->ignored[i]);
     }
 }
 
@@ -87,21 +82,37 @@ static int look(const struct import_all *a, struct import_table *t)
     return status == EMBD_OK ? refuse(a, EMBD_EXISTS, why) : refuse(a, status, embd_error_text());
 }
 
-int import_all(const struct import_all *a, struct listing *done)
+static int import_tables(const struct import_all *a, struct listing *done)
 {
+    size_t n = a->file->n_tables, i;
     int status = EMBD_OK;
-    size_t i;
-    for (i = 0; i < a->n_tables && status == EMBD_OK; i++) {
+    for (i = 0; i < n && status == EMBD_OK; i++) {
         status = look(a, a->table(a->arg, i));
         if (status == EMBD_OK)
             status = run_one(a, i, true, a->is_dry ? done : NULL);
     }
     if (status != EMBD_OK || a->is_dry)
         return status;
-    for (i = 0; i < a->n_tables && status == EMBD_OK; i++)
+    for (i = 0; i < n && status == EMBD_OK; i++)
         status = run_one(a, i, false, done);
     for (size_t k = 0; status && k + 1 < i; k++)
         if (a->table(a->arg, k)->is_new)
             embd_table_drop(a->client, a->table(a->arg, k)->schema.name);
+    return status;
+}
+
+int import_all(const struct import_all *a)
+{
+    struct listing done, ignored;
+    int status = a->prepare(a->arg);
+    listing_init(&done, a->is_dry ? "would_import" : "import", columns,
+                 sizeof columns / sizeof *columns);
+    tell_ignored(a, &ignored);
+    if (status == EMBD_OK)
+        status = import_tables(a, &done);
+    if (status == EMBD_OK)
+        listing_print_pair(&done, &ignored);
+    listing_fini(&done);
+    listing_fini(&ignored);
     return status;
 }

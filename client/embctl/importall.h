@@ -19,9 +19,12 @@ struct import_table {
 
 struct import_all {
     embd_client *client;
-    size_t n_tables;
+    const char *path; /* what is imported */
+    const struct job_file *file;
     bool is_empty; /* tables without rows: a table that is there is in the way */
     bool is_dry;   /* checks and tells, and changes nothing */
+    /* Makes the file's tables known to `table`. Returns a status. */
+    int (*prepare)(void *arg);
     struct import_table *(*table)(void *arg, size_t i);
     /* Checks the table's files, or imports them; the library's error says what is wrong. */
     int (*run)(void *arg, size_t i, bool checks, embd_dump_report *report, uint64_t *elapsed_us);
@@ -30,14 +33,9 @@ struct import_all {
     size_t why_bytes;
 };
 
-/* A listing of the tables that were imported, or would be. */
-void import_all_listing(struct listing *done, bool is_dry);
-
-/* A listing of what the file at `path` has without a meaning here, which stderr is told too. */
-void import_all_tell(struct listing *ignored, const char *path, const struct job_file *file);
-
-/* Checks all tables, then imports them, one after the other. After a failure those that this call
- * made are dropped. Returns a status. */
-int import_all(const struct import_all *a, struct listing *done);
+/* Checks all tables, then imports them, one after the other, and prints them and what the file has
+ * without a meaning here. After a failure those that this call made are dropped. Returns a status.
+ */
+int import_all(const struct import_all *a);
 
 #endif

@@ -254,8 +254,9 @@ static int check_settings(struct job *j)
     return EMBD_OK;
 }
 
-static int prepare(struct job *j)
+static int prepare(void *arg)
 {
+    struct job *j = arg;
     const struct job_arguments *a = j->a;
     j->tables = calloc(j->file.n_tables + 1, sizeof *j->tables);
     int status = j->tables ? check_settings(j) : refuse(j, EMBD_NO_MEMORY, "no memory");
@@ -294,26 +295,18 @@ static void fini(struct job *j)
 
 static int run(struct job *j)
 {
-    struct listing done, ignored;
-    import_all_listing(&done, j->a->is_dry);
-    import_all_tell(&ignored, j->a->file, &j->file);
-    int status = prepare(j);
     const struct import_all all = {.client = j->client,
-                                   .n_tables = j->file.n_tables,
+                                   .path = j->a->file,
+                                   .file = &j->file,
                                    .is_empty = j->a->is_empty,
                                    .is_dry = j->a->is_dry,
+                                   .prepare = prepare,
                                    .table = table_of,
                                    .run = run_one,
                                    .arg = j,
                                    .why = j->why,
                                    .why_bytes = sizeof j->why};
-    if (status == EMBD_OK)
-        status = import_all(&all, &done);
-    if (status == EMBD_OK)
-        listing_print_pair(&done, &ignored);
-    listing_fini(&done);
-    listing_fini(&ignored);
-    return status;
+    return import_all(&all);
 }
 
 int jobs_import(const struct job_arguments *a)
