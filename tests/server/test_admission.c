@@ -331,6 +331,29 @@ static void open_bounded(struct rig *rig, uint64_t *left)
     create_table(rig, &schema);
 }
 
+/* Memory is left for `n_fit` such requests at once: a further one is refused, twice. */
+static void memory_is_bounded(struct rig *rig, enum method method, const struct part *part,
+                              int n_fit, const char *const fragments[])
+{
+    const uint64_t *left = rig->shard->config.net_arg, all = *left;
+    struct exchange *x[8];
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i <= n_fit; i++)
+            ask_send(x[i] = ask_parts(rig, method, part, 1));
+        ask_read(x[n_fit]);
+        check_error(x[n_fit], EMBD_BUSY, fragments);
+        while (deferred_run())
+            ;
+        for (int i = 0; i < n_fit; i++) {
+            ask_read(x[i]);
+            assert_int_equal(x[i]->reader.answer_status, EMBD_OK);
+        }
+        for (int i = 0; i <= n_fit; i++)
+            ask_free(x[i]);
+        assert_int_equal(*left, all);
+    }
+}
+
 /* Rows of i4 are 8 times as long when a device has made them as f32. */
 static void memory_for_pulls_of_i4_is_bounded_and_given_back(void **state)
 {
@@ -346,23 +369,8 @@ static void memory_for_pulls_of_i4_is_bounded_and_given_back(void **state)
                               .n_rows = ROWS,
                               .keys = keys,
                               .offsets = offsets};
-    for (int round = 0; round < 2; round++) {
-        struct exchange *x[FIT + 1];
-        for (int i = 0; i <= FIT; i++)
-            ask_send(x[i] = ask_parts(&rig, METHOD_PULL, &part, 1));
-        const char *const fragments[] = {"rows take 16384063 bytes as f32", "frame_memory", NULL};
-        ask_read(x[FIT]);
-        check_error(x[FIT], EMBD_BUSY, fragments);
-        while (deferred_run())
-            ;
-        for (int i = 0; i < FIT; i++) {
-            ask_read(x[i]);
-            assert_int_equal(x[i]->reader.answer_status, EMBD_OK);
-        }
-        for (int i = 0; i <= FIT; i++)
-            ask_free(x[i]);
-        assert_int_equal(left, all);
-    }
+    const char *const fragments[] = {"rows take 16384063 bytes as f32", "frame_memory", NULL};
+    memory_is_bounded(&rig, METHOD_PULL, &part, FIT, fragments);
     rig_close(&rig);
 }
 
@@ -384,24 +392,8 @@ static void memory_for_gradients_of_i4_is_bounded_and_given_back(void **state)
                               .offsets = offsets,
                               .grads = zeros,
                               .grads_bytes = sizeof zeros};
-    for (int round = 0; round < 2; round++) {
-        struct exchange *x[FIT + 1];
-        for (int i = 0; i <= FIT; i++)
-            x[i] = send_push(&rig, &part, 1);
-        const char *const fragments[] = {"65536000 bytes as f32", "frame_memory", "try again",
-                                         NULL};
-        ask_read(x[FIT]);
-        check_error(x[FIT], EMBD_BUSY, fragments);
-        while (deferred_run())
-            ;
-        for (int i = 0; i < FIT; i++) {
-            ask_read(x[i]);
-            assert_int_equal(x[i]->reader.answer_status, EMBD_OK);
-        }
-        for (int i = 0; i <= FIT; i++)
-            ask_free(x[i]);
-        assert_int_equal(left, all);
-    }
+    const char *const fragments[] = {"65536000 bytes as f32", "frame_memory", "try again", NULL};
+    memory_is_bounded(&rig, METHOD_PUSH, &part, FIT, fragments);
     rig_close(&rig);
 }
 
