@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from .base import Reference, Weight
-from .rows import to_numpy
+from .copies import to_numpy
 from .states import NEW, OptimizerState, State, torch_state
 
 
@@ -95,7 +95,7 @@ def export_optimizer_state(model: nn.Module, parameters: Optional[Sequence[str]]
 
 def put_weight(name: str, matrix: torch.Tensor, weight: Weight, state: State = NEW) -> None:
     """Writes the rows 0, 1, ... of a table, with their state, and its step where the state has one."""
-    values = to_numpy(_matrix(name, matrix, weight).to(torch.float32))
+    values, = to_numpy(_matrix(name, matrix, weight).to(torch.float32))
     weight.table.put(np.arange(len(values)), values, state.floats, step=state.step)
 
 

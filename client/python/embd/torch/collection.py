@@ -17,15 +17,17 @@ from .base import Reference, Weight
 from .home import Home, open_home
 from .config import definition, features_of
 from .jagged import Jagged, jagged_of, pooled, unpooled
+from .copies import Device, device_named
 from .rows import Source, Ticket
 
 
 class _Collection(Reference):
     """What collections share: tables, their features, a source."""
 
-    def __init__(self, configs: Sequence[Any], combiner: Optional[str], client: Home,
+    def __init__(self, configs: Sequence[Any], combiner: Optional[str], device: Device, client: Home,
                  given: dict[str, Any]):
         super().__init__()
+        self.device = device_named(device)
         self.client, create = open_home(client)
         self.configs = list(configs)
         names = Counter(config.name for config in configs)
@@ -55,7 +57,7 @@ class _Collection(Reference):
     def _start(self, batch: Jagged) -> Ticket:
         parts = [batch.part(table, features, config.num_embeddings)
                  for table, features, config in zip(self.tables, self.features, self.configs)]
-        return self.source.start(parts, batch.device, batch)
+        return self.source.start(parts, self.device or batch.device, batch)
 
     def _rows(self, ticket: Ticket) -> tuple[torch.Tensor, ...]:
         return ticket.rows(self.training and torch.is_grad_enabled())
@@ -70,15 +72,16 @@ class EmbeddingBagCollection(_Collection):
 
     tables       EmbeddingBagConfig, TorchRec's or this package's
     is_weighted  whether the weights of a batch count
+    device       where rows are handed over; None: where the batch is
     client       where the tables are; they are created where they are not there. Of a Job the tables are its own
     optimizer, initializer, and other fields of a definition: of tables whose config says nothing else"""
 
     _folder = "embedding_bags"
 
-    def __init__(self, tables: Sequence[Any], is_weighted: bool = False, *, client: Home = None,
+    def __init__(self, tables: Sequence[Any], is_weighted: bool = False, device: Device = None, *, client: Home = None,
                  optimizer: Union[Optimizer, str] = "sgd", initializer: Union[Initializer, str, None] = None,
                  **fields: Any):
-        super().__init__(tables, None, client, {"optimizer": optimizer, "initializer": initializer, **fields})
+        super().__init__(tables, None, device, client, {"optimizer": optimizer, "initializer": initializer, **fields})
         self._is_weighted = is_weighted
 
     def is_weighted(self) -> bool:
@@ -109,19 +112,20 @@ class EmbeddingCollection(_Collection):
     """TorchRec's EmbeddingCollection: the rows of each feature's values, one by one.
 
     tables        EmbeddingConfig, TorchRec's or this package's; all of one embedding_dim
+    device        as EmbeddingBagCollection's
     need_indices  JaggedTensors of results have the indices as weights, as TorchRec's
 
     and keywords as EmbeddingBagCollection."""
 
     _folder = "embeddings"
 
-    def __init__(self, tables: Sequence[Any], need_indices: bool = False, *, client: Home = None,
+    def __init__(self, tables: Sequence[Any], device: Device = None, need_indices: bool = False, *, client: Home = None,
                  optimizer: Union[Optimizer, str] = "sgd", initializer: Union[Initializer, str, None] = None,
                  **fields: Any):
         dims = sorted({config.embedding_dim for config in tables})
         if len(dims) > 1:
             raise ValueError(f"tables of an EmbeddingCollection have one embedding_dim, here {dims}")
-        super().__init__(tables, "concat", client, {"optimizer": optimizer, "initializer": initializer, **fields})
+        super().__init__(tables, "concat", device, client, {"optimizer": optimizer, "initializer": initializer, **fields})
         self._need_indices = need_indices
 
     def need_indices(self) -> bool:

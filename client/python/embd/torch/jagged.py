@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..table import Part, Table
-from .rows import to_numpy
+from .copies import to_device, to_numpy
 
 
 class Jagged:
@@ -23,9 +23,9 @@ class Jagged:
             raise ValueError("the collection's is_weighted is True, but the batch has no weights")
         self.types = types
         self.device = values.device
-        self.values = to_numpy(values)
-        self.weights = None if weights is None else to_numpy(weights.to(torch.float32))
-        flat = to_numpy(lengths)
+        flat: Any
+        self.values, flat, *more = to_numpy(values, lengths, *(() if weights is None else (weights.to(torch.float32),)))
+        self.weights = more[0] if more else None
         if not features or flat.size % len(features):
             raise ValueError(f"{flat.size} lengths are no whole number of samples of {len(features)} features")
         self.samples = flat.size // len(features)
@@ -92,5 +92,5 @@ def unpooled(batch: Jagged, feature: str, rows: torch.Tensor, need_indices: bool
         return rows
     number = batch.numbers[feature]
     indices = batch.values[batch.starts[number]:batch.starts[number + 1]]
-    return batch.types.JaggedTensor(rows, lengths=torch.from_numpy(batch.lengths[number]).to(batch.device),
-                                    weights=torch.from_numpy(indices).to(batch.device) if need_indices else None)
+    return batch.types.JaggedTensor(rows, lengths=to_device(batch.lengths[number], batch.device),
+                                    weights=to_device(indices, batch.device) if need_indices else None)

@@ -17,7 +17,8 @@ from . import op
 from .base import Reference, Weight
 from .home import Home, open_home
 from .checkpoints import put_weight
-from .rows import Source, Ticket, to_numpy
+from .copies import Device, device_named, to_device, to_numpy
+from .rows import Source, Ticket
 
 NORMAL = Initializer("normal", 0.0, 1.0)  # what torch.nn draws from
 
@@ -36,7 +37,7 @@ class _Rows(Reference):
     """What the modules share: a table, keys that are checked, a source."""
 
     def __init__(self, num_embeddings: Optional[int], embedding_dim: int, combiner: str, padding_idx: Optional[int],
-                 unsupported: dict[str, Any], dtype: Optional[torch.dtype], client: Home,
+                 unsupported: dict[str, Any], device: Device, dtype: Optional[torch.dtype], client: Home,
                  name: Optional[str], table: Optional[Table], optimizer: Union[Optimizer, str],
                  initializer: Union[Initializer, str], fields: dict[str, Any]):
         super().__init__()
@@ -46,6 +47,7 @@ class _Rows(Reference):
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.padding_idx = self._padding(padding_idx)
+        self.device = device_named(device)
         self.dtype = dtype or torch.float32
         if table is None:
             if name is None:
@@ -67,10 +69,14 @@ class _Rows(Reference):
     def _keys(self, tensor: torch.Tensor) -> Any:
         if tensor.dtype not in (torch.int64, torch.int32):
             raise TypeError(f"indices are {tensor.dtype}; int64 or int32 is expected")
-        keys = to_numpy(tensor)
+        keys, = to_numpy(tensor)
         if self.num_embeddings is not None and keys.size and (keys.min() < 0 or keys.max() >= self.num_embeddings):
             raise IndexError(f"index out of range: {keys.min()} to {keys.max()}, num_embeddings is {self.num_embeddings}")
         return keys
+
+    def device_of(self, input: torch.Tensor) -> torch.device:
+        """Where the rows of a forward are."""
+        return self.device or input.device
 
     @property
     def _pushes(self) -> bool:
@@ -107,20 +113,21 @@ class Embedding(_Rows):
 
     client, name    where the table is and what it is called; it is created if it is not there. Of a Job the table is one
                     of its own. Or table=
+    device          where rows are handed over; None: where the indices are. Indices of the CPU need no wait for a GPU
     optimizer       of the table: "sgd", or embd.Optimizer(...)
     initializer     normal with mean 0 and deviation 1, as torch.nn has it
     and other fields of a table's definition."""
 
     def __init__(self, num_embeddings: Optional[int], embedding_dim: int, padding_idx: Optional[int] = None,
                  max_norm: Optional[float] = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
-                 sparse: bool = False, _weight: Optional[torch.Tensor] = None, device: Any = None,
+                 sparse: bool = False, _weight: Optional[torch.Tensor] = None, device: Device = None,
                  dtype: Optional[torch.dtype] = None, *, client: Home = None,
                  name: Optional[str] = None, table: Optional[Table] = None,
                  optimizer: Union[Optimizer, str] = "sgd", initializer: Union[Initializer, str] = NORMAL,
                  **fields: Any):
         super().__init__(num_embeddings, embedding_dim, "concat", padding_idx,
                          {"max_norm": max_norm, "scale_grad_by_freq": scale_grad_by_freq, "_weight": _weight},
-                         dtype, client, name, table, optimizer, initializer, fields)
+                         device, dtype, client, name, table, optimizer, initializer, fields)
 
     @classmethod
     def from_pretrained(cls, embeddings: torch.Tensor, freeze: bool = True, padding_idx: Optional[int] = None,
@@ -145,7 +152,7 @@ class Embedding(_Rows):
             kept = np.flatnonzero(keys != self.padding_idx)
             keys = keys[kept]
         part = Part(self.table, keys, raw=True)
-        return self.source.start([part], input.device, (input.shape, kept))
+        return self.source.start([part], self.device_of(input), (input.shape, kept))
 
     def forward(self, input: Union[torch.Tensor, Ticket]) -> torch.Tensor:
         ticket = input if isinstance(input, Ticket) else self.prefetch(input)
@@ -153,7 +160,7 @@ class Embedding(_Rows):
         rows, = ticket.rows(self._pushes)
         if kept is not None:
             out = rows.new_zeros((shape.numel(), self.embedding_dim))
-            rows = out.index_copy(0, torch.from_numpy(kept).to(rows.device), rows)
+            rows = out.index_copy(0, to_device(kept, rows.device), rows)
         return rows.reshape(*shape, self.embedding_dim).to(self.dtype)
 
 
@@ -164,7 +171,7 @@ class EmbeddingBag(_Rows):
     def __init__(self, num_embeddings: Optional[int], embedding_dim: int, max_norm: Optional[float] = None,
                  norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",
                  sparse: bool = False, _weight: Optional[torch.Tensor] = None,
-                 include_last_offset: bool = False, padding_idx: Optional[int] = None, device: Any = None,
+                 include_last_offset: bool = False, padding_idx: Optional[int] = None, device: Device = None,
                  dtype: Optional[torch.dtype] = None, *, client: Home = None,
                  name: Optional[str] = None, table: Optional[Table] = None,
                  optimizer: Union[Optimizer, str] = "sgd", initializer: Union[Initializer, str] = NORMAL,
@@ -173,7 +180,7 @@ class EmbeddingBag(_Rows):
             _refuse("EmbeddingBag", f"mode {mode!r}", "servers combine rows by sum or mean")
         super().__init__(num_embeddings, embedding_dim, mode, padding_idx,
                          {"max_norm": max_norm, "scale_grad_by_freq": scale_grad_by_freq, "_weight": _weight},
-                         dtype, client, name, table, optimizer, initializer, fields)
+                         device, dtype, client, name, table, optimizer, initializer, fields)
         self.mode = mode
         self.include_last_offset = include_last_offset
         self._operand = op.register(self)
@@ -204,7 +211,7 @@ class EmbeddingBag(_Rows):
             raise ValueError(f"input has {input.dim()} dimensions; 1 or 2 are expected")
         if offsets is None or offsets.dim() != 1:
             raise ValueError("a 1-dimensional input needs 1-dimensional offsets")
-        starts = to_numpy(offsets)
+        starts, = to_numpy(offsets)
         if starts.size and starts[0] != 0:
             raise ValueError(f"offsets start at {starts[0]}, not at 0")
         if not self.include_last_offset:
@@ -218,9 +225,9 @@ class EmbeddingBag(_Rows):
         """Starts the pull of a forward to come; give the ticket to forward in the place of its arguments. It does
         not see pushes that are started later."""
         if self._pools(per_sample_weights):
-            return self.source.start([self.pooled_part(input, offsets, per_sample_weights)], input.device)
+            return self.source.start([self.pooled_part(input, offsets, per_sample_weights)], self.device_of(input))
         keys, ends, weights = self._batch(input, offsets, per_sample_weights)
-        return self.source.start([Part(self.table, keys, raw=True)], input.device, (ends, weights))
+        return self.source.start([Part(self.table, keys, raw=True)], self.device_of(input), (ends, weights))
 
     def _pools(self, weights: Optional[torch.Tensor]) -> bool:
         """Whether servers combine the rows."""
@@ -230,7 +237,7 @@ class EmbeddingBag(_Rows):
                     weights: Optional[torch.Tensor]) -> Part:
         """The batch of a forward, to be combined by servers."""
         keys, ends, kept_weights = self._batch(input, offsets, weights)
-        return Part(self.table, keys, ends, weights=None if kept_weights is None else to_numpy(kept_weights))
+        return Part(self.table, keys, ends, weights=None if kept_weights is None else to_numpy(kept_weights)[0])
 
     def _batch(self, input: torch.Tensor, offsets: Optional[torch.Tensor],
                weights: Optional[torch.Tensor]) -> tuple[Any, Any, Optional[torch.Tensor]]:
@@ -242,7 +249,7 @@ class EmbeddingBag(_Rows):
             kept = keys != self.padding_idx
             ends = np.append(0, np.cumsum(kept))[ends]
             keys = keys[kept]
-            weights = None if weights is None else weights[torch.from_numpy(kept).to(weights.device)]
+            weights = None if weights is None else weights[to_device(kept, weights.device)]
         return keys, ends, weights
 
     def _weights(self, input: torch.Tensor, weights: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
@@ -264,7 +271,7 @@ class EmbeddingBag(_Rows):
         rows, = ticket.rows(self._pushes)
         if ticket.layout is not None:
             ends, weights = ticket.layout
-            rows = combine(rows, torch.from_numpy(ends).to(rows.device), self.mode, weights)
+            rows = combine(rows, to_device(ends, rows.device), self.mode, weights)
         return rows.to(self.dtype)
 
     def extra_repr(self) -> str:
@@ -277,4 +284,4 @@ def combine(rows: torch.Tensor, offsets: torch.Tensor, mode: str, weights: Optio
         return rows.new_zeros((len(offsets) - 1, rows.shape[1])) + rows.sum()
     each = torch.arange(len(rows), device=rows.device)
     return functional.embedding_bag(each, rows, offsets, mode=mode, include_last_offset=True,
-                                    per_sample_weights=None if weights is None else weights.to(rows.dtype))
+                                    per_sample_weights=None if weights is None else weights.to(rows.device, rows.dtype))

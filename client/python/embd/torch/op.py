@@ -34,26 +34,25 @@ def is_compiling() -> bool:
 
 
 if HAS_OPERATORS:
-    from .rows import part_with
+    from .rows import parts_with
 
     @torch.library.custom_op("embd::bags", mutates_args=())
     def bags(anchor: torch.Tensor, input: torch.Tensor, offsets: Optional[torch.Tensor],
              weights: Optional[torch.Tensor], module: str) -> torch.Tensor:
-        ticket = _modules[module].prefetch(input, offsets, weights)
-        return torch.from_numpy(ticket.call.wait()[0]).to(input.device)
+        return _modules[module].prefetch(input, offsets, weights).wait()[0]
 
     @bags.register_fake
     def _(anchor: torch.Tensor, input: torch.Tensor, offsets: Optional[torch.Tensor],
           weights: Optional[torch.Tensor], module: str) -> torch.Tensor:
         bag = _modules[module]
         n_bags = input.shape[0] if offsets is None else offsets.shape[0] - int(bag.include_last_offset)
-        return torch.empty((n_bags, bag.embedding_dim), dtype=torch.float32, device=input.device)
+        return torch.empty((n_bags, bag.embedding_dim), dtype=torch.float32, device=bag.device_of(input))
 
     @torch.library.custom_op("embd::push", mutates_args=())
     def push(gradient: torch.Tensor, input: torch.Tensor, offsets: Optional[torch.Tensor],
              weights: Optional[torch.Tensor], module: str) -> torch.Tensor:
         bag = _modules[module]
-        bag.source.take([part_with(bag.pooled_part(input, offsets, weights), gradient)])
+        bag.source.take(parts_with([bag.pooled_part(input, offsets, weights)], [gradient]))
         return torch.empty(0)
 
     @push.register_fake

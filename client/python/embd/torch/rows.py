@@ -14,6 +14,7 @@ import torch
 from ..client import Client
 from ..clock import Clock
 from ..table import Call, Part, Table
+from . import copies
 
 if TYPE_CHECKING:
     from .rates import TableOptimizer
@@ -21,20 +22,21 @@ if TYPE_CHECKING:
 PUSHES_IN_FLIGHT = 4
 
 
-def to_numpy(tensor: torch.Tensor) -> Any:
-    """A view where the tensor is on the CPU and contiguous."""
-    return tensor.detach().cpu().numpy()
-
-
 class Ticket:
     """A pull on its way, and what a forward needs to know to make use of it."""
 
-    def __init__(self, source: "Source", parts: list[Part], call: Call[Any], device: torch.device, layout: Any):
+    def __init__(self, source: "Source", parts: list[Part], landings: list[torch.Tensor], device: torch.device, layout: Any):
         self.source = source
         self.parts = parts
-        self.call = call
+        self.landings = landings
         self.device = device
         self.layout = layout
+        self.call: Call[Any] = source.client.pull_start(parts)
+
+    def wait(self) -> tuple[torch.Tensor, ...]:
+        """One matrix for each part, on the device."""
+        self.call.wait()
+        return tuple(copies.landed(rows, self.device) for rows in self.landings)
 
     def rows(self, push: bool) -> tuple[torch.Tensor, ...]:
         """One matrix for each part, as a node of the graph when gradients are to be pushed."""
@@ -48,21 +50,23 @@ class _Rows(torch.autograd.Function):
     def forward(ctx: Any, anchor: torch.Tensor, ticket: Ticket) -> tuple[torch.Tensor, ...]:
         ctx.ticket = ticket
         ctx.set_materialize_grads(False)
-        return tuple(torch.from_numpy(matrix).to(ticket.device) for matrix in ticket.call.wait())
+        return ticket.wait()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Optional[torch.Tensor]) -> tuple[None, None]:
         ticket: Ticket = ctx.ticket
-        ticket.source.take([part_with(part, gradient) for part, gradient in zip(ticket.parts, gradients)
-                            if gradient is not None])
+        ticket.source.take(parts_with(ticket.parts, gradients))
         return None, None
 
 
-def part_with(part: Part, gradient: torch.Tensor) -> Part:
-    """The part of a push that answers the pull of `part`."""
-    values = to_numpy(gradient.to(torch.float32).contiguous())
-    return Part(part.table, part.keys, part.offsets, weights=part.weights, values=values, raw=part.raw)
+def parts_with(parts: Sequence[Part], gradients: Sequence[Optional[torch.Tensor]]) -> list[Part]:
+    """The parts of a push that answers the pull of `parts`; without those that have no gradient."""
+    answered = [(part, gradient.to(torch.float32).contiguous()) for part, gradient in zip(parts, gradients)
+                if gradient is not None]
+    arrays = copies.to_numpy(*(gradient for _, gradient in answered))
+    return [Part(part.table, part.keys, part.offsets, weights=part.weights, values=values, raw=part.raw)
+            for (part, _), values in zip(answered, arrays)]
 
 
 class Source:
@@ -85,7 +89,10 @@ class Source:
 
     def start(self, parts: list[Part], device: torch.device, layout: Any = None) -> Ticket:
         self._settle(PUSHES_IN_FLIGHT)
-        return Ticket(self, parts, self.client.pull_start(parts), device, layout)
+        landings = [copies.landing(part.shape, device) for part in parts]
+        for part, rows in zip(parts, landings):
+            part.values = rows.numpy()
+        return Ticket(self, parts, landings, device, layout)
 
     def take(self, parts: list[Part]) -> None:
         """Gradients of a backward."""
