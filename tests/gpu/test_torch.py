@@ -39,7 +39,7 @@ class Cuda(clusters.ClusterTest):
 
     def pair(self, make):
         """The same module twice, over tables of its own."""
-        return make(f"{self.id()}.cpu".replace("_", "")[-60:]), make(f"{self.id()}.gpu".replace("_", "")[-60:])
+        return make("on_cpu"), make("on_gpu")
 
     def train(self, module, device, batches, call):
         out = []

@@ -143,6 +143,24 @@ class Modules(TorchTest):
         self.same(layer.weight[others], (twin.weight.detach() - twin.weight.grad)[others])
         self.assertEqual(layer(torch.zeros((2, 0), dtype=torch.int64)).shape, (2, 0, DIM))
 
+    def test_rows_are_handed_over_where_device_says(self):
+        keys = torch.arange(6).reshape(3, 2)
+        given = {"client": self.client, "device": "meta"}  # a device that every PyTorch has
+        config = embd.torch.EmbeddingBagConfig(ROWS, DIM, "placed", feature_names=["x"])
+        for out in (embd.torch.Embedding(ROWS, DIM, name="rows", **given)(keys),
+                    embd.torch.EmbeddingBag(ROWS, DIM, mode="sum", name="bags", **given)(keys),
+                    embd.torch.EmbeddingBagCollection([config], **given)(["x"], keys.reshape(-1), torch.full((3,), 2))["x"]):
+            self.assertEqual(out.device.type, "meta")
+            self.assertEqual(out.shape[-1], DIM)
+
+    def test_a_ticket_is_used_twice(self):
+        rows = embd.torch.Embedding(ROWS, DIM, client=self.client, name="twice")
+        ticket = rows.prefetch(torch.arange(ROWS))
+        first, second = rows(ticket), rows(ticket)
+        self.assertIsNot(first, second)
+        self.assertTrue(torch.equal(first, second))
+        (first * 1 + second * 2).sum().backward()
+
     def test_nothing_is_pushed_in_evaluation(self):
         bag = self.bag()
         before = bag.weight

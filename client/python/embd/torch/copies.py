@@ -17,7 +17,7 @@ def device_named(device: Device) -> Optional[torch.device]:
 
 
 def _is_pinned(device: torch.device) -> bool:
-    return device.type == "cuda"
+    return bool(device.type == "cuda")
 
 
 def _started(tensor: torch.Tensor) -> torch.Tensor:
