@@ -123,13 +123,15 @@ static bool ends_with(const char *text, const char *end)
 
 bool figures_is_momentary(const char *name)
 {
-    return ends_with(name, "_p50_us") || ends_with(name, "_p99_us") || ends_with(name, "_age_us");
+    return ends_with(name, "_p50_us") || ends_with(name, "_p99_us") || ends_with(name, "_age_us") ||
+           ends_with(name, "_longest_us");
 }
 
 static bool adds_up(const char *name)
 {
-    static const char *const others[] = {"uptime_us", "draining", "loading",
-                                         "tables",    "steps",    "index_bytes_per_key"};
+    static const char *const others[] = {"uptime_us",   "draining", "loading",
+                                         "tables",      "steps",    "index_bytes_per_key",
+                                         "restored_cut"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (!strcmp(others[i], name))
             return false;

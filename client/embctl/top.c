@@ -18,15 +18,15 @@ static const struct column shard_columns[] = {
     {"shard", CELL_TEXT},         {"address", CELL_TEXT},        {"state", CELL_STATE},
     {"requests_s", CELL_COUNT},   {"keys_pulled_s", CELL_COUNT}, {"keys_pushed_s", CELL_COUNT},
     {"in_s_bytes", CELL_BYTES},   {"out_s_bytes", CELL_BYTES},   {"pull_p50_us", CELL_MICROS},
-    {"pull_p99_us", CELL_MICROS}, {"push_p99_us", CELL_MICROS},  {"connections", CELL_COUNT},
-    {"rows", CELL_COUNT}};
-enum { FIRST_RATE = 3, N_RATES = 5, FIRST_VALUE = 8, N_VALUES = 5 };
+    {"pull_p99_us", CELL_MICROS}, {"push_p99_us", CELL_MICROS},  {"late_us", CELL_MICROS},
+    {"connections", CELL_COUNT},  {"rows", CELL_COUNT}};
+enum { FIRST_RATE = 3, N_RATES = 5, FIRST_VALUE = 8, N_VALUES = 6 };
 
 /* Their figures; "rows" are those of the shard's tables. */
 static const char *const rates[N_RATES] = {"requests", "keys_pulled", "keys_pushed", "bytes_in",
                                            "bytes_out"};
-static const char *const values[N_VALUES] = {"pull_p50_us", "pull_p99_us", "push_p99_us",
-                                             "connections", "rows"};
+static const char *const values[N_VALUES] = {"pull_p50_us",     "pull_p99_us", "push_p99_us",
+                                             "late_longest_us", "connections", "rows"};
 
 static uint64_t requests(const struct figures *f, uint32_t shard)
 {
@@ -192,7 +192,10 @@ int command_top(int argc, char **argv)
         .doc = "Shows what shards and tables do now: requests, keys and bytes a second, p50 and "
                "p99 of the last 10 to 20 seconds, connections, rows. On a terminal each view "
                "replaces the one before; end it with Ctrl-C.\v"
-               "Quantiles in the line 'all' are those of the worst shard.\n"
+               "LATE is the longest time of the last minute or two that the shard's thread did "
+               "not look at its sockets: its process was stopped, had no processor, or was busy "
+               "with one request. Requests wait unread meanwhile, which the quantiles do not "
+               "contain. In the line 'all', LATE and quantiles are those of the worst shard.\n"
                "\n"
                "Examples:\n"
                "  embctl top\n"

@@ -231,7 +231,7 @@ static void on_tick(uv_timer_t *timer)
 {
     struct loop *loop = timer->data;
     atomic_fetch_add_explicit(&loop->beats, 1, memory_order_relaxed);
-    shard_tick(loop->io.shard, uv_hrtime());
+    shard_tick(loop->io.shard, late_note(&loop->io.late, TICK_MS * 1000000, uv_hrtime()));
     connection_sweep(&loop->io);
     connection_flush_dirty(&loop->io);
     accept_declined(loop);
@@ -353,6 +353,8 @@ static void net_stats(void *arg, struct shard_net_stats *out)
         .bytes_out = io->bytes_out,
         .frame_memory_bytes = io->pool.lent_bytes + io->pool.idle_bytes,
         .frame_errors = io->frame_errors,
+        .late_us = io->late.total_ns / 1000,
+        .late_longest_us = late_longest_ns(&io->late) / 1000,
     };
 }
 
@@ -434,6 +436,7 @@ static void start_handles(struct loop *loop)
         loop->new_credentials.data = loop->new_map.data = loop;
     uv_timer_init(&loop->uv, &loop->tick);
     uv_timer_start(&loop->tick, on_tick, TICK_MS, TICK_MS);
+    loop->io.late.ticked_ns = uv_hrtime();
     uv_prepare_init(&loop->uv, &loop->prepare);
     uv_prepare_start(&loop->prepare, on_prepare);
     uv_idle_init(&loop->uv, &loop->busy);

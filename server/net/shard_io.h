@@ -7,6 +7,7 @@
 #include <uv.h>
 
 #include "server/net/frame_memory.h"
+#include "server/net/late.h"
 #include "server/net/credentials.h"
 #include "server/service/shard.h"
 
@@ -64,6 +65,7 @@ struct shard_io {
     uint64_t bytes_in, bytes_out, frame_errors;
 
     uint64_t swept_ms; /* time of the last sweep */
+    struct late late;  /* of the ticks */
     bool is_draining;
     uint64_t n_old; /* of n_exchanges: those that began before the drain */
 };

@@ -263,7 +263,6 @@ void shard_handle(struct shard *shard, struct request *request)
 {
     EMBD_ASSERT(request->session != NULL && request->on_answer != NULL);
     request->state = REQUEST_RECEIVED;
-    request->session->hold_quiet_ns = 0;
     request->has_answer = true;
     request->is_push = false;
     request->place_kind = PLACE_UNKNOWN;

@@ -78,7 +78,6 @@ void hold_begin(struct hold *hold, struct shard_session *session, uint64_t now_n
     }
     session->holds = true;
     session->hold_until_ns = now_ns + timeout_ns;
-    session->hold_quiet_ns = 0;
     session->scan_table = 0;
 }
 
@@ -111,9 +110,7 @@ static const char *why_over(const struct shard_session *session, uint64_t now_ns
 {
     if (session->hold_until_ns <= now_ns)
         return "its timeout has passed";
-    if (session->hold_ran_ns >= HOLD_LONGEST_NS)
-        return "it has lasted 10 s, the limit";
-    return session->hold_quiet_ns >= HOLD_QUIET_NS ? "the holder sent nothing for 10 s" : NULL;
+    return session->hold_ran_ns >= HOLD_LONGEST_NS ? "it has lasted 10 s, the limit" : NULL;
 }
 
 static void tell_long(struct shard_session *session, uint32_t shard)
@@ -131,7 +128,6 @@ void hold_expire(struct hold *hold, uint64_t now_ns, uint32_t shard)
     uint64_t run_ns = time_run(hold, now_ns);
     for (struct shard_session *session = hold->holders; session != NULL; session = next) {
         next = session->next_holder;
-        session->hold_quiet_ns += run_ns;
         session->hold_ran_ns += run_ns;
         const char *why = why_over(session, now_ns);
         if (why == NULL)

@@ -9,8 +9,6 @@
 #define HOLD_MAX_MS     3600000u /* may be asked for; no hold lasts longer than HOLD_LONGEST_NS */
 #define HOLD_LONGEST_NS UINT64_C(10000000000)
 #define HOLD_LONG_NS    UINT64_C(1000000000) /* a hold that lasts this long is logged */
-#define HOLD_QUIET_NS                                                                              \
-    UINT64_C(10000000000) /* a holder that asks nothing for so long has lost its hold */
 
 /* Owner: the shard's thread. */
 struct hold {

@@ -27,6 +27,7 @@ struct row_memory;
 
 struct shard_net_stats {
     uint64_t connections, requests_in_flight, bytes_in, bytes_out, frame_memory_bytes, frame_errors;
+    uint64_t late_us, late_longest_us; /* see server/net/late.h */
 };
 
 #define SHARD_MAP_OF_FILE 1u /* map_version where the file says where shards are */
@@ -95,9 +96,8 @@ struct shard_session {
     /* The shard's alone. */
     struct access *access; /* that `grant` is in; NULL: it is grant_of_owner */
     uint64_t hold_until_ns;
-    uint64_t hold_ran_ns;   /* the shard has run for so long since this hold began */
-    bool hold_is_told;      /* in the log, as one that lasts long */
-    uint64_t hold_quiet_ns; /* the shard has run for so long since this holder's last request */
+    uint64_t hold_ran_ns; /* the shard has run for so long since this hold began */
+    bool hold_is_told;    /* in the log, as one that lasts long */
     struct shard_session *next_holder;
     struct shard_session *next_client, **client_at; /* of those that named themselves */
     uint64_t pushed_ns;   /* when its last push was answered; 0: none was */

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 
 import msgpack
 
@@ -158,6 +159,18 @@ def case_top_shows_rates_of_shards_and_tables(server):
     assert view["tables"][0]["rows"] == 4096
     embctl(server, "top", "--count", 0, code=USAGE, says="--count")
     embctl(server, "top", "--interval", "soon", code=USAGE, says="soon")
+
+
+def case_a_server_that_stood_still_is_seen_in_top(_):
+    with Embd(shards=2) as server:
+        server.pause()
+        time.sleep(0.7)
+        server.go_on()
+        end = time.monotonic() + 20
+        while not all(shard.get("late_us", 0) > 500_000 for shard in embctl_json(server, "top", "-c1", "-i0.1")["shards"]):
+            assert time.monotonic() < end, embctl(server, "top", "-c1", "-i0.1")
+        worst = re.search(r" late_longest +(\S+ m?s) +(\S+ m?s) +(\S+ m?s)", embctl(server, "stats", "--all"))
+        assert worst[3] in worst.groups()[:2], worst[0]
 
 
 def case_hot_finds_the_key_that_is_asked_for_most(server):

@@ -113,6 +113,19 @@ class Http(unittest.TestCase):
             for table in policies:
                 peer.call("table_drop", {"name": table.replace("_", "-")})
 
+    def test_a_server_that_stood_still_shows_it_though_its_requests_took_no_time(self):
+        with Embd("--http", "127.0.0.1:0", shards=2) as server:
+            address = http_address(server)
+            names = [f'embd_shard_late_{kind}{{shard="{shard}"}}' for kind in ("longest_seconds", "seconds_total") for shard in (0, 1)]
+            before = samples(get(address, "/metrics")[2])
+            server.pause()
+            time.sleep(0.7)
+            server.go_on()
+            end = time.monotonic() + 20
+            while min(samples(get(address, "/metrics")[2])[name] - before[name] for name in names) < 0.5:
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.05)
+
     def test_stages_of_large_requests_add_up_to_their_duration(self):
         before = samples(get(self.address, "/metrics")[2])
         with wire.connect(self.server) as peer:

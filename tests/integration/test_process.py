@@ -111,6 +111,11 @@ class Admin(unittest.TestCase):
             self.assertEqual(result.returncode, 3)
             self.assertIn("0777", result.stderr)
 
+    def test_a_hold_that_ends_by_itself_is_logged(self):
+        with Embd() as server, wire.Wire(server.admin_path()) as admin:
+            admin.call("hold", {"timeout_ms": 50})
+            server.wait_log('hold_lost shard=0 why="its timeout has passed"')
+
     def test_a_hold_ends_with_the_connection_that_asked_for_it(self):
         with Embd() as server, wire.connect(server) as w:
             table = wire.create(w, "held", dim=1)

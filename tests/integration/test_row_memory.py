@@ -121,6 +121,26 @@ class RowMemory(unittest.TestCase):
     def test_a_limit_that_was_set(self):
         self.refusal_restart_drop(24 * MB, "--row-memory", "24M")
 
+    @of_the_host
+    def test_a_warning_comes_before_anything_is_refused(self):
+        limit, small = 24 * MB, 256
+        self.start("--row-memory", "24M")
+        table = self.create("many")
+        for first in range(0, 1 << 20, small):
+            self.push(table, first, small)
+            if self.stats()["row_memory_bytes"] >= limit * 9 // 10:
+                break
+            self.assertNotIn("row_memory_low", self.server.process.log())
+        self.assertEqual(self.stats()["row_memory_refusals"], 0)
+        self.server.process.wait_log("row_memory_low")
+        self.assertEqual(self.stats()["row_memory_refusals"], 0)
+
+    @unittest.skipUnless(os.path.basename(PROGRAM) == "embd-cuda-emulated", "of a device whose free memory is known")
+    def test_without_a_limit_that_was_set_it_is_of_the_free_memory_of_the_device(self):
+        self.start()
+        self.create("many")
+        self.assertEqual(self.stats()["row_memory_limit_bytes"], (1 << 36) // 10 * 8)
+
     def test_a_start_that_drops_a_table(self):
         self.start("--row-memory", "24M")
         many, kept = self.create("many"), self.create("kept")

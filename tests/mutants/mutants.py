@@ -43,6 +43,7 @@ ENGINE = of("an engine does what the model does", "test-engine")
 REPLACE = of("tables of a running cluster go back to a snapshot", "embd-server", "embctl")
 HISTORIES = of("random histories of tables", "test-histories", "embd-server", "embd-cuda-emulated", "embd-nccl-emulated")
 MEMORY = of("pushes that need more than row_memory", "embd-server", "embctl")
+PAGES = of("the HTTP port shows metrics", "embd-server")
 FRAME = of("the frame scanner takes every format", "test_frame")
 PARTIAL = of("a snapshot of some tables has these", "embd-server", "embctl")
 VECTORS = of("proto/vectors has the oracle's bits", "embd-server", "embd-cuda-emulated", "vectors-oracle")
@@ -143,6 +144,9 @@ MUTANTS = [
            'embd__msg_field_f32(m, "lr", 2 * p->lr);'),
     HISTORIES("a block of one shard overtakes rows gathered for it", "client/formats/scatter.c",
               "int status = flush(s, shard); /* rows gathered for it are older */", "int status = EMBD_OK;"),
+    MEMORY("the warning of row_memory comes with the first refusal", "server/engine/row_memory.c",
+           "row_memory_limit(memory) / 10 * 9", "row_memory_limit(memory) / 10 * 10"),
+    PAGES("a shard that stood still is not late", "server/net/late.c", "now_ns > due_ns ?", "now_ns < due_ns ?"),
     MEMORY("row_memory bounds nothing", "server/engine/row_memory.h", "return most > used ? most - used : 0;",
            "return most > used ? UINT64_MAX : UINT64_MAX;"),
     MEMORY("a dropped table stays in the journal", "server/service/recovery.c",

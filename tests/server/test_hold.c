@@ -327,7 +327,7 @@ static void run_for(struct rig *rig, unsigned seconds)
     }
 }
 
-static void a_hold_ends_when_its_holder_is_silent(void **state)
+static void a_hold_of_a_silent_holder_ends_after_10_s(void **state)
 {
     struct rig *rig = *state;
     do_hold(rig, &rig->admin, 3600000);
@@ -450,7 +450,7 @@ int main(void)
         TEST(pushes_without_an_order_are_let_in_by_their_msgid),
         TEST(all_holders_have_to_release),
         TEST(a_hold_ends_with_its_timeout),
-        TEST(a_hold_ends_when_its_holder_is_silent),
+        TEST(a_hold_of_a_silent_holder_ends_after_10_s),
         TEST(a_hold_lasts_10_s_at_most),
         TEST(a_hold_ends_with_its_connection),
         TEST(a_parked_request_of_a_lost_connection_has_no_effect),

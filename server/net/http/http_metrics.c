@@ -128,6 +128,12 @@ static const struct metric shard_metrics[] = {
      1},
     {"frame_errors", "embd_frame_errors_total",
      "Connections dropped because their bytes were not a valid frame.", COUNTER, 1},
+    {"late_us", "embd_shard_late_seconds_total",
+     "Time by which the shard's thread came to its sockets too late; requests wait unread "
+     "meanwhile.",
+     COUNTER, MICROS},
+    {"late_longest_us", "embd_shard_late_longest_seconds",
+     "Longest such time in the last one to two minutes.", GAUGE, MICROS},
 };
 #define N_SHARD_METRICS (sizeof shard_metrics / sizeof shard_metrics[0])
 

@@ -101,6 +101,8 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"bytes_out", net.bytes_out},
         {"frame_memory_bytes", net.frame_memory_bytes},
         {"frame_errors", net.frame_errors},
+        {"late_us", net.late_us},
+        {"late_longest_us", net.late_longest_us},
         {"pull_p50_us", stages_recent_ns(&shard->stages, METHOD_PULL, 0.5) / 1000},
         {"pull_p99_us", stages_recent_ns(&shard->stages, METHOD_PULL, 0.99) / 1000},
         {"push_p50_us", stages_recent_ns(&shard->stages, METHOD_PUSH, 0.5) / 1000},
