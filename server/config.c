@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/tls/secret.h"
 #include "server/config_values.h"
 #include "server/snapshot/snapshot.h"
 
@@ -197,6 +198,18 @@ static int read_http(const struct setting *at, const struct setting *open, struc
     return EMBD_OK;
 }
 
+/* It has to be there at the start already; it is read anew for each snapshot. */
+static int read_peer_token(const struct setting *at, struct config *out, struct embd__error *e)
+{
+    struct embd__error why = {0};
+    if (config_text(SETTING_PEER_TOKEN, at, "", out->peer_token, sizeof out->peer_token, e) !=
+        EMBD_OK)
+        return e->status;
+    if (out->peer_token[0] != '\0' && embd__secret_check(out->peer_token, "token", &why) != EMBD_OK)
+        return config_complain(e, why.status, SETTING_PEER_TOKEN, at, "%s", why.text);
+    return EMBD_OK;
+}
+
 static int read_process(const struct sources *from, struct config *out, struct embd__error *e)
 {
     const struct settings *self = from->file.n_servers > 0 ? &from->file.servers[out->self] : NULL;
@@ -228,6 +241,8 @@ static int read_process(const struct sources *from, struct config *out, struct e
         status =
             config_text(SETTING_PEER_CA, config_pick(from, self, true, SETTING_PEER_CA),
                         out->credential_files.tls_client_ca, out->peer_ca, sizeof out->peer_ca, e);
+    if (status == EMBD_OK)
+        status = read_peer_token(config_pick(from, self, true, SETTING_PEER_TOKEN), out, e);
     if (status == EMBD_OK)
         status = read_cpus(config_pick(from, NULL, true, SETTING_CPUS), out, e);
     if (status == EMBD_OK)

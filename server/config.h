@@ -44,6 +44,7 @@ struct config {
     enum config_http http_is;
     bool accepts_journal_damage, accepts_empty;
     char peer_ca[1024];                 /* "": tls_client_ca */
+    char peer_token[1024];              /* "": none */
     char drop_table[EMBD_NAME_MAX + 1]; /* "": none */
     bool is_check;                      /* only whether this can be read was asked */
     uint32_t n_shards;                  /* of the cluster */

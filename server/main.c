@@ -188,6 +188,11 @@ static void end_choosing(struct process *p)
     uv_thread_join(&p->chooser);
 }
 
+static const char *path_or_null(const char *path)
+{
+    return path[0] != '\0' ? path : NULL;
+}
+
 static int open_coordinator(struct process *p, struct embd__error *e)
 {
     const struct credential_files *files = &p->config.credential_files;
@@ -198,6 +203,8 @@ static int open_coordinator(struct process *p, struct embd__error *e)
         .n_own = p->n,
         .cert = has_cert ? files->tls_cert : NULL,
         .key = has_cert ? files->tls_key : NULL,
+        .peer_token = path_or_null(p->config.peer_token),
+        .peer_ca = has_cert ? path_or_null(p->config.peer_ca) : NULL,
     };
     return coordinator_open(&config, &p->coordinator, e);
 }

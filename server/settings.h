@@ -73,6 +73,9 @@ enum {
       "Authorities that sign the certificates of the other servers, or 'system': this server "     \
       "asks "                                                                                      \
       "them at its start (tls_client_ca)")                                                         \
+    X(PEER_TOKEN, "peer_token", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                             \
+      "Token of the role server: this server shows it to the others to make snapshots for "        \
+      "trainers' tokens (none)")                                                                   \
     X(TOKENS, "tokens", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                                     \
       "Require a token of this list: lines of NAME ROLE TABLES sha256:HASH [tables=N] "            \
       "[row_bytes=SIZE], as embctl token prints them. Tokens and certificates are reloaded when "  \

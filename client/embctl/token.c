@@ -50,8 +50,9 @@ static void take_argument(struct token_arguments *a, const char *arg, struct arg
             argp_error(state, "invalid name '%s'; expected [a-z0-9][a-z0-9_-]{0,62}", arg);
         a->name = arg;
     } else if (!a->role) {
-        if (strcmp(arg, "reader") && strcmp(arg, "trainer") && strcmp(arg, "admin"))
-            argp_error(state, "unknown role '%s'; expected reader, trainer or admin", arg);
+        if (strcmp(arg, "reader") && strcmp(arg, "trainer") && strcmp(arg, "admin") &&
+            strcmp(arg, "server"))
+            argp_error(state, "unknown role '%s'; expected reader, trainer, admin or server", arg);
         a->role = arg;
     } else {
         argp_error(state, "one argument too many: '%s'", arg);
@@ -63,8 +64,8 @@ static void check_tables(const struct token_arguments *a, struct argp_state *sta
     char text[1024], *rest = text;
     if (!strcmp(a->tables, "*"))
         return;
-    if (!strcmp(a->role, "admin"))
-        argp_error(state, "an admin's token is for all tables; remove --tables");
+    if (!strcmp(a->role, "admin") || !strcmp(a->role, "server"))
+        argp_error(state, "a token with the role %s is for all tables; remove --tables", a->role);
     if (snprintf(text, sizeof text, "%s", a->tables) >= (int)sizeof text)
         argp_error(state, "--tables has more than %zu bytes", sizeof text - 1);
     for (char *prefix; (prefix = strsep(&rest, ",")) != NULL;)
@@ -112,7 +113,7 @@ static int parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         if (!a->role)
-            argp_error(state, "name the client and its role: reader, trainer or admin");
+            argp_error(state, "name the client and its role: reader, trainer, admin or server");
         check_tables(a, state);
         check_limits(a, state);
         return 0;
@@ -185,12 +186,16 @@ int command_token(int argc, char **argv)
     static const struct argp argp = {
         .options = options,
         .parser = parse,
-        .args_doc = "NAME reader|trainer|admin",
+        .args_doc = "NAME reader|trainer|admin|server",
         .doc =
             "Makes a token: 32 random bytes. It goes to a new file of mode 0600, for its holder; "
             "the line for the servers' list, with the token's hash, is printed.\v"
-            "A reader pulls and looks, a trainer also pushes and creates tables, an admin may do "
-            "everything. Limits are counted on each shard, over all tables under the token's "
+            "A reader pulls and looks, a trainer also pushes, creates tables and makes snapshots "
+            "of "
+            "its jobs, an admin may do everything. The token of a server is for peer_token: "
+            "servers "
+            "show it to each other. Limits are counted on each shard, over all tables under the "
+            "token's "
             "prefixes, whoever created them; embctl stats --tokens shows them. Servers read the "
             "list (--tokens FILE) at start and again when it changes; "
             "clients "

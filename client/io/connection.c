@@ -25,15 +25,19 @@ struct server_limits {
     char version[VERSION_BYTES];
 };
 
-/* The whole message; `token` may be NULL. Returns m->status. */
-static int write_hello(struct msg *m, const char *token, uint64_t client_id)
+/* The whole message; `who` may be NULL. Returns m->status. */
+static int write_hello(struct msg *m, const struct credentials *who, uint64_t client_id)
 {
+    const char *token = who != NULL ? who->token : NULL;
+    const char *acts_for = who != NULL ? who->acts_for : NULL;
     embd__msg_request(m, HELLO_MSGID, METHOD_HELLO);
-    embd__msg_map(m, 2u + (token != NULL) + (client_id != 0));
+    embd__msg_map(m, 2u + (token != NULL) + (acts_for != NULL) + (client_id != 0));
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "client", "libembd " EMBD_VERSION);
     if (token != NULL)
         embd__msg_field_str(m, "token", token);
+    if (acts_for != NULL)
+        embd__msg_field_str(m, "for", acts_for);
     if (client_id != 0)
         embd__msg_field_uint(m, "client_id", client_id);
     return embd__msg_end(m);
@@ -182,9 +186,7 @@ void embd__connection_init(struct link *link)
 static int queue_hello(struct link *link)
 {
     struct exchange *hello = &link->hello;
-    const struct credentials *credentials = link->config.credentials;
-    if (write_hello(&hello->msg, credentials != NULL ? credentials->token : NULL,
-                    link->config.client_id) != EMBD_OK)
+    if (write_hello(&hello->msg, link->config.credentials, link->config.client_id) != EMBD_OK)
         return hello->msg.status;
     hello->error.status = EMBD_OK;
     embd__queue_push_front(&link->queue, hello);

@@ -164,6 +164,7 @@ void embd__credentials_refresh(struct credentials *credentials)
 void embd__credentials_fini(struct credentials *credentials)
 {
     drop_secrets(credentials);
+    free(credentials->acts_for);
     free(credentials->token_file);
     free(credentials->ca);
     free(credentials->cert);

@@ -13,9 +13,10 @@
 struct tls_context;
 
 struct credentials {
-    char *token;                        /* NULL: none */
-    struct tls_context *tls;            /* NULL: plain TCP */
-    bool plain_token;                   /* the token may go to other hosts without TLS */
+    char *token;             /* NULL: none */
+    struct tls_context *tls; /* NULL: plain TCP */
+    char *acts_for;          /* of a server: the token that it makes a snapshot for; NULL: none */
+    bool plain_token;        /* the token may go to other hosts without TLS */
     char *token_file, *ca, *cert, *key; /* paths; NULL: none */
     uint64_t stamp; /* of these files, when they were last read or could not be */
 };

@@ -5,7 +5,8 @@
  * and makes a first checkpoint if there was none, before its first push. Then a job that was
  * killed anywhere, or whose servers were, ends with the rows of an undisturbed run. Of several
  * workers one makes the checkpoint, while the others wait. client/GUIDE.md has the loop. Both
- * calls need the shards' admin listeners. */
+ * calls need the shards' admin listeners, and where tokens are required, a trainer's for the job's
+ * name. */
 #ifndef EMBD_JOB_H
 #define EMBD_JOB_H
 

@@ -33,7 +33,7 @@ const struct grant grant_of_owner = {.name = "owner",
                                      .most_tables = GRANT_UNLIMITED,
                                      .most_row_bytes = GRANT_UNLIMITED};
 
-static const char *const role_names[] = {"none", "reader", "trainer", "admin"};
+static const char *const role_names[] = {"none", "reader", "trainer", "admin", "server"};
 
 const char *role_name(enum role role)
 {
@@ -117,12 +117,12 @@ static int read_role(struct line *line, struct grant *out)
 {
     char text[24];
     word(line, text, sizeof text);
-    for (int role = ROLE_READER; role <= ROLE_ADMIN; role++)
+    for (int role = ROLE_READER; role <= ROLE_SERVER; role++)
         if (strcmp(text, role_names[role]) == 0) {
             out->role = (enum role)role;
             return EMBD_OK;
         }
-    return complain(line, "unknown role '%.23s'; expected reader, trainer or admin", text);
+    return complain(line, "unknown role '%.23s'; expected reader, trainer, admin or server", text);
 }
 
 static int add_prefix(struct line *line, struct grant *out, const char *text)
@@ -133,8 +133,9 @@ static int add_prefix(struct line *line, struct grant *out, const char *text)
         text = "";
     else if (!is_name(text, EMBD_NAME_MAX))
         return complain(line, "invalid table prefix '%.63s'; use * for all tables", text);
-    else if (out->role == ROLE_ADMIN)
-        return complain(line, "role admin needs all tables; expected * in place of '%s'", text);
+    else if (out->role >= ROLE_ADMIN)
+        return complain(line, "role %s needs all tables; expected * in place of '%s'",
+                        role_name(out->role), text);
     strcpy(out->prefixes[out->n_prefixes++], text);
     return EMBD_OK;
 }
@@ -431,6 +432,14 @@ const struct grant *access_find(const struct access *access, const char *token)
         if (CRYPTO_memcmp(access->grants[i].hash, hash, sizeof hash) == 0)
             found = &access->grants[i];
     return found;
+}
+
+const struct grant *access_named(const struct access *access, const char *name)
+{
+    for (uint32_t i = 0; i < access->n; i++)
+        if (strcmp(access->grants[i].name, name) == 0)
+            return &access->grants[i];
+    return NULL;
 }
 
 bool access_has_principal(const struct access *access, uint64_t principal)

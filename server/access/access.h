@@ -4,10 +4,14 @@
  *     ranker    reader   ads_,user_ sha256:2c26b46b68ffc68ff99b453c1d304134...
  *     nightly   trainer  *          sha256:fcde2b2edba56bf408601fb721fe9b5c... row_bytes=64G
  *     operator  admin    *          sha256:baa5a0964d3320fbc0c6a922140453c8...
+ *     ps        server   *          sha256:9f86d081884c7d659a2feaa0c55ad015...
  *
  * A table is covered when its name begins with one of the prefixes; * covers all. The file holds
  * hashes, never tokens. A token is 32 random bytes or more in text, so that one round of SHA-256 is
  * enough: there is nothing to guess from.
+ *
+ * The role server is for the servers of the cluster: one of them shows it to the others to make a
+ * snapshot for a trainer, and names that trainer. It may do nothing on its own.
  *
  * Behind the hash may stand what the tables under a trainer's prefixes may take together on each
  * shard, whoever created them: tables=N and row_bytes=SIZE (K, M, G, T). Without tables=, a token
@@ -17,7 +21,7 @@
 
 #include "proto/errors.h"
 
-enum role { ROLE_NONE, ROLE_READER, ROLE_TRAINER, ROLE_ADMIN };
+enum role { ROLE_NONE, ROLE_READER, ROLE_TRAINER, ROLE_ADMIN, ROLE_SERVER };
 /* "reader"; ROLE_NONE is "none". */
 const char *role_name(enum role role);
 
@@ -70,6 +74,8 @@ const struct grant *access_at(const struct access *access, uint32_t i);
 /* The grant of a token, as long as `access` exists; NULL: none. Takes the same time for every token
  * of one length. */
 const struct grant *access_find(const struct access *access, const char *token);
+/* The grant of that name; NULL: none. */
+const struct grant *access_named(const struct access *access, const char *name);
 /* Whether there is a grant of this principal. */
 bool access_has_principal(const struct access *access, uint64_t principal);
 /* The grant of the same token and rights in another file, perhaps with other limits; NULL: it is

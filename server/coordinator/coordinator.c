@@ -6,58 +6,20 @@
  * cancelled has its connections closed, so that shards drop what they keep for these. */
 #include "server/coordinator/coordinator.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
 
+#include "server/coordinator/coordinator_inside.h"
 #include "server/coordinator/job.h"
 #include "server/log/log.h"
-
-#define JOBS_REMEMBERED 8u
 
 const char *const job_state_names[JOB_STATES] = {"running", "done", "failed"};
 const char *const job_phase_names[JOB_PHASES] = {"begin", "files",  "hold", "write",
                                                  "read",  "commit", "keep", "abort"};
 
-struct coordinator {
-    struct coordinator_config config;
-    pthread_mutex_t mutex;
-    pthread_cond_t news; /* go, or cancelled */
-    /* Guarded. */
-    struct job_report jobs[JOBS_REMEMBERED]; /* the newest is jobs[n_jobs - 1] */
-    uint32_t n_jobs;
-    uint64_t began_ns, heard_ns; /* of the newest: its asker was last heard */
-    bool runs, goes, is_cancelled, is_stopped;
-    bool is_left;    /* cancelled, since its asker has left */
-    bool is_open;    /* its connections are: they may be stopped */
-    bool has_thread; /* must be joined */
-    pthread_t thread;
-    struct job *job; /* the one that runs */
-};
-
-static uint64_t clock_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* ---- the list, with the mutex held ---- */
-
-static struct job_report *newest(struct coordinator *c)
-{
-    return &c->jobs[c->n_jobs - 1];
-}
-
-static struct job_report *find(struct coordinator *c, const char *name)
-{
-    for (uint32_t i = c->n_jobs; i > 0; i--)
-        if (name[0] == '\0' || strcmp(c->jobs[i - 1].name, name) == 0)
-            return &c->jobs[i - 1];
-    return NULL;
-}
 
 static enum job_phase first_phase(const struct job_order *order)
 {
@@ -78,28 +40,14 @@ static struct job_report *add(struct coordinator *c, const struct job *job)
     struct job_report *report = &c->jobs[c->n_jobs++];
     *report = (struct job_report){
         .id = job->id,
+        .asker = job->order.asker,
         .is_read = job->order.is_read,
         .is_replace = job->order.staged != 0,
         .phase = first_phase(&job->order),
     };
     memcpy(report->name, job->order.name, sizeof report->name);
+    memcpy(report->job, job->order.scope.job, sizeof report->job);
     return report;
-}
-
-static bool is_running(struct coordinator *c, const char *name)
-{
-    return c->runs && strcmp(newest(c)->name, name) == 0;
-}
-
-/* A commit goes on: the snapshot is complete in one process and not in another meanwhile. So does
- * the clean-up after a cancelled job, until the server ends. */
-static void cancel(struct coordinator *c)
-{
-    bool cleans_up = c->is_cancelled && !c->is_stopped;
-    c->is_cancelled = true;
-    if (c->is_open && !cleans_up && newest(c)->phase != JOB_COMMIT)
-        peers_stop(c->job->peers);
-    pthread_cond_broadcast(&c->news);
 }
 
 /* ---- what a job reports, on its thread ---- */
@@ -109,10 +57,10 @@ bool job_enter(struct job *job, enum job_phase phase)
     struct coordinator *c = job->coordinator;
     pthread_mutex_lock(&c->mutex);
     bool ends = c->is_cancelled && phase != JOB_ABORT;
-    newest(c)->phase = phase;
+    coordinator_newest(c)->phase = phase;
     if (phase != JOB_ABORT)
         job->phase = phase;
-    newest(c)->shards_done = 0;
+    coordinator_newest(c)->shards_done = 0;
     pthread_mutex_unlock(&c->mutex);
     if (ends)
         embd__error_set(&job->error, EMBD_CLOSED, "it was cancelled");
@@ -123,9 +71,9 @@ void job_tell(struct job *job, uint32_t shards_done, uint64_t rows, uint64_t byt
 {
     struct coordinator *c = job->coordinator;
     pthread_mutex_lock(&c->mutex);
-    newest(c)->shards_done = shards_done;
-    newest(c)->rows = rows;
-    newest(c)->bytes = bytes;
+    coordinator_newest(c)->shards_done = shards_done;
+    coordinator_newest(c)->rows = rows;
+    coordinator_newest(c)->bytes = bytes;
     pthread_mutex_unlock(&c->mutex);
 }
 
@@ -133,7 +81,7 @@ void job_tell_pause(struct job *job, uint64_t pause_us)
 {
     struct coordinator *c = job->coordinator;
     pthread_mutex_lock(&c->mutex);
-    newest(c)->pause_us = pause_us;
+    coordinator_newest(c)->pause_us = pause_us;
     pthread_mutex_unlock(&c->mutex);
 }
 
@@ -141,8 +89,9 @@ int job_wait(struct job *job, const char *awaited)
 {
     struct coordinator *c = job->coordinator;
     pthread_mutex_lock(&c->mutex);
-    c->heard_ns = clock_ns();
-    while (!c->goes && !c->is_cancelled && clock_ns() < c->heard_ns + COORDINATOR_QUIET_NS) {
+    c->heard_ns = coordinator_clock_ns();
+    while (!c->goes && !c->is_cancelled &&
+           coordinator_clock_ns() < c->heard_ns + COORDINATOR_QUIET_NS) {
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_sec++;
@@ -161,6 +110,7 @@ int job_wait(struct job *job, const char *awaited)
 static int open_peers(struct job *job)
 {
     const struct coordinator_config *config = &job->coordinator->config;
+    bool is_trainers = job->order.asker.token[0] != '\0';
     const struct peers_config peers = {
         .n_shards = job->n_shards,
         .first_own = config->first_own,
@@ -171,6 +121,9 @@ static int open_peers(struct job *job)
         .proof = &job->order.proof,
         .cert = config->cert,
         .key = config->key,
+        .acts_for = is_trainers ? job->order.asker.token : NULL,
+        .token_file = is_trainers ? config->peer_token : NULL,
+        .ca_file = is_trainers ? config->peer_ca : NULL,
     };
     if (peers_open(&peers, &job->peers, &job->error) != EMBD_OK)
         return job->error.status;
@@ -250,12 +203,12 @@ static void end_job(struct job *job)
 {
     struct coordinator *c = job->coordinator;
     pthread_mutex_lock(&c->mutex);
-    struct job_report *report = newest(c);
+    struct job_report *report = coordinator_newest(c);
     name_cause(job, c->is_cancelled, c->is_left, c->is_stopped);
     report->state = job->error.status == EMBD_OK ? JOB_DONE : JOB_FAILED;
     report->error = job->error;
     report->phase = job->phase;
-    report->elapsed_us = (clock_ns() - c->began_ns) / 1000;
+    report->elapsed_us = (coordinator_clock_ns() - c->began_ns) / 1000;
     struct job_report told = *report;
     c->runs = false;
     c->job = NULL;
@@ -326,31 +279,41 @@ static struct job *job_new(struct coordinator *c, struct job_order *order, struc
     return NULL;
 }
 
-static int check_free(struct coordinator *c, struct embd__error *e)
+/* What others do is not for a trainer. */
+static int refuse_busy(const struct job_report *other, uint64_t s, const struct job_asker *asker,
+                       struct embd__error *e)
 {
-    const struct job_report *other = c->runs ? newest(c) : NULL;
+    if (asker->token[0] != '\0')
+        return embd__error_set(e, EMBD_BUSY,
+                               "another snapshot, dump or load has run for %llu s; try again",
+                               (unsigned long long)s);
+    return embd__error_set(e, EMBD_BUSY,
+                           "the %s '%s' has run for %llu s and is in the phase %s; wait for it, or "
+                           "cancel it: embctl snapshot --cancel %s",
+                           what_is(other), other->name, (unsigned long long)s,
+                           job_phase_names[other->phase], other->name);
+}
+
+static int check_free(struct coordinator *c, const struct job_asker *asker, struct embd__error *e)
+{
+    const struct job_report *other = c->runs ? coordinator_newest(c) : NULL;
     if (c->is_stopped)
         return embd__error_set(e, EMBD_DRAINING, "the server ends");
     if (other == NULL)
         return EMBD_OK;
-    return embd__error_set(e, EMBD_BUSY,
-                           "the %s '%s' has run for %llu s and is in the phase %s; wait for it, or "
-                           "cancel it: embctl snapshot --cancel %s",
-                           what_is(other), other->name,
-                           (unsigned long long)((clock_ns() - c->began_ns) / 1000000000u),
-                           job_phase_names[other->phase], other->name);
+    return refuse_busy(other, (coordinator_clock_ns() - c->began_ns) / 1000000000u, asker, e);
 }
 
 /* With the mutex held. */
 static int start(struct coordinator *c, struct job *job, struct job_report *out,
                  struct embd__error *e)
 {
-    if (check_free(c, e) != EMBD_OK)
+    if (check_free(c, &job->order.asker, e) != EMBD_OK)
         return e->status;
     if (c->has_thread)
         pthread_join(c->thread, NULL); /* it has ended its job, and returns */
     c->goes = c->is_cancelled = c->is_left = c->is_open = false;
-    c->began_ns = c->heard_ns = clock_ns();
+    c->began_ns = c->heard_ns = coordinator_clock_ns();
     c->job = job;
     c->runs = true;
     *out = *add(c, job);
@@ -374,79 +337,6 @@ int coordinator_start(struct coordinator *c, struct job_order *order, struct job
     pthread_mutex_unlock(&c->mutex);
     if (e->status != EMBD_OK)
         job_free(job);
-    return e->status;
-}
-
-/* ---- watching ---- */
-
-static int refuse_name(const char *name, struct embd__error *e)
-{
-    return embd__error_set(e, EMBD_INVALID,
-                           name[0] != '\0'
-                               ? "this server knows no snapshot '%s': none was started since the "
-                                 "server's start, or eight later ones were"
-                               : "no snapshot was started on this server since its start",
-                           name);
-}
-
-int coordinator_look(struct coordinator *c, const char *name, struct job_report *out,
-                     struct embd__error *e)
-{
-    pthread_mutex_lock(&c->mutex);
-    const struct job_report *found = find(c, name);
-    if (found != NULL) {
-        *out = *found;
-        if (found->state == JOB_RUNNING)
-            out->elapsed_us = (clock_ns() - c->began_ns) / 1000;
-    }
-    pthread_mutex_unlock(&c->mutex);
-    return found != NULL ? EMBD_OK : refuse_name(name, e);
-}
-
-void coordinator_leave(struct coordinator *c, uint64_t id)
-{
-    pthread_mutex_lock(&c->mutex);
-    const struct job_report *job = c->runs ? newest(c) : NULL;
-    if (job != NULL && job->id == id && !c->goes && (job->is_read || job->phase <= JOB_FILES)) {
-        c->is_left = true;
-        cancel(c);
-    }
-    pthread_mutex_unlock(&c->mutex);
-}
-
-void coordinator_hear(struct coordinator *c, const char *name)
-{
-    if (c == NULL)
-        return;
-    pthread_mutex_lock(&c->mutex);
-    if (is_running(c, name))
-        c->heard_ns = clock_ns();
-    pthread_mutex_unlock(&c->mutex);
-}
-
-int coordinator_go(struct coordinator *c, const char *name, uint64_t id, struct embd__error *e)
-{
-    pthread_mutex_lock(&c->mutex);
-    bool is_it = is_running(c, name) && newest(c)->id == id;
-    c->goes = c->goes || is_it;
-    pthread_cond_broadcast(&c->news);
-    pthread_mutex_unlock(&c->mutex);
-    return is_it
-               ? EMBD_OK
-               : embd__error_set(e, EMBD_INVALID, "snapshot go: no job '%s' of that id runs", name);
-}
-
-int coordinator_cancel(struct coordinator *c, const char *name, struct embd__error *e)
-{
-    pthread_mutex_lock(&c->mutex);
-    if (!is_running(c, name))
-        embd__error_set(e, EMBD_INVALID, "snapshot cancel: no job '%s' runs here", name);
-    else if (newest(c)->phase == JOB_COMMIT || newest(c)->phase == JOB_KEEP)
-        embd__error_set(e, EMBD_BUSY,
-                        "snapshot '%s' is being committed: it will be complete in a moment", name);
-    else
-        cancel(c);
-    pthread_mutex_unlock(&c->mutex);
     return e->status;
 }
 
@@ -476,7 +366,7 @@ void coordinator_stop(struct coordinator *c)
     pthread_mutex_lock(&c->mutex);
     c->is_stopped = true;
     if (c->runs)
-        cancel(c);
+        coordinator_end_job(c);
     pthread_mutex_unlock(&c->mutex);
 }
 

@@ -1,8 +1,11 @@
-/* coordinator.h - snapshots of the whole cluster, made by one server for an admin; and tables that
- * take the places of others on all shards.
+/* coordinator.h - snapshots of the whole cluster, made by one server for an admin, or for a trainer
+ * of their job; and tables that take the places of others on all shards.
  *
- * An admin's request begins a job and is answered at once. A thread of this process does the job by
- * asking all shards (server/peers); any admin may watch it or cancel it. The job goes on to its end
+ * A request begins a job and is answered at once. A thread of this process does the job by asking
+ * all shards (server/peers); any admin may watch it or cancel it, and so may trainers of its own
+ * job. For an admin it shows other servers what the admin has passed on. For a trainer it shows
+ * them its own token (peer_token) and names the trainer's, so that each of them checks what that
+ * one may do. The job goes on to its end
  * even if its asker leaves. Only a job that needs its asker (for the trainer's files, or to fetch
  * rows) ends when the asker leaves, or is silent for COORDINATOR_QUIET_NS.
  *
@@ -30,8 +33,15 @@ enum job_phase {
 extern const char *const job_state_names[JOB_STATES];
 extern const char *const job_phase_names[JOB_PHASES];
 
+/* The trainer's token that a job is for; zero: it is an admin's. */
+struct job_asker {
+    char token[64]; /* its name */
+    uint64_t principal;
+};
+
 /* The request. */
 struct job_order {
+    struct job_asker asker;
     char name[SNAPSHOT_NAME_MAX + 1];
     char base[SNAPSHOT_NAME_MAX + 1]; /* "": all rows */
     struct table_scope scope;         /* of what is written */
@@ -50,6 +60,8 @@ struct job_order {
 struct job_report {
     uint64_t id; /* of the job, and of its cut */
     char name[SNAPSHOT_NAME_MAX + 1];
+    struct job_asker asker;
+    char job[EMBD_NAME_MAX + 1]; /* of the snapshot */
     enum job_state state;
     enum job_phase phase;
     bool is_read, is_replace;
@@ -61,6 +73,9 @@ struct job_report {
 struct coordinator_config {
     uint32_t n_shards, first_own, n_own;
     const char *cert, *key; /* paths of this server's; NULL: none. Outlive the coordinator */
+    /* Paths, likewise: this server's token for other servers, and the authorities that it trusts,
+     * for jobs of trainers. */
+    const char *peer_token, *peer_ca;
 };
 
 struct coordinator;
@@ -76,18 +91,27 @@ void coordinator_close(struct coordinator *c);
  * the error names it; EMBD_DRAINING; EMBD_NO_MEMORY. */
 int coordinator_start(struct coordinator *c, struct job_order *order, struct job_report *out,
                       struct embd__error *e);
+/* Who asks about jobs: those that it may not know of are to it as if they were not there. Zero: it
+ * may know of all. */
+struct job_viewer {
+    bool (*may_see)(const void *arg, const struct job_report *report);
+    const void *arg;
+};
+
 /* The newest job of that name, or the newest of all (""), among the last eight. EMBD_INVALID: none.
  */
-int coordinator_look(struct coordinator *c, const char *name, struct job_report *out,
-                     struct embd__error *e);
+int coordinator_look(struct coordinator *c, const struct job_viewer *viewer, const char *name,
+                     struct job_report *out, struct embd__error *e);
 /* The asker of that job has sent its files, or fetched its rows. */
-int coordinator_go(struct coordinator *c, const char *name, uint64_t id, struct embd__error *e);
+int coordinator_go(struct coordinator *c, const struct job_viewer *viewer, const char *name,
+                   uint64_t id, struct embd__error *e);
 /* Ends the job of that name: it fails with EMBD_CLOSED, and leaves nothing. EMBD_BUSY: it is being
  * committed; EMBD_INVALID: no job of that name runs. */
-int coordinator_cancel(struct coordinator *c, const char *name, struct embd__error *e);
+int coordinator_cancel(struct coordinator *c, const struct job_viewer *viewer, const char *name,
+                       struct embd__error *e);
 /* The connection of its asker is closed: a job that needs its asker ends. */
 void coordinator_leave(struct coordinator *c, uint64_t id);
 /* Its asker lives. */
-void coordinator_hear(struct coordinator *c, const char *name);
+void coordinator_hear(struct coordinator *c, const struct job_viewer *viewer, const char *name);
 
 #endif

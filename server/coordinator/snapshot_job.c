@@ -298,8 +298,11 @@ static int commit_all(struct snapshot *s)
 
 static int keep(struct snapshot *s, uint32_t shard)
 {
-    embd__msg_field_uint(phase_begin(s, shard, "keep", 1, COMMIT_DEADLINE_MS), "keep",
-                         s->order->keep);
+    bool is_trainers = s->order->asker.token[0] != '\0';
+    struct msg *m = phase_begin(s, shard, "keep", 1 + is_trainers, COMMIT_DEADLINE_MS);
+    embd__msg_field_uint(m, "keep", s->order->keep);
+    if (is_trainers)
+        embd__msg_field_str(m, "job", s->order->scope.job);
     return ask(s);
 }
 

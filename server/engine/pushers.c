@@ -105,6 +105,14 @@ uint64_t pushers_last(const struct pushers *pushers, const struct push_number *s
     return i == 0 ? 0 : pushers->streams[i].last;
 }
 
+bool pushers_are_of(const struct pushers *pushers, const struct push_stream *stream,
+                    uint64_t principal)
+{
+    const struct push_number id = pushers_number_of(stream);
+    uint32_t i = pushers_find(pushers, &id);
+    return i != 0 && pushers->principals[pushers->streams[i].principal].id == principal;
+}
+
 bool pushers_know(const struct pushers *pushers, const struct push_number *stream)
 {
     return pushers_find(pushers, stream) != 0;

@@ -74,6 +74,10 @@ void pushers_take_back(struct pushers *pushers, const struct push_number *push);
 uint64_t pushers_last(const struct pushers *pushers, const struct push_number *stream);
 bool pushers_know(const struct pushers *pushers, const struct push_number *stream);
 
+/* Whether the stream is known, and was opened by that principal. */
+bool pushers_are_of(const struct pushers *pushers, const struct push_stream *stream,
+                    uint64_t principal);
+
 /* ---- openings ---- */
 
 /* A principal whose token is no longer in the list: its streams may go for anybody's. */

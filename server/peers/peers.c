@@ -8,6 +8,7 @@
  * What can fail: a shard that cannot be reached, or does not let this server in. Without a token a
  * Unix socket is tried even where there is a port. */
 #include "server/peers/peers.h"
+#include "proto/tls/secret.h"
 #include "proto/tls/tls.h"
 
 #include <stdatomic.h>
@@ -20,6 +21,7 @@
 
 #define RECONNECT_MIN_MS 10u
 #define RECONNECT_MAX_MS 1000u
+#define TOKEN_TEXT_BYTES 260u /* with a line's end */
 
 /* A request to one shard. */
 struct peer {
@@ -35,6 +37,7 @@ struct peer {
 struct peers {
     struct peers_config config;
     struct credentials credentials;
+    struct credentials here; /* for Unix sockets */
     uv_loop_t loop;
     uv_async_t stop;
     bool has_loop, has_stop;
@@ -114,13 +117,13 @@ static int open_link(struct peers *peers, struct peer *peer, struct embd__error 
         return open_data_link(peers, peer, e);
     const char *host = host_of(config, peer->shard);
     bool here = is_here(config, peer->shard);
-    bool prefers_host = !is_own(config, peer->shard) && config->proof->token != NULL;
+    bool prefers_host = !is_own(config, peer->shard) && peers->credentials.token != NULL;
     bool by_host = host[0] != '\0' && (prefers_host || !here);
     struct link_config link = {
         .loop = &peers->loop,
         .address = by_host ? host : config->admin_addresses[peer->shard],
         .is_path = !by_host,
-        .credentials = by_host ? &peers->credentials : NULL,
+        .credentials = by_host ? &peers->credentials : &peers->here,
         .shard = peer->shard,
         .n_shards = config->n_shards,
         .reconnect_min_ms = RECONNECT_MIN_MS,
@@ -147,6 +150,34 @@ static int open_loop(struct peers *peers, struct embd__error *e)
     return EMBD_OK;
 }
 
+/* This server's own. */
+static int read_token(const char *path, char **out, struct embd__error *e)
+{
+    char text[TOKEN_TEXT_BYTES];
+    size_t n;
+    if (embd__secret_read(path, "token", text, sizeof text, &n, e) != EMBD_OK)
+        return e->status;
+    *out = strndup(text, strcspn(text, "\r\n"));
+    explicit_bzero(text, sizeof text);
+    return *out != NULL ? EMBD_OK : embd__error_set(e, EMBD_NO_MEMORY, "no memory for a token");
+}
+
+static int copy(const char *text, char **out, struct embd__error *e)
+{
+    *out = text != NULL ? strdup(text) : NULL;
+    return text == NULL || *out != NULL
+               ? EMBD_OK
+               : embd__error_set(e, EMBD_NO_MEMORY, "no memory for a token");
+}
+
+static int find_token(struct peers *peers, struct embd__error *e)
+{
+    const struct peers_config *config = &peers->config;
+    if (config->token_file != NULL)
+        return read_token(config->token_file, &peers->credentials.token, e);
+    return copy(config->proof->token, &peers->credentials.token, e);
+}
+
 static int open_credentials(struct peers *peers, struct embd__error *e)
 {
     const struct peers_config *config = &peers->config;
@@ -156,8 +187,10 @@ static int open_credentials(struct peers *peers, struct embd__error *e)
                                     .ca = proof->believes_system ? "system" : config->ca_file,
                                     .ca_pem = proof->ca,
                                     .ca_pem_bytes = proof->ca_bytes};
-    if (proof->token != NULL && (peers->credentials.token = strdup(proof->token)) == NULL)
-        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a token");
+    if (find_token(peers, e) != EMBD_OK ||
+        copy(config->acts_for, &peers->credentials.acts_for, e) != EMBD_OK ||
+        copy(config->acts_for, &peers->here.acts_for, e) != EMBD_OK)
+        return e->status;
     if (files.ca == NULL && files.ca_pem == NULL)
         return EMBD_OK;
     return embd__tls_client(&files, &peers->credentials.tls, e);
@@ -202,6 +235,7 @@ void peers_close(struct peers *peers)
     for (uint32_t i = 0; i < peers->config.n_shards; i++)
         embd__msg_fini(&peers->list[i].x.msg);
     embd__credentials_fini(&peers->credentials);
+    embd__credentials_fini(&peers->here);
     free(peers->list);
     free(peers);
 }
@@ -286,14 +320,28 @@ static void send_one(struct peers *peers, struct peer *peer)
 
 /* ---- what to do ---- */
 
+/* A trainer cannot do anything about it. */
+static const char *advice_for_trainers(bool has_tls, bool has_token, int status)
+{
+    if (status == EMBD_DENIED && !has_token)
+        return "set peer_token on the coordinating server: the file of a token with the role "
+               "server, which all servers' lists have";
+    if (status == EMBD_UNREACHABLE || status == EMBD_CLOSED || status == EMBD_PROTOCOL)
+        return has_tls ? "the coordinating server could not connect; check admin_listen and the "
+                         "network between the servers"
+                       : "set peer_ca on the coordinating server, which needs it to ask by TLS";
+    return NULL;
+}
+
 /* The text of a link's error says where and why. */
 static const char *advice(const struct peers *peers, const struct peer *peer, int status)
 {
-    const struct peers_proof *proof = peers->config.proof;
-    bool has_tls = peers->credentials.tls != NULL;
+    bool has_tls = peers->credentials.tls != NULL, has_token = peers->credentials.token != NULL;
     if (peers->config.asks_data || is_own(&peers->config, peer->shard))
         return NULL;
-    if (status == EMBD_DENIED && proof->token == NULL)
+    if (peers->config.acts_for != NULL)
+        return advice_for_trainers(has_tls, has_token, status);
+    if (status == EMBD_DENIED && !has_token)
         return "give embctl an admin's token (EMBD_TOKEN_FILE), which the coordinating server "
                "shows there";
     if (status != EMBD_UNREACHABLE && status != EMBD_CLOSED && status != EMBD_PROTOCOL)

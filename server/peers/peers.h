@@ -29,6 +29,9 @@ struct peers_config {
     bool asks_data;      /* data listeners, as a client does: the lists of admins' are not used */
     const char *ca_file; /* whom to believe then; NULL: the proof's, or no TLS */
     const char *cert, *key; /* of this server, for peers that ask for a certificate; NULL: none */
+    /* The trainer's token that all is done for; NULL: for no trainer. Then this server shows its
+     * own token, of this file, in place of the proof's; NULL: it has none. */
+    const char *acts_for, *token_file;
 };
 
 struct peers;

@@ -12,7 +12,15 @@ static const enum role least[METHOD_COUNT] = {
     [METHOD_WRITER] = ROLE_TRAINER,       [METHOD_STREAM_OPEN] = ROLE_TRAINER,
     [METHOD_IDENTITY] = ROLE_READER,      [METHOD_TABLE_SET] = ROLE_TRAINER,
     [METHOD_GET] = ROLE_READER,           [METHOD_PUT] = ROLE_TRAINER,
-    [METHOD_KEYS] = ROLE_READER,
+    [METHOD_KEYS] = ROLE_READER,          [METHOD_TABLE_DROP] = ROLE_TRAINER,
+    [METHOD_SNAPSHOT] = ROLE_TRAINER,     [METHOD_TABLE_STAGE] = ROLE_TRAINER,
+    [METHOD_LOAD] = ROLE_TRAINER,
+};
+
+/* What a server calls that makes a snapshot for a trainer. */
+static const bool coordinates[METHOD_COUNT] = {
+    [METHOD_PING] = true,    [METHOD_CLUSTER] = true,  [METHOD_HOLD] = true,
+    [METHOD_RELEASE] = true, [METHOD_SNAPSHOT] = true, [METHOD_TABLE_REPLACE] = true,
 };
 
 static enum role least_role(int method)
@@ -34,12 +42,24 @@ static int deny_role(struct call *call, const char *what, enum role role)
                            role_name(role), grant->name, role_name(grant->role));
 }
 
+static int deny_server(struct call *call, const char *what)
+{
+    const struct shard_session *session = call->request->session;
+    call->shard->counters.denied++;
+    return embd__error_set(&call->error, EMBD_DENIED,
+                           "%s is not for a server that makes a snapshot for token '%s'", what,
+                           session->grant->name);
+}
+
 int authorize_method(struct call *call)
 {
-    const struct grant *grant = call->request->session->grant;
+    const struct shard_session *session = call->request->session;
+    const struct grant *grant = session->grant;
     int method = call->reader.method;
     if (call->shard->access == NULL || method == METHOD_HELLO)
         return EMBD_OK;
+    if (session->server != NULL)
+        return coordinates[method] ? EMBD_OK : deny_server(call, call->reader.method_name);
     if (grant != NULL && grant->role >= least_role(method))
         return EMBD_OK;
     return deny_role(call, call->reader.method_name, least_role(method));
@@ -51,6 +71,31 @@ bool authorizes_table(const struct call *call, const char *table)
     return call->shard->access == NULL || (grant != NULL && grant_covers(grant, table));
 }
 
+const struct grant *authorize_bound(const struct call *call)
+{
+    const struct grant *grant = call->request->session->grant;
+    return call->shard->access != NULL && grant->role < ROLE_ADMIN ? grant : NULL;
+}
+
+int authorize_name(struct call *call, const char *what, const char *name)
+{
+    const struct grant *bound = authorize_bound(call);
+    if (bound == NULL || grant_covers(bound, name))
+        return EMBD_OK;
+    call->shard->counters.denied++;
+    return embd__error_set(&call->error, EMBD_DENIED,
+                           "%s: %s '%.80s' begins with no prefix of token '%s' with the role %s",
+                           call->reader.method_name, what, name, bound->name,
+                           role_name(bound->role));
+}
+
+int authorize_coordinator(struct call *call, const char *what)
+{
+    if (authorize_bound(call) == NULL || call->request->session->server != NULL)
+        return EMBD_OK;
+    return deny_role(call, what, ROLE_ADMIN);
+}
+
 struct table *authorized_table(struct call *call, const char *name)
 {
     if (authorizes_table(call, name))
@@ -58,6 +103,15 @@ struct table *authorized_table(struct call *call, const char *name)
     call->shard->counters.denied++;
     embd__error_set(&call->error, EMBD_UNKNOWN_TABLE, "there is no table '%s'", name);
     return NULL;
+}
+
+bool authorizes_staged(const struct call *call)
+{
+    const struct staged *staged = &call->shard->engine.tables.staged;
+    for (uint32_t i = 0; i < staged->n; i++)
+        if (!authorizes_table(call, staged->list[i]->schema.s.name))
+            return false;
+    return true;
 }
 
 bool authorizes_tokens(const struct call *call)
@@ -125,31 +179,70 @@ int authorize_job(struct call *call, const char *job)
 /* ---- hello ---- */
 
 static void set_grant(struct shard_session *session, struct access *access,
-                      const struct grant *grant)
+                      const struct grant *grant, const struct grant *server)
 {
     access_share(access);
     access_drop(session->access);
     session->access = access;
     session->grant = grant;
+    session->server = server;
 }
 
-int authorize_hello(struct call *call, const char *token)
+static int refuse_hello(struct call *call, const char *why, const char *name)
+{
+    call->shard->counters.denied++;
+    call->request->session->is_refused = true;
+    return embd__error_set(&call->error, EMBD_DENIED, why, name);
+}
+
+/* `by`: whose token the peer has shown. */
+static int act_for(struct call *call, const struct grant *by, const char *name)
+{
+    struct access *access = call->shard->access;
+    const struct grant *grant = access_named(access, name);
+    if (by != &grant_of_owner && by->role != ROLE_SERVER)
+        return refuse_hello(call, "hello field 'for' needs the role server; token '%s' has another",
+                            by->name);
+    if (grant == NULL || grant->role != ROLE_TRAINER)
+        return refuse_hello(call,
+                            "hello field 'for' is '%.63s', and this server's list of tokens has no "
+                            "trainer of that name: give all servers the same list",
+                            name);
+    set_grant(call->request->session, access, grant, by);
+    return EMBD_OK;
+}
+
+/* Who says hello; NULL: the token is not known. */
+static const struct grant *find_greeter(const struct shard_session *session,
+                                        const struct access *access, const char *token)
+{
+    if (token[0] != '\0' || session->grant == NULL)
+        return access_find(access, token);
+    return session->server != NULL ? session->server : session->grant;
+}
+
+int authorize_hello(struct call *call, const char *token, const char *acts_for)
 {
     struct shard_session *session = call->request->session;
     struct access *access = call->shard->access;
-    if (access == NULL || (token[0] == '\0' && session->grant != NULL))
+    if (access == NULL || (token[0] == '\0' && acts_for[0] == '\0' && session->grant != NULL))
         return EMBD_OK;
-    const struct grant *grant = access_find(access, token);
-    if (grant != NULL) {
-        set_grant(session, access, grant);
-        return EMBD_OK;
-    }
-    call->shard->counters.denied++;
-    session->is_refused = true;
-    return embd__error_set(&call->error, EMBD_DENIED,
-                           token[0] == '\0'
-                               ? "hello needs a token with the role reader, trainer or admin"
-                               : "hello: the token is not known to this server");
+    const struct grant *grant = find_greeter(session, access, token);
+    if (grant == NULL)
+        return refuse_hello(call,
+                            token[0] == '\0'
+                                ? "hello needs a token with the role reader, trainer or admin%s"
+                                : "hello: the token is not known to this server%s",
+                            "");
+    if (acts_for[0] != '\0')
+        return act_for(call, grant, acts_for);
+    if (grant->role == ROLE_SERVER)
+        return refuse_hello(call,
+                            "hello: token '%s' has the role server: it needs the field 'for', the "
+                            "name of a trainer's token",
+                            grant->name);
+    set_grant(session, access, grant, NULL);
+    return EMBD_OK;
 }
 
 /* ---- another list ---- */
@@ -160,13 +253,21 @@ void shard_set_access(struct shard *shard, struct access *access)
     shard->access = access_share(access);
 }
 
+/* NULL: its token has gone, or there is no server. */
+static const struct grant *server_again(const struct access *access, const struct grant *server)
+{
+    bool is_listed = server != NULL && server != &grant_of_owner;
+    return is_listed ? access_find_again(access, server) : server;
+}
+
 void shard_session_review(struct shard *shard, struct shard_session *session)
 {
     if (session->access == NULL)
         return;
     const struct grant *grant = access_find_again(shard->access, session->grant);
-    if (grant != NULL)
-        set_grant(session, shard->access, grant);
+    const struct grant *server = server_again(shard->access, session->server);
+    if (grant != NULL && (session->server == NULL || server != NULL))
+        set_grant(session, shard->access, grant, server);
     else
         session->is_refused = true;
 }

@@ -6,17 +6,28 @@
 
 #include "server/service/state.h"
 
-/* Takes the token of a hello, "" where it shows none. */
-int authorize_hello(struct call *call, const char *token);
+/* Takes the token of a hello, "" where it shows none. `acts_for`: the name of the trainer's token
+ * that a server makes a snapshot for; "": for nobody. */
+int authorize_hello(struct call *call, const char *token, const char *acts_for);
 
 /* The method that call->reader found. */
 int authorize_method(struct call *call);
+
+/* The token whose prefixes bound what the request may name: a trainer's. NULL: it may name all. */
+const struct grant *authorize_bound(const struct call *call);
+/* Whether a bound token may name something; NULL: it is not bound. EMBD_DENIED says what, as
+ * "snapshot 'x'". */
+int authorize_name(struct call *call, const char *what, const char *name);
+/* The peer coordinates: it is a server that acts for a token, or an admin. EMBD_DENIED. */
+int authorize_coordinator(struct call *call, const char *what);
 
 /* The table of that name; NULL: there is none that the peer may know of, EMBD_UNKNOWN_TABLE. */
 struct table *authorized_table(struct call *call, const char *name);
 /* Whether the peer may know of a table. */
 bool authorizes_table(const struct call *call, const char *table);
 int authorize_table(struct call *call, const char *table);
+/* Whether the peer may know of all staged tables. */
+bool authorizes_staged(const struct call *call);
 /* Whether it may know what tokens of others take. */
 bool authorizes_tokens(const struct call *call);
 /* Rows of part `i`, whose table is NULL where there is none; a pull that creates rows is for those

@@ -393,7 +393,7 @@ void shard_session_end(struct shard *shard, struct shard_session *session)
         coordinator_leave(shard->config.coordinator, session->asked_job);
     access_drop(session->access);
     session->access = NULL;
-    session->grant = NULL;
+    session->grant = session->server = NULL;
     dispatch_parked(shard);
 }
 

@@ -46,14 +46,15 @@ int handle_hello(struct call *call)
 {
     const struct shard_config *config = &call->shard->config;
     struct fields f;
-    char client[128], token[TOKEN_BYTES_MAX + 1];
+    char client[128], token[TOKEN_BYTES_MAX + 1], acts_for[GRANT_NAME_MAX + 1];
     embd__read_fields(&f, &call->reader, "hello");
     uint64_t protocol = embd__field_uint(&f, "protocol", 0, UINT64_MAX, FIELD_REQUIRED);
     embd__field_str(&f, "client", client, sizeof client, "");
     embd__field_str(&f, "token", token, sizeof token, "");
+    embd__field_str(&f, "for", acts_for, sizeof acts_for, "");
     uint64_t client_id = embd__field_uint(&f, "client_id", 0, UINT64_MAX, 0);
     if (call_end(call, &f) != EMBD_OK || check_protocol(call, protocol) != EMBD_OK ||
-        authorize_hello(call, token) != EMBD_OK)
+        authorize_hello(call, token, acts_for) != EMBD_OK)
         return call->error.status;
     reach_name(&call->shard->reach, call->request->session, client_id);
     struct msg *m = call->answer;

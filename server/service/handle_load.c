@@ -2,7 +2,9 @@
  * is checked whole before the store sees it. */
 #include "server/engine/check.h"
 #include "server/engine/staged.h"
+#include "server/service/authorize.h"
 #include "server/service/state.h"
+#include "server/service/token_use.h"
 
 static struct table *find_table(struct call *call, const struct load_fields *fields)
 {
@@ -11,11 +13,20 @@ static struct table *find_table(struct call *call, const struct load_fields *fie
                                : staged_find(tables, fields->staged, fields->table, &call->error);
 }
 
+/* Into tables in use only an admin loads. */
+static int authorize(struct call *call, const struct load_fields *fields)
+{
+    if (fields->staged == 0 && authorize_coordinator(call, "load without 'staged'") != EMBD_OK)
+        return call->error.status;
+    return authorize_table(call, fields->table);
+}
+
 /* The table is known before the block can be read: its schema says how many bytes a row has. */
 static int read_load(struct call *call, struct op_load *load)
 {
     const struct load_fields *fields = &load->fields;
-    if (embd__load_fields_read(&call->reader, LIMIT_STEP, &load->fields) != EMBD_OK)
+    if (embd__load_fields_read(&call->reader, LIMIT_STEP, &load->fields) != EMBD_OK ||
+        authorize(call, fields) != EMBD_OK)
         return call->error.status;
     load->table = find_table(call, fields);
     if (load->table == NULL)
@@ -33,5 +44,6 @@ int handle_load(struct call *call)
         check_block(load->table, &load->block, load->fields.is_gone, &place, e) != EMBD_OK ||
         check_states(load->table, &load->block, e) != EMBD_OK)
         return e->status;
+    token_use_bound_staged(&call->work->op, call->request->session);
     return submit(call, submit_result_empty);
 }

@@ -3,6 +3,8 @@
  * nothing changes tables under the hold, and no other connection can begin one. */
 #include "server/engine/staged.h"
 #include "server/log/log.h"
+#include "server/service/authorize.h"
+#include "server/access/access.h"
 #include "server/service/state.h"
 #include "server/snapshot/disk_phase.h"
 
@@ -51,6 +53,10 @@ static int check(struct call *call, uint64_t id, uint32_t n)
     const struct staged *staged = &shard->engine.tables.staged;
     if (check_alone(call) != EMBD_OK)
         return call->error.status;
+    if (staged->id == id && !authorizes_staged(call))
+        return embd__error_set(&call->error, EMBD_DENIED,
+                               "table_replace: a staged table is not for token '%s'",
+                               call->request->session->grant->name);
     if (staged->id == id && staged->n != n)
         return embd__error_set(&call->error, EMBD_INVALID,
                                "table_replace field 'tables' is %u, %u are staged", n, staged->n);

@@ -4,8 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/route.h"
+#include "server/access/access.h"
 #include "server/engine/staged.h"
+#include "server/service/authorize.h"
 #include "server/service/state.h"
+#include "server/service/token_use.h"
 
 /* Of each kind: streams of both kinds may become one kind here. */
 #define STREAMS_STAGED_MAX (2 * PUSHER_STREAMS_MAX)
@@ -25,9 +29,14 @@ static int check_free(struct call *call, uint64_t id)
                                : ", among them the first; wait for it, or end it");
 }
 
+static bool is_there(const struct call *call, uint64_t id)
+{
+    return call->shard->engine.tables.staged.id == id && authorizes_staged(call);
+}
+
 static int check_is_there(struct call *call, uint64_t id)
 {
-    if (call->shard->engine.tables.staged.id == id)
+    if (is_there(call, id))
         return EMBD_OK;
     return embd__error_set(&call->error, EMBD_INVALID,
                            "table_stage: there are no staged tables of the id %llu",
@@ -56,6 +65,17 @@ static int resolve_durability(struct call *call, embd_schema *schema)
     return EMBD_OK;
 }
 
+/* Tables of others with its id are not for a trainer to know. */
+static int check_id(struct call *call, const char *name)
+{
+    const struct table *other = tables_by_id(&call->shard->engine.tables, embd__table_id(name));
+    if (other == NULL || authorizes_table(call, other->schema.s.name))
+        return EMBD_OK;
+    return embd__error_set(&call->error, EMBD_EXISTS,
+                           "table '%s' would have the id of another table: choose another name",
+                           name);
+}
+
 static void staged(const struct shard_work *work, struct msg *m)
 {
     embd__msg_map(m, 1);
@@ -71,6 +91,9 @@ static int stage(struct call *call, struct fields *f, uint64_t id)
     *stage = (struct op_stage){.id = id};
     embd__field_map(f, "schema", &map, "schema");
     if (embd__schema_read(&map, &stage->schema) != EMBD_OK || call_end(call, f) != EMBD_OK ||
+        authorize_table(call, stage->schema.s.name) != EMBD_OK ||
+        check_id(call, stage->schema.s.name) != EMBD_OK ||
+        token_use_check_new(call, stage->schema.s.name) != EMBD_OK ||
         check_free(call, id) != EMBD_OK || resolve_durability(call, &stage->schema.s) != EMBD_OK)
         return call->error.status;
     int status = submit(call, staged);
@@ -87,9 +110,25 @@ static void answer_nothing(struct call *call)
     embd__msg_map(call->answer, 0);
 }
 
-static int add_streams(struct staging *staging, bool is_journaled, const uint8_t *bytes, uint64_t n,
+/* A trainer sets positions of its own streams alone: others' stay, or are forgotten, as if the list
+ * did not have them. Returns how many are left. */
+static uint64_t keep_own(const struct call *call, bool is_journaled, struct push_stream *list,
+                         uint64_t n)
+{
+    const struct engine *engine = &call->shard->engine;
+    const struct pushers *pushers = is_journaled ? &engine->journaled_pushers : &engine->pushers;
+    const struct grant *bound = authorize_bound(call);
+    uint64_t n_own = 0;
+    for (uint64_t i = 0; i < n && list != NULL; i++)
+        if (bound == NULL || pushers_are_of(pushers, &list[i], bound->principal))
+            list[n_own++] = list[i];
+    return n_own;
+}
+
+static int add_streams(const struct call *call, bool is_journaled, const uint8_t *bytes, uint64_t n,
                        struct embd__error *e)
 {
+    struct staging *staging = &call->shard->staging;
     uint32_t *n_here = &staging->n_streams[is_journaled];
     struct push_stream *list = embd__streams_take(bytes, n, true, e),
                        *grown = realloc(staging->streams[is_journaled],
@@ -98,6 +137,7 @@ static int add_streams(struct staging *staging, bool is_journaled, const uint8_t
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for %llu streams", (unsigned long long)n);
     else
         staging->streams[is_journaled] = grown;
+    n = keep_own(call, is_journaled, list, n);
     if (list != NULL && grown != NULL) {
         memcpy(grown + *n_here, list, n * sizeof *list);
         *n_here += (uint32_t)n;
@@ -118,11 +158,13 @@ static int take_streams(struct call *call, struct fields *f, uint64_t id)
     const uint8_t *bytes = embd__read_bin(&call->reader, "writers", n * STREAM_BYTES);
     if (embd__reader_end(&call->reader) != EMBD_OK || check_is_there(call, id) != EMBD_OK)
         return call->error.status;
+    if (is_all && authorize_coordinator(call, "table_stage with 'all'") != EMBD_OK)
+        return call->error.status;
     if (staging->n_streams[is_journaled] + n > STREAMS_STAGED_MAX)
         return embd__error_set(
             &call->error, EMBD_TOO_LARGE, "table_stage: %llu streams more than %u, the limit is %u",
             (unsigned long long)n, staging->n_streams[is_journaled], STREAMS_STAGED_MAX);
-    if (add_streams(staging, is_journaled, bytes, n, &call->error) != EMBD_OK)
+    if (add_streams(call, is_journaled, bytes, n, &call->error) != EMBD_OK)
         return call->error.status;
     staging->brings_unknown = is_all;
     answer_nothing(call);
@@ -138,7 +180,7 @@ static int unstage(struct call *call, struct fields *f, uint64_t id)
     op->as.unstaged = id;
     if (call_end(call, f) != EMBD_OK)
         return call->error.status;
-    if (call->shard->engine.tables.staged.id != id) {
+    if (!is_there(call, id)) {
         answer_nothing(call);
         return EMBD_OK;
     }

@@ -95,6 +95,9 @@ struct shard_session {
                         connection */
     /* The shard's alone. */
     struct access *access; /* that `grant` is in; NULL: it is grant_of_owner */
+    /* Another server of the cluster, which makes a snapshot for the token `grant`: it may call what
+     * a coordinator needs, for that token's tables. NULL: the peer is the token's holder. */
+    const struct grant *server;
     uint64_t hold_until_ns;
     uint64_t hold_ran_ns; /* the shard has run for so long since this hold began */
     bool hold_is_told;    /* in the log, as one that lasts long */

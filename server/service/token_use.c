@@ -68,6 +68,17 @@ static bool exists(const struct tables *tables, const char *name)
     return table != NULL && strcmp(table->schema.s.name, name) == 0;
 }
 
+/* Staged tables of the token that take nobody's place. */
+static uint64_t n_staged_new(const struct tables *tables, const struct grant *grant)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < tables->staged.n; i++) {
+        const char *name = tables->staged.list[i]->schema.s.name;
+        n += grant_covers(grant, name) && !exists(tables, name);
+    }
+    return n;
+}
+
 int token_use_check_new(struct call *call, const char *table)
 {
     const struct grant *grant = call->request->session->grant;
@@ -75,19 +86,47 @@ int token_use_check_new(struct call *call, const char *table)
     if (call->shard->access == NULL || grant->most_tables == GRANT_UNLIMITED ||
         exists(tables, table))
         return EMBD_OK;
-    uint64_t n = token_use_of(tables, grant).tables;
+    uint64_t n = token_use_of(tables, grant).tables + n_staged_new(tables, grant);
     if (n < grant->most_tables)
         return EMBD_OK;
     return embd__error_set(
         &call->error, EMBD_FULL,
-        "table_create of table '%s': there are %llu tables under the prefixes of token '%s', the "
+        "%s of table '%s': there are %llu tables under the prefixes of token '%s', the "
         "limit is %llu (tables in the list of tokens): drop a table or raise the limit",
-        table, (unsigned long long)n, grant->name, (unsigned long long)grant->most_tables);
+        call->reader.method_name, table, (unsigned long long)n, grant->name,
+        (unsigned long long)grant->most_tables);
 }
 
 static uint64_t room(const struct op_quota *quota)
 {
     return quota->limit > quota->used ? quota->limit - quota->used : 0;
+}
+
+/* Of the token's tables, as it will be when the staged ones have taken their places. */
+static uint64_t bytes_after_replace(const struct tables *tables, const struct grant *grant)
+{
+    uint64_t bytes = token_use_of(tables, grant).row_bytes;
+    for (uint32_t i = 0; i < tables->staged.n; i++) {
+        const struct table *staged = tables->staged.list[i];
+        const struct table *old = tables_by_name(tables, staged->schema.s.name);
+        if (!grant_covers(grant, staged->schema.s.name))
+            continue;
+        bytes += staged->counted_bytes;
+        bytes -= old != NULL ? old->counted_bytes : 0;
+    }
+    return bytes;
+}
+
+void token_use_bound_staged(struct op *op, const struct shard_session *session)
+{
+    const struct grant *grant = session->grant;
+    struct tables *tables = &op->engine->tables;
+    if (session->access == NULL || grant->most_row_bytes == GRANT_UNLIMITED)
+        return;
+    tables_count(tables, op->as.load.table);
+    op->quota = (struct op_quota){.who = grant->name,
+                                  .used = bytes_after_replace(tables, grant),
+                                  .limit = grant->most_row_bytes};
 }
 
 void token_use_bound(struct op *op, const struct shard_session *session)

@@ -29,10 +29,14 @@ struct token_use token_use_of(const struct tables *tables, const struct grant *g
 uint32_t token_use_list(const struct tables *tables, const struct access *access,
                         const struct grant *only, struct token_use *out, uint32_t most);
 
-/* Whether the peer may create the table: EMBD_FULL if it would be one too many. */
+/* Whether the peer may create the table, or stage it: EMBD_FULL if it would be one too many. */
 int token_use_check_new(struct call *call, const char *table);
 
 /* Bounds what a push or pull of the session may add, where `op` is not bounded closer already. */
 void token_use_bound(struct op *op, const struct shard_session *session);
+
+/* The same of rows for a staged table: tables of the token that staged ones will replace do
+ * not count. */
+void token_use_bound_staged(struct op *op, const struct shard_session *session);
 
 #endif

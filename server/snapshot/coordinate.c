@@ -1,13 +1,17 @@
 /* coordinate.c - see coordinate.h.
  *
  * The happy path: `start` hands the order to the coordinator and is answered with the job;
- * `progress` answers its progress. `start` and `cancel` bring the asker's credentials for other
- * servers: its token, and the authorities it trusts. */
+ * `progress` answers its progress. `start` and `cancel` bring an admin's credentials for other
+ * servers: its token, and the authorities it trusts. What a trainer brings is not used: for it this
+ * server shows its own token, and asks only servers that it trusts itself. */
 #include "server/snapshot/coordinate.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/access/access.h"
+#include "server/service/authorize.h"
+#include "server/snapshot/snapshot_rights.h"
 #include "server/snapshot/snapshot_scope.h"
 
 void coordinate_read(struct call *call, struct fields *f, enum coordinate what,
@@ -88,6 +92,46 @@ static void answer_report(struct call *call, const struct job_report *report)
 
 /* ---- what is asked ---- */
 
+/* A trainer knows of the jobs of trainers under its prefixes, and of its own. */
+static bool may_see(const void *arg, const struct job_report *report)
+{
+    const struct grant *grant = arg;
+    if (report->asker.token[0] == '\0')
+        return false;
+    return report->asker.principal == grant->principal ||
+           (report->job[0] != '\0' && grant_covers(grant, report->job));
+}
+
+static struct job_viewer viewer_of(const struct call *call)
+{
+    const struct grant *bound = authorize_bound(call);
+    return bound != NULL ? (struct job_viewer){may_see, bound} : (struct job_viewer){NULL, NULL};
+}
+
+/* Tables that take the places of others: each shard checks whose they are. */
+#define REPLACE_PREFIX "replace-"
+
+static int check_rights(struct call *call, const char *name, const struct job_order *order)
+{
+    bool is_replace = strncmp(name, REPLACE_PREFIX, sizeof REPLACE_PREFIX - 1) == 0;
+    if (order->is_read && snapshot_check_read(call) != EMBD_OK)
+        return call->error.status;
+    if (order->staged != 0)
+        return is_replace ? EMBD_OK : authorize_name(call, "replacement", name);
+    return order->is_abort ? authorize_name(call, "snapshot", name)
+                           : snapshot_check_rights(call, name, order->base, &order->scope);
+}
+
+static void set_asker(const struct call *call, struct job_order *order)
+{
+    const struct grant *bound = authorize_bound(call);
+    if (bound == NULL)
+        return;
+    memcpy(order->asker.token, bound->name, sizeof order->asker.token);
+    order->asker.principal = bound->principal;
+    peers_proof_fini(&order->proof);
+}
+
 /* A dump's tables are chosen by its asker. */
 static int check_order(struct call *call, const struct job_order *order)
 {
@@ -107,10 +151,11 @@ static int start(struct call *call, const char *name, struct job_order *order)
     order->admin_addresses = config->admin_addresses;
     order->admin_hosts = config->admin_hosts;
     bool needs_asker = order->is_read || order->has_files;
-    if (check_order(call, order) != EMBD_OK) {
+    if (check_rights(call, name, order) != EMBD_OK || check_order(call, order) != EMBD_OK) {
         peers_proof_fini(&order->proof);
         return call->error.status;
     }
+    set_asker(call, order);
     if (coordinator_start(config->coordinator, order, &report, &call->error) != EMBD_OK)
         return call->error.status;
     if (needs_asker)
@@ -123,15 +168,18 @@ static int look(struct call *call, const char *name)
 {
     struct job_report report;
     struct coordinator *coordinator = call->shard->config.coordinator;
-    coordinator_hear(coordinator, name);
-    if (coordinator_look(coordinator, name, &report, &call->error) == EMBD_OK)
+    const struct job_viewer viewer = viewer_of(call);
+    coordinator_hear(coordinator, &viewer, name);
+    if (coordinator_look(coordinator, &viewer, name, &report, &call->error) == EMBD_OK)
         answer_report(call, &report);
     return call->error.status;
 }
 
 static int go(struct call *call, const char *name, uint64_t job)
 {
-    if (coordinator_go(call->shard->config.coordinator, name, job, &call->error) == EMBD_OK)
+    const struct job_viewer viewer = viewer_of(call);
+    if (coordinator_go(call->shard->config.coordinator, &viewer, name, job, &call->error) ==
+        EMBD_OK)
         answer_nothing(call);
     return call->error.status;
 }
@@ -141,7 +189,8 @@ static int cancel(struct call *call, const char *name, struct job_order *order)
 {
     struct embd__error e = {.status = EMBD_OK};
     struct coordinator *coordinator = call->shard->config.coordinator;
-    if (coordinator_cancel(coordinator, name, &e) == EMBD_INVALID) {
+    const struct job_viewer viewer = viewer_of(call);
+    if (coordinator_cancel(coordinator, &viewer, name, &e) == EMBD_INVALID) {
         order->is_abort = true;
         return start(call, name, order);
     }

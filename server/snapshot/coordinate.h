@@ -1,5 +1,6 @@
-/* coordinate.h - the phases of `snapshot` by which an admin has this server make a snapshot of the
- * whole cluster, or a cut whose rows the admin fetches (server/coordinator). */
+/* coordinate.h - the phases of `snapshot` by which an admin, or the trainer of a job, has this
+ * server make a snapshot over all shards, or an admin a cut whose rows it fetches
+ * (server/coordinator). */
 #ifndef EMBD_SNAPSHOT_COORDINATE_H
 #define EMBD_SNAPSHOT_COORDINATE_H
 

@@ -40,7 +40,8 @@ struct disk_phase {
         char *text;      /* commit: the manifest, malloc'd */
         struct cut *cut; /* abort: that is to end first; or NULL */
         bool removes;
-        uint32_t n_kept, n_removed; /* keep */
+        uint32_t n_kept, n_removed;  /* keep */
+        char job[EMBD_NAME_MAX + 1]; /* keep: of the snapshot; "": any */
     } in;
 };
 

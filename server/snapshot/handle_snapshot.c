@@ -12,8 +12,10 @@
 #include "server/snapshot/cut_read.h"
 #include "server/snapshot/disk_phase.h"
 #include "server/snapshot/snapshot.h"
+#include "server/snapshot/snapshot_rights.h"
 #include "server/snapshot/snapshot_scope.h"
 #include "server/snapshot/snapshot_watch.h"
+#include "server/service/authorize.h"
 #include "server/service/state.h"
 #include "server/snapshot/written.h"
 
@@ -102,7 +104,7 @@ static void on_blob(struct disk_phase *phase, struct msg *m)
     struct shard *shard = phase->shard;
     if (phase->error.status == EMBD_OK)
         snapshot_blob_end(&shard->snapshot, &phase->in.piece, &phase->error);
-    coordinator_hear(shard->config.coordinator, phase->name);
+    coordinator_hear(shard->config.coordinator, &(struct job_viewer){NULL}, phase->name);
     if (m != NULL)
         embd__msg_map(m, 0);
 }
@@ -239,8 +241,8 @@ static void remove_older(struct disk_phase *phase)
         embd__error_set(&phase->error, EMBD_INVALID, "snapshot keep: there is no snapshot '%s'",
                         phase->name);
     else
-        snapshot_keep(phase->in.data_dir, phase->name, phase->in.n_kept, &phase->in.n_removed,
-                      &phase->error);
+        snapshot_keep(phase->in.data_dir, phase->name, phase->in.job, phase->in.n_kept,
+                      &phase->in.n_removed, &phase->error);
 }
 
 static void on_kept(struct disk_phase *phase, struct msg *m)
@@ -251,13 +253,14 @@ static void on_kept(struct disk_phase *phase, struct msg *m)
     embd__msg_field_uint(m, "removed", phase->in.n_removed);
 }
 
-static int keep(struct call *call, const char *name, uint32_t n)
+static int keep(struct call *call, const char *name, const char *job, uint32_t n)
 {
     const struct disk_phase_order order = {phase_names[PHASE_KEEP], name, remove_older, on_kept};
     struct disk_phase *phase = disk_phase_new(call->shard, call, &order, &call->error);
     if (phase == NULL)
         return call->error.status;
     phase->in.n_kept = n;
+    strcpy(phase->in.job, job);
     return disk_phase_start(phase, &call->error);
 }
 
@@ -273,7 +276,7 @@ static int commit(struct call *call, const char *name, const struct snapshot_tol
 
 /* The fields of a request, by phase. */
 struct phase_fields {
-    char name[128], base[SNAPSHOT_NAME_MAX + 1];
+    char name[128], base[SNAPSHOT_NAME_MAX + 1], job[EMBD_NAME_MAX + 1];
     struct snapshot_told told;
     struct blob_fields blob;
     struct snapshot_cut cut;
@@ -284,7 +287,7 @@ struct phase_fields {
 
 static enum phase read_phase(struct call *call, struct fields *f, struct phase_fields *out)
 {
-    out->base[0] = '\0';
+    out->base[0] = out->job[0] = '\0';
     out->cut.is_read = false;
     embd__field_str(f, "name", out->name, sizeof out->name, NULL);
     enum phase phase = (enum phase)embd__field_enum(f, "phase", phase_names, PHASES, -1);
@@ -300,9 +303,27 @@ static enum phase read_phase(struct call *call, struct fields *f, struct phase_f
         embd__field_str(f, "base", out->base, sizeof out->base, NULL);
     if (phase == PHASE_BEGIN)
         embd__scope_read(f, &out->scope);
-    if (phase == PHASE_KEEP)
+    if (phase == PHASE_KEEP) {
         out->n_kept = (uint32_t)embd__field_uint(f, "keep", 1, UINT32_MAX, FIELD_REQUIRED);
+        embd__field_str(f, "job", out->job, sizeof out->job, "");
+    }
     return phase;
+}
+
+static int authorize(struct call *call, enum phase phase, const struct phase_fields *what)
+{
+    if (phase == PHASE_BLOB)
+        return snapshot_check_blob(call, what->name);
+    if (authorize_coordinator(call, "this phase of snapshot") != EMBD_OK)
+        return call->error.status;
+    if (phase == PHASE_BEGIN)
+        return snapshot_check_rights(call, what->name, what->base, &what->scope);
+    if (phase == PHASE_CUT)
+        return what->cut.is_read
+                   ? snapshot_check_read(call)
+                   : snapshot_check_rights(call, what->name, what->cut.base, &what->cut.scope);
+    return phase == PHASE_KEEP ? snapshot_check_keep(call, what->name, what->job)
+                               : snapshot_check_begun(call, what->name);
 }
 
 static int do_phase(struct call *call, enum phase phase, const struct phase_fields *what)
@@ -320,7 +341,7 @@ static int do_phase(struct call *call, enum phase phase, const struct phase_fiel
     case PHASE_COMMIT:
         return commit(call, name, &what->told);
     case PHASE_KEEP:
-        return keep(call, name, what->n_kept);
+        return keep(call, name, what->job, what->n_kept);
     default:
         return abort_shard(call, name);
     }
@@ -336,6 +357,7 @@ int handle_snapshot(struct call *call)
     if (phase >= PHASE_START && phase < PHASES)
         return coordinate(call, &f, (enum coordinate)(phase - PHASE_START), what.name, &what.asked);
     if (call_end(call, &f) != EMBD_OK || snapshot_check_name(what.name, &call->error) != EMBD_OK ||
+        authorize(call, phase, &what) != EMBD_OK ||
         check_place(call, phase, what.cut.is_read) != EMBD_OK)
         return call->error.status;
     int status = do_phase(call, phase, &what);

@@ -132,9 +132,10 @@ int snapshot_least_sequence(int data_dir, uint64_t *out, struct embd__error *e);
 int snapshot_next_sequence(int data_dir, uint64_t *out, struct embd__error *e);
 
 /* Keeps `name`, which is complete, and the n - 1 newest others of its job (or, where it is of none,
- * of those of none) whose tables it covers; removes all other such snapshots. */
-int snapshot_keep(int data_dir, const char *name, uint32_t n, uint32_t *removed_out,
-                  struct embd__error *e);
+ * of those of none) whose tables it covers; removes all other such snapshots. EMBD_DENIED: it is
+ * not of `job` ("": of whichever). */
+int snapshot_keep(int data_dir, const char *name, const char *job, uint32_t n,
+                  uint32_t *removed_out, struct embd__error *e);
 
 /* The content of one commit request. */
 struct snapshot_told {

@@ -347,13 +347,22 @@ int snapshot_base(int data_dir, const char *name, const struct table_scope *scop
     return EMBD_OK;
 }
 
-int snapshot_keep(int data_dir, const char *name, uint32_t n, uint32_t *removed_out,
-                  struct embd__error *e)
+static int check_job(const struct snapshot_list *kept, const char *name, const char *job,
+                     struct embd__error *e)
+{
+    const struct table_scope *scope = scope_of(kept, name);
+    if (job[0] == '\0' || scope == NULL || strcmp(scope->job, job) == 0)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_DENIED, "snapshot keep: '%s' is not of job '%s'", name, job);
+}
+
+int snapshot_keep(int data_dir, const char *name, const char *job, uint32_t n,
+                  uint32_t *removed_out, struct embd__error *e)
 {
     struct snapshot_list kept = {0};
     *removed_out = 0;
-    if (remove_gone(data_dir, e) == EMBD_OK)
-        snapshot_list(data_dir, &kept, e);
+    if (remove_gone(data_dir, e) == EMBD_OK && snapshot_list(data_dir, &kept, e) == EMBD_OK)
+        check_job(&kept, name, job, e);
     choose(&kept, name, n);
     for (uint32_t i = 0; i < kept.n && e->status == EMBD_OK; i++) /* bases after their increments */
         if (!kept.list[i].stays && remove_one(data_dir, kept.list[i].name, e) == EMBD_OK)

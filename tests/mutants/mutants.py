@@ -112,7 +112,7 @@ MUTANTS = [
             "    session->spent_ns += 0 * ns;"),
     PEERS("operators ask by data connections", "client/core/request.c", "is_for_both && s->asks_admin ? s->admin",
           "is_for_both && s->asks_admin && shard > 4096 ? s->admin"),
-    DISK("a second cancel cuts short the clean-up after the first", "server/coordinator/coordinator.c",
+    DISK("a second cancel cuts short the clean-up after the first", "server/coordinator/job_watch.c",
          "bool cleans_up = c->is_cancelled && !c->is_stopped;", "bool cleans_up = c->is_cancelled && c->is_stopped;"),
     SYNCED("the directory is not synced after a base's rename", "server/journal/basefile.c", "if (fsync(dir) != 0)",
            "if (dir < 0)"),

@@ -1,0 +1,36 @@
+/* coordinator_inside.h - what coordinator.c and job_watch.c share: the list of jobs. */
+#ifndef EMBD_COORDINATOR_INSIDE_H
+#define EMBD_COORDINATOR_INSIDE_H
+
+#include <pthread.h>
+
+#include "server/coordinator/coordinator.h"
+
+#define JOBS_REMEMBERED 8u
+
+struct coordinator {
+    struct coordinator_config config;
+    pthread_mutex_t mutex;
+    pthread_cond_t news; /* go, or cancelled */
+    /* Guarded. */
+    struct job_report jobs[JOBS_REMEMBERED]; /* the newest is jobs[n_jobs - 1] */
+    uint32_t n_jobs;
+    uint64_t began_ns, heard_ns; /* of the newest: its asker was last heard */
+    bool runs, goes, is_cancelled, is_stopped;
+    bool is_left;    /* cancelled, since its asker has left */
+    bool is_open;    /* its connections are: they may be stopped */
+    bool has_thread; /* must be joined */
+    pthread_t thread;
+    struct job *job; /* the one that runs */
+};
+
+uint64_t coordinator_clock_ns(void);
+
+/* ---- with the mutex held ---- */
+
+/* There is one. */
+struct job_report *coordinator_newest(struct coordinator *c);
+/* Cancels the job that runs. */
+void coordinator_end_job(struct coordinator *c);
+
+#endif
