@@ -16,6 +16,7 @@
 
 #include "server/coordinator/cluster_hold.h"
 #include "server/coordinator/job.h"
+#include "server/coordinator/parts.h"
 
 /* A shard may write for so long. */
 #define WRITE_DEADLINE_MS 3600000u
@@ -27,12 +28,6 @@
 
 #define BUSY_PAUSE_NS 50000000
 #define BUSY_TRIES    600u /* 30 s */
-
-struct written_part {
-    char table[EMBD_NAME_MAX + 1];
-    struct manifest_part part;
-    uint64_t step;
-};
 
 struct snapshot {
     struct job *job;
@@ -378,6 +373,18 @@ static void order_parts(struct snapshot *s)
     }
 }
 
+static int check_tables(struct snapshot *s)
+{
+    struct parts_gap gap;
+    if (parts_find_gap(s->parts, s->n_parts, s->n_shards, &gap, s->e) || gap.table == NULL)
+        return s->e->status;
+    return embd__error_set(s->e, EMBD_INVALID,
+                           "%s has no table '%.63s', which %s has: a snapshot with it could not be "
+                           "loaded; create the table again, or drop it",
+                           peers_name(s->job->peers, gap.without), gap.table,
+                           peers_name(s->job->peers, gap.shard));
+}
+
 /* The asker sends the files to this process, which has begun. */
 static int wait_for_files(struct snapshot *s)
 {
@@ -388,7 +395,7 @@ static int wait_for_files(struct snapshot *s)
 
 static int run(struct snapshot *s)
 {
-    if (begin_all(s) || wait_for_files(s) || run_held(s) || write_all(s))
+    if (begin_all(s) || wait_for_files(s) || run_held(s) || write_all(s) || check_tables(s))
         return s->e->status;
     order_parts(s);
     if (tell_all(s) || !job_enter(s->job, JOB_COMMIT) || commit_all(s))

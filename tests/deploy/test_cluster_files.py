@@ -437,6 +437,16 @@ class Slurm(unittest.TestCase):
             had = rows["ended"]
             self.assertEqual(os.listdir(os.path.join(self.dir, "tmp")), [], "journals end with the job")
 
+    def test_a_server_that_is_killed_is_started_again_and_the_trainers_go_on(self):
+        log = os.path.join(self.dir, "data", "job-15", "server-1.log")
+        done = self.submit(15, "bash", "-c", f"""[ $SLURM_PROCID = 0 ] || exit 0
+            embctl table create kept --dim 4 && kill -KILL $(cat {self.dir}/tmp/embd-job-15/server-1/identity.lock) &&
+            until [ $(grep -c ' info ready ' {log}) = 2 ]; do sleep 0.1; done; embctl wait --ready && embctl table stats kept""")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        with open(log, encoding="utf-8") as file:
+            self.assertIn("server s1 was killed (status 137) and starts again", file.read())
+        self.assertIn("embd.sbatch: snapshot job-15-", done.stdout)
+
     def test_a_snapshot_that_cannot_be_copied_fails_the_job_and_the_one_before_stays(self):
         first = self.submit(20, "true")
         self.assertEqual(first.returncode, 0, first.stdout + first.stderr)

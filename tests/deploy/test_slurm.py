@@ -1,8 +1,10 @@
-"""deploy/slurm/embd.sbatch under Slurm itself: a controller and two slurmd on this machine, in namespaces of their own, so
+"""deploy/slurm/embd.sbatch under Slurm itself: a controller and three slurmd on this machine, in namespaces of their own, so
 that nodes have names and ports are free. Needs root, Slurm and namespaces; skipped (exit status 77) without."""
+import glob
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -10,9 +12,12 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
+from game_day import report  # noqa: E402
+
 BIN = os.path.abspath(os.environ["EMBD_BIN"])
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "deploy", "slurm", "embd.sbatch")
-NODES = {"n0": "192.0.2.1", "n1": "192.0.2.2"}  # of a range for examples; on the loopback device of the namespace
+NODES = {"n0": "192.0.2.1", "n1": "192.0.2.2", "n2": "192.0.2.3"}  # of a range for examples; on the loopback device of the namespace
 INSIDE = "EMBD_SLURM_NAMESPACE"
 
 CONFIGURATION = """
@@ -65,6 +70,27 @@ if os.environ["SLURM_PROCID"] == "0":
         print("ended with", table.pull(keys).tobytes().hex())
 """
 
+# Pushes of one to every key until the file go() is there; says how many, and what the rows are then.
+STEPS = """
+import os, sys, time
+import numpy
+import embd
+folder, longest, n = sys.argv[1], 0.0, 0
+if os.environ["SLURM_PROCID"] == "0":
+    keys = numpy.arange(249, dtype=numpy.uint64)
+    with embd.connect(os.environ["EMBD_SERVERS"], deadline=60) as client:
+        table = client.create_table("steps", dim=1, optimizer=embd.Optimizer("sgd", lr=1.0),
+                                    initializer=embd.Initializer("constant", 0))
+        while not os.path.exists(f"{folder}/go"):
+            began = time.monotonic()
+            table.push(keys, numpy.full((len(keys), 1), -1, numpy.float32))
+            n += 1
+            table.pull(keys)
+            longest = max(longest, time.monotonic() - began)
+            open(f"{folder}/steps", "w").write(str(n))
+        print(f"pushed {n} rows {set(table.pull(keys).ravel().tolist())} longest {longest:.3f}")
+"""
+
 
 class Slurm(unittest.TestCase):
     @classmethod
@@ -88,7 +114,14 @@ class Slurm(unittest.TestCase):
         cls.start("slurmctld", "-D")
         for node in NODES:
             cls.start("slurmd", "-D", "-N", node)
-        cls.wait_for(lambda: run("sinfo", "-h", "-o", "%t %D").stdout.split() == ["idle", "2"], "two idle nodes")
+        cls.wait_for(lambda: run("sinfo", "-h", "-o", "%t %D").stdout.split() == ["idle", "3"], "three idle nodes")
+        cls.addClassCleanup(cls.cancel)
+
+    @classmethod
+    def cancel(cls):
+        """Jobs of a test that failed: their processes outlive the daemons."""
+        run("scancel", "--user=root")
+        cls.wait_for(lambda: run("squeue", "-h").stdout == "", "end of all jobs", 90)  # KillWait is 30 s
 
     @classmethod
     def path(cls, name):
@@ -112,16 +145,16 @@ class Slurm(unittest.TestCase):
     @classmethod
     def logs(cls):
         texts = []
-        for name in ("slurmctld.log", "n0.log", "n1.log", "daemons.log"):
+        for name in ("slurmctld.log", *(f"{node}.log" for node in NODES), "daemons.log"):
             if os.path.exists(cls.path(name)):
                 with open(cls.path(name), encoding="utf-8", errors="replace") as file:
                     texts.append(f"== {name}\n{file.read()[-2000:]}")
         return "\n".join(texts)
 
-    def submit(self, name, *command, nodes=2):
+    def submit(self, name, *command, nodes=2, data="data"):
         """The job's id and where its output goes."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("EMBD_")}
-        environment.update(EMBD_BIN=BIN, EMBD_DATA_DIR=self.path("data"), TMPDIR=self.path("tmp"),
+        environment.update(EMBD_BIN=BIN, EMBD_DATA_DIR=self.path(data), TMPDIR=self.path("tmp"),
                            PYTHONPATH=os.path.join(BIN, "..", "python"))
         done = run("sbatch", "--parsable", f"--nodes={nodes}", "--time=10", f"--output={self.path(name)}", SCRIPT, *command,
                    env=environment, cwd=self.dir)
@@ -139,11 +172,30 @@ class Slurm(unittest.TestCase):
     def show(job):
         return run("scontrol", "show", "job", job).stdout
 
+    def server_of(self, job, server):
+        """The process of that server of the job, in the folder other-data."""
+        command = ["embd", "--config", self.path(f"other-data/job-{job}/embd.yaml"), "--server", server]
+        for path in glob.glob("/proc/[0-9]*/cmdline"):
+            try:
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    if file.read().split("\0")[:-1] == command:
+                        return int(path.split("/")[2])
+            except OSError:
+                pass  # it has ended
+        return None
+
+    def steps(self):
+        try:
+            with open(self.path("steps"), encoding="ascii") as file:
+                return int(file.read() or 0)
+        except OSError:
+            return 0
+
     def test_a_job_trains_on_two_nodes_and_the_next_goes_on_from_its_snapshot(self):
         first = self.finish(*self.submit("first", "bash", "-c", "embctl cluster; [ $SLURM_PROCID != 0 ] || "
                                          "{ embctl table create items --dim 4 --create-on pull && embctl get items 7 --full; }"))
-        for address in NODES.values():
-            self.assertIn(f"{address}:7701", first)
+        for node in ("n0", "n1"):
+            self.assertIn(f"{NODES[node]}:7701", first)
         self.assertIn("embd.sbatch: snapshot job-", first)
         second = self.finish(*self.submit("second", "bash", "-c", "[ $SLURM_PROCID != 0 ] || embctl get items 7 --full"))
         self.assertIn("embd.sbatch: loaded job-", second)
@@ -156,7 +208,7 @@ class Slurm(unittest.TestCase):
         with open(trainer, "w", encoding="ascii") as file:
             file.write(TRAINER)
         had = None
-        for i, nodes in enumerate((2, 2, 1, 2)):
+        for i, nodes in enumerate((2, 2, 3, 1)):
             text = self.finish(*self.submit(f"durable-{i}", "/usr/bin/python3", trainer, nodes=nodes))
             rows = dict(re.findall(r"(?m)^(began|ended) with ([0-9a-f]+)$", text))
             self.assertEqual(len(rows), 2, text)
@@ -166,10 +218,27 @@ class Slurm(unittest.TestCase):
                 self.assertEqual(rows["began"], had)
             had = rows["ended"]
             self.assertEqual(os.listdir(self.path("tmp")), [], "journals end with the job")
-        print("game day: second Slurm job, on another number of nodes too | 0.0 | 0 | ", flush=True)
+        report("second Slurm job, on another number of nodes too", 0, 0)
+
+    def test_a_server_that_is_killed_comes_back_and_the_job_goes_on(self):
+        trainer = self.path("steps.py")
+        with open(trainer, "w", encoding="ascii") as file:
+            file.write(STEPS)
+        job, output = self.submit("killed", "/usr/bin/python3", trainer, self.dir, data="other-data")
+        self.wait_for(lambda: self.steps() >= 5, "step")
+        before, killed = self.steps(), self.server_of(job, "s1")
+        os.kill(killed, signal.SIGKILL)
+        self.wait_for(lambda: self.steps() >= before + 10, "steps after it")
+        with open(self.path("go"), "w", encoding="ascii"):
+            pass
+        text = self.finish(job, output)
+        said = re.search(r"(?m)^pushed (\d+) rows \{(\S+)\} longest (\S+)$", text)
+        self.assertEqual(float(said[2]), int(said[1]), text)
+        self.assertEqual(os.listdir(self.path("tmp")), [], "journals end with the job")
+        report("a server of a Slurm job is killed", float(said[3]), 0)
 
     def test_the_signal_before_the_time_limit_makes_a_snapshot_and_the_job_goes_on(self):
-        job, output = self.submit("signalled", "bash", "-c", f"until [ -e {self.path('go')} ]; do sleep 0.1; done; echo trained")
+        job, output = self.submit("signalled", "bash", "-c", f"until [ -e {self.path('end')} ]; do sleep 0.1; done; echo trained")
 
         def says(text):
             if not os.path.exists(output):
@@ -182,7 +251,7 @@ class Slurm(unittest.TestCase):
         self.assertEqual(run("scancel", "--batch", "--signal=USR1", job).returncode, 0)
         self.wait_for(lambda: says(f"embd.sbatch: snapshot job-{job}-"), "snapshot")
         self.assertFalse(says("trained"))
-        with open(self.path("go"), "w", encoding="ascii"):
+        with open(self.path("end"), "w", encoding="ascii"):
             pass
         self.assertEqual(self.finish(job, output).count("trained\n"), 2)
 

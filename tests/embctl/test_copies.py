@@ -13,7 +13,7 @@ import partfiles
 from embctl import (DAMAGED, EMBCTL, FAILED, NOT_FOUND, REFUSED, UNREACHABLE, USAGE, Embd, Scratch, embctl, embctl_json,
                     run_cases)
 from ports import free_ports
-from wire import RpcError, Wire
+from wire import RpcError, Wire, connect, create
 
 OLD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "old", "0.1.0-a")
 
@@ -183,6 +183,26 @@ def case_a_snapshot_verifies_and_loads():
             embctl(server, "dump", "--all", scratch("again"))
             assert_same(partfiles.read(scratch("again")), partfiles.read(scratch("made")))
             embctl(server, "snapshot", "x", code=REFUSED, says="data directory")
+
+
+def case_a_table_that_is_on_some_shards_only_is_in_no_snapshot():
+    with Scratch() as scratch:
+        os.mkdir(scratch("data"))
+        with Embd("--data-dir", scratch("data"), shards=3) as server:
+            embctl(server, "table", "create", "whole", "--dim", 4)
+            with connect(server, 1) as peer:
+                create(peer, "half", 4)
+            embctl(server, "snapshot", "refused", code=REFUSED,
+                   says=f"{server.addresses[0]} has no table 'half', which {server.addresses[1]} has")
+            assert not [n for n in os.listdir(scratch("data")) if n.startswith("refused")]
+            assert "job_failed job=snapshot name=refused phase=write" in server.log()
+            embctl(server, "snapshot", "others", "--tables", "whole")
+            for shard in (0, 2):
+                with connect(server, shard) as peer:
+                    create(peer, "half", 4)
+            embctl(server, "snapshot", "taken")
+        with Embd(shards=2) as server:
+            embctl(server, "load", scratch("data/taken"))
 
 
 def write(path, data):
