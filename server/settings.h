@@ -78,8 +78,8 @@ enum {
       "trainers' tokens (none)")                                                                   \
     X(TOKENS, "tokens", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                                     \
       "Require a token of this list: lines of NAME ROLE TABLES sha256:HASH [tables=N] "            \
-      "[row_bytes=SIZE], as embctl token prints them. Tokens and certificates are reloaded when "  \
-      "their files change")                                                                        \
+      "[row_bytes=SIZE] [snapshots=N] [snapshot_bytes=SIZE], as embctl token prints them. "        \
+      "Tokens and certificates are reloaded when their files change")                              \
     X(CLUSTER_NAME, "name", IN_CLUSTER, "NAME", "Name of the cluster (embd)")                      \
     X(ETCD, "etcd", IN_CLUSTER, "etcd://HOST:PORT[,...]/PREFIX",                                   \
       "Servers find each other in this etcd, under keys that begin with PREFIX (no)")              \

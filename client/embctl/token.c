@@ -18,10 +18,11 @@
 #define TEXT_BYTES   (5 + 2 * RANDOM_BYTES + 1) /* "embd_", hexadecimal digits, NUL */
 
 struct token_arguments {
-    const char *name, *role, *tables, *file, *most_tables, *row_bytes;
+    const char *name, *role, *tables, *file;
+    const char *most_tables, *row_bytes, *snapshots, *snapshot_bytes; /* NULL: no such limit */
 };
 
-enum { OPTION_MOST_TABLES = 256, OPTION_ROW_BYTES };
+enum { OPTION_MOST_TABLES = 256, OPTION_ROW_BYTES, OPTION_SNAPSHOTS, OPTION_SNAPSHOT_BYTES };
 
 static const struct argp_option options[] = {
     {"tables", 't', "PREFIX[,...]", 0,
@@ -32,6 +33,12 @@ static const struct argp_option options[] = {
      "Memory that rows of these tables may take on each shard: a number, or with K, M, G, T "
      "(default: no limit)",
      0},
+    {"max-snapshots", OPTION_SNAPSHOTS, "N", 0,
+     "Snapshots that jobs under these prefixes may have in each data directory (default: 32; with "
+     "* no limit)",
+     0},
+    {"snapshot-bytes", OPTION_SNAPSHOT_BYTES, "BYTES", 0,
+     "Bytes that these may have there, with their blobs (default: no limit)", 0},
     {"file", 'f', "FILE", 0, "New file for the token (default: NAME.token)", 0},
     {0},
 };
@@ -81,15 +88,24 @@ static bool is_size(const char *text, const char *units)
     return n >= 1 && n <= 18 && text[n + has_unit] == '\0';
 }
 
+static void check_bytes(const char *option, const char *text, struct argp_state *state)
+{
+    if (text && !is_size(text, "KMGT"))
+        argp_error(state, "%s: expected a number of bytes, or of K, M, G or T, not '%s'", option,
+                   text);
+}
+
 static void check_limits(const struct token_arguments *a, struct argp_state *state)
 {
-    if ((a->most_tables || a->row_bytes) && strcmp(a->role, "trainer") != 0)
-        argp_error(state, "--max-tables and --row-bytes are for the role trainer");
+    bool is_limited = a->most_tables || a->row_bytes || a->snapshots || a->snapshot_bytes;
+    if (is_limited && strcmp(a->role, "trainer") != 0)
+        argp_error(state, "limits are for the role trainer");
     if (a->most_tables && (!is_size(a->most_tables, "") || atoll(a->most_tables) > TABLES_MAX))
         argp_error(state, "--max-tables: expected 0 to %d, not '%s'", TABLES_MAX, a->most_tables);
-    if (a->row_bytes && !is_size(a->row_bytes, "KMGT"))
-        argp_error(state, "--row-bytes: expected a number of bytes, or of K, M, G or T, not '%s'",
-                   a->row_bytes);
+    if (a->snapshots && (!is_size(a->snapshots, "") || atoll(a->snapshots) > UINT32_MAX))
+        argp_error(state, "--max-snapshots: expected 0 to %u, not '%s'", UINT32_MAX, a->snapshots);
+    check_bytes("--row-bytes", a->row_bytes, state);
+    check_bytes("--snapshot-bytes", a->snapshot_bytes, state);
 }
 
 static int parse(int key, char *arg, struct argp_state *state)
@@ -101,6 +117,12 @@ static int parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPTION_ROW_BYTES:
         a->row_bytes = arg;
+        return 0;
+    case OPTION_SNAPSHOTS:
+        a->snapshots = arg;
+        return 0;
+    case OPTION_SNAPSHOT_BYTES:
+        a->snapshot_bytes = arg;
         return 0;
     case 't':
         a->tables = arg;
@@ -151,12 +173,20 @@ static int write_token(const char *path, const char *text)
     return EXIT_FAILED;
 }
 
+static char *add_limit(char *out, char *end, const char *word, const char *value)
+{
+    return value ? out + snprintf(out, (size_t)(end - out), " %s=%s", word, value) : out;
+}
+
 /* Words of the list's line, each with a space before it. */
 static void write_limits(const struct token_arguments *a, char *out, size_t out_bytes)
 {
-    snprintf(out, out_bytes, "%s%s%s%s", a->most_tables ? " tables=" : "",
-             a->most_tables ? a->most_tables : "", a->row_bytes ? " row_bytes=" : "",
-             a->row_bytes ? a->row_bytes : "");
+    char *end = out + out_bytes;
+    *out = '\0';
+    out = add_limit(out, end, "tables", a->most_tables);
+    out = add_limit(out, end, "row_bytes", a->row_bytes);
+    out = add_limit(out, end, "snapshots", a->snapshots);
+    add_limit(out, end, "snapshot_bytes", a->snapshot_bytes);
 }
 
 static void print_grant(const struct token_arguments *a, const char *path, const char *hash)
@@ -164,7 +194,7 @@ static void print_grant(const struct token_arguments *a, const char *path, const
     static const struct column columns[] = {{"name", CELL_TEXT},   {"role", CELL_TEXT},
                                             {"tables", CELL_TEXT}, {"hash", CELL_TEXT},
                                             {"file", CELL_TEXT},   {"limits", CELL_TEXT}};
-    char limits[80];
+    char limits[160]; /* of four numbers, each checked */
     write_limits(a, limits, sizeof limits);
     const char *const cells[] = {a->name, a->role, a->tables, hash, path, limits + 1};
     struct listing l;

@@ -14,6 +14,7 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "client/core/client.h"
 #include "client/formats/admin.h"
 #include "client/formats/coordinate.h"
 #include "client/formats/load.h"
@@ -22,6 +23,7 @@
 /* Staged tables whose loader has died go within a moment. */
 #define BUSY_TRIES    30u
 #define BUSY_PAUSE_NS 100000000u
+#define TURN_PAUSE_NS 50000000u
 
 /* ---- staging ---- */
 
@@ -101,13 +103,26 @@ static void unstage(struct load *l)
 
 /* ---- replacing ---- */
 
+/* Another job has its turn first: what is loaded waits for ours. */
+static int start_patiently(struct load *l, const struct job_ask *ask, struct job_told *job)
+{
+    uint64_t end_ns = uv_hrtime() + (uint64_t)l->client->options.deadline_ms * 1000000u;
+    int status = embd__job_start(l->client, ask, job);
+    while (status == EMBD_BUSY && uv_hrtime() < end_ns) {
+        nanosleep(&(struct timespec){0, TURN_PAUSE_NS}, NULL);
+        *l->e = (struct embd__error){0};
+        status = embd__job_start(l->client, ask, job);
+    }
+    return status;
+}
+
 static int take_places(struct load *l)
 {
     struct job_told job;
     char name[32];
     snprintf(name, sizeof name, "replace-%016" PRIx64, l->staged);
     const struct job_ask ask = {.name = name, .staged = l->staged, .n_staged = l->n_created};
-    if (embd__job_start(l->client, &ask, &job) || embd__job_await(l->client, &job, NULL))
+    if (start_patiently(l, &ask, &job) || embd__job_await(l->client, &job, NULL))
         return l->e->status;
     l->totals.pause_us = job.pause_us;
     return EMBD_OK;

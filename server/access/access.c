@@ -4,8 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/crypto.h>
-#include <openssl/sha.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -15,23 +13,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "server/access/access_inside.h"
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #define FILE_BYTES_MAX (4u << 20)
-
-struct access {
-    atomic_uint n_owners;
-    uint32_t n, capacity;
-    struct grant *grants; /* [capacity] */
-};
 
 const struct grant grant_of_owner = {.name = "owner",
                                      .role = ROLE_ADMIN,
                                      .n_prefixes = 1,
                                      .prefixes = {""},
                                      .most_tables = GRANT_UNLIMITED,
-                                     .most_row_bytes = GRANT_UNLIMITED};
+                                     .most_row_bytes = GRANT_UNLIMITED,
+                                     .most_snapshots = GRANT_UNLIMITED,
+                                     .most_snapshot_bytes = GRANT_UNLIMITED};
 
 static const char *const role_names[] = {"none", "reader", "trainer", "admin", "server"};
 
@@ -39,12 +35,6 @@ const char *role_name(enum role role)
 {
     return role_names[role];
 }
-
-static const struct grant grant_of_peer = {.name = "peer",
-                                           .role = ROLE_READER,
-                                           .principal = 1,
-                                           .most_tables = GRANT_UNLIMITED,
-                                           .most_row_bytes = GRANT_UNLIMITED};
 
 bool grant_covers(const struct grant *grant, const char *table)
 {
@@ -189,24 +179,55 @@ static bool read_number(const char *text, uint64_t max, uint64_t *out)
     return digit(text[0]) >= 0 && errno == 0 && end[unit != NULL] == '\0' && value <= max >> shift;
 }
 
+static const struct limit {
+    const char *word; /* before its value */
+    size_t at;        /* in struct grant */
+    uint64_t max;     /* UINT64_MAX - 1: it is of bytes */
+} limits[] = {
+    {"tables=", offsetof(struct grant, most_tables), LIMIT_TABLES},
+    {"row_bytes=", offsetof(struct grant, most_row_bytes), UINT64_MAX - 1},
+    {"snapshots=", offsetof(struct grant, most_snapshots), UINT32_MAX},
+    {"snapshot_bytes=", offsetof(struct grant, most_snapshot_bytes), UINT64_MAX - 1},
+};
+#define N_LIMITS (sizeof limits / sizeof *limits)
+
+static uint64_t *value_of(const struct limit *limit, struct grant *grant)
+{
+    return (uint64_t *)(void *)((char *)grant + limit->at);
+}
+
+static int read_value(struct line *line, const char *text, const struct limit *limit, uint64_t *out)
+{
+    bool is_bytes = limit->max == UINT64_MAX - 1;
+    if (*out != GRANT_UNLIMITED)
+        return complain(line, "'%.40s' repeats a limit", text);
+    if (read_number(text + strlen(limit->word), limit->max, out))
+        return EMBD_OK;
+    return is_bytes
+               ? complain(line, "invalid '%.40s'; expected a number of bytes, or of K, M, G or T",
+                          text)
+               : complain(line, "invalid '%.40s'; expected %s0 to %llu", text, limit->word,
+                          (unsigned long long)limit->max);
+}
+
 static int read_limit(struct line *line, const char *text, struct grant *out)
 {
-    static const char tables[] = "tables=", row_bytes[] = "row_bytes=";
-    bool is_tables = strncmp(text, tables, sizeof tables - 1) == 0;
-    if (!is_tables && strncmp(text, row_bytes, sizeof row_bytes - 1) != 0)
-        return complain(line, "unexpected text after the hash; expected tables=N or row_bytes=N");
+    uint32_t i = 0;
+    while (i < N_LIMITS && strncmp(text, limits[i].word, strlen(limits[i].word)) != 0)
+        i++;
+    if (i == N_LIMITS)
+        return complain(line, "unexpected text after the hash; expected tables=N, row_bytes=N, "
+                              "snapshots=N or snapshot_bytes=N");
     if (out->role != ROLE_TRAINER)
         return complain(line, "'%.40s' is for the role trainer; this token has the role %s", text,
                         role_name(out->role));
-    uint64_t *value = is_tables ? &out->most_tables : &out->most_row_bytes;
-    if (*value != GRANT_UNLIMITED)
-        return complain(line, "'%.40s' repeats a limit", text);
-    if (is_tables && !read_number(text + sizeof tables - 1, LIMIT_TABLES, value))
-        return complain(line, "invalid '%.40s'; expected tables=0 to %u", text, LIMIT_TABLES);
-    if (!is_tables && !read_number(text + sizeof row_bytes - 1, UINT64_MAX - 1, value))
-        return complain(line, "invalid '%.40s'; expected a number of bytes, or of K, M, G or T",
-                        text);
-    return EMBD_OK;
+    return read_value(line, text, &limits[i], value_of(&limits[i], out));
+}
+
+static void set_default(uint64_t *limit, uint64_t value)
+{
+    if (*limit == GRANT_UNLIMITED)
+        *limit = value;
 }
 
 /* What stands behind the hash. */
@@ -214,11 +235,14 @@ static int read_limits(struct line *line, struct grant *out)
 {
     char text[48];
     int status = EMBD_OK;
-    out->most_tables = out->most_row_bytes = GRANT_UNLIMITED;
+    for (uint32_t i = 0; i < N_LIMITS; i++)
+        *value_of(&limits[i], out) = GRANT_UNLIMITED;
     while (status == EMBD_OK && word(line, text, sizeof text) > 0)
         status = read_limit(line, text, out);
-    if (out->role == ROLE_TRAINER && out->most_tables == GRANT_UNLIMITED && !grant_covers(out, ""))
-        out->most_tables = TOKEN_TABLES;
+    if (out->role != ROLE_TRAINER || grant_covers(out, ""))
+        return status;
+    set_default(&out->most_tables, TOKEN_TABLES);
+    set_default(&out->most_snapshots, TOKEN_SNAPSHOTS);
     return status;
 }
 
@@ -382,78 +406,4 @@ void access_drop(struct access *access)
         return;
     free(access->grants);
     free(access);
-}
-
-/* ---- tokens ---- */
-
-uint32_t access_count(const struct access *access)
-{
-    return access->n;
-}
-
-const struct grant *access_at(const struct access *access, uint32_t i)
-{
-    return &access->grants[i];
-}
-
-void access_peer_token(const struct access *access, char out[ACCESS_PEER_BYTES])
-{
-    uint8_t bytes[64] = "embd peer 1", hash[32];
-    SHA256(bytes, sizeof bytes, hash);
-    for (uint32_t i = 0; i < access->n; i++) {
-        memcpy(bytes, hash, sizeof hash);
-        memcpy(bytes + sizeof hash, access->grants[i].hash, sizeof hash);
-        SHA256(bytes, sizeof bytes, hash);
-    }
-    char *at = stpcpy(out, "embd-peer-");
-    for (size_t i = 0; i < sizeof hash; i++)
-        at += snprintf(at, 3, "%02x", hash[i]);
-}
-
-/* Its hashes are made for tokens that begin so alone: others cost what they did. */
-static bool is_peer(const struct access *access, const char *token, size_t n)
-{
-    char peer[ACCESS_PEER_BYTES];
-    if (strncmp(token, "embd-peer-", 10) != 0)
-        return false;
-    access_peer_token(access, peer);
-    return n == strlen(peer) && CRYPTO_memcmp(peer, token, n) == 0;
-}
-
-const struct grant *access_find(const struct access *access, const char *token)
-{
-    uint8_t hash[32];
-    size_t n = strlen(token);
-    const struct grant *found = is_peer(access, token, n) ? &grant_of_peer : NULL;
-    if (n < TOKEN_BYTES_MIN || n > TOKEN_BYTES_MAX)
-        return NULL;
-    SHA256((const uint8_t *)token, n, hash);
-    for (uint32_t i = 0; i < access->n; i++)
-        if (CRYPTO_memcmp(access->grants[i].hash, hash, sizeof hash) == 0)
-            found = &access->grants[i];
-    return found;
-}
-
-const struct grant *access_named(const struct access *access, const char *name)
-{
-    for (uint32_t i = 0; i < access->n; i++)
-        if (strcmp(access->grants[i].name, name) == 0)
-            return &access->grants[i];
-    return NULL;
-}
-
-bool access_has_principal(const struct access *access, uint64_t principal)
-{
-    uint32_t i = 0;
-    while (i < access->n && access->grants[i].principal != principal)
-        i++;
-    return i < access->n;
-}
-
-const struct grant *access_find_again(const struct access *access, const struct grant *grant)
-{
-    for (uint32_t i = 0; i < access->n; i++)
-        if (memcmp(&access->grants[i], grant, offsetof(struct grant, most_tables)) == 0)
-            return &access->grants[i];
-    return NULL;
 }

@@ -14,8 +14,10 @@
  * snapshot for a trainer, and names that trainer. It may do nothing on its own.
  *
  * Behind the hash may stand what the tables under a trainer's prefixes may take together on each
- * shard, whoever created them: tables=N and row_bytes=SIZE (K, M, G, T). Without tables=, a token
- * that is not for all tables may have TOKEN_TABLES. */
+ * shard, whoever created them: tables=N and row_bytes=SIZE (K, M, G, T); and what the snapshots of
+ * jobs under them may take in each data directory: snapshots=N and snapshot_bytes=SIZE. Without
+ * tables= and snapshots=, a token that is not for all tables may have TOKEN_TABLES and
+ * TOKEN_SNAPSHOTS. */
 #ifndef EMBD_ACCESS_H
 #define EMBD_ACCESS_H
 
@@ -31,6 +33,7 @@ const char *role_name(enum role role);
 #define TOKEN_BYTES_MIN 32u
 #define TOKEN_BYTES_MAX 256u
 #define TOKEN_TABLES    64u
+#define TOKEN_SNAPSHOTS 32u
 #define GRANT_UNLIMITED UINT64_MAX
 
 /* The permissions of one token. */
@@ -42,8 +45,9 @@ struct grant {
     uint8_t hash[32];
     uint64_t
         principal; /* a number for the name, the same wherever it is; not 0 but for the owner */
-    uint64_t most_tables, most_row_bytes; /* GRANT_UNLIMITED: as many as there is room for. These
-                                             are no rights: two grants may differ in them alone */
+    /* GRANT_UNLIMITED: as many as there is room for. These are no rights: two grants may differ in
+     * them alone. */
+    uint64_t most_tables, most_row_bytes, most_snapshots, most_snapshot_bytes;
 };
 
 /* Everything, without a token: for peers that the system has let in. */

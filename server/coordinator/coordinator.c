@@ -33,10 +33,22 @@ static const char *what_is(const struct job_report *job)
     return job->is_read ? "dump" : job->is_replace ? "replacement" : "snapshot";
 }
 
+/* The asker's oldest goes if it has its share, else the oldest of all if the list is full. */
+static void make_room(struct coordinator *c, uint64_t principal)
+{
+    uint32_t n_own = 0, goes = 0;
+    for (uint32_t i = c->n_jobs; i > 0; i--)
+        if (c->jobs[i - 1].asker.principal == principal && ++n_own == JOBS_OF_ASKER)
+            goes = i - 1;
+    if (n_own < JOBS_OF_ASKER && c->n_jobs < JOBS_REMEMBERED)
+        return;
+    c->n_jobs--;
+    memmove(c->jobs + goes, c->jobs + goes + 1, (c->n_jobs - goes) * sizeof *c->jobs);
+}
+
 static struct job_report *add(struct coordinator *c, const struct job *job)
 {
-    if (c->n_jobs == JOBS_REMEMBERED)
-        memmove(c->jobs, c->jobs + 1, --c->n_jobs * sizeof *c->jobs);
+    make_room(c, job->order.asker.principal);
     struct job_report *report = &c->jobs[c->n_jobs++];
     *report = (struct job_report){
         .id = job->id,
@@ -297,11 +309,16 @@ static int refuse_busy(const struct job_report *other, uint64_t s, const struct 
 static int check_free(struct coordinator *c, const struct job_asker *asker, struct embd__error *e)
 {
     const struct job_report *other = c->runs ? coordinator_newest(c) : NULL;
+    const uint64_t now_ns = coordinator_clock_ns();
     if (c->is_stopped)
         return embd__error_set(e, EMBD_DRAINING, "the server ends");
-    if (other == NULL)
+    if (other == NULL && turns_is_next(&c->turns, asker->principal, now_ns))
         return EMBD_OK;
-    return refuse_busy(other, (coordinator_clock_ns() - c->began_ns) / 1000000000u, asker, e);
+    turns_wait(&c->turns, asker->principal, now_ns);
+    if (other == NULL)
+        return embd__error_set(e, EMBD_BUSY,
+                               "others wait for a snapshot, dump or load of theirs; try again");
+    return refuse_busy(other, (now_ns - c->began_ns) / 1000000000u, asker, e);
 }
 
 /* With the mutex held. */
@@ -312,6 +329,7 @@ static int start(struct coordinator *c, struct job *job, struct job_report *out,
         return e->status;
     if (c->has_thread)
         pthread_join(c->thread, NULL); /* it has ended its job, and returns */
+    turns_take(&c->turns, job->order.asker.principal);
     c->goes = c->is_cancelled = c->is_left = c->is_open = false;
     c->began_ns = c->heard_ns = coordinator_clock_ns();
     c->job = job;

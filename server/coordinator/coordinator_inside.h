@@ -5,8 +5,10 @@
 #include <pthread.h>
 
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/turns.h"
 
-#define JOBS_REMEMBERED 8u
+#define JOBS_REMEMBERED 64u
+#define JOBS_OF_ASKER   8u /* of these: no asker makes those of others forgotten */
 
 struct coordinator {
     struct coordinator_config config;
@@ -15,6 +17,7 @@ struct coordinator {
     /* Guarded. */
     struct job_report jobs[JOBS_REMEMBERED]; /* the newest is jobs[n_jobs - 1] */
     uint32_t n_jobs;
+    struct turns turns;
     uint64_t began_ns, heard_ns; /* of the newest: its asker was last heard */
     bool runs, goes, is_cancelled, is_stopped;
     bool is_left;    /* cancelled, since its asker has left */

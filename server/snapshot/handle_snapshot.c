@@ -152,7 +152,9 @@ static void make_staged(struct disk_phase *phase)
     int data_dir = phase->in.data_dir;
     char base_name[SNAPSHOT_NAME_MAX + 1];
     strcpy(base_name, phase->in.base.name);
-    if ((base_name[0] == '\0' ||
+    if ((!phase->in.is_bound ||
+         snapshot_quota_begin(data_dir, &phase->in.bound, &phase->in.quota, e) == EMBD_OK) &&
+        (base_name[0] == '\0' ||
          snapshot_base(data_dir, base_name, &phase->in.scope, &phase->in.base, e) == EMBD_OK) &&
         snapshot_next_sequence(data_dir, &phase->in.sequence, e) == EMBD_OK)
         snapshot_begin(data_dir, phase->name, e);
@@ -170,6 +172,7 @@ static void on_staged(struct disk_phase *phase, struct msg *m)
         written_forget(shard->config.written);
     shard->snapshot.base = *base;
     shard->snapshot.scope = phase->in.scope;
+    shard->snapshot.quota = phase->in.quota;
     shard->snapshot.owner = phase->session;
     strcpy(shard->snapshot.name, phase->name);
     if (m == NULL)
@@ -192,6 +195,10 @@ static int begin_shard(struct call *call, const char *name, const char *base_nam
         return call->error.status;
     strcpy(phase->in.base.name, base_name);
     phase->in.scope = *scope;
+    const struct grant *bound = authorize_bound(call);
+    phase->in.is_bound = bound != NULL;
+    if (bound != NULL)
+        phase->in.bound = *bound;
     return disk_phase_start(phase, &call->error);
 }
 

@@ -12,6 +12,7 @@
 #include "server/engine/tables.h"
 #include "proto/streamsfile.h"
 #include "server/snapshot/cuts_known.h"
+#include "server/snapshot/snapshot_quota.h"
 
 /* The cut to make: as struct store_cut, with the name of the earlier one. */
 struct snapshot_cut {
@@ -38,6 +39,7 @@ struct snapshot_parts {
     uint64_t sequence; /* 0: this process's next one */
     struct manifest_base base;
     struct table_scope scope;
+    struct snapshot_quota quota;   /* of the trainer that it is for */
     struct manifest_table *tables; /* [LIMIT_TABLES] or NULL; schemas are filled in at the end */
     char names[LIMIT_TABLES][EMBD_NAME_MAX + 1];
     uint32_t n_tables;
@@ -111,6 +113,7 @@ struct snapshot_kept {
     uint64_t id; /* of its cut; 0: it has none */
     struct manifest_base base; /* its base */
     struct table_scope scope;
+    uint64_t bytes; /* of its files, without the manifest */
     bool stays;
 };
 struct snapshot_list {

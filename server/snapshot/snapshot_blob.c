@@ -75,6 +75,8 @@ static int check_turn(struct snapshot_parts *parts, const struct snapshot_piece 
                                "snapshot blob '%s' bytes: %" PRIu64 " from %" PRIu64
                                " on, the limit is %llu",
                                piece->blob, piece->bytes, piece->offset, EMBD_BLOB_BYTES_MAX);
+    if (snapshot_quota_check(parts, piece->bytes, e) != EMBD_OK)
+        return e->status;
     return piece->offset == 0 ? begin_blob(parts, piece->blob, e) : go_on(parts, piece, e);
 }
 

@@ -361,6 +361,8 @@ int snapshot_commit(struct call *call, const char *name, const struct snapshot_t
         read_part(call, name, dir, &told->parts[i]);
     for (uint32_t i = 0; i < told->n_streams && call->error.status == EMBD_OK; i++)
         read_streams(call, name, dir, &told->streams[i]);
+    if (call->error.status == EMBD_OK)
+        snapshot_quota_check(parts, 0, &call->error);
     if (call->error.status == EMBD_OK && !told->more)
         return commit_told(call, name, dir);
     close(dir);

@@ -115,6 +115,19 @@ static bool read_snapshot(int data_dir, const char *name, struct manifest *out,
     return false;
 }
 
+static uint64_t bytes_of(const struct manifest *manifest)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < manifest->n_tables; i++)
+        for (uint32_t k = 0; k < manifest->tables[i].n_parts; k++)
+            bytes += manifest->tables[i].parts[k].bytes;
+    for (uint32_t i = 0; i < manifest->n_streams; i++)
+        bytes += manifest->streams[i].bytes;
+    for (uint32_t i = 0; i < manifest->n_blobs; i++)
+        bytes += manifest->blobs[i].bytes;
+    return bytes;
+}
+
 static bool passes_over(const struct snapshot_list *list, const char *name,
                         const struct embd__error *why, const struct embd__error *e)
 {
@@ -145,6 +158,7 @@ static int add(struct snapshot_list *kept, int data_dir, const char *name, struc
         .id = manifest.id,
         .base = manifest.base,
         .scope = manifest.scope,
+        .bytes = bytes_of(&manifest),
     };
     embd__manifest_fini(&manifest);
     strcpy(found.name, name); /* its form, and so its length, was checked */

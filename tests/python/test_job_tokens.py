@@ -32,8 +32,8 @@ class Cluster:
         self.folder = folder.name
         self.tokens = Tokens(self.folder)
         for name, role, tables in (("a", "trainer", "a_"), ("b", "trainer", "b_"), ("root", "admin", "*"),
-                                   ("ps", "server", "*"), ("all", "trainer", "*")):
-            self.tokens.add(name, role, tables)
+                                   ("ps", "server", "*"), ("all", "trainer", "*"), ("c", "trainer", "c_")):
+            self.tokens.add(name, role, tables, "snapshots=2 snapshot_bytes=64K row_bytes=1M tables=2" if name == "c" else "")
         self.data = [os.path.join(self.folder, f"data{i}") for i in range(3)]
         for path in self.data:
             os.mkdir(path)
@@ -221,6 +221,54 @@ class Strangers(unittest.TestCase):
         for fields in {}, {"job": "x"}, {"tables": ["a_job--t"]}, {"read": True}:
             self.refused(peer, [DENIED], "snapshot", {"name": "x", "phase": "start", **fields})
         self.assertEqual(self.cluster.state(), before)
+
+    def test_a_trainer_takes_no_more_room_than_its_token_has(self):
+        job, table = self.cluster.job("c", keep=0)
+        table.push(KEYS, ONES)
+        before = self.cluster.state()
+
+        def refused(limit, of=job, **options):
+            with self.assertRaisesRegex(embd.Error, limit) as caught:
+                of.checkpoint(9, **options)
+            self.assertEqual(caught.exception.status, embd.Status.FULL)
+        refused("snapshot_bytes in the list", blobs={"dense": bytes(65536)})
+        refused("snapshot_bytes in the list", blobs={"dense": bytes(3 << 20)})
+        self.assertEqual(self.cluster.state(), before)
+        keys = range(1000, 25000)
+        table.push(keys, np.ones((24000, 1), np.float32))
+        refused("snapshot_bytes in the list")
+        table.erase(keys)
+        self.assertEqual(self.cluster.state(), before)
+        kept = values(table)
+        for step in range(2):
+            job.checkpoint(step)
+        other = embd.Job(job.client, "c_other", self.cluster.data)
+        other.table("t", 1, **FIELDS)
+        full = self.cluster.state()
+        refused("limit is 2 .snapshots in the list")
+        refused("limit is 2 .snapshots in the list", of=other)
+        self.assertEqual(self.cluster.state(), full)
+        table.push(KEYS, ONES)
+        self.assertEqual(job.resume().step, 1)
+        np.testing.assert_array_equal(values(table), kept)
+
+    def test_a_load_beside_takes_no_more_room_than_its_token_has(self):
+        job, table = self.cluster.job("c")
+        peer, keys = self.cluster.admin("c"), []
+        for name in "c_job--t", "c_job--u":
+            peer.call("table_stage", {"id": 5, "schema": {**wire.constant_schema(name), "dim": 1}})
+        self.assertIn("limit is 2", self.refused(peer, [FULL], "table_stage", {"id": 5, "schema": wire.constant_schema("c_job--v")}))
+        rows = wire.owned(100000, 0, 3)
+        fields = {"table": "c_job--u", "rows": 2000, "candidates": 0, "staged": 5}
+        with self.assertRaises(wire.RpcError) as caught:
+            for first in range(0, len(rows), 2000):
+                part = rows[first:first + 2000]
+                peer.call("load", fields, wire.keys(part), wire.floats([1.0] * len(part)), b"", b"")
+                keys += part
+        self.assertEqual((caught.exception.number, "row_bytes" in caught.exception.text), (FULL, True), caught.exception)
+        self.assertGreater(len(keys), 10000)
+        peer.call("table_stage", {"id": 5, "drop": True})
+        table.push(KEYS, ONES)
 
     def test_a_base_is_of_the_same_job(self):
         job = embd.Job(self.cluster.connect("b"), "b_second", self.cluster.data)
