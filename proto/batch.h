@@ -31,6 +31,7 @@ struct part {
     const uint32_t *offsets; /* [n_rows + 1] or NULL: one key per row */
     const uint16_t *slots;   /* [n_rows], slot tables only */
     const float *weights;    /* [n_keys] or NULL; needs offsets */
+    const float *scores;     /* push: [n_keys] or NULL, of evict_score; -inf: the key gets none */
     const void *grads;       /* push: [n_rows][dim] of dtype; values_bytes */
     uint64_t grads_bytes;
 };

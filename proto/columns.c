@@ -1,9 +1,10 @@
 /* columns.c - see columns.h.
  *
  * Bins: records [n] of 24 bytes, keys, offsets, slots, weights, and of a push gradients, also where
- * no part has such an array. A record says how long each array of its part is; in its bin the array
- * begins at a multiple of 8, behind that of the part before. So the bins are as long as the records
- * say, or the message is refused. */
+ * no part has such an array. Before the gradients there are scores, if any part has such. A record
+ * says how long each array of its part is; in its bin the array begins at a multiple of 8, behind
+ * that of the part before. So the bins are as long as the records say, or the message is refused.
+ */
 #include "proto/columns.h"
 
 #include <string.h>
@@ -29,21 +30,23 @@ enum {
     WANT_STATUS = 8,
     ZERO_MISSING = 16,
     SCALE = 32,
+    HAS_SCORES = 64,
 };
 
 static const uint16_t flags_of[] = {
     [PARTS_PULL] = HAS_OFFSETS | HAS_SLOTS | HAS_WEIGHTS | WANT_STATUS | ZERO_MISSING | SCALE,
-    [PARTS_PUSH] = HAS_OFFSETS | HAS_SLOTS | HAS_WEIGHTS | WANT_STATUS | SCALE,
+    [PARTS_PUSH] = HAS_OFFSETS | HAS_SLOTS | HAS_WEIGHTS | WANT_STATUS | SCALE | HAS_SCORES,
     [PARTS_ERASE] = HAS_SLOTS | WANT_STATUS,
 };
 
-enum column { KEYS, OFFSETS, SLOTS, WEIGHTS, GRADS, COLUMNS };
+enum column { KEYS, OFFSETS, SLOTS, WEIGHTS, SCORES, GRADS, COLUMNS };
 
-static const char *const names[] = {" keys", " offsets", " slots", " weights", " grads"};
+static const char *const names[] = {" keys", " offsets", " slots", " weights", " scores", " grads"};
 
-static uint32_t n_columns(enum parts_kind kind)
+/* Whether messages of this kind have the column's bin. */
+static bool has_column(enum parts_kind kind, bool has_scores, enum column column)
 {
-    return kind == PARTS_PUSH ? COLUMNS : GRADS;
+    return column == SCORES ? has_scores : column != GRADS || kind == PARTS_PUSH;
 }
 
 static uint64_t padded(uint64_t bytes)
@@ -69,6 +72,8 @@ static struct array array_of(const struct part *p, enum column column)
         return (struct array){p->slots, p->slots != NULL ? 2ull * p->n_rows : 0};
     case WEIGHTS:
         return (struct array){p->weights, p->weights != NULL ? 4ull * p->n_keys : 0};
+    case SCORES:
+        return (struct array){p->scores, p->scores != NULL ? 4ull * p->n_keys : 0};
     case GRADS:
     case COLUMNS:
         break;
@@ -108,7 +113,8 @@ static struct record record_of(const struct part *p)
         .flags =
             (uint16_t)((p->offsets != NULL ? HAS_OFFSETS : 0) | (p->slots != NULL ? HAS_SLOTS : 0) |
                        (p->weights != NULL ? HAS_WEIGHTS : 0) | (p->want_status ? WANT_STATUS : 0) |
-                       (p->zero_missing ? ZERO_MISSING : 0) | (p->scale ? SCALE : 0)),
+                       (p->zero_missing ? ZERO_MISSING : 0) | (p->scale ? SCALE : 0) |
+                       (p->scores != NULL ? HAS_SCORES : 0)),
         .dtype = (uint16_t)p->dtype,
         .lr = p->lr,
         .grads_bytes = (uint32_t)p->grads_bytes,
@@ -119,13 +125,17 @@ void embd__columns_write_bins(struct msg *m, const struct part_list *list, enum 
 {
     uint32_t bytes = list->n * (uint32_t)sizeof(struct record);
     struct record *records = embd__msg_own(m, bytes);
+    bool has_scores = false;
     if (records == NULL)
         return;
-    for (uint32_t i = 0; i < list->n; i++)
+    for (uint32_t i = 0; i < list->n; i++) {
         records[i] = record_of(part_at(list, i));
+        has_scores = has_scores || (records[i].flags & HAS_SCORES) != 0;
+    }
     embd__msg_bin(m, records, bytes);
-    for (uint32_t c = 0; c < n_columns(kind); c++)
-        write_column(m, list, (enum column)c);
+    for (uint32_t c = 0; c < COLUMNS; c++)
+        if (has_column(kind, has_scores, (enum column)c))
+            write_column(m, list, (enum column)c);
 }
 
 /* ---- reading ---- */
@@ -220,13 +230,15 @@ static void read_part(struct reader *r, uint32_t i, const struct record *record,
         p->slots = take(r, &sources[SLOTS], i, SLOTS, 2ull * p->n_rows);
     if (flags & HAS_WEIGHTS)
         p->weights = take(r, &sources[WEIGHTS], i, WEIGHTS, 4ull * p->n_keys);
+    if (flags & HAS_SCORES)
+        p->scores = take(r, &sources[SCORES], i, SCORES, 4ull * p->n_keys);
     if (sources[GRADS].at != NULL)
         p->grads = take(r, &sources[GRADS], i, GRADS, record->grads_bytes);
 }
 
-static void check_rest(struct reader *r, const struct source *sources, enum parts_kind kind)
+static void check_rest(struct reader *r, const struct source *sources)
 {
-    for (uint32_t c = 0; c < n_columns(kind); c++)
+    for (uint32_t c = 0; c < COLUMNS; c++)
         if (sources[c].left > 0)
             embd__error_set(r->error, EMBD_MALFORMED,
                             "the bin of all parts'%s has %llu bytes, the parts have %llu", names[c],
@@ -234,11 +246,23 @@ static void check_rest(struct reader *r, const struct source *sources, enum part
                             (unsigned long long)(sources[c].bytes - sources[c].left));
 }
 
+/* `records` NULL: they could not be read. */
+static bool any_has_scores(const struct record *records, uint32_t n)
+{
+    uint32_t flags = 0;
+    for (uint32_t i = 0; i < n && records != NULL; i++)
+        flags |= records[i].flags;
+    return (flags & HAS_SCORES) != 0;
+}
+
 void embd__columns_read_bins(struct reader *r, struct part *parts, uint32_t n, enum parts_kind kind)
 {
     struct source sources[COLUMNS] = {{0}};
     const struct record *records = embd__read_bin(r, "the records of parts", n * sizeof *records);
-    for (uint32_t c = 0; c < n_columns(kind); c++) {
+    bool has_scores = kind == PARTS_PUSH && any_has_scores(records, n);
+    for (uint32_t c = 0; c < COLUMNS; c++) {
+        if (!has_column(kind, has_scores, (enum column)c))
+            continue;
         sources[c].at = embd__read_bin_any(r, names[c] + 1, 8, UINT32_MAX, &sources[c].bytes);
         sources[c].left = sources[c].bytes;
     }
@@ -250,5 +274,5 @@ void embd__columns_read_bins(struct reader *r, struct part *parts, uint32_t n, e
             embd__part_check(r->error, i, &parts[i]);
     }
     if (r->error->status == EMBD_OK)
-        check_rest(r, sources, kind);
+        check_rest(r, sources);
 }

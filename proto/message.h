@@ -223,9 +223,10 @@ int embd__fields_end(struct fields *f);
 /* ---- the data methods: one table's share of a pull, push or erase ---- */
 
 /* The map and bins of a request with n parts; the caller has called embd__msg_request and calls
- * embd__msg_end. Bin order for each part: keys, offsets, slots, weights, grads, as far as present.
+ * embd__msg_end. Bin order for each part: keys, offsets, slots, weights, scores, grads, as far as
+ * present.
  * Map of a part: table, keys, rows (with offsets only), dtype (absent: f32), slots, weights,
- * status, zero, scale (flags: present and true). */
+ * scores, status, zero, scale (flags: present and true). */
 void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum parts_kind kind);
 /* Reads and checks all that can be without a schema: counts, bin lengths, offsets (start, rise,
  * end, naming part, position and value). grads may have any length; the handler compares it with

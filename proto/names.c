@@ -18,8 +18,8 @@ const char *const embd__update_names[] = {"local", "global", "lazy_global", NULL
 const char *const embd__decay_names[] = {"l2", "decoupled", "decoupled_global", NULL};
 const char *const embd__initializer_names[] = {"uniform", "uniform_slot", "normal", "constant",
                                                NULL};
-const char *const embd__on_full_names[] = {"grow",      "error",     "evict_lru",
-                                           "evict_lfu", "evict_ttl", NULL};
+const char *const embd__on_full_names[] = {"grow",      "error",       "evict_lru", "evict_lfu",
+                                           "evict_ttl", "evict_score", NULL};
 const char *const embd__create_on_names[] = {"push", "pull", NULL};
 const char *const embd__durability_names[] = {"snapshot", "buffered", "durable", "auto", NULL};
 

@@ -44,10 +44,33 @@ static void check_weights(struct embd__error *e, uint32_t i, const struct part *
                     (double)p->weights[k]);
 }
 
+static bool is_score(uint32_t bits)
+{
+    return (bits & 0x7f800000u) != 0x7f800000u || bits == 0xff800000u;
+}
+
+static void check_scores(struct embd__error *e, uint32_t i, const struct part *p)
+{
+    const uint32_t *bits = (const void *)p->scores;
+    uint32_t bad = 0, k = 0;
+    for (uint32_t at = 0; at < p->n_keys; at++)
+        bad |= !is_score(bits[at]);
+    if (!bad)
+        return;
+    while (is_score(bits[k]))
+        k++;
+    embd__error_set(e, EMBD_INVALID,
+                    "part %u scores[%u] is %g, expected a finite number, or -inf: the key gets no "
+                    "score",
+                    i, k, (double)p->scores[k]);
+}
+
 void embd__part_check(struct embd__error *e, uint32_t i, const struct part *p)
 {
     if (p->offsets != NULL)
         check_offsets(e, i, p);
     if (p->weights != NULL)
         check_weights(e, i, p);
+    if (p->scores != NULL)
+        check_scores(e, i, p);
 }

@@ -13,7 +13,7 @@ static inline bool embd__is_lr(float lr)
     return lr > 0.0f && lr <= FLT_MAX;
 }
 
-/* Offsets begin at 0, never fall and end at n_keys; weights are finite. */
+/* Offsets begin at 0, never fall and end at n_keys; weights are finite; scores are, or -inf. */
 void embd__part_check(struct embd__error *e, uint32_t i, const struct part *p);
 
 #endif

@@ -3,8 +3,8 @@
  *
  * Everything that needs no schema is checked here, so that later stages index without looking:
  * counts are within their limits, bins have exactly the length the counts ask for, offsets begin at
- * 0, never fall and end at n_keys, weights are finite (part_check.c). Parts are maps, or columns
- * (columns.c); both are read into struct part. */
+ * 0, never fall and end at n_keys, weights and scores are numbers that the stores can take
+ * (part_check.c). Parts are maps, or columns (columns.c); both are read into struct part. */
 #include "proto/columns.h"
 #include "proto/message.h"
 #include "proto/names.h"
@@ -21,7 +21,8 @@
 static uint32_t count_fields(const struct part *p)
 {
     return 2u + (p->offsets != NULL) + (p->dtype != EMBD_DTYPE_F32) + (p->slots != NULL) +
-           (p->weights != NULL) + p->want_status + p->zero_missing + p->scale + (p->lr != 0.0f);
+           (p->weights != NULL) + (p->scores != NULL) + p->want_status + p->zero_missing +
+           p->scale + (p->lr != 0.0f);
 }
 
 static void write_flag(struct msg *m, const char *name, bool value)
@@ -41,6 +42,7 @@ static void write_map(struct msg *m, const struct part *p)
         embd__msg_field_str(m, "dtype", embd_dtype_name(p->dtype));
     write_flag(m, "slots", p->slots != NULL);
     write_flag(m, "weights", p->weights != NULL);
+    write_flag(m, "scores", p->scores != NULL);
     write_flag(m, "status", p->want_status);
     write_flag(m, "zero", p->zero_missing);
     write_flag(m, "scale", p->scale);
@@ -57,6 +59,8 @@ static void write_bins(struct msg *m, const struct part *p, enum parts_kind kind
         embd__msg_bin(m, p->slots, 2ull * p->n_rows);
     if (p->weights != NULL)
         embd__msg_bin(m, p->weights, 4ull * p->n_keys);
+    if (p->scores != NULL)
+        embd__msg_bin(m, p->scores, 4ull * p->n_keys);
     if (kind == PARTS_PUSH)
         embd__msg_bin(m, p->grads, p->grads_bytes);
 }
@@ -159,7 +163,7 @@ void embd__columns_write(struct msg *m, const struct part_list *list, enum parts
 
 /* The fields of a part's map that struct part lacks. */
 struct promise {
-    bool offsets, slots, weights;
+    bool offsets, slots, weights, scores;
 };
 
 static uint32_t read_count(struct fields *f, const char *name, uint32_t limit, uint64_t absent)
@@ -205,7 +209,7 @@ static void read_map(struct reader *r, const msgpack_object *item, uint32_t i, e
     p->n_keys = read_count(&f, "keys", LIMIT_KEYS, FIELD_REQUIRED);
     p->n_rows = p->n_keys;
     promise->slots = embd__field_bool(&f, "slots", false);
-    promise->weights = false;
+    promise->weights = promise->scores = false;
     p->want_status = embd__field_bool(&f, "status", false);
     if (kind != PARTS_ERASE) {
         p->n_rows = read_count(&f, "rows", LIMIT_ROWS, p->n_keys);
@@ -217,8 +221,10 @@ static void read_map(struct reader *r, const msgpack_object *item, uint32_t i, e
         p->scale = embd__field_bool(&f, "scale", false);
     if (kind == PARTS_PULL)
         p->zero_missing = embd__field_bool(&f, "zero", false);
-    if (kind == PARTS_PUSH)
+    if (kind == PARTS_PUSH) {
         p->lr = read_lr(&f);
+        promise->scores = embd__field_bool(&f, "scores", false);
+    }
     check_promise(&f, p, promise);
     embd__fields_end(&f);
 }
@@ -243,6 +249,8 @@ static void read_bins(struct reader *r, uint32_t i, enum parts_kind kind,
         p->slots = read_array(r, i, " slots", 2ull * p->n_rows);
     if (promise->weights)
         p->weights = read_array(r, i, " weights", 4ull * p->n_keys);
+    if (promise->scores)
+        p->scores = read_array(r, i, " scores", 4ull * p->n_keys);
     if (kind == PARTS_PUSH) {
         embd__part_name(what, i, " grads");
         uint32_t unit = embd__is_packed(p->dtype) ? 1 : (uint32_t)embd__dtype_bytes(p->dtype);

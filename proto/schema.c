@@ -350,7 +350,8 @@ uint32_t embd__schema_use_floats(const embd_schema *schema)
 {
     if (schema->on_full == EMBD_ON_FULL_GROW || schema->on_full == EMBD_ON_FULL_ERROR)
         return 0;
-    return EMBD_STAMP_FLOATS + (schema->on_full == EMBD_ON_FULL_EVICT_LFU);
+    return EMBD_STAMP_FLOATS + (schema->on_full == EMBD_ON_FULL_EVICT_LFU ||
+                                schema->on_full == EMBD_ON_FULL_EVICT_SCORE);
 }
 
 uint64_t embd__schema_bound(const embd_schema *schema)

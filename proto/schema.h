@@ -63,7 +63,7 @@ bool embd__schema_has_stamp(const embd_schema *schema);
  * after ftrl, all regularization but lr_decay, and coded rows, whose scale is the row's. */
 bool embd__schema_is_wholerow(const embd_schema *schema);
 /* An evicting table's state of a row's use: the step, or second, of its last push (stamp.h), and
- * with evict_lfu how often it was pushed. Last in the state. */
+ * with evict_lfu how often it was pushed, with evict_score its score. Last in the state. */
 uint32_t embd__schema_use_floats(const embd_schema *schema);
 /* The rows that a table may have on a shard; UINT64_MAX: any number. */
 uint64_t embd__schema_bound(const embd_schema *schema);

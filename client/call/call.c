@@ -145,10 +145,11 @@ static bool counts_occurrences(const embd_schema *s)
     return s->on_full == EMBD_ON_FULL_EVICT_LFU && s->lfu_occurrences;
 }
 
-/* Whether each distinct key goes once. */
+/* Whether each distinct key goes once. The server takes the largest of a key's scores. */
 static bool goes_by_rows(struct embd_call *call, const struct work *work)
 {
-    if (call->kind == PARTS_ERASE || (call->kind == PARTS_PUSH && counts_occurrences(work->schema)))
+    if (call->kind == PARTS_ERASE || work->scores != NULL ||
+        (call->kind == PARTS_PUSH && counts_occurrences(work->schema)))
         return false;
     if (call->plan != EMBD_PLAN_AUTO)
         return call->plan == EMBD_PLAN_ROWS;
@@ -236,8 +237,8 @@ static uint32_t pieces_before_grads(const struct embd_call *call, const struct m
         return embd__msg_pieces_before_last(&message->x.msg);
     const struct work *work = &call->works[message->slices[0].work];
     const struct share *share = &work->shares[message->shard];
-    uint32_t bins =
-        1u + (share->offsets != NULL) + (share->slots != NULL) + (share->weights != NULL);
+    uint32_t bins = 1u + (share->offsets != NULL) + (share->slots != NULL) +
+                    (share->weights != NULL) + (share->scores != NULL);
     return 2 * bins + 1;
 }
 

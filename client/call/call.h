@@ -18,6 +18,7 @@ struct share {
     const uint16_t *slots;   /* [n_rows]; slot tables only */
     const float *weights; /* [n_keys] or NULL. pull: weights; push: what a row's gradient is times
                              for a key */
+    const float *scores;  /* push: [n_keys] or NULL */
     const uint32_t *rows; /* [n_rows] the part's output row of each; NULL: as they stand */
     const uint32_t *from; /* [n_keys] position in the part's keys; NULL: as they stand */
     uint8_t *grads;       /* push: [n_rows] of row_bytes, made by embd__push_fill */
@@ -51,6 +52,7 @@ struct work {
     uint64_t n_batch_rows;
     const uint64_t *keys; /* [n_keys] as stored */
     const float *weights; /* [n_keys] or NULL; pooled only */
+    const float *scores;  /* [n_keys] or NULL; of a push */
     struct share *shares; /* [n_shards] */
     /* The rows plan: occurrence i of the part is row numbers[i] of `rows`; shares lie in it one
      * after another. */

@@ -78,6 +78,34 @@ static int check_weights(struct embd_call *call, const embd_part *part, uint32_t
                            (unsigned long long)i, (double)part->weights[i]);
 }
 
+static bool is_score(float x)
+{
+    return isfinite(x) || x == -INFINITY;
+}
+
+static int check_scores(struct embd_call *call, struct work *work)
+{
+    const embd_part *part = work->part;
+    const embd_schema *s = work->schema;
+    uint64_t i = 0;
+    if (call->kind != PARTS_PUSH || part->scores == NULL)
+        return EMBD_OK;
+    if (s->on_full != EMBD_ON_FULL_EVICT_SCORE)
+        return embd__error_set(&call->client->error, EMBD_INVALID,
+                               "part %u: scores are given, but table '%s' has on_full '%s'; "
+                               "expected NULL, or a table with on_full 'evict_score'",
+                               work->index, s->name, embd_on_full_name(s->on_full));
+    while (i < part->n_keys && is_score(part->scores[i]))
+        i++;
+    if (i < part->n_keys)
+        return embd__error_set(&call->client->error, EMBD_INVALID,
+                               "part %u: scores[%llu] is %g; it must be finite, or -inf: the key "
+                               "gets no score",
+                               work->index, (unsigned long long)i, (double)part->scores[i]);
+    work->scores = part->scores;
+    return EMBD_OK;
+}
+
 static int check_lr(struct embd_call *call, const embd_part *part, uint32_t index)
 {
     if (call->kind != PARTS_PUSH || part->lr == 0.0f || (part->lr > 0.0f && isfinite(part->lr)))
@@ -158,6 +186,8 @@ int embd__work_begin(struct embd_call *call, struct work *work, uint32_t index)
         status = check_weights(call, part, index);
     if (status == EMBD_OK)
         status = check_lr(call, part, index);
+    if (status == EMBD_OK)
+        status = check_scores(call, work);
     if (status == EMBD_OK)
         status = shape(call, work);
     if (status == EMBD_OK && part->table->schema.slot_starts != NULL)

@@ -218,7 +218,8 @@ static struct room room_of(const struct embd_call *call, const struct work *work
     uint64_t values = call->kind == PARTS_ERASE ? 0 : rows * work->row_bytes,
              statuses = share->statuses != NULL ? keys : 0;
     uint64_t up = 8 * keys + (share->offsets != NULL ? 4 * (rows + 1) : 0) +
-                  (share->slots != NULL ? 2 * rows : 0) + (share->weights != NULL ? 4 * keys : 0);
+                  (share->slots != NULL ? 2 * rows : 0) + (share->weights != NULL ? 4 * keys : 0) +
+                  (share->scores != NULL ? 4 * keys : 0);
     if (call->kind == PARTS_PUSH)
         return (struct room){keys, rows, up + rows * wide_bytes(call, work), statuses};
     return (struct room){keys, rows, up, values + statuses};
@@ -299,6 +300,7 @@ static int add_slice(struct builder *b, uint32_t w, uint32_t first, uint32_t end
         return embd__call_no_memory(call);
     part->slots = share->slots == NULL ? NULL : share->slots + first;
     part->weights = share->weights == NULL ? NULL : share->weights + key;
+    part->scores = share->scores == NULL ? NULL : share->scores + key;
     b->message->slices[b->message->n_slices++] =
         (struct slice){w, n_rows, n_keys, first, first, has_status};
     if (call->kind == PARTS_PUSH) {

@@ -76,7 +76,8 @@ static int split_for_one(struct embd_call *call, struct work *work)
     *share = (struct share){.n_keys = work->n_keys,
                             .n_rows = work->n_rows,
                             .keys = work->keys,
-                            .weights = work->weights};
+                            .weights = work->weights,
+                            .scores = work->scores};
     if (!work->is_pooled) {
         share->slots = embd__key_slots(call, work, &status);
         return status;
@@ -103,7 +104,7 @@ struct filling {
     uint64_t *keys;
     uint32_t *from, *rows, *offsets;
     uint16_t *slots;
-    float *weights;
+    float *weights, *scores;
 };
 
 struct split {
@@ -146,8 +147,11 @@ static bool allot(struct embd_call *call, const struct split *split)
         has_slots ? embd__arena_array(arena, work->is_pooled ? total_rows : work->n_keys, 2) : NULL;
     float *weights =
         work->weights != NULL ? embd__arena_array(arena, work->n_keys, sizeof *weights) : NULL;
+    float *scores =
+        work->scores != NULL ? embd__arena_array(arena, work->n_keys, sizeof *scores) : NULL;
     if (keys == NULL || from == NULL || rows == NULL || offsets == NULL ||
-        (has_slots && slots == NULL) || (work->weights != NULL && weights == NULL))
+        (has_slots && slots == NULL) || (work->weights != NULL && weights == NULL) ||
+        (work->scores != NULL && scores == NULL))
         return false;
     for (uint32_t s = 0; s < split->n_shards; s++) {
         struct filling *f = &split->fillings[s];
@@ -158,13 +162,15 @@ static bool allot(struct embd_call *call, const struct split *split)
                               .rows = rows,
                               .offsets = offsets,
                               .slots = slots,
-                              .weights = weights};
+                              .weights = weights,
+                              .scores = scores};
         keys += n_keys;
         from += n_keys;
         rows += n_rows;
         offsets += n_rows + 1;
         slots = slots == NULL ? NULL : slots + (work->is_pooled ? n_rows : n_keys);
         weights = weights == NULL ? NULL : weights + n_keys;
+        scores = scores == NULL ? NULL : scores + n_keys;
     }
     return true;
 }
@@ -216,11 +222,14 @@ static void place(const struct split *split)
 
 static void make_share(const struct work *work, struct filling *f, struct share *share)
 {
+    for (uint32_t k = 0; k < f->n_keys && f->scores != NULL; k++)
+        f->scores[k] = work->scores[f->from[k]];
     *share = (struct share){.n_keys = f->n_keys,
                             .n_rows = f->n_keys,
                             .keys = f->keys,
                             .slots = f->slots,
                             .weights = f->weights,
+                            .scores = f->scores,
                             .from = f->from};
     if (!work->is_pooled)
         return;

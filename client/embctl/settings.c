@@ -30,8 +30,8 @@ static const struct argp_option options[] = {
     {"capacity", OPTION_FIRST + 10, "ROWS", 0,
      "Rows a shard has room for at first; --on-full says what happens beyond it (default: 0)", 0},
     {"on-full", OPTION_FIRST + 11, "NAME", 0,
-     "Beyond the capacity: grow, error, or evict rows of other keys: evict_lru, evict_lfu or "
-     "evict_ttl (default: grow)",
+     "Beyond the capacity: grow, error, or evict rows of other keys: evict_lru, evict_lfu, "
+     "evict_ttl, or evict_score, by scores that pushes give (default: grow)",
      0},
     {"admit-after", OPTION_FIRST + 12, "N", 0,
      "A key gets a row in the N-th request that would create it (default: 0, the first)", 0},

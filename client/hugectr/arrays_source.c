@@ -284,14 +284,15 @@ static int step_of(const struct arrays_source *s, struct block *block, uint32_t 
     return EMBD_OK;
 }
 
-static void put_use(const struct arrays_source *s, float *use, uint32_t n_use, uint64_t step,
-                    uint64_t score)
+static void put_use(const struct arrays_source *s, float *use, uint64_t step, uint64_t score)
 {
     bool counts = s->given->scores && s->given->score == EMBD_ARRAYS_COUNT;
     if (!embd__schema_is_timed(s->schema)) /* else as embd__blocks_first_states has it */
         embd__stamp_put(use, step);
-    if (n_use > EMBD_STAMP_FLOATS)
+    if (s->schema->on_full == EMBD_ON_FULL_EVICT_LFU)
         use[EMBD_STAMP_FLOATS] = !counts ? 1.0f : (float)(score < COUNT_MOST ? score : COUNT_MOST);
+    if (s->schema->on_full == EMBD_ON_FULL_EVICT_SCORE)
+        use[EMBD_STAMP_FLOATS] = 0.0f;
 }
 
 /* Rows without a score count as pushed once, by the table's last step. */
@@ -312,7 +313,7 @@ static int read_use(struct arrays_source *s, struct block *block)
         if (has_stamp)
             embd__stamp_put(state + own, s->given->step);
         if (n_use)
-            put_use(s, state + n - n_use, n_use, step, score);
+            put_use(s, state + n - n_use, step, score);
     }
     return EMBD_OK;
 }

@@ -218,6 +218,11 @@ typedef struct embd_part {
     uint8_t *statuses;    /* [n_keys] of embd_key_status, or NULL */
     float lr;             /* push: the learning rate of this step; 0: the table's. All workers of a
                              round give the same */
+    /* Push to a table with EMBD_ON_FULL_EVICT_SCORE: [n_keys], finite, or -INFINITY: no score for
+     * the key. NULL: for no key. The largest of a key's scores in a push (of all workers, in a
+     * round) becomes its row's score, also where it is lower than before. A row without a new score
+     * keeps its own. */
+    const float *scores;
 } embd_part;
 
 /* An initializer, also within one of an array: embd_part part = EMBD_PART(.table = items). */

@@ -171,6 +171,9 @@ typedef enum embd_on_full {
     EMBD_ON_FULL_EVICT_TTL, /* as EMBD_ON_FULL_EVICT_LRU, but only rows that have expired: that the
                                table's last `ttl` pushes did not name, or that no push of the last
                                `ttl_seconds` did */
+    EMBD_ON_FULL_EVICT_SCORE, /* rows with the lowest score, which pushes give
+                                 (embd_part.scores); of equal ones as EMBD_ON_FULL_EVICT_LRU. New
+                                 rows have 0 */
 } embd_on_full;
 
 /* Which requests create rows. By default pulls never change a table. */

@@ -100,7 +100,7 @@ static void consider(struct pass *pass, const struct store_scan *block)
 /* Then as many as are too many may go, whichever these are. */
 static bool lets_all_go(const embd_schema *to)
 {
-    return to->on_full == EMBD_ON_FULL_EVICT_LRU || to->on_full == EMBD_ON_FULL_EVICT_LFU;
+    return embd__schema_use_floats(to) > 0 && to->on_full != EMBD_ON_FULL_EVICT_TTL;
 }
 
 static int scan(const struct store_ops *ops, const struct table *table, struct pass *pass,

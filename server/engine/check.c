@@ -82,8 +82,8 @@ int check_is_known(const struct table *table, const struct part *part, uint32_t 
                            part->table);
 }
 
-/* Slots there exactly where rows belong to slots, and offsets nowhere but where rows are combined.
- */
+/* Slots there exactly where rows belong to slots, offsets nowhere but where rows are combined, and
+ * scores where rows have some. */
 static int check_shape(const struct table *table, const struct part *part, uint32_t i,
                        struct embd__error *e)
 {
@@ -96,6 +96,11 @@ static int check_shape(const struct table *table, const struct part *part, uint3
         return embd__error_set(e, EMBD_INVALID,
                                "part %u slots: given, but table '%s' has the partition %s", i,
                                s->name, embd_partition_name(s->partition));
+    if (s->on_full != EMBD_ON_FULL_EVICT_SCORE && part->scores != NULL)
+        return embd__error_set(e, EMBD_INVALID,
+                               "part %u scores: given, but table '%s' has on_full '%s', expected "
+                               "'evict_score'",
+                               i, s->name, embd_on_full_name(s->on_full));
     if (s->combiner == EMBD_COMBINER_CONCAT && part->offsets != NULL)
         return embd__error_set(e, EMBD_INVALID,
                                "part %u offsets: given, but table '%s' has the combiner concat", i,
@@ -303,6 +308,19 @@ static int check_step(const float *state, uint32_t row, uint32_t at, uint64_t li
                            (unsigned long long)step, (unsigned long long)limit);
 }
 
+/* The count of evict_lfu, or the score of evict_score. */
+static int check_last(const embd_schema *s, const float *state, uint32_t row, uint32_t at,
+                      struct embd__error *e)
+{
+    if (s->on_full == EMBD_ON_FULL_EVICT_LFU)
+        return check_count(state, row, at, "pushes", e);
+    if (check_finite(state + at, EMBD_DTYPE_F32, 1) == 1)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_INVALID,
+                           "states[%u][%u]: %g, the row's score; expected a finite number", row, at,
+                           (double)state[at]);
+}
+
 static int check_states_to(const struct table *table, const struct row_block *block, uint64_t limit,
                            uint64_t seconds, struct embd__error *e)
 {
@@ -318,7 +336,7 @@ static int check_states_to(const struct table *table, const struct row_block *bl
             check_step(state, i, n - n_use, is_timed ? seconds : limit,
                        is_timed ? "the second of the last push" : "the step of the last push", e);
         if (n_use > EMBD_STAMP_FLOATS && e->status == EMBD_OK)
-            check_count(state, i, n - 1, "pushes", e);
+            check_last(s, state, i, n - 1, e);
     }
     return e->status;
 }
@@ -371,7 +389,10 @@ int check_block(const struct table *table, const struct row_block *block, bool i
         {"load candidate", block->n_candidates, block->candidate_keys, block->candidate_slots},
     };
     for (int l = 0; l < 2; l++) {
-        struct store_keys in = {lists[l].n, lists[l].n, lists[l].keys, NULL, lists[l].slots, NULL};
+        struct store_keys in = {.n_keys = lists[l].n,
+                                .n_rows = lists[l].n,
+                                .keys = lists[l].keys,
+                                .slots = lists[l].slots};
         if (check_slots(&table->schema.s, lists[l].slots, lists[l].n, lists[l].what, e) !=
                 EMBD_OK ||
             check_keys(table, lists[l].n, lists[l].n, lists[l].keys, NULL, lists[l].slots,

@@ -11,9 +11,9 @@
 /* Why rows of a table went, counted since it was opened: also by a start that applies its records.
  */
 struct row_losses {
-    uint64_t evicted[EMBD_ON_FULL_EVICT_TTL + 1]; /* for others, by its policy then */
-    uint64_t shrunk;                              /* because its capacity was set below them */
-    uint64_t erased;                              /* by requests */
+    uint64_t evicted[EMBD_ON_FULL_EVICT_SCORE + 1]; /* for others, by its policy then */
+    uint64_t shrunk;                                /* because its capacity was set below them */
+    uint64_t erased;                                /* by requests */
 };
 
 /* Owner: the shard's thread. Never moves, so that its store may point to the schema. */

@@ -35,6 +35,7 @@ struct store_keys {
     const uint32_t *offsets; /* [n_rows + 1] or NULL: n_rows = n_keys */
     const uint16_t *slots;   /* [n_rows], slot tables only, else NULL */
     const float *weights;    /* [n_keys] or NULL */
+    const float *scores;     /* [n_keys] or NULL: of a push to a table with evict_score (use.h) */
 };
 
 /* What a store keeps for one request: all zero for a new one, then the store's. It may be moved

@@ -2,8 +2,9 @@
  * host and device.
  *
  * A row's use stands last in its state: the table's step at its last push (stamp.h), and with
- * evict_lfu how often it was pushed. Which rows go depends on steps, counts and keys only, never on
- * where rows lie: a journal that is replayed, or a dump that is loaded, evicts the same.
+ * evict_lfu how often it was pushed, with evict_score the score that a push gave it. Which rows go
+ * depends on steps, counts, scores and keys only, never on where rows lie: a journal that is
+ * replayed, or a dump that is loaded, evicts the same.
  *
  * With ttl_seconds the second of the last push stands where the step does, by the table's clock.
  * Stores read no clock either: a push brings its time (store_change.seconds), and a record has it.
@@ -14,6 +15,9 @@
  * is count * 2^epoch with the count and epoch of the last push: in that order two rows stay until
  * one is pushed, however many epochs pass, which is what lets eviction_queue.c look ahead.
  *
+ * A score stays until a push gives the key another one, the largest of its occurrences. Only that
+ * makes a row's rank fall. -inf is no score.
+ *
  * Also compiled as CUDA C++. */
 #ifndef EMBD_STORE_USE_H
 #define EMBD_STORE_USE_H
@@ -21,16 +25,18 @@
 #include <stdbool.h>
 
 #include "embd/schema.h"
+#include "proto/dtype.h"
 #include "proto/route.h"
 #include "proto/stamp.h"
 
 #define USE_COUNT_MAX  16777215.0f /* the last whole number that f32 counts to */
 #define USE_COUNT_BITS 24u
+#define USE_SCORE_BITS 32u
 
 /* A pass takes at least this part of the capacity away, which keeps the next one far off. */
 #define USE_PASS_PART 16u
 
-/* A new row's, whose count is 0. */
+/* A new row's, whose count or score is 0. */
 EMBD_INLINE void use_begin(float *use, uint64_t step)
 {
     embd__stamp_put(use, step);
@@ -39,6 +45,7 @@ EMBD_INLINE void use_begin(float *use, uint64_t step)
 /* What a table's rank is made of, besides steps and keys. */
 struct use_rule {
     bool counts, occurrences; /* pushes, or each occurrence of a key */
+    bool scores;              /* pushes give them; they stand where counts do */
     uint64_t half_life;       /* of counts, in steps; 0: they do not decay */
 };
 
@@ -47,6 +54,7 @@ EMBD_INLINE struct use_rule use_rule_of(const embd_schema *s)
     struct use_rule rule;
     rule.counts = s->on_full == EMBD_ON_FULL_EVICT_LFU;
     rule.occurrences = rule.counts && s->lfu_occurrences;
+    rule.scores = s->on_full == EMBD_ON_FULL_EVICT_SCORE;
     rule.half_life = rule.counts ? s->lfu_half_life : 0;
     return rule;
 }
@@ -84,6 +92,24 @@ EMBD_INLINE void use_note(float *use, uint64_t step, const struct use_rule *rule
     embd__stamp_put(use, step);
 }
 
+/* Numbers in the order of scores; -0 is 0. */
+EMBD_INLINE uint32_t use_score_order(float score)
+{
+    uint32_t bits = embd__f32_bits(score);
+    if (bits == 0x80000000u)
+        bits = 0;
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+#define USE_NO_SCORE 0x007fffffu /* the order of -inf */
+
+/* Of a push: the highest order of the key's scores. */
+EMBD_INLINE void use_note_score(float *use, uint32_t order)
+{
+    if (order > USE_NO_SCORE)
+        use[2] = embd__f32_from_bits(order >> 31 ? order & 0x7fffffffu : ~order);
+}
+
 /* Ordered as count * 2^epoch: the exponent, then the 23 bits behind the count's first. */
 EMBD_INLINE uint64_t use_scaled(uint64_t count, uint64_t epoch)
 {
@@ -95,9 +121,12 @@ EMBD_INLINE uint64_t use_scaled(uint64_t count, uint64_t epoch)
     return (epoch + bits + 1) << 23 | (count << (23 - bits) & 0x7fffff);
 }
 
-/* The first word of a row's rank, which has USE_COUNT_BITS or, if counts decay, 64 bits. */
+/* The first word of a row's rank, which has USE_COUNT_BITS, USE_SCORE_BITS or, if counts decay, 64
+ * bits. */
 EMBD_INLINE uint64_t use_count(const float *use, const struct use_rule *rule)
 {
+    if (rule->scores)
+        return use_score_order(use[2]);
     if (!rule->counts)
         return 0;
     uint64_t count = embd__stamp_half(use[2]);

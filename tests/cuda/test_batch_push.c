@@ -126,6 +126,7 @@ static void begin_push(struct waiting *w, embd_dtype wire)
 {
     struct pair *pair = w->pair;
     draw_gradients(w, wire);
+    w->batch.in.scores = w->batch.scores = pair_draw_scores(pair, w->batch.in.n_keys);
     w->push = (struct store_change){
         .in = batch_keys(&w->batch), .dtype = wire, .grads = w->values, .statuses = w->statuses};
     w->push.lr = pair->model->lr = pair_draw_lr(pair);
@@ -261,6 +262,7 @@ static void set_bounds(embd_schema *s, uint32_t kind, uint32_t again)
     } else if (kind >= 2) {
         s->on_full = kind == 2   ? EMBD_ON_FULL_ERROR
                      : kind == 3 ? EMBD_ON_FULL_EVICT_LFU
+                     : kind == 5 ? EMBD_ON_FULL_EVICT_SCORE
                                  : EMBD_ON_FULL_EVICT_LRU;
         s->capacity = kind == 4 ? 2000 : POOL / 2;
         s->lfu_half_life = again;
@@ -284,7 +286,7 @@ static void test_cases(void **state)
     uint32_t number = 0, n_run = 0;
     n_together = 0;
     for (int optimizer = EMBD_OPTIMIZER_SGD; optimizer <= EMBD_OPTIMIZER_FTRL; optimizer++)
-        for (uint32_t kind = 0; kind < 5; kind++)
+        for (uint32_t kind = 0; kind < 6; kind++)
             for (uint32_t again = 0; again < 3; again++)
                 if (++number % every == 0) {
                     run_case(number, (embd_optimizer_kind)optimizer, kind, again);

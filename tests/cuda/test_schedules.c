@@ -120,6 +120,7 @@ static void test_evictions(void **state)
     run_evictions(EMBD_ON_FULL_EVICT_LRU, EMBD_PARTITION_SLOT, n_operations / 8);
     run_evictions(EMBD_ON_FULL_EVICT_LFU, EMBD_PARTITION_HASH, n_operations / 8);
     run_evictions(EMBD_ON_FULL_EVICT_TTL, EMBD_PARTITION_HASH, n_operations / 8);
+    run_evictions(EMBD_ON_FULL_EVICT_SCORE, EMBD_PARTITION_SLOT, n_operations / 8);
 }
 
 /* ---- places in the key table ---- */

@@ -33,7 +33,7 @@ static void compare_streams(const struct world *w, bool is_journaled)
 
 static void compare_losses(const struct row_losses *lost, const struct model_losses *expected)
 {
-    for (int policy = 0; policy <= EMBD_ON_FULL_EVICT_TTL; policy++)
+    for (int policy = 0; policy <= EMBD_ON_FULL_EVICT_SCORE; policy++)
         assert_int_equal(lost->evicted[policy], expected->evicted[policy]);
     assert_int_equal(lost->shrunk, expected->shrunk);
     assert_int_equal(lost->erased, expected->erased);

@@ -79,6 +79,8 @@ static void draw_rows(struct world *w, const struct pair *table, uint64_t step, 
             state[use_at] = (float)(1 + below(w, (uint32_t)step));
         if (n > use_at + 2)
             state[use_at + 2] = (float)below(w, 5);
+        if (s->on_full == EMBD_ON_FULL_EVICT_SCORE)
+            state[use_at + 2] = 1.5f - (float)below(w, 4);
     }
 }
 

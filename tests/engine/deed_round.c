@@ -2,6 +2,7 @@
  * The models get one batch, put together here in the order of the workers. */
 #include "tests/engine/deeds.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,12 +19,13 @@ enum { WORKERS = JOBS + 1 }; /* job j has j + 2 of them */
 /* One part of all workers. */
 struct merged {
     struct model_batch in;
-    bool wants_statuses;
+    bool wants_statuses, has_scores;
     uint32_t keys_at[WORKERS];
     uint64_t keys[WORKERS * KEYS_MOST];
     uint32_t offsets[WORKERS * ROWS_MOST + 1];
     uint16_t slots[WORKERS * ROWS_MOST];
-    float weights[WORKERS * KEYS_MOST], grads[WORKERS * ROWS_MOST * DIM_MOST];
+    float weights[WORKERS * KEYS_MOST], scores[WORKERS * KEYS_MOST];
+    float grads[WORKERS * ROWS_MOST * DIM_MOST];
     uint8_t statuses[WORKERS * KEYS_MOST];
 };
 
@@ -36,6 +38,7 @@ static void append(struct merged *m, const struct model_batch *in, const float *
     for (uint32_t k = 0; k < in->n_keys; k++) {
         m->keys[key + k] = in->keys[k];
         m->weights[key + k] = in->weights ? in->weights[k] : 1.0f;
+        m->scores[key + k] = in->scores ? in->scores[k] : -INFINITY;
     }
     for (uint32_t r = 0; r < in->n_rows; r++) {
         m->offsets[row + r + 1] = key + (in->offsets ? in->offsets[r + 1] : r + 1);
@@ -43,6 +46,7 @@ static void append(struct merged *m, const struct model_batch *in, const float *
     }
     for (uint32_t g = 0; g < in->n_rows * dim; g++)
         m->grads[row * dim + g] = grads[g] / (float)n_workers;
+    m->has_scores |= in->scores != NULL;
     m->in.n_keys += in->n_keys;
     m->in.n_rows += in->n_rows;
 }
@@ -51,7 +55,7 @@ static void merge(const struct world *w, const struct request *pushes, uint32_t 
                   uint32_t i, struct merged *m)
 {
     const embd_schema *s = &w->tables[pushes[0].tables[i]].schema.s;
-    m->wants_statuses = false;
+    m->wants_statuses = m->has_scores = false;
     m->in = (struct model_batch){.keys = m->keys, .offsets = m->offsets, .weights = m->weights};
     m->offsets[0] = 0;
     for (uint32_t k = 0; k < n_workers; k++) {
@@ -59,6 +63,7 @@ static void merge(const struct world *w, const struct request *pushes, uint32_t 
         append(m, &pushes[k].batches[i].in, pushes[k].grads[i], s->dim, n_workers);
         m->wants_statuses |= pushes[k].op.parts[i].in.want_status;
     }
+    m->in.scores = m->has_scores ? m->scores : NULL;
     m->in.slots = s->partition == EMBD_PARTITION_SLOT ? m->slots : NULL;
 }
 

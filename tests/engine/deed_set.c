@@ -74,10 +74,10 @@ static void add_number(struct schema_change *change, const char *field, uint64_t
 }
 
 /* Which policies need the same of each row: none, the step of the last push, that and a count, or
- * its second. */
+ * its second, or the step and a score. */
 static int use_of(const embd_schema *s)
 {
-    static const int uses[] = {0, 0, 1, 2, 1};
+    static const int uses[] = {0, 0, 1, 2, 1, 4};
     return s->on_full == EMBD_ON_FULL_EVICT_TTL && s->ttl_seconds > 0 ? 3 : uses[s->on_full];
 }
 
@@ -106,7 +106,7 @@ static int draw_bound(struct world *w, struct pair *pair, embd_schema *s,
                       struct schema_change *change)
 {
     if (one_in(w, 2)) {
-        s->on_full = (embd_on_full)below(w, 5);
+        s->on_full = (embd_on_full)below(w, 6);
         add(change, "on_full", embd_on_full_name(s->on_full));
     }
     bool has_capacity = change->named == 0 || one_in(w, 2) || s->capacity == 0;

@@ -77,7 +77,7 @@ static void draw_limits(struct world *w, embd_schema *s)
     s->admit_after = below(w, 4);
     if (one_in(w, 3))
         return;
-    s->on_full = (embd_on_full)(EMBD_ON_FULL_ERROR + below(w, 4));
+    s->on_full = (embd_on_full)(EMBD_ON_FULL_ERROR + below(w, 5));
     s->capacity = 3 + below(w, 30);
     s->ttl = 1 + below(w, 6);
     if (s->on_full == EMBD_ON_FULL_EVICT_TTL && one_in(w, 2)) {

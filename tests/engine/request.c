@@ -68,6 +68,7 @@ static void draw_part(struct world *w, struct request *r, uint32_t i, enum op_ki
                           .weights = batch->in.weights};
     if (kind == OP_PUSH) {
         part->lr = one_in(w, 3) ? 0.001f + 0.4f * (float)below(w, 3) : 0.0f;
+        part->scores = batch->in.scores = batch->scores = pair_draw_scores(table, part->n_keys);
         draw_gradients(w, r, i, part);
     }
 }

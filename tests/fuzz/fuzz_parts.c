@@ -25,6 +25,7 @@ static void check(const struct part *p)
     for (uint32_t k = 0; k < p->n_keys; k++) {
         sum += p->keys[k];
         must(p->weights == NULL || isfinite(p->weights[k]));
+        must(p->scores == NULL || isfinite(p->scores[k]) || p->scores[k] < 0.0f);
     }
     must(p->offsets != NULL || p->n_rows == p->n_keys);
     must(p->offsets == NULL || (p->offsets[0] == 0 && p->offsets[p->n_rows] == p->n_keys));

@@ -47,7 +47,7 @@ static embd_schema draw_schema(struct world *w, uint32_t table)
         s.rounding = EMBD_ROUNDING_STOCHASTIC;
     if (one_in(w, 2)) {
         s.on_full =
-            one_in(w, 3) ? EMBD_ON_FULL_ERROR : (embd_on_full)(EMBD_ON_FULL_ERROR + draw(w, 4));
+            one_in(w, 3) ? EMBD_ON_FULL_ERROR : (embd_on_full)(EMBD_ON_FULL_ERROR + draw(w, 5));
         s.capacity = (one_in(w, 2) ? CAPACITY_MIN : CAPACITY_TOP / 2) + draw(w, CAPACITY_TOP / 2);
         s.ttl = s.on_full == EMBD_ON_FULL_EVICT_TTL ? 2 + draw(w, 12) : 0;
         if (s.on_full == EMBD_ON_FULL_EVICT_LFU) {
@@ -162,7 +162,7 @@ static const char *draw_field(struct world *w, embd_schema *s, char value[32])
 /* A policy that keeps the same of each row's use. */
 static embd_on_full draw_policy(struct world *w, embd_on_full now)
 {
-    if (now == EMBD_ON_FULL_EVICT_LFU)
+    if (now == EMBD_ON_FULL_EVICT_LFU || now == EMBD_ON_FULL_EVICT_SCORE)
         return now;
     if (now == EMBD_ON_FULL_GROW || now == EMBD_ON_FULL_ERROR)
         return one_in(w, 3) ? EMBD_ON_FULL_GROW : EMBD_ON_FULL_ERROR;

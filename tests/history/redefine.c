@@ -63,7 +63,7 @@ static void draw_bound(struct world *w, struct redefinition *out, embd_schema *s
 {
     if (s->on_full == EMBD_ON_FULL_GROW && one_in(w, 2))
         return;
-    s->on_full = (embd_on_full)draw(w, EMBD_ON_FULL_EVICT_TTL + 1);
+    s->on_full = (embd_on_full)draw(w, EMBD_ON_FULL_EVICT_SCORE + 1);
     s->capacity = s->on_full == EMBD_ON_FULL_GROW ? 0 : 200 + draw(w, 400);
     s->ttl = s->on_full == EMBD_ON_FULL_EVICT_TTL ? 3 : 0;
     s->lfu_half_life = s->on_full == EMBD_ON_FULL_EVICT_LFU ? s->lfu_half_life : 0;

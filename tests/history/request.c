@@ -3,6 +3,7 @@
 #include "tests/history/request.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,6 +31,9 @@ void request_draw_keys(struct world *w, const embd_schema *schema, uint32_t n, b
         }
     }
     k->offsets[schema->slots] = k->n;
+    k->has_scores = schema->on_full == EMBD_ON_FULL_EVICT_SCORE && !one_in(w, 3);
+    for (uint32_t i = 0; i < k->n && k->has_scores; i++)
+        k->scores[i] = one_in(w, 8) ? -INFINITY : (float)draw(w, 9) / 2.0f - 2.0f;
 }
 
 /* Mostly few keys: then blocks of increments are of one shard. */
@@ -73,9 +77,9 @@ void request_tell(struct world *w, const char *deed, const struct request *reque
 {
     tell(w, "\n%s", deed);
     for (uint32_t i = 0; i < request->n; i++)
-        tell(w, "%s t%" PRIu32 ", %" PRIu32 " keys%s, lr %g", i ? " and" : "", request->tables[i],
+        tell(w, "%s t%" PRIu32 ", %" PRIu32 " keys%s%s, lr %g", i ? " and" : "", request->tables[i],
              request->keys[i].n, request->keys[i].asks_statuses ? ", statuses" : "",
-             (double)request->keys[i].lr);
+             request->keys[i].has_scores ? ", scores" : "", (double)request->keys[i].lr);
 }
 
 void request_parts(struct world *w, struct request *request, embd_part *parts)
@@ -88,7 +92,7 @@ void request_parts(struct world *w, struct request *request, embd_part *parts)
                                  .n_rows = w->now.tables[table].schema.slots, .offsets = k->offsets,
                                  .n_keys = k->n, .keys = k->keys, .values = k->values,
                                  .statuses = k->asks_statuses ? k->statuses : NULL, .raw = true,
-                                 .lr = k->lr);
+                                 .lr = k->lr, .scores = k->has_scores ? k->scores : NULL);
     }
 }
 
@@ -101,7 +105,7 @@ struct share {
     uint32_t at[KEYS_MAX];
     uint64_t keys[KEYS_MAX];
     uint16_t slots[KEYS_MAX];
-    float values[KEYS_MAX * DIM_TOP];
+    float values[KEYS_MAX * DIM_TOP], scores[KEYS_MAX];
     uint8_t statuses_memory[KEYS_MAX];
     uint8_t *statuses; /* NULL: it asks for none */
     float lr;
@@ -122,11 +126,13 @@ static struct share *shares_of(struct world *w, const struct request *request, u
             memcpy(share->values + n * dim, k->values + i * dim, dim * sizeof *k->values);
             share->keys[n] = k->keys[i];
             share->slots[n] = k->slots[i];
+            share->scores[n] = k->scores[i];
             share->at[n++] = i;
         }
         share->model = t->shards[shard];
         share->batch = (struct model_batch){
             .n_keys = n, .n_rows = n, .keys = share->keys, .slots = share->slots};
+        share->batch.scores = k->has_scores ? share->scores : NULL;
         share->statuses = k->asks_statuses ? share->statuses_memory : NULL;
         share->lr = k->lr;
     }

@@ -18,7 +18,9 @@ struct keys {
     uint16_t slots[KEYS_MAX]; /* the model's: 0 but in slot tables */
     float values[KEYS_MAX * DIM_TOP], wanted[KEYS_MAX * DIM_TOP];
     uint8_t statuses[KEYS_MAX], wanted_statuses[KEYS_MAX];
-    float lr; /* of a push; 0: the table's */
+    float lr;        /* of a push; 0: the table's */
+    bool has_scores; /* a push does, to a table with evict_score */
+    float scores[KEYS_MAX];
 };
 
 struct request {

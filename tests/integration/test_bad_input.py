@@ -283,6 +283,12 @@ class BadLoads(unittest.TestCase):
             self.load(kind, good)
             self.assertEqual(wire.pull(self.wire, self.wire.call("table_describe", {"name": kind})[0]["id"], [7]), [0.5])
 
+    def test_scores_of_states(self):
+        wire.create(self.wire, "scored", dim=1, capacity=8, on_full="evict_score", admit_nonfinite=True)
+        for bad in (float("nan"), float("inf"), float("-inf")):
+            self.refused("scored", [0.0, 0.0, bad], "states[0][2]", f"{bad:g}", "the row's score", "finite")
+        self.load("scored", [0.0, 0.0, -3.5e38 / 2])
+
     def test_the_step_of_a_table(self):
         table = wire.create(self.wire, "stepped", dim=1, **self.LAZY)
         for step in (LIMIT_STEP + 1, 2**63, 2**64 - 1):

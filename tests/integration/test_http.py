@@ -55,7 +55,7 @@ def lose_rows(server):
     """A bounded table of each policy: one row goes for another, one by an erase, one for a lower capacity."""
     keys = wire.owned(4, 0, 2)
     with wire.connect(server) as peer:
-        for policy, more in (("evict_lru", {}), ("evict_lfu", {}), ("evict_ttl", {"ttl": 1})):
+        for policy, more in (("evict_lru", {}), ("evict_lfu", {}), ("evict_ttl", {"ttl": 1}), ("evict_score", {})):
             name = policy.replace("_", "-")
             table = wire.create(peer, name, capacity=3, on_full=policy, **more)
             wire.push(peer, table, keys[:3], range(12))
@@ -102,7 +102,7 @@ class Http(unittest.TestCase):
         self.assertEqual([k for k in got if k.startswith("embd_figure")], [])
 
     def test_metrics_say_why_rows_went(self):
-        policies = ("evict_lru", "evict_lfu", "evict_ttl")
+        policies = ("evict_lru", "evict_lfu", "evict_ttl", "evict_score")
         lose_rows(self.server)
         got = samples(get(self.address, "/metrics")[2])
         for table in policies:

@@ -1,5 +1,6 @@
 /* evict.c - which rows go when there is no room for new ones: as many as are missing, or a
  * sixteenth of the capacity at once, the least used first. Rows of the request's own keys stay. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "tests/model/inside.h"
@@ -8,7 +9,7 @@ static bool evicts(const struct model *model)
 {
     embd_on_full on_full = model->schema.on_full;
     return on_full == EMBD_ON_FULL_EVICT_LRU || on_full == EMBD_ON_FULL_EVICT_LFU ||
-           on_full == EMBD_ON_FULL_EVICT_TTL;
+           on_full == EMBD_ON_FULL_EVICT_TTL || on_full == EMBD_ON_FULL_EVICT_SCORE;
 }
 
 /* The step of the request at hand, or its second where rows expire by these. */
@@ -19,7 +20,8 @@ static uint64_t now_of(const struct model *model)
     return model->seconds > model->clock ? model->seconds : model->clock;
 }
 
-/* The last step, or second, that used the row; evict_lfu: then how many pushes have. */
+/* The last step, or second, that used the row; evict_lfu: then how many pushes have; evict_score:
+ * then the score. */
 static float *use_of(const struct model *model, const struct model_key *k)
 {
     return k->state + model->use_at;
@@ -49,6 +51,12 @@ void model_note_use(const struct model *model, struct model_key *k, uint32_t occ
     if (model->schema.on_full == EMBD_ON_FULL_EVICT_LFU)
         use_of(model, k)[2] = count_of(model, use_of(model, k), occurrences);
     model_write_step(use_of(model, k), now_of(model));
+}
+
+void model_note_score(const struct model *model, struct model_key *k, float score)
+{
+    if (score > -INFINITY)
+        use_of(model, k)[2] = score == 0 ? 0 : score;
 }
 
 bool model_is_timed(const struct model *model)
@@ -102,6 +110,8 @@ static int in_order(const void *left, const void *right, void *arg)
     uint64_t last_a = model_read_step(use_a), last_b = model_read_step(use_b);
     int counts =
         model->schema.on_full == EMBD_ON_FULL_EVICT_LFU ? compare_counts(model, use_a, use_b) : 0;
+    if (model->schema.on_full == EMBD_ON_FULL_EVICT_SCORE)
+        counts = (use_a[2] > use_b[2]) - (use_a[2] < use_b[2]);
     if (counts != 0)
         return counts;
     if (last_a != last_b)

@@ -59,6 +59,8 @@ bool model_is_timed(const struct model *model);
 void model_advance_clock(struct model *model);
 /* The row is created (0 occurrences) or pushed to now. */
 void model_note_use(const struct model *model, struct model_key *k, uint32_t occurrences);
+/* The largest score that a push to an evict_score table gives the row; -inf: none. */
+void model_note_score(const struct model *model, struct model_key *k, float score);
 
 /* combine.c: what mean and sqrtn divide row r by. */
 float model_divisor(const struct model *model, const struct model_batch *batch, uint32_t r);

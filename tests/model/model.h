@@ -22,7 +22,7 @@
 
 /* Why rows went; candidates that were too many. */
 struct model_losses {
-    uint64_t evicted[EMBD_ON_FULL_EVICT_TTL + 1], shrunk, erased, forgotten;
+    uint64_t evicted[EMBD_ON_FULL_EVICT_SCORE + 1], shrunk, erased, forgotten;
 };
 
 /* A key that was ever named: it has a row, or is a candidate that was seen `sights` times, or
@@ -70,6 +70,7 @@ struct model_batch {
     const uint32_t *offsets; /* [n_rows + 1]; NULL: one row per key, raw */
     const uint16_t *slots;
     const float *weights;
+    const float *scores; /* [n_keys] or NULL; -inf is none */
 };
 
 struct model_counts {

@@ -41,10 +41,11 @@ static void redefine_use(const struct model *was, const struct model *is, const 
     if (n == 0)
         return;
     use[n - 1] = 0;
+    bool is_same = was->schema.on_full == is->schema.on_full;
     if (n_old == 0)
         model_write_step(use, is->step);
     else
-        memcpy(use, k->state + was->use_at, (n < n_old ? n : n_old) * sizeof *use);
+        memcpy(use, k->state + was->use_at, (is_same && n == n_old ? n : 2) * sizeof *use);
 }
 
 static void redefine_row(const struct model *was, struct model *is, const struct model_key *k)

@@ -1,6 +1,6 @@
 /* state.c - what stands behind a row's columns, as floats: the state of its optimizer; with
  * lazy_global, decoupled_global and counter_adagrad the step of its last push; in tables that evict
- * the step that used it last, and with evict_lfu how many pushes have. */
+ * the step that used it last, and with evict_lfu how many pushes have, with evict_score a score. */
 #include "tests/model/inside.h"
 
 static uint32_t optimizer_floats(const embd_schema *s)
@@ -36,7 +36,7 @@ void model_lay_out_state(struct model *model)
     model->state_floats = model->use_at;
     if (s->on_full == EMBD_ON_FULL_EVICT_LRU || s->on_full == EMBD_ON_FULL_EVICT_TTL)
         model->state_floats += 2;
-    if (s->on_full == EMBD_ON_FULL_EVICT_LFU)
+    if (s->on_full == EMBD_ON_FULL_EVICT_LFU || s->on_full == EMBD_ON_FULL_EVICT_SCORE)
         model->state_floats += 3;
 }
 

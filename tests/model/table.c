@@ -1,5 +1,6 @@
 /* table.c - what pull, push, insert and erase do. A pull reads. The others first look up the keys
  * they name, each once, decide which of them get a row, and then change these. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -209,6 +210,23 @@ static void step_named(struct model *model, const struct model_request *request,
     free(sums);
 }
 
+/* The largest score of each key; of one that gets none -inf. */
+static void score_named(struct model *model, const struct model_request *request,
+                        const struct model_batch *batch)
+{
+    float *scores = malloc((request->n_distinct + 1) * sizeof *scores);
+    for (uint32_t d = 0; d < request->n_distinct; d++)
+        scores[d] = -INFINITY;
+    for (uint32_t i = 0; i < batch->n_keys; i++) {
+        uint32_t d = request->named[i]->index;
+        scores[d] = batch->scores[i] > scores[d] ? batch->scores[i] : scores[d];
+    }
+    for (uint32_t d = 0; d < request->n_distinct; d++)
+        if (request->distinct[d]->has_row)
+            model_note_score(model, request->distinct[d], scores[d]);
+    free(scores);
+}
+
 /* update = global: the rows that were not named, with a gradient of 0. For the other optimizers
  * such a step changes nothing. */
 static void step_others(struct model *model)
@@ -231,6 +249,8 @@ int model_push(struct model *model, const struct model_batch *batch, const float
     if (status == EMBD_OK) {
         model->step++;
         step_named(model, &request, batch, grads, divide);
+        if (batch->scores)
+            score_named(model, &request, batch);
         if (model->schema.optimizer.update == EMBD_UPDATE_GLOBAL)
             step_others(model);
     }

@@ -166,5 +166,142 @@ class Seconds(unittest.TestCase):
             self.assertEqual((self.figures(client)["rows"], self.figures(client)["clock_seconds"]), (0, 0))
 
 
+class Scores(clusters.ClusterTest):
+    shards = 3
+    FIELDS = {"capacity": 60, "on_full": "evict_score"}
+
+    def scores(self, table, keys):
+        return table.get(keys, states=True).states[:, -1]
+
+    def expected(self, kept, keys, scores):
+        """The largest that each key was given, or what it had."""
+        for key in np.unique(keys):
+            most = scores[keys == key].max()
+            kept[key] = most if most > -np.inf else kept[key]
+
+    def test_the_largest_score_of_a_key_counts_by_every_plan(self):
+        random = np.random.default_rng(7)
+        tables = [self.client.create_table(f"by-{combiner}", 2, combiner=combiner, **self.FIELDS)
+                  for combiner in ("concat", "sum", "mean")]
+        kept = np.zeros((3, 20), np.float32)
+        for n, plan in enumerate(("auto", "rows", "pooled", "rows", "auto")):
+            parts = []
+            for table, own in zip(tables, kept):
+                keys = np.concatenate([np.arange(20), random.integers(0, 20, 400)]).astype(np.uint64)
+                scores = (random.integers(-8, 8, 420) - 2 * n).astype(np.float32)
+                scores[random.integers(0, 420, 100)] = -np.inf
+                more = {} if table.schema.combiner == "concat" else {"lengths": np.full(210, 2)}
+                if table.schema.combiner == "mean":
+                    more["weights"] = np.ones(420, np.float32)
+                rows = 210 if more else 420
+                parts.append(embd.Part(table, keys, values=np.ones((rows, 2), np.float32), scores=scores, **more))
+                self.expected(own, keys, scores)
+            self.client.push(parts if n % 2 else parts[:1], plan=plan)
+            for part in parts[1:] if n % 2 == 0 else ():
+                self.client.push([part], plan=plan)
+            for table, own in zip(tables, kept):
+                np.testing.assert_array_equal(self.scores(table, np.arange(20)), own)
+        tables[0].push([3, 4], np.ones((2, 2), np.float32))  # without scores
+        np.testing.assert_array_equal(self.scores(tables[0], np.arange(20)), kept[0])
+
+    def test_the_lowest_score_goes_first_and_may_fall(self):
+        table = self.client.create_table("t", 2, combiner="concat", partition="modulo", capacity=4, on_full="evict_score")
+        ones = np.ones((4, 2), np.float32)
+        table.push([0, 3, 6, 9], ones, scores=[4, 3, 2, 1])  # of one shard
+        table.push([0], ones[:1], scores=[0.5])
+        table.push([12], ones[:1], scores=[9])
+        self.assertEqual([key for key in (0, 3, 6, 9, 12) if table.get([key]).found[0]], [3, 6, 9, 12])
+        call = table.push_start([15], ones[:1], scores=[-1])  # it evicts others all the same
+        call.wait()
+        self.assertEqual([key for key in (3, 6, 9, 12, 15) if table.get([key]).found[0]], [3, 6, 12, 15])
+        table.put([12], ones[:1], [[*table.get([12], states=True).states[0][:-1], -5.0]])
+        table.push([18], ones[:1])
+        self.assertEqual([key for key in (3, 6, 12, 15, 18) if table.get([key]).found[0]], [3, 6, 15, 18])
+        self.assertEqual(sum(shard.tables["t"]["evicted_score"] for shard in self.client.stats()), 3)
+
+    def test_a_worker_without_scores_changes_none_of_a_round(self):
+        table = self.client.create_table("t", 2, combiner="concat", **self.FIELDS)
+        table.push(np.arange(6), np.ones((6, 2), np.float32), scores=np.full(6, 5.0))
+        clients = [embd.connect(self.server.addresses[0], deadline=20) for _ in range(2)]
+        for client in clients:
+            self.addCleanup(client.close)
+        clocks = [embd.Clock(client, "scored", worker=worker, workers=2) for worker, client in enumerate(clients)]
+        ones = np.ones((4, 2), np.float32)
+        calls = [clients[0].table("t").push_start([0, 1, 2, 1], ones, scores=[1, -2, -np.inf, 3], round=clocks[0]),
+                 clients[1].table("t").push_start([0, 2, 4, 7], ones, round=clocks[1])]
+        for call in calls:
+            call.wait()
+        np.testing.assert_array_equal(self.scores(table, np.arange(8)), [1, 3, 5, 5, 5, 5, 0, 0])
+
+    def test_scores_come_along_with_rows(self):
+        with tempfile.TemporaryDirectory() as folder:
+            dump = os.path.join(folder, "dump")
+            table = self.client.create_table("t", 2, combiner="concat", **self.FIELDS)
+            scores = np.linspace(-3, 3, 100, dtype=np.float32)
+            table.push(np.arange(100), np.ones((100, 2), np.float32), scores=scores)
+            self.client.dump(dump, table="t")
+            with clusters.Embd() as server, embd.connect(server.addresses[0], deadline=20) as other:
+                other.load(dump)
+                loaded = other.table("t")
+                np.testing.assert_array_equal(self.scores(loaded, np.arange(100)), scores)
+                loaded.push(np.arange(1000, 1090), np.ones((90, 2), np.float32), scores=np.full(90, 9.0))
+                self.assertFalse(loaded.get(np.arange(0, 10)).found.any())  # one shard has the bound of three, 180
+                self.assertTrue(loaded.get(np.arange(20, 100)).found.all())
+                other.drop_table("t")
+                other.load(dump, set={"on_full": "evict_lfu"})
+                other.dump(dump + "2", table="t")
+                other.drop_table("t")
+                other.load(dump + "2", set={"on_full": "evict_score"})
+                self.assertFalse(self.scores(other.table("t"), np.arange(100)).any())
+
+    def test_what_is_no_score_is_refused_and_changes_nothing(self):
+        table = self.client.create_table("t", 2, combiner="concat", partition="modulo", **self.FIELDS)
+        other = self.client.create_table("lru", 2, combiner="concat", partition="modulo", capacity=9, on_full="evict_lru")
+        ones = np.ones((2, 2), np.float32)
+        for bad in (np.nan, np.inf):
+            with self.assertRaisesRegex(embd.InvalidError, r"part 0: scores\[1\] is -?(nan|inf); it must be finite, or -inf"):
+                table.push([0, 3], ones, scores=[1, bad])
+        with self.assertRaisesRegex(embd.InvalidError, "table 'lru' has on_full 'evict_lru'; expected NULL, or a table"):
+            other.push([0, 3], ones, scores=[1, 2])
+        with self.assertRaises(ValueError):
+            table.push([0, 3], ones, scores=[1])
+        for to, changed in ("evict_lru", table), ("evict_lfu", table), ("evict_score", other):
+            with self.assertRaises(embd.UnsupportedError):
+                changed.set(on_full=to)
+        with wire.connect(self.server) as peer:
+            for t, scores, said in ((table, [1.0, float("nan")], r"part 0 scores\[1\] is -?nan, expected a finite number"),
+                                    (table, [1.0], "8"), (other, [1.0, 2.0], "'lru' has on_full 'evict_lru'")):
+                part = {"table": peer.call("table_describe", {"name": t.name})[0]["id"], "keys": 2, "scores": True}
+                with self.assertRaisesRegex(wire.RpcError, said):
+                    peer.call("push", {"parts": [part]}, wire.keys([0, 3]), wire.floats(scores), wire.floats([1.0] * 4))
+        self.assertFalse(table.get([0, 3]).found.any() or other.get([0, 3]).found.any())
+
+    def test_a_killed_server_has_the_same_scores_again(self):
+        random = np.random.default_rng(8)
+        with tempfile.TemporaryDirectory() as folder:
+            data = os.path.join(folder, "data")
+            os.mkdir(data)
+            states = None
+            for start in range(3):
+                server = clusters.Embd("--data-dir", data)
+                self.addCleanup(server.kill)
+                with embd.connect(server.addresses[0], deadline=20) as client:
+                    tables = [client.create_table(name, 2, combiner="concat", durability="durable", **self.FIELDS)
+                              for name in ("a", "b")]
+                    if states is not None:
+                        for table, was in zip(tables, states):
+                            got = table.get(np.arange(150), states=True)
+                            np.testing.assert_array_equal(got.states, was.states)
+                            np.testing.assert_array_equal(got.found, was.found)
+                    for n in range(10):  # of one table, and of both as columns
+                        keys = random.integers(0, 150, 40).astype(np.uint64)
+                        parts = [embd.Part(table, keys, values=np.ones((40, 2), np.float32),
+                                           scores=random.normal(size=40).astype(np.float32)) for table in tables]
+                        client.push(parts[:1 + n % 2])
+                    states = [table.get(np.arange(150), states=True) for table in tables]
+                    self.assertGreater(client.stats()[0].tables["a"]["evicted_score"], 0)
+                server.kill()
+
+
 if __name__ == "__main__":
     clusters.main()

@@ -193,7 +193,7 @@ static void what_found_no_memory_is_not_replayed(void **state)
 static void a_replay_evicts_and_admits_as_the_first_time(void **state)
 {
     (void)state;
-    for (int policy = EMBD_ON_FULL_EVICT_LRU; policy <= EMBD_ON_FULL_EVICT_TTL; policy++) {
+    for (int policy = EMBD_ON_FULL_EVICT_LRU; policy <= EMBD_ON_FULL_EVICT_SCORE; policy++) {
         struct journaled j;
         struct image image;
         embd_schema schema = kept_schema("a", EMBD_DURABILITY_BUFFERED);

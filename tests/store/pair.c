@@ -115,6 +115,7 @@ void batch_free(struct batch *batch)
     free(batch->offsets);
     free(batch->slots);
     free(batch->weights);
+    free(batch->scores);
 }
 
 struct store_keys batch_keys(const struct batch *batch)
@@ -124,7 +125,8 @@ struct store_keys batch_keys(const struct batch *batch)
                                .keys = batch->in.keys,
                                .offsets = batch->in.offsets,
                                .slots = batch->in.slots,
-                               .weights = batch->in.weights};
+                               .weights = batch->in.weights,
+                               .scores = batch->in.scores};
 }
 
 static void on_done(struct store_done *done, int status)
@@ -301,6 +303,9 @@ int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, boo
     size_t n = (size_t)batch->in.n_rows * pair->schema.s.dim;
     float *grads = malloc(n * sizeof *grads + 1);
     uint8_t *statuses = malloc(n_keys + 1), *expected_statuses = malloc(n_keys + 1);
+    struct model_batch in = batch->in;
+    float *scores = pair_draw_scores(pair, n_keys);
+    in.scores = scores;
     struct store_change push = {.in = batch_keys(batch),
                                 .dtype = wire,
                                 .grads = malloc(n * embd__dtype_bytes(wire) + 1),
@@ -309,14 +314,15 @@ int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, boo
                                 .statuses = want_status ? statuses : NULL};
     struct model_counts counts;
     struct outcome outcome;
+    push.in.scores = scores;
     outcome_init(&outcome);
     draw_gradients(pair, wire, grads, (void *)push.grads, n);
     struct beforehand b = prepare(pair, &push, &outcome);
     if (!b.is_refused)
         pair->ops->apply(pair->store, &push, &outcome.done);
     await(pair, &outcome);
-    int expected = model_push(pair->model, &batch->in, grads, false,
-                              want_status ? expected_statuses : NULL, &counts);
+    int expected =
+        model_push(pair->model, &in, grads, false, want_status ? expected_statuses : NULL, &counts);
     pair->model->lr = 0;
     assert_int_equal(outcome.status, expected);
     assert_int_equal(outcome.calls, 1);
@@ -329,6 +335,7 @@ int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, boo
     if (want_status)
         assert_memory_equal(statuses, expected_statuses, n_keys);
     free((void *)push.grads);
+    free(scores);
     free(grads);
     free(statuses);
     free(expected_statuses);

@@ -22,6 +22,7 @@ struct batch {
     uint32_t *offsets;
     uint16_t *slots;
     float *weights;
+    float *scores; /* of a push, or NULL */
 };
 
 struct pair {
@@ -58,6 +59,8 @@ int pair_pull(struct pair *pair, const struct batch *batch, embd_dtype wire, boo
 float pair_draw_lr(struct pair *pair);
 /* pair_read.c: the time of the next request, which may be earlier than the last. */
 uint64_t pair_draw_seconds(struct pair *pair);
+/* pair_read.c: [n_keys] of a push to a table with evict_score, to be freed; NULL: none. */
+float *pair_draw_scores(struct pair *pair, uint32_t n_keys);
 int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, bool want_status);
 int pair_insert(struct pair *pair, const struct batch *batch, bool want_status);
 

@@ -3,6 +3,8 @@
  * may be the values alone. */
 #include "tests/store/pair.h"
 
+#include <float.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,6 +31,19 @@ uint64_t pair_draw_seconds(struct pair *pair)
         model->seconds = (model->clock == 0 ? 1u << 31 : model->clock) +
                          dice_below(&pair->dice, 6) - dice_below(&pair->dice, 4);
     return model->seconds;
+}
+
+/* Few numbers, which are equal often, or many. Rows fall as often as they rise. */
+float *pair_draw_scores(struct pair *pair, uint32_t n_keys)
+{
+    static const float few[] = {-INFINITY, -FLT_MAX, -2.5f, -0.0f, 0.0f, 1e-40f, 1.0f, FLT_MAX};
+    if (pair->schema.s.on_full != EMBD_ON_FULL_EVICT_SCORE || dice_below(&pair->dice, 4) == 0)
+        return NULL;
+    float *scores = malloc((n_keys + 1) * sizeof *scores);
+    bool are_few = dice_below(&pair->dice, 2);
+    for (uint32_t i = 0; i < n_keys; i++)
+        scores[i] = are_few ? few[dice_below(&pair->dice, 8)] : dice_float(&pair->dice) * 100.0f;
+    return scores;
 }
 
 void pair_compare_stats(const struct pair *pair)

@@ -62,7 +62,7 @@ static embd_schema schema_of(const struct test_case *c, struct dice *dice)
     }
     s.admit_after = dice_below(dice, 4);
     if (dice_below(dice, 2)) {
-        s.on_full = (embd_on_full)(EMBD_ON_FULL_ERROR + dice_below(dice, 4));
+        s.on_full = (embd_on_full)(EMBD_ON_FULL_ERROR + dice_below(dice, 5));
         s.capacity = 1 + dice_below(dice, 60);
         s.ttl = 1 + dice_below(dice, 6);
         if (s.on_full == EMBD_ON_FULL_EVICT_TTL && dice_below(dice, 2)) {

@@ -121,7 +121,7 @@ static void run(embd_on_full policy, bool is_hot)
 static void rows_found_ahead_are_those_that_have_to_go(void **state)
 {
     (void)state;
-    for (int policy = EMBD_ON_FULL_EVICT_LRU; policy <= EMBD_ON_FULL_EVICT_TTL; policy++)
+    for (int policy = EMBD_ON_FULL_EVICT_LRU; policy <= EMBD_ON_FULL_EVICT_SCORE; policy++)
         run((embd_on_full)policy, false);
 }
 

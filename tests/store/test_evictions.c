@@ -54,7 +54,7 @@ static void test_eviction(void **state)
     embd_schema schema = plain_schema(4, EMBD_OPTIMIZER_ADAM);
     schema.capacity = 1000;
     schema.ttl = 9;
-    for (int policy = EMBD_ON_FULL_EVICT_LRU; policy <= EMBD_ON_FULL_EVICT_TTL; policy++) {
+    for (int policy = EMBD_ON_FULL_EVICT_LRU; policy <= EMBD_ON_FULL_EVICT_SCORE; policy++) {
         schema.on_full = (embd_on_full)policy;
         evict_for_long(&schema);
     }

@@ -1,6 +1,5 @@
 /* golden_messages.c - the messages of golden/, built and read. The bytes there were not made by
- * this code: they were packed from PROTOCOL.md by a MessagePack packer of a dozen lines of Python,
- * so that builder and reader are tested against the document and not against each other. */
+ * this code, but packed from PROTOCOL.md by lines of Python: what is tested is the document. */
 #include "tests/unit/golden_messages.h"
 #include "tests/unit/golden_erase.h"
 #include "tests/unit/golden_hold.h"
@@ -745,6 +744,7 @@ const struct golden goldens[] = {
     GOLDEN(hold_result, read_hold_result, read_hold_result),
     GOLDEN(push_order_request, read_push_order_request, read_push_order_request),
     GOLDEN(push_lr_request, read_push_lr_request, read_push_lr_request),
+    GOLDEN(push_scores_request, read_push_scores_request, read_push_scores_request),
     GOLDEN(push_columns_request, read_push_columns_request, read_push_columns_request),
     GOLDEN(push_packed_request, read_push_packed_request, read_push_packed_request),
     GOLDEN(pull_packed_result, read_pull_packed_result, read_pull_packed_result),

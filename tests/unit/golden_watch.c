@@ -2,6 +2,7 @@
  * round, with a learning rate, and of columns. As golden_messages.c has the others. */
 #include "tests/unit/golden_watch.h"
 
+#include <math.h>
 #include <string.h>
 
 static const uint64_t push_keys[2] = {5, 6};
@@ -55,6 +56,31 @@ void read_push_lr_request(struct reader *r)
     struct push_extra extra;
     if (embd__push_read(r, parts, LIMIT_PARTS, &extra) != 1 || parts[0].lr != 0.001f)
         embd__error_set(r->error, EMBD_INVALID, "the push or its learning rate is another");
+}
+
+static const float push_scores[2] = {0.5f, -INFINITY};
+
+void build_push_scores_request(struct msg *m)
+{
+    const struct part part = {.table = 0x12345678,
+                              .n_keys = 2,
+                              .n_rows = 2,
+                              .keys = push_keys,
+                              .scores = push_scores,
+                              .grads = push_grads,
+                              .grads_bytes = sizeof push_grads};
+    embd__msg_request(m, 28, METHOD_PUSH);
+    embd__push_write(m, &part, 1, NULL);
+    embd__msg_end(m);
+}
+
+void read_push_scores_request(struct reader *r)
+{
+    static struct part parts[LIMIT_PARTS];
+    struct push_extra extra;
+    if (embd__push_read(r, parts, LIMIT_PARTS, &extra) != 1 || parts[0].scores == NULL ||
+        memcmp(parts[0].scores, push_scores, sizeof push_scores) != 0)
+        embd__error_set(r->error, EMBD_INVALID, "the push or its scores are others");
 }
 
 static const uint16_t column_slots[1] = {3};

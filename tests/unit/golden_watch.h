@@ -8,6 +8,8 @@ void build_push_round_request(struct msg *m);
 void read_push_round_request(struct reader *r);
 void build_push_lr_request(struct msg *m);
 void read_push_lr_request(struct reader *r);
+void build_push_scores_request(struct msg *m);
+void read_push_scores_request(struct reader *r);
 void build_push_columns_request(struct msg *m);
 void read_push_columns_request(struct reader *r);
 void build_hot_request(struct msg *m);

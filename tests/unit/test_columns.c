@@ -134,6 +134,7 @@ static void check_part(const struct part *got, const struct part *sent)
     check_array(got->offsets, sent->offsets, 4 * (sent->n_rows + 1));
     check_array(got->slots, sent->slots, 2 * sent->n_rows);
     check_array(got->weights, sent->weights, 4 * sent->n_keys);
+    check_array(got->scores, sent->scores, 4 * sent->n_keys);
     check_array(got->grads, sent->grads, sent->grads_bytes);
 }
 
@@ -161,6 +162,25 @@ static void what_is_read_is_what_was_written(void **state)
         assert_int_equal(receive(&r, &sent, LIMIT_PARTS, kind), N_SOUND);
         for (uint32_t i = 0; i < N_SOUND; i++)
             check_part(&out[i], &parts[i]);
+        received_fini(&r);
+        free(sent.bytes);
+    }
+}
+
+/* Their bin is there only if a part has some, and before the gradients. */
+static void scores_are_read_as_they_were_written(void **state)
+{
+    static const float scores[4] = {0.5f, -INFINITY, -3.0f, 1e30f};
+    struct part parts[N_SOUND];
+    struct received r;
+    (void)state;
+    for (uint32_t i = 0; i < N_SOUND; i++) {
+        memcpy(parts, sound, sizeof sound);
+        parts[i].scores = parts[0].scores = scores;
+        struct sent sent = send_list(parts, N_SOUND, PARTS_PUSH);
+        assert_int_equal(receive(&r, &sent, LIMIT_PARTS, PARTS_PUSH), N_SOUND);
+        for (uint32_t p = 0; p < N_SOUND; p++)
+            check_part(&out[p], &parts[p]);
         received_fini(&r);
         free(sent.bytes);
     }
@@ -213,7 +233,8 @@ static void counts_are_within_their_limits_and_their_bins(void **state)
 static void flags_and_values_are_known(void **state)
 {
     (void)state;
-    refused_u16(1, 12, 64, EMBD_INVALID, "part 1 flags: 0x40, of which 0x40 is not known");
+    refused_u16(1, 12, 128, EMBD_INVALID, "part 1 flags: 0x80, of which 0x80 is not known");
+    refused_u16(1, 12, 64, EMBD_MALFORMED, "the bin of grads is missing");
     refused_u16(1, 12, 16, EMBD_INVALID, "part 1 flags: 0x10, of which 0x10 is not known");
     refused_u16(1, 12, 4, EMBD_INVALID, "part 1 has weights, which needs 'rows' and offsets");
     refused_u16(1, 12, 32, EMBD_INVALID, "part 1 has 'scale', which needs 'rows' and offsets");
@@ -247,6 +268,10 @@ static void each_method_has_its_own_values(void **state)
     erase.dtype = EMBD_DTYPE_F16;
     refused(send_list(&erase, 1, PARTS_ERASE), PARTS_ERASE, EMBD_INVALID,
             "part 0 field 'dtype' is 1, which is not known");
+    pull.grads_bytes = 0;
+    pull.scores = weights;
+    refused(send_list(&pull, 1, PARTS_PULL), PARTS_PULL, EMBD_INVALID,
+            "part 0 flags: 0x40, of which 0x40 is not known");
 }
 
 static void arrays_are_checked_as_those_of_maps(void **state)
@@ -262,6 +287,10 @@ static void arrays_are_checked_as_those_of_maps(void **state)
     parts[1].weights = infinite;
     refused(send_list(parts, 2, PARTS_PUSH), PARTS_PUSH, EMBD_INVALID,
             "part 1 weights[1] is inf, expected a finite number");
+    parts[1].weights = weights;
+    parts[1].scores = infinite;
+    refused(send_list(parts, 2, PARTS_PUSH), PARTS_PUSH, EMBD_INVALID,
+            "part 1 scores[1] is inf, expected a finite number, or -inf: the key gets no score");
 }
 
 /* A message of bins of these lengths. */
@@ -311,6 +340,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_read_is_what_was_written),
+        cmocka_unit_test(scores_are_read_as_they_were_written),
         cmocka_unit_test(parts_are_counted),
         cmocka_unit_test(counts_are_within_their_limits_and_their_bins),
         cmocka_unit_test(flags_and_values_are_known),

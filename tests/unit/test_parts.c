@@ -111,6 +111,26 @@ static void weights_are_finite(void **state)
     assert_int_equal(deliver(&p, 1, false, &e), 1);
 }
 
+/* -inf says that a key gets none. */
+static void scores_are_finite_or_none(void **state)
+{
+    static const float bad[] = {INFINITY, NAN};
+    float scores[4] = {-INFINITY, -0.0f, 1e-45f, 3e38f};
+    struct part p = sound(NULL);
+    struct embd__error e;
+    (void)state;
+    p.n_rows = 4;
+    p.scores = scores;
+    assert_int_equal(deliver(&p, 1, true, &e), 1);
+    refused(&p, false, EMBD_INVALID, "part 0 has the unknown field 'scores'");
+    for (int i = 0; i < 2; i++) {
+        scores[3] = bad[i];
+        assert_int_equal(deliver(&p, 1, true, &e), EMBD_INVALID);
+        assert_non_null(strstr(e.text, "part 0 scores[3] is "));
+        assert_non_null(strstr(e.text, ", expected a finite number, or -inf"));
+    }
+}
+
 static void weights_and_scale_need_rows(void **state)
 {
     static const float weights[4] = {1, 1, 1, 1};
@@ -242,6 +262,7 @@ int main(void)
         cmocka_unit_test(offsets_end_at_the_number_of_keys),
         cmocka_unit_test(one_bad_offset_among_many_is_named),
         cmocka_unit_test(weights_are_finite),
+        cmocka_unit_test(scores_are_finite_or_none),
         cmocka_unit_test(weights_and_scale_need_rows),
         cmocka_unit_test(a_push_has_no_use_for_what_only_a_pull_can_ask),
         cmocka_unit_test(a_table_id_is_needed_and_never_zero),

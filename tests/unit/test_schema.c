@@ -106,7 +106,7 @@ static void numbers_outside_an_enum_are_refused(void **state)
         {offsetof(embd_schema, optimizer.kind), "'optimizer.kind' is 99, allowed are 0 to 11"},
         {offsetof(embd_schema, optimizer.update), "'optimizer.update' is 99, allowed are 0 to 2"},
         {offsetof(embd_schema, initializer.kind), "'initializer.kind' is 99, allowed are 0 to 3"},
-        {offsetof(embd_schema, on_full), "'on_full' is 99, allowed are 0 to 4"},
+        {offsetof(embd_schema, on_full), "'on_full' is 99, allowed are 0 to 5"},
         {offsetof(embd_schema, create_on), "'create_on' is 99, allowed are 0 to 1"},
         {offsetof(embd_schema, durability), "'durability' is 99, allowed are 0 to 3"},
         {offsetof(embd_schema, rounding), "'rounding' is 99, allowed are 0 to 1"},
@@ -158,11 +158,11 @@ static void a_stamp_is_exact_among_floats(void **state)
 static void evicting_tables_need_a_capacity_and_remember_use(void **state)
 {
     static const embd_on_full evictions[] = {EMBD_ON_FULL_EVICT_LRU, EMBD_ON_FULL_EVICT_LFU,
-                                             EMBD_ON_FULL_EVICT_TTL};
-    static const uint32_t floats[] = {2, 3, 2};
+                                             EMBD_ON_FULL_EVICT_TTL, EMBD_ON_FULL_EVICT_SCORE};
+    static const uint32_t floats[] = {2, 3, 2, 3};
     struct embd__error e = {0};
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         embd_schema s = sound();
         s.on_full = evictions[i];
         s.ttl = 5;

@@ -32,16 +32,18 @@ class Part:
     statuses  [n_keys] uint8, filled with embd.KeyStatus; or None
     raw       rows of single keys although the table combines
     lr        push: the learning rate of this step; None: the table's
+    scores    push: [n_keys] float32, for tables with on_full="evict_score": the largest of a key's scores in the push becomes
+              its row's. -inf gives the key none; None: no key
 
     In a table of several slots row r is of sample r // slots and slot r % slots."""
 
-    __slots__ = ("table", "keys", "offsets", "weights", "values", "statuses", "raw", "lr", "shape",
+    __slots__ = ("table", "keys", "offsets", "weights", "values", "statuses", "raw", "lr", "scores", "shape",
                  "_pointers")
 
     def __init__(self, table: "Table", keys: Keys, offsets: Optional[ArrayLike] = None, *,
                  lengths: Optional[ArrayLike] = None, weights: Optional[ArrayLike] = None,
                  values: Optional[ArrayLike] = None, statuses: Optional[NDArray[np.uint8]] = None,
-                 raw: bool = False, lr: Optional[float] = None):
+                 raw: bool = False, lr: Optional[float] = None, scores: Optional[ArrayLike] = None):
         self.table = table
         self.lr = lr
         self.keys = arrays.unsigned("keys", keys)
@@ -59,6 +61,7 @@ class Part:
         if self.offsets is not None and self.offsets.size == 0:
             raise ValueError("offsets are empty; n rows have n + 1")
         self.weights = None if weights is None else arrays.floats("weights", weights, n_keys)
+        self.scores = None if scores is None else arrays.floats("scores", scores, n_keys)
         self.statuses = None if statuses is None else arrays.output("statuses", statuses, np.uint8, n_keys)
         self.values = values
 
@@ -85,6 +88,9 @@ class Part:
             c_part.raw = True
         if self.lr is not None:
             c_part.lr = arrays.rate("lr", self.lr)
+        if self.scores is not None:
+            keep.append(arrays.f32(self.scores))
+            c_part.scores = keep[-1]
         self._pointers = keep
 
     def output(self) -> Floats:
@@ -232,10 +238,11 @@ class Table:
     def push(self, keys: Keys, gradients: ArrayLike, offsets: Optional[ArrayLike] = None, *,
              lengths: Optional[ArrayLike] = None, weights: Optional[ArrayLike] = None,
              statuses: Optional[NDArray[np.uint8]] = None, raw: bool = False, lr: Optional[float] = None,
-             **options: Any) -> None:
-        """One optimizer step for every key of the batch, with the learning rate `lr`, or else the table's."""
+             scores: Optional[ArrayLike] = None, **options: Any) -> None:
+        """One optimizer step for every key of the batch, with the learning rate `lr`, or else the table's. `scores` say which
+        rows an evict_score table keeps: those with the largest."""
         self.client.push([Part(self, keys, offsets, lengths=lengths, weights=weights, values=gradients,
-                               statuses=statuses, raw=raw, lr=lr)], **options)
+                               statuses=statuses, raw=raw, lr=lr, scores=scores)], **options)
 
     def erase(self, keys: Keys, offsets: Optional[ArrayLike] = None, *, lengths: Optional[ArrayLike] = None,
               statuses: Optional[NDArray[np.uint8]] = None, **options: Any) -> None:
@@ -292,10 +299,11 @@ class Table:
     def push_start(self, keys: Keys, gradients: ArrayLike, offsets: Optional[ArrayLike] = None, *,
                    lengths: Optional[ArrayLike] = None, weights: Optional[ArrayLike] = None,
                    statuses: Optional[NDArray[np.uint8]] = None, raw: bool = False, lr: Optional[float] = None,
-                   **options: Any) -> Call[None]:
+                   scores: Optional[ArrayLike] = None, **options: Any) -> Call[None]:
         """As push, but returns once the call is on its way."""
         return self.client.push_start([Part(self, keys, offsets, lengths=lengths, weights=weights,
-                                            values=gradients, statuses=statuses, raw=raw, lr=lr)], **options)
+                                            values=gradients, statuses=statuses, raw=raw, lr=lr,
+                                            scores=scores)], **options)
 
 
 def _opened(client: "Client", name: str, dim: int) -> Table:

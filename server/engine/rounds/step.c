@@ -10,6 +10,7 @@
 #include "server/engine/rounds/step.h"
 #include "embd/sync.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,8 +93,8 @@ static int find_tables(struct op *member, struct embd__error *e)
 /* The room of part i of the step, and where its arrays begin in the buffer. */
 struct layout {
     uint64_t n_keys, n_rows;
-    bool has_offsets, has_slots, has_weights, want_status;
-    uint64_t offsets, slots, weights, grads, bytes;
+    bool has_offsets, has_slots, has_weights, has_scores, want_status;
+    uint64_t offsets, slots, weights, scores, grads, bytes;
 };
 
 static uint64_t place(uint64_t *bytes, uint64_t n)
@@ -113,12 +114,14 @@ static void lay(const struct round_step *step, uint32_t i, uint32_t dim, struct 
         l->has_offsets |= in->offsets != NULL;
         l->has_slots |= in->slots != NULL;
         l->has_weights |= in->weights != NULL;
+        l->has_scores |= in->scores != NULL;
         l->want_status |= in->want_status;
     }
     place(&l->bytes, 8 * l->n_keys);
     l->offsets = place(&l->bytes, l->has_offsets ? 4 * (l->n_rows + 1) : 0);
     l->slots = place(&l->bytes, l->has_slots ? 2 * l->n_rows : 0);
     l->weights = place(&l->bytes, l->has_weights ? 4 * l->n_keys : 0);
+    l->scores = place(&l->bytes, l->has_scores ? 4 * l->n_keys : 0);
     l->grads = place(&l->bytes, 4 * l->n_rows * dim);
 }
 
@@ -132,6 +135,13 @@ static void append_weights(float *to, const struct part *in)
 {
     for (uint32_t k = 0; k < in->n_keys; k++)
         to[k] = in->weights != NULL ? in->weights[k] : 1.0f;
+}
+
+/* A worker without scores gives its keys none. */
+static void append_scores(float *to, const struct part *in)
+{
+    for (uint32_t k = 0; k < in->n_keys; k++)
+        to[k] = in->scores != NULL ? in->scores[k] : -INFINITY;
 }
 
 static void append_grads(float *to, const struct part *in, uint32_t dim, float n_members)
@@ -150,7 +160,8 @@ static void merge(const struct round_step *step, uint32_t i, uint8_t *buffer,
     uint64_t *keys = (uint64_t *)buffer;
     uint32_t *offsets = (uint32_t *)(buffer + l->offsets);
     uint16_t *slots = (uint16_t *)(buffer + l->slots);
-    float *weights = (float *)(buffer + l->weights), *grads = (float *)(buffer + l->grads);
+    float *weights = (float *)(buffer + l->weights), *scores = (float *)(buffer + l->scores);
+    float *grads = (float *)(buffer + l->grads);
     for (uint32_t m = 0; m < step->n_members; m++) {
         const struct op *member = step->members[m];
         const struct part *in = &member->parts[i].in;
@@ -163,6 +174,8 @@ static void merge(const struct round_step *step, uint32_t i, uint8_t *buffer,
             memcpy(slots + row, in->slots, 2 * (size_t)in->n_rows);
         if (l->has_weights)
             append_weights(weights + key, in);
+        if (l->has_scores)
+            append_scores(scores + key, in);
         append_grads(grads + (size_t)row * dim, in, dim, (float)step->n_members);
         key += in->n_keys;
         row += in->n_rows;
@@ -177,6 +190,7 @@ static void merge(const struct round_step *step, uint32_t i, uint8_t *buffer,
                            .offsets = l->has_offsets ? offsets : NULL,
                            .slots = l->has_slots ? slots : NULL,
                            .weights = l->has_weights ? weights : NULL,
+                           .scores = l->has_scores ? scores : NULL,
                            .grads = grads,
                            .grads_bytes = 4 * (uint64_t)row * dim};
 }

@@ -159,6 +159,7 @@ static const struct metric lost_rows[] = {
     {"evicted_lru", ",reason=\"evict_lru\"", NULL, COUNTER, 1},
     {"evicted_lfu", ",reason=\"evict_lfu\"", NULL, COUNTER, 1},
     {"evicted_ttl", ",reason=\"evict_ttl\"", NULL, COUNTER, 1},
+    {"evicted_score", ",reason=\"evict_score\"", NULL, COUNTER, 1},
     {"evicted_capacity", ",reason=\"capacity\"", NULL, COUNTER, 1},
     {"erased", ",reason=\"erase\"", NULL, COUNTER, 1},
 };

@@ -8,8 +8,8 @@
  * If keys without a row need a decision (the table is at its bound, needs more memory, or admits
  * keys only after several sights), the device changes nothing, and the pushes go one by one. Pushes
  * that step all rows (update = global) always go one by one, because the sweep of each comes
- * between its own step and the next. So do pushes with arrays in device memory, because the host
- * concatenates the keys. */
+ * between its own step and the next. So do pushes with scores, and pushes with arrays in device
+ * memory, because the host concatenates the keys. */
 #include "server/store/cuda/batch_push.h"
 #include "server/store/cuda/memory.h"
 #include "server/store/candidates.h"
@@ -31,7 +31,8 @@ void batch_push_prepare(struct call *call)
 {
     const struct store_change *push = call->change;
     if (call->store->is_global || call->store->is_wholerow || call->store->is_timed ||
-        push->in.n_keys > BATCH_KEYS_MAX || gradient_bytes(call) > BATCHED_BYTES_MAX)
+        push->in.scores != NULL || push->in.n_keys > BATCH_KEYS_MAX ||
+        gradient_bytes(call) > BATCHED_BYTES_MAX)
         return;
     call_set_keys(call, &push->in, 0, push->in.n_rows);
     call_set_input(call, IN_VALUES, push->grads, gradient_bytes(call));

@@ -87,6 +87,8 @@ void call_set_keys(struct call *call, const struct store_keys *in, uint32_t firs
         call_set_input(call, IN_SLOTS, in->slots + first, (uint64_t)n_rows * sizeof *in->slots);
     if (in->weights)
         call_set_input(call, IN_WEIGHTS, in->weights + begin, n * sizeof *in->weights);
+    if (in->scores)
+        call_set_input(call, IN_SCORES, in->scores + begin, n * sizeof *in->scores);
 }
 
 static void set_view(struct call *call)
@@ -95,6 +97,7 @@ static void set_view(struct call *call)
     call->in.offsets = call->inputs[IN_OFFSETS].on_device;
     call->in.slots = call->inputs[IN_SLOTS].on_device;
     call->in.weights = call->inputs[IN_WEIGHTS].on_device;
+    call->in.scores = call->inputs[IN_SCORES].on_device;
 }
 
 static void stage(const struct call *call, const struct input *input)

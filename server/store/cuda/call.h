@@ -29,7 +29,16 @@ struct input {
     enum memory_kind kind;
     const void *on_device; /* where kernels read it */
 };
-enum { IN_KEYS, IN_OFFSETS, IN_SLOTS, IN_WEIGHTS, IN_VALUES, IN_STATES, IN_COUNT };
+enum {
+    IN_KEYS,
+    IN_OFFSETS,
+    IN_SLOTS,
+    IN_WEIGHTS,
+    IN_SCORES,
+    IN_VALUES,
+    IN_STATES,
+    IN_COUNT,
+};
 
 struct call {
     struct call *next;

@@ -65,7 +65,10 @@ static int set_rows(struct call *call, const struct restore *r)
 static void set_inputs(struct call *call, const struct row_block *block)
 {
     const struct table_view *t = &call->store->view;
-    struct store_keys in = {block->n_rows, block->n_rows, block->keys, NULL, block->slots, NULL};
+    struct store_keys in = {.n_keys = block->n_rows,
+                            .n_rows = block->n_rows,
+                            .keys = block->keys,
+                            .slots = block->slots};
     call_set_keys(call, &in, 0, block->n_rows);
     call_set_input(call, IN_VALUES, block->rows,
                    block->n_rows * embd__value_bytes(t->dtype, t->dim));

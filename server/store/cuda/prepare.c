@@ -55,7 +55,7 @@ static int look(struct store *store, struct store_change *change, struct embd__e
 {
     struct store_change insert = {
         .kind = STORE_INSERT, .in = change->in, .seconds = change->seconds};
-    insert.in.weights = NULL;
+    insert.in.weights = insert.in.scores = NULL;
     e->status = EMBD_OK;
     int status = device_use(store->device);
     if (status != 0)

@@ -155,6 +155,18 @@ static int enqueue_apply(struct call *call, const struct push_view *view,
                            store->stream);
 }
 
+static int note_use(const struct call *call, const struct push_view *view)
+{
+    struct store *store = call->store;
+    struct use_view use = cuda_use(store);
+    uint32_t n = call->in.n;
+    int status = launch_note_use(store->view, use, view->refs, n, store->stream);
+    if (status == 0 && use.rule.scores && view->in.scores != NULL)
+        status = launch_note_scores(store->view, use, view->refs, view->positions, view->in.scores,
+                                    n, store->stream);
+    return status;
+}
+
 static int enqueue_step(struct call *call, struct step_memory *s, const struct optimizer_step *step)
 {
     struct store *store = call->store;
@@ -166,8 +178,7 @@ static int enqueue_step(struct call *call, struct step_memory *s, const struct o
     if (status == 0)
         status = enqueue_apply(call, &s->view, step);
     if (status == 0 && store->evicts)
-        status =
-            launch_note_use(store->view, cuda_use(store), s->view.refs, call->in.n, store->stream);
+        status = note_use(call, &s->view);
     if (status == 0 && !store->is_global)
         status = change_sets_note_refs(store, s->view.refs, call->in.n);
     return status;

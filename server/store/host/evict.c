@@ -12,7 +12,19 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-void evict_note_use(struct store *store)
+/* The highest order of the scores of a key's occurrences. */
+static uint32_t score_of(const struct merge *merge, const struct distinct *d, const float *scores)
+{
+    uint32_t k = d->first, highest = use_score_order(scores[k]);
+    for (uint32_t i = 0; i < d->repeats; i++) {
+        k = merge->next[k];
+        uint32_t order = use_score_order(scores[k]);
+        highest = order > highest ? order : highest;
+    }
+    return highest;
+}
+
+void evict_note_use(struct store *store, const float *scores)
 {
     const struct merge *merge = &store->merge;
     for (uint32_t i = 0; i < merge->n; i++) {
@@ -24,6 +36,8 @@ void evict_note_use(struct store *store)
             eviction_queue_before_use(store, &entry);
         use_note(row_use_at(store, d->ref - 1), host_use_time(store), &store->use_rule,
                  d->repeats + 1u);
+        if (scores != NULL && store->use_rule.scores)
+            use_note_score(row_use_at(store, d->ref - 1), score_of(merge, d, scores));
         if (store->queue.is_on)
             eviction_queue_note_use(store, &entry);
     }

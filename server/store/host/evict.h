@@ -1,10 +1,11 @@
 /* evict.h - on_full = evict_...: removes rows to make room for others, by the rules of use.h.
  *
  * The ranks at the moment of a pass of evict.c decide which rows it takes. To find them at that
- * moment would stop the shard for as long as it takes to look at all rows. But a rank only rises,
- * when its row is pushed. So every row that is up to some rank when room runs out was so before, or
- * is new: a queue of the rows up to that rank, filled while room runs out and extended by new rows,
- * has them all. A bit of each row says whether it is in the queue. A push that raises the row above
+ * moment would stop the shard for as long as it takes to look at all rows. But a rank changes only
+ * when its row is pushed, and falls only where a push gives a lower score. So every row that is up
+ * to some rank when room runs out was so before, is new, or has fallen: a queue of the rows up to
+ * that rank, filled while room runs out and extended by new rows and those that fall, has them all.
+ * A bit of each row says whether it is in the queue. A push that raises the row above
  * the rank clears the bit, and one that leaves it low adds it again, so that of several entries of
  * a row the last is true. The pass goes through the queue, and looks at no row.
  *
@@ -125,7 +126,7 @@ bool evict_choose(struct store *store, uint64_t missing, uint64_t *n_out);
 /* The n rows just found are taken. */
 void evict_rows(struct store *store, uint64_t n);
 
-/* The rows of store->merge have been pushed, at store->step. */
-void evict_note_use(struct store *store);
+/* The rows of store->merge have been pushed, at store->step. `scores`: of the push, or NULL. */
+void evict_note_use(struct store *store, const float *scores);
 
 #endif

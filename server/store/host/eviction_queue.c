@@ -356,11 +356,13 @@ void eviction_queue_note_use(struct store *store, const struct index_entry *entr
 {
     struct eviction_queue *queue = &store->queue;
     uint32_t row = entry->ref - 1;
-    if (!row_set_has(&queue->has, row))
+    bool was_queued = row_set_has(&queue->has, row);
+    if (!was_queued && !store->use_rule.scores) /* its rank has not fallen */
         return;
-    take_off(queue, row);
+    if (was_queued)
+        take_off(queue, row);
     add_such(store, entry);
-    queue->n_off += queue->is_on && !row_set_has(&queue->has, row);
+    queue->n_off += was_queued && queue->is_on && !row_set_has(&queue->has, row);
 }
 
 void eviction_queue_note_gone(struct store *store, uint32_t row)

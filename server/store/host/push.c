@@ -357,5 +357,5 @@ void steps_apply(struct store *store, const struct store_change *push)
     if (store->is_global)
         sweep_others(store, &a.step);
     if (store->evicts)
-        evict_note_use(store);
+        evict_note_use(store, push->in.scores);
 }

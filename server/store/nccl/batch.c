@@ -36,6 +36,7 @@ static struct device_batch whole(const struct flow *flow)
         .offsets = in->offsets ? in->offsets + row : NULL,
         .slots = in->slots ? in->slots + row : NULL,
         .weights = in->weights ? in->weights + begin : NULL,
+        .scores = in->scores ? in->scores + begin : NULL,
         .grads = flow->kind == CALL_PUSH ? flow->change->grads : NULL,
         .values = is_pull ? flow->pull->values : NULL,
         .statuses = statuses_of(flow) ? statuses_of(flow) + (is_pull ? begin : 0) : NULL,
@@ -70,6 +71,7 @@ static void lay_out_pinned(struct flow *flow, struct device_batch *all, struct a
     all->offsets = stage(arena, all->offsets, (rows + 1) * sizeof *all->offsets);
     all->slots = stage(arena, all->slots, rows * sizeof *all->slots);
     all->weights = stage(arena, all->weights, n * sizeof *all->weights);
+    all->scores = stage(arena, all->scores, n * sizeof *all->scores);
     all->grads = stage(arena, all->grads, values);
     flow->statuses = all->statuses ? arena_take(arena, n) : NULL;
     bool is_direct = all->values == NULL || memory_kind(all->values) != MEMORY_HOST;
@@ -89,6 +91,7 @@ static struct device_batch cut(const struct flow *flow, const struct device_batc
     b.offsets = all->offsets ? all->offsets + row : NULL;
     b.slots = all->slots ? all->slots + row : NULL;
     b.weights = all->weights ? all->weights + key : NULL;
+    b.scores = all->scores ? all->scores + key : NULL;
     b.grads = all->grads ? all->grads + values_at : NULL;
     if (all->values)
         b.values = (flow->values ? flow->values : all->values) + values_at;
@@ -134,6 +137,7 @@ static void lay_out_batch(const struct flow *flow, struct device_batch *b, bool 
     b->offsets = b->offsets ? arena_take(arena, (rows + 1) * sizeof *b->offsets) : NULL;
     b->slots = b->slots ? arena_take(arena, rows * sizeof *b->slots) : NULL;
     b->weights = b->weights ? arena_take(arena, n * sizeof *b->weights) : NULL;
+    b->scores = b->scores ? arena_take(arena, n * sizeof *b->scores) : NULL;
     b->grads = b->grads ? arena_take(arena, rows * row_bytes(flow)) : NULL;
 }
 
@@ -205,6 +209,7 @@ static void set_lanes(struct flow *flow, struct member *m)
     lanes[LANE_KEYS] = (struct lane_ends){.home = plain(b->keys), .order = m->route.key_order};
     lanes[LANE_WEIGHTS] =
         (struct lane_ends){.home = plain(b->weights), .order = m->route.key_order};
+    lanes[LANE_SCORES] = (struct lane_ends){.home = plain(b->scores), .order = m->route.key_order};
     lanes[LANE_SLOTS] = (struct lane_ends){.home = plain(b->slots), .order = m->route.order};
     lanes[LANE_STARTS] = (struct lane_ends){.home = plain(m->route.grouped)};
     lanes[LANE_GRADS] =
@@ -227,6 +232,8 @@ static int copy_there(const struct flow *flow, const struct device_batch *from,
         status = device_copy(plain(to->slots), from->slots, rows * sizeof *to->slots, stream);
     if (status == 0 && from->weights)
         status = device_copy(plain(to->weights), from->weights, n * sizeof *to->weights, stream);
+    if (status == 0 && from->scores)
+        status = device_copy(plain(to->scores), from->scores, n * sizeof *to->scores, stream);
     if (status == 0 && from->grads)
         status = device_copy(plain(to->grads), from->grads, rows * row_bytes(flow), stream);
     return status;

@@ -50,7 +50,7 @@ struct device_batch {
     const uint64_t *keys;
     const uint32_t *offsets;
     const uint16_t *slots;
-    const float *weights;
+    const float *weights, *scores;
     const uint8_t *grads;
     uint8_t *values;   /* pull: the caller's, of any kind of memory */
     uint8_t *statuses; /* the caller's, or NULL */
@@ -77,6 +77,7 @@ enum lane {
     LANE_KEYS,
     LANE_SLOTS,
     LANE_WEIGHTS,
+    LANE_SCORES,
     LANE_STARTS, /* begin of each item's keys */
     LANE_GRADS,
     LANE_PLACES, /* the row's place at home */

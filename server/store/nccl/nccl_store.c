@@ -149,7 +149,7 @@ static bool fits_anyway(const struct group *group, uint64_t n_keys)
     const embd_schema *s = &group->schema->s;
     if (flow_most_coming(group) + n_keys <= group_room(group))
         return true;
-    return (s->on_full == EMBD_ON_FULL_EVICT_LRU || s->on_full == EMBD_ON_FULL_EVICT_LFU) &&
+    return embd__schema_use_floats(s) > 0 && s->on_full != EMBD_ON_FULL_EVICT_TTL &&
            n_keys <= s->capacity;
 }
 
@@ -163,7 +163,7 @@ static int look(struct group *group, struct store_change *change, struct embd__e
     struct store_change insert = {
         .kind = STORE_INSERT, .in = change->in, .seconds = change->seconds};
     struct store_done done = {.fn = keep_status};
-    insert.in.weights = NULL;
+    insert.in.weights = insert.in.scores = NULL;
     flow_plan(group, &insert, store_may_drop(change), &done);
     change->n_inserted = insert.n_inserted;
     change->n_full = insert.n_full;

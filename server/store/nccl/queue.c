@@ -272,6 +272,8 @@ static void set_lanes(struct flow *flow)
         lanes[LANE_STARTS] = (struct lane_shape){items, sizeof(uint32_t)};
     if (b->weights && (flow->item != ITEM_KEY || !is_pull))
         lanes[LANE_WEIGHTS] = (struct lane_shape){keys, sizeof(float)};
+    if (b->scores)
+        lanes[LANE_SCORES] = (struct lane_shape){keys, sizeof(float)};
     if (flow->kind == CALL_PUSH)
         lanes[LANE_GRADS] = (struct lane_shape){items, t->dim * element_bytes(flow->change->dtype)};
     if (is_pull)

@@ -71,6 +71,30 @@ int launch_note_use(struct table_view t, struct use_view use, const uint32_t *re
                                 : LAUNCH(note_use<false>, s.grid, s.block, stream, t, use, refs, n);
 }
 
+/* Each lane that has a row's first ref goes through all of them. */
+static __global__ void __launch_bounds__(256)
+    note_scores(table_view t, use_view use, const uint32_t *refs, const uint32_t *positions,
+                const float *scores, uint32_t n)
+{
+    for (uint64_t i = lane_index(); i < n; i += lane_count()) {
+        uint32_t ref = refs[i], highest = USE_NO_SCORE;
+        if (ref == 0 || (i > 0 && refs[i - 1] == ref))
+            continue;
+        for (uint64_t at = i; at < n && refs[at] == ref; at++) {
+            uint32_t order = use_score_order(scores[positions[at]]);
+            highest = order > highest ? order : highest;
+        }
+        use_note_score(use_of(t, use, ref - 1), highest);
+    }
+}
+
+int launch_note_scores(struct table_view t, struct use_view use, const uint32_t *refs,
+                       const uint32_t *positions, const float *scores, uint32_t n, void *stream)
+{
+    struct shape s = shape_of(n);
+    return LAUNCH(note_scores, s.grid, s.block, stream, t, use, refs, positions, scores, n);
+}
+
 /* ---- who may go ---- */
 
 __device__ static inline bool may_go(const table_view &t, const use_view &use, const evict_view &v,

@@ -73,6 +73,7 @@ struct keys_view {
     const uint32_t *offsets; /* [n_rows + 1] or NULL: row r is key r */
     const uint16_t *slots;   /* [n_rows], slot tables only */
     const float *weights;    /* [n] or NULL */
+    const float *scores;     /* [n] or NULL */
     uint32_t *row_of;        /* [n] row of each key, where a push or slots need it; else NULL */
 };
 
@@ -298,6 +299,9 @@ int launch_begin_use(struct table_view t, struct use_view use, uint64_t first_ro
 /* Records a push of the rows of refs [n], rising, 0: none. */
 int launch_note_use(struct table_view t, struct use_view use, const uint32_t *refs, uint32_t n,
                     void *stream);
+/* Gives the rows of refs [n], rising, 0: none, the highest of their keys' scores. */
+int launch_note_scores(struct table_view t, struct use_view use, const uint32_t *refs,
+                       const uint32_t *positions, const float *scores, uint32_t n, void *stream);
 
 /* Counts of rows that may go. Starts at 0, first_expiry at UINT64_MAX. */
 struct use_survey {
@@ -320,9 +324,10 @@ struct use_digit {
 /* Fills in the digits of ranks, from the top; returns their number. */
 EMBD_INLINE uint32_t use_digits(const struct use_rule *rule, bool has_slots, struct use_digit *out)
 {
-    const uint32_t word_bits[4] = {rule->half_life ? 64 : USE_COUNT_BITS, 48, 64, 16};
+    const uint32_t count_bits = rule->scores ? USE_SCORE_BITS : USE_COUNT_BITS;
+    const uint32_t word_bits[4] = {rule->half_life ? 64 : count_bits, 48, 64, 16};
     uint32_t n = 0;
-    for (uint32_t word = rule->counts ? 0 : 1; word < (has_slots ? 4u : 3u); word++)
+    for (uint32_t word = rule->counts || rule->scores ? 0 : 1; word < (has_slots ? 4u : 3u); word++)
         for (uint32_t left = word_bits[word]; left;) {
             out[n].word = word;
             out[n].bits = left < USE_DIGIT_BITS ? left : USE_DIGIT_BITS;
