@@ -12,6 +12,7 @@ type Batch struct {
 	Offsets []uint32  // row r pools the keys Offsets[r] to Offsets[r+1]-1; nil: each key is a row
 	Slots   []uint16  // of each row, in tables with partition "slot" and only there
 	Weights []float32 // of each key, with Offsets only; nil: 1
+	Scores  []float32 // push to an evict_score table: of each key, finite, or -Inf: none; nil: none
 	Wire    string    // dtype of values and gradients on the wire: "f32" (also ""), "f16", "bf16"
 	Status  bool      // ask for the status of each key
 	Zero    bool      // pull: keys without a row give zeros, and get none
@@ -57,6 +58,9 @@ func (b *Batch) check(partition string) error {
 	if b.Weights != nil && len(b.Weights) != len(b.Keys) {
 		return &Error{Invalid, fmt.Sprintf("%d weights for %d keys", len(b.Weights), len(b.Keys))}
 	}
+	if b.Scores != nil && len(b.Scores) != len(b.Keys) {
+		return &Error{Invalid, fmt.Sprintf("%d scores for %d keys", len(b.Scores), len(b.Keys))}
+	}
 	return nil
 }
 
@@ -80,10 +84,10 @@ func shardOf(partition string, key uint64, slot uint16, n int) int {
 
 // A share is what one shard gets of a batch.
 type share struct {
-	keys, offsets, slots, weights []byte // as they travel; offsets begin with 0
-	rows                          []int  // of the batch, in its order
-	at                            []int  // place of each key in the batch
-	isWeighted                    bool
+	keys, offsets, slots, weights, scores []byte // as they travel; offsets begin with 0
+	rows                                  []int  // of the batch, in its order
+	at                                    []int  // place of each key in the batch
+	isWeighted                            bool
 }
 
 // shares gives each key to its shard. A row has a share wherever it has keys; one without keys goes to a single shard.
@@ -126,6 +130,9 @@ func (s *share) addKey(b *Batch, k int, weights []float32) {
 	binary.LittleEndian.PutUint32(s.offsets[len(s.offsets)-4:], uint32(len(s.at)))
 	if s.isWeighted {
 		s.weights = binary.LittleEndian.AppendUint32(s.weights, math.Float32bits(weights[k]))
+	}
+	if b.Scores != nil {
+		s.scores = binary.LittleEndian.AppendUint32(s.scores, math.Float32bits(b.Scores[k]))
 	}
 }
 

@@ -70,6 +70,9 @@ func (t *Table) part(b *Batch, s *share) (fields, [][]byte) {
 	if b.Offsets != nil && s.isWeighted {
 		part["weights"], bins = true, append(bins, s.weights)
 	}
+	if b.Scores != nil {
+		part["scores"], bins = true, append(bins, s.scores)
+	}
 	if b.Wire != "" {
 		part["dtype"] = b.Wire
 	}

@@ -113,14 +113,14 @@ func (run *runner) step(s step) error {
 }
 
 type request struct {
-	Table, Weights, Dtype string
-	Keys                  []uint64
-	Offsets               []uint32
-	Slots                 []uint16
-	Scale, Status, Zero   bool
-	LR                    float32
-	Grads                 []string
-	Writer                *writer
+	Table, Weights, Scores, Dtype string
+	Keys                          []uint64
+	Offsets                       []uint32
+	Slots                         []uint16
+	Scale, Status, Zero           bool
+	LR                            float32
+	Grads                         []string
+	Writer                        *writer
 }
 
 type writer struct {
@@ -133,6 +133,9 @@ func (r *request) batch() *Batch {
 	b := &Batch{Keys: r.Keys, Offsets: r.Offsets, Slots: r.Slots, Wire: r.Dtype, Status: r.Status, Zero: r.Zero, LR: r.LR, Sums: !r.Scale}
 	if r.Weights != "" {
 		b.Weights = numbers(r.Weights, "f32")
+	}
+	if r.Scores != "" {
+		b.Scores = numbers(r.Scores, "f32")
 	}
 	return b
 }

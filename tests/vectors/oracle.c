@@ -33,7 +33,7 @@ struct batch {
     uint64_t keys[KEYS];
     uint32_t offsets[KEYS + 1];
     uint16_t slots[KEYS];
-    float weights[KEYS], values[KEYS * DIM];
+    float weights[KEYS], scores[KEYS], values[KEYS * DIM];
     uint8_t statuses[KEYS];
 };
 
@@ -97,7 +97,8 @@ static void read_batch(struct batch *b)
     b->divide = read_uint();
     b->asks_statuses = read_uint();
     uint64_t n_keys = read_uint(), n_rows = read_uint();
-    bool has_offsets = read_uint(), has_slots = read_uint(), has_weights = read_uint();
+    bool has_offsets = read_uint(), has_slots = read_uint(), has_weights = read_uint(),
+         has_scores = read_uint();
     if (n_keys > KEYS || n_rows > KEYS)
         fail("the batch is too large");
     b->in = (struct model_batch){.n_keys = (uint32_t)n_keys, .n_rows = (uint32_t)n_rows};
@@ -105,6 +106,7 @@ static void read_batch(struct batch *b)
     b->in.offsets = has_offsets ? b->offsets : NULL;
     b->in.slots = has_slots ? b->slots : NULL;
     b->in.weights = has_weights ? b->weights : NULL;
+    b->in.scores = has_scores ? b->scores : NULL;
     for (uint64_t i = 0; i < n_keys; i++)
         b->keys[i] = read_uint();
     for (uint64_t i = 0; has_offsets && i <= n_rows; i++)
@@ -112,6 +114,7 @@ static void read_batch(struct batch *b)
     for (uint64_t i = 0; has_slots && i < n_rows; i++)
         b->slots[i] = (uint16_t)read_uint();
     read_floats(b->weights, has_weights ? n_keys : 0);
+    read_floats(b->scores, has_scores ? n_keys : 0);
 }
 
 /* ---- commands ---- */

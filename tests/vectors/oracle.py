@@ -72,10 +72,10 @@ class Oracle:
         arrays = [keys, offsets, part.get("slots")]
         words = [int(part.get("scale", False)), int(part.get("status", False)), len(keys),
                  len(offsets) - 1 if offsets is not None else len(keys)]
-        words += [int(array is not None) for array in (*arrays[1:], part.get("weights"))]
+        words += [int(array is not None) for array in (*arrays[1:], part.get("weights"), part.get("scores"))]
         for array in arrays:
             words += array or []
-        return words + part.get("weights", "").split()
+        return words + part.get("weights", "").split() + part.get("scores", "").split()
 
 
 class Vector:

@@ -132,6 +132,9 @@ class Cluster:
         if weights is not None:
             part["weights"] = True
             bins.append(weights[share.at].tobytes())
+        if "scores" in what:
+            part["scores"] = True
+            bins.append(np.frombuffer(words(what["scores"]), f32)[share.at].tobytes())
         if what.get("scale") and len(self.shards) == 1:
             part["scale"] = True
         return part, bins

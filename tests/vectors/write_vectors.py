@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 
-from oracle import Oracle, Vector
+from oracle import Oracle, Vector, bits
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 f32 = np.float32
@@ -294,6 +294,13 @@ def capacity(oracle, rng):
         v.push(t, [21, 22, 23, 24, 25], grads(rng, 5, 1))
         v.rows(t)
         yield v
+    v = Vector(oracle, "on_full evict_score: the lowest score goes first; the largest of a key counts, also if it is lower", (1,))
+    t = v.create("evict-score", 1, capacity=4, on_full="evict_score", initializer=DYADIC)
+    for keys, scores in (([1, 2, 3, 4], [4, 3, 2, 1]), ([1, 1], [-2, 0.5]), ([5], [7]), ([2, 6], [-np.inf, 0]), ([7, 4], None),
+                         ([3], [-0.0]), ([8, 8], [1, 9])):
+        v.push(t, keys, grads(rng, len(keys), 1), status=True, **({} if scores is None else {"scores": bits(scores)}))
+        v.rows(t)
+    yield v
     v = Vector(oracle, "on_full evict_lru: a sixteenth of the capacity goes at once", (1,))
     t = v.create("sixteenth", 1, capacity=32, on_full="evict_lru", initializer=DYADIC)
     v.push(t, list(range(32)), grads(rng, 32, 1))

@@ -14,6 +14,8 @@ pub struct Batch<'a> {
     pub slots: Option<&'a [u16]>,
     /// Of each key, with offsets only. None: 1.
     pub weights: Option<&'a [f32]>,
+    /// Push to an evict_score table: of each key, finite, or -inf: none. None: no key has one.
+    pub scores: Option<&'a [f32]>,
     pub wire: Wire,
     /// Ask for the status of each key.
     pub status: bool,
@@ -28,7 +30,8 @@ pub struct Batch<'a> {
 impl<'a> Batch<'a> {
     pub fn of(keys: &'a [u64]) -> Batch<'a> {
         let (status, zero, sums) = (false, false, false);
-        Batch { keys, offsets: None, slots: None, weights: None, wire: Wire::F32, status, zero, lr: None, sums }
+        let (offsets, slots, weights, scores, lr) = (None, None, None, None, None);
+        Batch { keys, offsets, slots, weights, scores, wire: Wire::F32, status, zero, lr, sums }
     }
 
     pub fn n_rows(&self) -> usize {
@@ -58,12 +61,13 @@ impl<'a> Batch<'a> {
         if (self.slots.is_some() || partition == "slot") && n_slots != self.n_rows() {
             return wrong(format!("{} slots for {} rows", n_slots, self.n_rows()));
         }
-        match self.weights {
-            Some(weights) if weights.len() != self.keys.len() => {
-                wrong(format!("{} weights for {} keys", weights.len(), self.keys.len()))
+        for (name, floats) in [("weights", self.weights), ("scores", self.scores)] {
+            let n = floats.map_or(self.keys.len(), |floats| floats.len());
+            if n != self.keys.len() {
+                return wrong(format!("{} {} for {} keys", n, name, self.keys.len()));
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
     /// What row r is divided by.
@@ -135,6 +139,7 @@ pub(crate) struct Share {
     pub offsets: Vec<u8>,
     pub slots: Vec<u8>,
     pub weights: Vec<u8>,
+    pub scores: Vec<u8>,
     pub is_weighted: bool,
     /// Of the batch, in its order.
     pub rows: Vec<usize>,
@@ -158,6 +163,9 @@ impl Share {
         self.offsets[end..].copy_from_slice(&(self.at.len() as u32).to_le_bytes());
         if let Some(weights) = weights {
             self.weights.extend(weights[k].to_le_bytes());
+        }
+        if let Some(scores) = batch.scores {
+            self.scores.extend(scores[k].to_le_bytes());
         }
     }
 

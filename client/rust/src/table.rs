@@ -175,6 +175,10 @@ impl Table<'_> {
             part.push(("weights", true.into()));
             bins.push(&share.weights);
         }
+        if batch.scores.is_some() {
+            part.push(("scores", true.into()));
+            bins.push(&share.scores);
+        }
         if batch.wire.bytes() < 4 {
             part.push(("dtype", batch.wire.name().into()));
         }

@@ -126,6 +126,7 @@ struct Arrays {
     offsets: Vec<u32>,
     slots: Vec<u16>,
     weights: Vec<f32>,
+    scores: Vec<f32>,
 }
 
 impl Arrays {
@@ -135,6 +136,7 @@ impl Arrays {
             offsets: uints(&what["offsets"]).iter().map(|&n| n as u32).collect(),
             slots: uints(&what["slots"]).iter().map(|&n| n as u16).collect(),
             weights: floats(text(&what["weights"]), Wire::F32),
+            scores: floats(text(&what["scores"]), Wire::F32),
         }
     }
 
@@ -143,6 +145,7 @@ impl Arrays {
             offsets: what["offsets"].is_array().then(|| &self.offsets[..]),
             slots: what["slots"].is_array().then(|| &self.slots[..]),
             weights: what["weights"].is_string().then(|| &self.weights[..]),
+            scores: what["scores"].is_string().then(|| &self.scores[..]),
             wire: wire(&what["dtype"]),
             status: is(&what["status"]),
             zero: is(&what["zero"]),
