@@ -46,6 +46,16 @@ static int make_way_for_staged(const struct op *op, struct embd__error *e)
     return EMBD_OK;
 }
 
+/* A journal's base may be reading them. */
+static int end_staged(const struct op *op, struct embd__error *e)
+{
+    const struct staged *staged = &op->engine->tables.staged;
+    for (uint32_t i = 0; i < staged->n && staged->id == op->as.unstaged; i++)
+        if (make_way(op, staged->list[i], CHANGE_DROP, e) != EMBD_OK)
+            return e->status;
+    return EMBD_OK;
+}
+
 int engine_make_way(const struct op *op, struct embd__error *e)
 {
     if (op->engine->before_change == NULL)
@@ -54,6 +64,8 @@ int engine_make_way(const struct op *op, struct embd__error *e)
         return make_way(op, op->as.dropped, CHANGE_DROP, e);
     if (op->kind == OP_REPLACE)
         return make_way_for_staged(op, e);
+    if (op->kind == OP_UNSTAGE)
+        return end_staged(op, e);
     if (op->kind == OP_LOAD)
         return make_way(op, op->as.load.table, CHANGE_ROWS, e);
     if (op->kind == OP_PUT)

@@ -2,8 +2,8 @@
  * at once.
  *
  * A set of staged tables has an id, and a shard has one set at a time. Nothing but loads reaches
- * staged tables: they are in no list, snapshot or base of a journal. A table that replaces another
- * takes its number and its id. Owner: the shard's thread. */
+ * staged tables: they are in no list and no snapshot. A base of a journal has them. A table that
+ * replaces another takes its number and its id. Owner: the shard's thread. */
 #ifndef EMBD_ENGINE_STAGED_H
 #define EMBD_ENGINE_STAGED_H
 

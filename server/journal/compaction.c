@@ -12,7 +12,9 @@
 struct compaction {
     struct commit *commit;
     uint32_t n, at;              /* tables; whose rows are read next */
-    struct table **tables;       /* [n] */
+    struct table **tables;       /* [n]; staged ones come last: later records may be about them */
+    uint32_t n_in_use;           /* of these */
+    uint64_t staged;             /* the id of the others' set */
     embd_schema *schemas;        /* [n] as they were; their slot_sizes are the tables' */
     uint64_t *steps;             /* [n] */
     struct push_stream *streams; /* [n_streams] */
@@ -49,10 +51,19 @@ static int add(struct compaction *c, struct embd__error *e)
     return basefile_add(journal_base(commit->journal), &commit->frame, e);
 }
 
+static bool is_staged(const struct compaction *c)
+{
+    return c->at >= c->n_in_use;
+}
+
 static int add_create(struct compaction *c, struct embd__error *e)
 {
-    op_begin(&c->op, c->commit->engine, OP_TABLE_CREATE);
-    c->op.as.schema = (struct table_schema){.s = c->schemas[c->at]};
+    const struct table_schema schema = {.s = c->schemas[c->at]};
+    op_begin(&c->op, c->commit->engine, is_staged(c) ? OP_STAGE : OP_TABLE_CREATE);
+    if (is_staged(c))
+        c->op.as.stage = (struct op_stage){.id = c->staged, .schema = schema};
+    else
+        c->op.as.schema = schema;
     c->is_made = true;
     return add(c, e);
 }
@@ -62,7 +73,9 @@ static int add_block(struct compaction *c, struct embd__error *e)
     op_begin(&c->op, c->commit->engine, OP_LOAD);
     c->op.as.load = (struct op_load){.table = c->tables[c->at],
                                      .block = block_of(&c->scan),
-                                     .fields = {.has_step = true, .step = c->steps[c->at]}};
+                                     .fields = {.has_step = true,
+                                                .step = c->steps[c->at],
+                                                .staged = is_staged(c) ? c->staged : 0}};
     c->has_block = true;
     return add(c, e);
 }
@@ -143,7 +156,7 @@ static void compaction_free(struct compaction *c)
 static struct compaction *compaction_new(struct commit *commit, struct embd__error *e)
 {
     const struct engine *engine = commit->engine;
-    uint32_t n = engine->tables.n + 1;
+    uint32_t n = engine->tables.n + engine->tables.staged.n + 1;
     struct compaction *c = calloc(1, sizeof *c);
     if (c != NULL) {
         c->commit = commit;
@@ -179,24 +192,46 @@ static int pack(struct compaction *c, struct embd__error *e)
     return EMBD_OK;
 }
 
+static int freeze_table(struct compaction *c, struct table *table, struct embd__error *e)
+{
+    struct store_cut cut = {.id = 0};
+    struct store_stats stats;
+    if (!table_is_journaled(table))
+        return EMBD_OK;
+    if (tables_freeze(&c->commit->engine->tables, table, &cut, e) != EMBD_OK)
+        return e->status;
+    ops_of(c)->stats(table->store, &stats);
+    c->steps[c->n] = stats.steps;
+    c->schemas[c->n] = table->schema.s;
+    c->tables[c->n++] = table;
+    return EMBD_OK;
+}
+
+static void note_number(struct compaction *c, const struct table *table)
+{
+    c->ids[table->number] = table->id;
+    c->n_ids = table->number >= c->n_ids ? (table->number / 64 + 1) * 64 : c->n_ids;
+}
+
+static int freeze_tables(struct compaction *c, struct embd__error *e)
+{
+    const struct tables *tables = &c->commit->engine->tables;
+    for (uint32_t i = 0; i < tables->n && e->status == EMBD_OK; i++)
+        freeze_table(c, tables->by_name[i], e);
+    c->n_in_use = c->n;
+    for (uint32_t i = 0; i < c->n; i++)
+        note_number(c, c->tables[i]);
+    c->staged = tables->staged.id;
+    for (uint32_t i = 0; i < tables->staged.n && e->status == EMBD_OK; i++)
+        freeze_table(c, tables->staged.list[i], e);
+    return e->status;
+}
+
 static int freeze(struct compaction *c, struct embd__error *e)
 {
     const struct engine *engine = c->commit->engine;
-    struct store_cut cut = {.id = 0};
-    for (uint32_t i = 0; i < engine->tables.n; i++) {
-        struct table *table = engine->tables.by_name[i];
-        struct store_stats stats;
-        if (!table_is_journaled(table))
-            continue;
-        if (tables_freeze(&engine->tables, table, &cut, e) != EMBD_OK)
-            return e->status;
-        ops_of(c)->stats(table->store, &stats);
-        c->steps[c->n] = stats.steps;
-        c->schemas[c->n] = table->schema.s;
-        c->ids[table->number] = table->id;
-        c->n_ids = table->number >= c->n_ids ? (table->number / 64 + 1) * 64 : c->n_ids;
-        c->tables[c->n++] = table;
-    }
+    if (freeze_tables(c, e) != EMBD_OK)
+        return e->status;
     c->n_streams = pushers_list(&engine->journaled_pushers, c->streams, c->sets);
     c->n_clients = engine->journaled_sources.n;
     sources_list(&engine->journaled_sources, c->clients, c->places);
@@ -291,6 +326,9 @@ uint64_t compaction_bytes(const struct commit *commit)
     for (uint32_t i = 0; i < engine->tables.n; i++)
         if (table_is_journaled(engine->tables.by_name[i]))
             bytes += table_bytes(&engine->tables, engine->tables.by_name[i]);
+    for (uint32_t i = 0; i < engine->tables.staged.n; i++)
+        if (table_is_journaled(engine->tables.staged.list[i]))
+            bytes += table_bytes(&engine->tables, engine->tables.staged.list[i]);
     return bytes;
 }
 

@@ -252,6 +252,56 @@ def case_a_compacted_journal_knows_it_too():
     streams("durable", compact)
 
 
+def staged_through_compaction(scratch, end):
+    """A journal is compacted between two blocks of a load; then `end`, kill -9, and a start. Returns the rows it has."""
+    count = 1000
+    os.makedirs(scratch("data"), exist_ok=True)
+    server = Embd("--data-dir", scratch("data"), "--journal-limit", "64K")
+    with connect(server) as data, admin(server) as loader:
+        table = wire_create(data, "t", durability="durable")
+
+        def load(first):
+            rows = list(range(first, first + count))
+            loader.call("load", {"table": "t", "rows": count, "candidates": 0, "staged": 7}, keys(rows),
+                        floats([row % 9 for row in rows for _ in range(4)]), b"", b"")
+        loader.call("table_stage", {"id": 7, "schema": constant_schema("t", durability="durable")})
+        load(0)
+        until = time.monotonic() + 20
+        while not loader.call("stats", {})[0]["stats"].get("journal_bases"):
+            data.call("push", {"parts": [{"table": table, "keys": 200}]}, keys(range(200)), floats([1.0] * 800))
+            assert time.monotonic() < until
+        load(count)
+        end(server, loader)
+        wanted = pull(data, table, range(2 * count))
+    server.process.kill()
+    server.wait()
+    with Embd("--data-dir", scratch("data")) as again, connect(again) as data:
+        assert pull(data, table, range(2 * count)) == wanted
+        with admin(again) as other:  # nothing of the set is in the way of another
+            until = time.monotonic() + 20
+            while True:
+                try:
+                    other.call("table_stage", {"id": 8, "schema": constant_schema("t", durability="durable")})
+                    break
+                except RpcError as error:
+                    assert error.number == BUSY and time.monotonic() < until, error
+    return wanted
+
+
+def case_a_journal_compacted_during_a_load_has_what_is_staged():
+    def replace(_, loader):
+        loader.call("snapshot", {"name": "r", "phase": "start", "staged": 7, "staged_tables": 1})
+        while (told := loader.call("snapshot", {"name": "r", "phase": "progress"})[0])["state"] == "running":
+            pass
+        assert told["state"] == "done", told
+    with Scratch() as scratch:
+        rows = staged_through_compaction(scratch, replace)
+        assert rows == [row % 9 for row in range(2000) for _ in range(4)]
+    for end in (lambda *_: None, lambda _, loader: loader.call("table_stage", {"id": 7, "drop": True})):
+        with Scratch() as scratch:
+            assert staged_through_compaction(scratch, end)[-1] == 1.0
+
+
 # ---- what dies ----
 
 def serve_kept(scratch, shards=SHARDS):
