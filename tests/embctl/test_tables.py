@@ -42,6 +42,9 @@ def case_a_table_lives_from_create_to_drop():
         late = embctl_json(server, "table", "describe", "late")["table"][0]
         assert (late["on_full"], late["ttl"], ads["ttl"]) == ("evict_ttl", 5, None)
         embctl(server, "table", "drop", "late")
+        embctl(server, "table", "create", "late", "--dim", 2, "--capacity", 9, "--on-full", "evict_score")
+        assert embctl_json(server, "table", "describe", "late")["table"][0]["on_full"] == "evict_score"
+        embctl(server, "table", "drop", "late")
         assert embctl(server, "table", "drop", "ads") == ""
         embctl(server, "table", "drop", "ads", code=NOT_FOUND, says="ads")
         assert [t["name"] for t in embctl_json(server, "table", "list")["tables"]] == ["items"]

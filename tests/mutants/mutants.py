@@ -40,6 +40,7 @@ DISK = of("serves others while its disk is busy", "embd-server", "embctl", "embd
 SYNCED = of("files of a journal are on disk before", "test-journal-synced")
 KEYED = of("rows that are put are got with their state", "test-shard-keyed")
 ENGINE = of("an engine does what the model does", "test-engine")
+QUEUE = of("the host store finds rows to evict ahead, over many pushes", "test_store_eviction_queue")
 REPLACE = of("tables of a running cluster go back to a snapshot", "embd-server", "embctl")
 HISTORIES = of("random histories of tables", "test-histories", "embd-server", "embd-cuda-emulated", "embd-nccl-emulated")
 MEMORY = of("pushes that need more than row_memory", "embd-server", "embctl")
@@ -51,6 +52,10 @@ VECTORS = of("proto/vectors has the oracle's bits", "embd-server", "embd-cuda-em
 MUTANTS = [
     ENGINE("a stream goes back with a table that is one of several it pushed to", "server/engine/rolled.c",
            "? CONCERNS_ALL : CONCERNS_SOME", "? CONCERNS_ALL : CONCERNS_ALL"),
+    ENGINE("a worker without scores gives its keys 0 in a round", "server/engine/rounds/step.c", "in->scores[k] : -INFINITY;",
+           "in->scores[k] : 0.0f;"),
+    QUEUE("a row whose score falls is not among those that go", "server/store/host/eviction_queue.c",
+          "if (!was_queued && !store->use_rule.scores)", "if (!was_queued)"),
     REPLACE("a base does not say which tables streams have pushed to", "server/journal/compaction.c", ".sets = c->sets,",
             ".sets = NULL,"),
     VECTORS("a push's scale is read and has no effect", "server/service/decode.c", "return scales ? scale_push(op, e) : EMBD_OK;",
