@@ -80,7 +80,9 @@ static __global__ void __launch_bounds__(256)
         uint32_t ref = refs[i], highest = USE_NO_SCORE;
         if (ref == 0 || (i > 0 && refs[i - 1] == ref))
             continue;
-        for (uint64_t at = i; at < n && refs[at] == ref; at++) {
+        uint64_t end = i + run_of(refs, n, i);
+#pragma unroll 4
+        for (uint64_t at = i; at < end; at++) {
             uint32_t order = use_score_order(scores[positions[at]]);
             highest = order > highest ? order : highest;
         }
