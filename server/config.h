@@ -17,6 +17,8 @@ struct config_server {
     struct listen_address address;
     uint32_t shards, first_shard; /* indices in the cluster */
     char admin_dir[256];
+    char local_dir[256];         /* of data sockets; "": none */
+    uint32_t local_group;        /* that they let in, or NO_GROUP */
     char advertise[256];         /* host; "": that of `address` */
     struct listen_address admin; /* of the first shard's admin listener on TCP */
     bool has_admin;

@@ -1,5 +1,6 @@
 /* config_servers.c - the servers of the cluster, as the file lists them or etcd has them, and which
  * of them this process is. */
+#include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +78,28 @@ static int read_admin(const struct sources *from, const struct settings *entry, 
     return EMBD_OK;
 }
 
+/* The Unix sockets for data; after the admin directory, which is the default. */
+static int read_local(const struct sources *from, const struct settings *entry, bool is_self,
+                      struct config_server *out, struct embd__error *e)
+{
+    const struct setting *dir = config_pick(from, entry, is_self, SETTING_LOCAL_SOCKET),
+                         *group = config_pick(from, entry, is_self, SETTING_LOCAL_GROUP);
+    if (config_text(SETTING_LOCAL_SOCKET, dir, out->admin_dir, out->local_dir,
+                    sizeof out->local_dir, e) != EMBD_OK)
+        return e->status;
+    if (strcmp(out->local_dir, "off") == 0)
+        out->local_dir[0] = '\0';
+    out->local_group = NO_GROUP;
+    if (group->text == NULL)
+        return EMBD_OK;
+    const struct group *found = is_self ? getgrnam(group->text) : NULL;
+    if (is_self && found == NULL)
+        return config_complain(e, EMBD_INVALID, SETTING_LOCAL_GROUP, group,
+                               "this host has no group '%.60s'", group->text);
+    out->local_group = found != NULL ? found->gr_gid : NO_GROUP;
+    return EMBD_OK;
+}
+
 static int read_server(const struct sources *from, const struct settings *entry, bool is_self,
                        uint32_t first_shard, struct config_server *out, struct embd__error *e)
 {
@@ -93,6 +116,8 @@ static int read_server(const struct sources *from, const struct settings *entry,
         status =
             config_text(SETTING_ADMIN_DIR, config_pick(from, entry, is_self, SETTING_ADMIN_DIR),
                         admin_dir, out->admin_dir, sizeof out->admin_dir, e);
+    if (status == EMBD_OK)
+        status = read_local(from, entry, is_self, out, e);
     if (status == EMBD_OK)
         status = config_text(SETTING_SERVER_NAME,
                              entry != NULL ? &entry->of[SETTING_SERVER_NAME] : &none, "", out->name,

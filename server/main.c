@@ -17,8 +17,8 @@
 /* ---- opening ---- */
 
 enum {
-    OWN_DESCRIPTORS = 64 + 2 * HTTP_CONNECTIONS, /* of the process, and of its HTTP port */
-    SHARD_DESCRIPTORS = 32 + (DOORS - 1) * LIMIT_ADMIN_CONNECTIONS, /* listeners, files, admins */
+    OWN_DESCRIPTORS = 64 + 2 * HTTP_CONNECTIONS,          /* of the process, and of its HTTP port */
+    SHARD_DESCRIPTORS = 32 + 2 * LIMIT_ADMIN_CONNECTIONS, /* listeners, files, admins */
     LEAST_CONNECTIONS = 8,
 };
 
@@ -50,12 +50,16 @@ static int open_listeners(struct process *p, struct embd__error *e)
 {
     const struct config_server *server = process_self(p);
     const struct config *config = &p->config;
-    if (admin_dir_prepare(server->admin_dir, e) != EMBD_OK)
+    if (socket_dir_prepare(server->admin_dir, NO_GROUP, e) != EMBD_OK ||
+        (server->local_dir[0] != '\0' &&
+         socket_dir_prepare(server->local_dir, server->local_group, e) != EMBD_OK))
         return e->status;
     for (uint32_t i = 0; i < p->n; i++) {
         struct loop_config loop = {
-            .address = server->address,
-            .admin_dir = server->admin_dir,
+            .doors = {.address = server->address,
+                      .admin_dir = server->admin_dir,
+                      .local_dir = server->local_dir[0] != '\0' ? server->local_dir : NULL,
+                      .local_group = server->local_group},
             .credentials = &p->credentials,
             .limits = config->limits,
             .quota = &p->quota,
@@ -66,11 +70,11 @@ static int open_listeners(struct process *p, struct embd__error *e)
         };
         struct listen_address admin = server->admin;
         if (server->address.port != 0)
-            listen_address_move(&loop.address, i);
+            listen_address_move(&loop.doors.address, i);
         if (admin.port != 0)
             listen_address_move(&admin, i);
         if (server->has_admin)
-            loop.admin_address = &admin;
+            loop.doors.admin_address = &admin;
         if (loop_open(&loop, &p->loops[i], e) != EMBD_OK)
             return e->status;
     }

@@ -59,6 +59,11 @@ enum {
       "not start without it), or none (newest)")                                                   \
     X(ADMIN_DIR, "admin_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                \
       "Directory of the admin sockets PORT.sock ($XDG_RUNTIME_DIR/embd, or /tmp/embd-UID)")        \
+    X(LOCAL_SOCKET, "local_socket", IN_FLAGS | IN_TOP | IN_SERVER, "DIR|off",                      \
+      "Directory of the data sockets PORT.data.sock, which clients on this host use instead of "   \
+      "TCP (that of --admin-dir)")                                                                 \
+    X(LOCAL_GROUP, "local_group", IN_FLAGS | IN_TOP | IN_SERVER, "GROUP",                          \
+      "Group whose members may use the data sockets too (only the server's user and root)")        \
     X(ADMIN_LISTEN, "admin_listen", IN_FLAGS | IN_TOP | IN_SERVER, "HOST:PORT",                    \
       "Accept admin connections on TCP as well, one port per shard from this one on; requires "    \
       "TLS "                                                                                       \

@@ -24,6 +24,7 @@ enum flag {
     FLAG_DURABILITY,
     FLAG_WIRE,
     FLAG_PLAN,
+    FLAG_TRANSPORT,
     FLAG_SECONDS,
     FLAG_ROUNDS,
     FLAG_IN_FLIGHT,
@@ -55,6 +56,8 @@ static const struct argp_option flags[] = {
      "Of the table: snapshot (default), buffered, durable; the latter with --servers that have a "
      "data directory",
      2},
+    {"transport", FLAG_TRANSPORT, "WAY", 0,
+     "tcp (default), or local: the data sockets of servers on this host", 2},
     {0, 0, 0, 0, "Servers:", 3},
     {"shards", FLAG_SHARDS, "N", 0, "Shards of the server that is started (1)", 3},
     {"server-bin", FLAG_SERVER_BIN, "FILE", 0, "Its program; default: embd beside this one", 3},
@@ -210,6 +213,7 @@ static error_t parse_flag(int key, char *arg, struct argp_state *state)
     static const char *const plans[] = {"auto", "pooled", "rows"};
     static const char *const durabilities[] = {"snapshot", "buffered", "durable"};
     static const char *const formats[] = {"table", "json"};
+    static const char *const transports[] = {"tcp", "local"};
     struct options *o = state->input;
     switch (key) {
     case FLAG_CLIENTS:
@@ -229,6 +233,9 @@ static error_t parse_flag(int key, char *arg, struct argp_state *state)
         break;
     case FLAG_PLAN:
         o->plan = (embd_plan)parse_choice(state, "plan", arg, plans, 3);
+        break;
+    case FLAG_TRANSPORT:
+        o->transport = transports[parse_choice(state, "transport", arg, transports, 2)];
         break;
     case FLAG_SECONDS:
         o->seconds = parse_real(state, "seconds", arg, 0.01, 3600);
@@ -281,6 +288,7 @@ void flags_defaults(struct options *o)
         .in_flight = 1,
         .clients = 1,
         .shards = 1,
+        .transport = "tcp",
     };
     cpu_list_allowed(&o->allowed);
 }

@@ -54,5 +54,6 @@ int main(int argc, char **argv)
     argp_program_version_hook = print_version;
     flags_defaults(&options);
     argp_parse(&argp, argc, argv, 0, NULL, &options);
+    setenv("EMBD_TRANSPORT", options.transport, 1);
     return run_workload(&options);
 }

@@ -14,6 +14,7 @@ struct options {
     uint32_t rounds, in_flight, clients, shards;
     embd_dtype dtype, wire;
     embd_plan plan;
+    const char *transport;      /* as EMBD_TRANSPORT has it */
     embd_durability durability; /* of the table; without --servers EMBD_DURABILITY_SNAPSHOT */
     const char *servers;        /* an existing cluster; NULL: start one */
     const char *server_bin;     /* NULL: look beside this program */

@@ -79,6 +79,7 @@ static int print(const struct options *o, const struct report_table *t)
         {"dtype", embd_dtype_name(o->dtype), 0},
         {"wire", embd_dtype_name(o->wire), 0},
         {"plan", plans[o->plan], 0},
+        {"transport", o->transport, 0},
         {"durability", embd_durability_name(o->durability), 0},
         {"shards", NULL, o->servers ? (double)NAN : o->shards},
         {"clients", NULL, o->clients},

@@ -3,6 +3,7 @@
  * Admin links are only named here; they connect with their first request. */
 #include "client/core/client.h"
 #include "client/core/clocks.h"
+#include "client/io/local.h"
 #include "proto/structs.h"
 
 #include <stdio.h>
@@ -26,12 +27,14 @@ static int open_links(embd_client *client)
         config.shard = i;
         config.n_shards = client->n_shards;
         config.client_id = client->id;
+        config.transport = client->transport;
         config.on_unreached = embd__map_refresh;
         config.arg = client;
         int status = embd__link_open(&config, &shard->link, &client->error);
         if (status != EMBD_OK)
             return status;
         config.client_id = 0;
+        config.transport = TRANSPORT_TCP;
         if (!embd__choose_admin(shard, &config))
             continue;
         if (config.is_path)
@@ -157,7 +160,9 @@ static int choose_id(embd_client *client)
 static int establish(embd_client *client, const char *servers)
 {
     uint64_t deadline_ns = uv_hrtime() + (uint64_t)client->options.deadline_ms * 1000000;
-    int status = identify(client);
+    int status = embd__transport_read(&client->transport, &client->error);
+    if (status == EMBD_OK)
+        status = identify(client);
     if (status == EMBD_OK)
         status = choose_id(client);
     if (status == EMBD_OK)

@@ -41,6 +41,7 @@ struct embd_table {
 struct embd_client {
     struct embd_options options;
     struct credentials credentials;
+    enum transport transport; /* of links for pulls and pushes */
     uint64_t id;              /* what servers know its pushes by; not 0 */
     struct embd__error error; /* of the last failed call */
     struct io_thread io;

@@ -51,6 +51,7 @@ int embd_figures(const embd_client *client, uint32_t shard, embd_shard_figures *
         .unnumbered = read_counter(&f->unnumbered),
         .restarts = read_counter(&f->restarts),
         .rollbacks = read_counter(&f->rollbacks),
+        .is_local = atomic_load_explicit(&f->is_local, memory_order_relaxed),
     };
     read_latency(&f->pulls, &own.pulls);
     read_latency(&f->pushes, &own.pushes);

@@ -1,123 +1,19 @@
 /* connection.c - from one connection to the next: connecting, the TLS handshake, hello, and losing
  * the connection. Hello finds out a server of another protocol version, or another shard than the
- * map of the cluster named at this address, before anything is asked of it. */
+ * map of the cluster named at this address, before anything is asked of it.
+ *
+ * Where hello over TCP names a data socket on this host (local.h), the link turns to that: it
+ * closes TCP, connects and says hello there. If that fails before it is let in, it goes back to
+ * TCP, and stays there until this connection is lost. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "client/io/hello.h"
 #include "client/io/link_internal.h"
 #include "proto/tls/tls.h"
 
 /* ---- hello ---- */
-
-#define FEATURES_MOST 64u
-
-/* The server's limits, never more than this library's own. */
-struct server_limits {
-    uint64_t frame_bytes, keys;
-    uint32_t requests;  /* in flight on one connection */
-    bool takes_order;   /* of pushes */
-    bool takes_columns; /* for parts */
-    bool takes_packed;  /* i8 and i4 for rows and gradients */
-    bool takes_put_numbers;
-    char loading[LIMIT_ERROR_TEXT]; /* why it takes no requests yet; "": it does */
-    struct server_start start;
-    char version[VERSION_BYTES];
-};
-
-/* The whole message; `who` may be NULL. Returns m->status. */
-static int write_hello(struct msg *m, const struct credentials *who, uint64_t client_id)
-{
-    const char *token = who != NULL ? who->token : NULL;
-    const char *acts_for = who != NULL ? who->acts_for : NULL;
-    embd__msg_request(m, HELLO_MSGID, METHOD_HELLO);
-    embd__msg_map(m, 2u + (token != NULL) + (acts_for != NULL) + (client_id != 0));
-    embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
-    embd__msg_field_str(m, "client", "libembd " EMBD_VERSION);
-    if (token != NULL)
-        embd__msg_field_str(m, "token", token);
-    if (acts_for != NULL)
-        embd__msg_field_str(m, "for", acts_for);
-    if (client_id != 0)
-        embd__msg_field_uint(m, "client_id", client_id);
-    return embd__msg_end(m);
-}
-
-static void check_shard(struct fields *fields, uint32_t shard, uint32_t n_shards)
-{
-    struct embd__error *e = fields->reader->error;
-    uint64_t n = embd__field_uint(fields, "shards", 1, LIMIT_SHARDS, FIELD_REQUIRED);
-    uint64_t own = embd__field_uint(fields, "shard", 0, LIMIT_SHARDS - 1, FIELD_REQUIRED);
-    if (shard == SHARD_ANY || (own == shard && n == n_shards))
-        return;
-    embd__error_set(e, EMBD_PROTOCOL, "is shard %llu of %llu; shard %u of %u is expected",
-                    (unsigned long long)own, (unsigned long long)n, shard, n_shards);
-}
-
-/* A limit of the server's, or ours where that is less or the server names none. */
-static uint64_t read_limit(struct fields *fields, const char *name, uint64_t least, uint64_t ours)
-{
-    uint64_t theirs = embd__field_uint(fields, name, least, UINT64_MAX - 1, ours);
-    return theirs < ours ? theirs : ours;
-}
-
-static bool has_feature(struct fields *fields, const char *name)
-{
-    const msgpack_object *items;
-    uint32_t n = embd__field_list(fields, "features", FEATURES_MOST, &items);
-    for (uint32_t i = 0; i < n; i++)
-        if (items[i].type == MSGPACK_OBJECT_STR && items[i].via.str.size == strlen(name) &&
-            memcmp(items[i].via.str.ptr, name, items[i].via.str.size) == 0)
-            return true;
-    return false;
-}
-
-/* "embd 0.1.0" without the name. It gets into errors, so it has harmless characters only. */
-static void read_version(struct fields *fields, char out[VERSION_BYTES])
-{
-    static const char name[] = "embd ";
-    static const char allowed[] =
-        "0123456789.+-~abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    char server[LIMIT_HEADER_BYTES];
-    embd__field_str(fields, "server", server, sizeof server, "");
-    const char *version = server + sizeof name - 1;
-    bool is_embd = strncmp(server, name, sizeof name - 1) == 0;
-    out[0] = '\0';
-    if (is_embd && strlen(version) < VERSION_BYTES && version[strspn(version, allowed)] == '\0')
-        strcpy(out, version);
-}
-
-/* Sets the reader's error when the server is of another version, or is not shard `shard` of
- * `n_shards` (SHARD_ANY: any). *out is set on success. */
-static void read_hello(struct reader *r, uint32_t shard, uint32_t n_shards,
-                       struct server_limits *out)
-{
-    struct fields fields;
-    embd__read_fields(&fields, r, "hello");
-    uint64_t protocol = embd__field_uint(&fields, "protocol", 0, UINT32_MAX, FIELD_REQUIRED);
-    if (r->error->status == EMBD_OK && protocol != LIMIT_PROTOCOL)
-        embd__error_set(r->error, EMBD_PROTOCOL, "uses version %llu of the protocol; expected %d",
-                        (unsigned long long)protocol, LIMIT_PROTOCOL);
-    check_shard(&fields, shard, n_shards);
-    struct server_limits limits = {
-        .frame_bytes = read_limit(&fields, "frame_bytes", 1u << 17, LIMIT_FRAME_BYTES),
-        .keys = read_limit(&fields, "keys", 1, LIMIT_KEYS),
-        .requests = (uint32_t)read_limit(&fields, "requests", 1, LIMIT_REQUESTS_IN_FLIGHT),
-        .takes_order = has_feature(&fields, "order"),
-        .takes_columns = has_feature(&fields, "columns"),
-        .takes_packed = has_feature(&fields, "i8") && has_feature(&fields, "i4"),
-        .takes_put_numbers = has_feature(&fields, "put_writer"),
-    };
-    embd__field_str(&fields, "loading", limits.loading, sizeof limits.loading, "");
-    limits.start = (struct server_start){
-        .start = embd__field_uint(&fields, "start", 0, UINT64_MAX - 1, 0),
-        .history = embd__field_uint(&fields, "history", 0, UINT64_MAX - 1, 0),
-        .epoch = embd__field_uint(&fields, "epoch", 0, UINT64_MAX - 1, 0),
-    };
-    read_version(&fields, limits.version);
-    if (r->error->status == EMBD_OK)
-        *out = limits;
-}
 
 static void on_retry(uv_timer_t *timer);
 
@@ -155,7 +51,7 @@ static void on_hello_answer(struct exchange *x, struct reader *reader)
 {
     struct link *link = x->owner;
     struct server_limits limits;
-    read_hello(reader, link->config.shard, link->config.n_shards, &limits);
+    embd__hello_read(reader, link->config.shard, link->config.n_shards, &limits);
     if (reader->error->status != EMBD_OK)
         return;
     link->frame_bytes = limits.frame_bytes;
@@ -166,6 +62,8 @@ static void on_hello_answer(struct exchange *x, struct reader *reader)
     link->takes_packed = limits.takes_packed;
     link->takes_put_numbers = limits.takes_put_numbers;
     link->is_loading = limits.loading[0] != '\0';
+    if (!link->is_local)
+        link->place = limits.place;
     compare_starts(link, &limits.start);
     memcpy(link->server_version, limits.version, sizeof link->server_version);
     link->last.status = EMBD_OK;
@@ -186,7 +84,7 @@ void embd__connection_init(struct link *link)
 static int queue_hello(struct link *link)
 {
     struct exchange *hello = &link->hello;
-    if (write_hello(&hello->msg, link->config.credentials, link->config.client_id) != EMBD_OK)
+    if (embd__hello_write(&hello->msg, link->config.credentials, link->config.client_id) != EMBD_OK)
         return hello->msg.status;
     hello->error.status = EMBD_OK;
     embd__queue_push_front(&link->queue, hello);
@@ -203,6 +101,30 @@ static void hello_later(struct link *link)
     uv_timer_start(&link->retry, on_retry, pause_ms, 0);
 }
 
+/* Of EMBD_OK (this connection will do), 1 (the data socket is better) or EMBD_UNREACHABLE: it is
+ * asked for, and cannot be taken. */
+static int compare_ways(struct link *link, struct embd__error *e)
+{
+    struct embd__error why = {0};
+    if (link->config.transport == TRANSPORT_TCP || link->config.is_path ||
+        link->state != LINK_HELLO || link->is_local || link->stays_on_tcp)
+        return EMBD_OK;
+    if (embd__local_find(&link->place, &link->place_owner, &why) == EMBD_OK)
+        return 1;
+    return link->config.transport == TRANSPORT_ANY
+               ? EMBD_OK
+               : embd__error_set(e, EMBD_UNREACHABLE, "EMBD_TRANSPORT is local: %s", why.text);
+}
+
+/* Not from within a callback of the socket that is given up. */
+static int turn_soon(struct link *link)
+{
+    link->is_turning = true;
+    uv_update_time(link->config.loop);
+    uv_timer_start(&link->retry, on_retry, 0, 0);
+    return EMBD_OK;
+}
+
 int embd__connection_on_hello(struct link *link, struct embd__error *e)
 {
     int status = link->hello.error.status;
@@ -211,11 +133,15 @@ int embd__connection_on_hello(struct link *link, struct embd__error *e)
     if (status != EMBD_OK)
         return embd__error_set(e, status == EMBD_DENIED ? EMBD_DENIED : EMBD_PROTOCOL, "%s",
                                link->hello.error.text);
+    status = compare_ways(link, e);
+    if (status != EMBD_OK)
+        return status < 0 ? status : turn_soon(link);
     bool was_loading = link->state == LINK_READY;
     if (!was_loading && !link->has_moved)
         uv_timer_stop(&link->retry);
     embd__count(&link->figures.connections, !was_loading);
     link->figures.is_connected = true;
+    link->figures.is_local = link->is_local;
     link->state = LINK_READY;
     link->attempt_ms = LINK_ATTEMPT_MS;
     if (!was_loading)
@@ -268,10 +194,13 @@ static void on_connect(void *owner)
     struct embd__error e = {0};
     struct credentials *credentials = link->config.credentials;
     int fd = embd__socket_fd(link->socket);
+    struct tls_context *tls = credentials != NULL && !link->is_local ? credentials->tls : NULL;
     link->state = LINK_SECURING;
-    if (credentials != NULL && embd__credentials_may_send(credentials, fd, &e) != EMBD_OK)
+    if (link->is_local && !embd__local_is_of(fd, link->place_owner))
+        embd__connection_lose(link, EMBD_UNREACHABLE, "the data socket is another user's");
+    else if (credentials != NULL && embd__credentials_may_send(credentials, fd, &e) != EMBD_OK)
         embd__connection_lose(link, e.status, e.text);
-    else if (embd__channel_open(&link->channel, fd, credentials != NULL ? credentials->tls : NULL,
+    else if (embd__channel_open(&link->channel, fd, tls,
                                 link->config.tls_host != NULL ? link->config.tls_host
                                                               : link->host.host,
                                 &e) != EMBD_OK)
@@ -290,7 +219,9 @@ static const struct socket_events events = {on_connect, embd__link_on_ready, on_
 void embd__connection_begin(struct link *link)
 {
     struct embd__error e = {0};
-    bool is_path = link->config.is_path;
+    const char *path = link->config.is_path ? link->config.address
+                       : link->is_local     ? link->place.path
+                                            : NULL;
     if (link->config.credentials != NULL)
         embd__credentials_refresh(link->config.credentials);
     link->state = LINK_CONNECTING;
@@ -298,10 +229,39 @@ void embd__connection_begin(struct link *link)
     uv_timer_start(&link->retry, on_retry, link->attempt_ms, 0);
     link->is_blocked = false;
     link->max_inflight = LIMIT_REQUESTS_IN_FLIGHT;
-    link->socket = embd__socket_connect(link->config.loop, &link->host,
-                                        is_path ? link->config.address : NULL, &events, link, &e);
+    link->socket = embd__socket_connect(link->config.loop, &link->host, path, &events, link, &e);
     if (link->socket == NULL)
         embd__connection_lose(link, EMBD_UNREACHABLE, e.text);
+}
+
+static void close_socket(struct link *link)
+{
+    embd__channel_close(&link->channel);
+    embd__socket_close(link->socket);
+    link->socket = NULL;
+    link->is_blocked = link->is_loading = link->is_turning = false;
+}
+
+static void turn(struct link *link)
+{
+    close_socket(link);
+    link->is_local = true;
+    embd__connection_begin(link);
+}
+
+/* The data socket did not let us in: back to TCP. */
+static bool turn_back(struct link *link)
+{
+    if (!link->is_local || link->state == LINK_READY || link->has_moved ||
+        link->config.transport == TRANSPORT_LOCAL)
+        return false;
+    embd__connection_forget_hello(link);
+    link->inflight.n = 0; /* but for the hello nothing was sent */
+    close_socket(link);
+    link->is_local = false;
+    link->stays_on_tcp = true;
+    embd__connection_begin(link);
+    return true;
 }
 
 /* Neither refused nor greeted. */
@@ -324,6 +284,8 @@ static void on_retry(uv_timer_t *timer)
                               "the shard has moved");
     else if (link->state == LINK_READY && link->is_loading)
         hello_again(link);
+    else if (link->is_turning)
+        turn(link);
     else if (link->state == LINK_CONNECTING || link->state == LINK_SECURING ||
              link->state == LINK_HELLO)
         give_attempt_up(link);
@@ -396,14 +358,14 @@ void embd__connection_lose(struct link *link, int status, const char *why)
 {
     enum link_state was = link->state;
     char text[LIMIT_ERROR_TEXT];
+    if (turn_back(link))
+        return;
     struct embd__error last = {0}; /* `why` may lie in the channel */
     embd__error_set(&last, status, "%s", why);
-    embd__channel_close(&link->channel);
-    embd__socket_close(link->socket);
-    link->socket = NULL;
-    link->is_blocked = link->is_loading = link->has_moved = false;
+    close_socket(link);
+    link->has_moved = link->is_local = link->stays_on_tcp = false;
     link->state = LINK_IDLE;
-    link->figures.is_connected = false;
+    link->figures.is_connected = link->figures.is_local = false;
     link->last = last;
     embd__connection_forget_hello(link);
     double_pause(link);

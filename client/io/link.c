@@ -5,10 +5,11 @@
  * written in the order they came, up to LIMIT_REQUESTS_IN_FLIGHT unanswered ones. Answers may come
  * in any order.
  *
- * IDLE -> CONNECTING -> SECURING -> HELLO -> READY; from CONNECTING, SECURING, HELLO and READY a
- * failure leads to WAITING, and from there to CONNECTING again. Exchanges that were sent fail then,
- * except those that may be sent again; these and the unsent ones wait for the next connection,
- * until their deadlines. SECURING is the TLS handshake, if TLS is used.
+ * IDLE -> CONNECTING -> SECURING -> HELLO -> READY; from HELLO over TCP to CONNECTING again where
+ * the server has a data socket on this host (connection.c). From CONNECTING, SECURING, HELLO and
+ * READY a failure leads to WAITING, and from there to CONNECTING again. Exchanges that were sent
+ * fail then, except those that may be sent again; these and the unsent ones wait for the next
+ * connection, until their deadlines. SECURING is the TLS handshake, if TLS is used.
  *
  * What can fail (failures.c): connecting (again after a pause that doubles), the hello (wrong
  * version or wrong shard: waiting exchanges fail), the connection (sent exchanges fail with

@@ -13,11 +13,19 @@
 
 #define SHARD_ANY UINT32_MAX
 
+/* How a link reaches its server: EMBD_TRANSPORT asks for it. */
+enum transport {
+    TRANSPORT_TCP,
+    TRANSPORT_ANY,   /* by the server's data socket if it is on this host and lets this user in */
+    TRANSPORT_LOCAL, /* by that alone; TCP is only asked where it is */
+};
+
 /* The configuration of a link. */
 struct link_config {
     uv_loop_t *loop;
     const char *address;             /* "host:port", or a path; must outlive the link */
     bool is_path;                    /* of a Unix socket */
+    enum transport transport;        /* where it is no path */
     struct credentials *credentials; /* token and TLS; NULL: neither. Outlives the link */
     uint64_t client_id;              /* who pushes, in hello; 0: this link sends no pushes */
     const char *tls_host;            /* what the certificate is for; NULL: the address's host */

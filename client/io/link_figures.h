@@ -15,7 +15,7 @@ struct latency {
 };
 
 struct link_figures {
-    atomic_bool is_connected;
+    atomic_bool is_connected, is_local;
     counter connections, bytes_sent, bytes_received, repeats, failures, unnumbered;
     counter restarts, rollbacks;
     struct latency pulls, pushes;

@@ -9,16 +9,14 @@
 #include <stdatomic.h>
 
 #include "client/io/channel.h"
+#include "client/io/hello.h"
 #include "client/io/link.h"
 #include "client/io/link_figures.h"
+#include "client/io/local.h"
 #include "client/io/receive.h"
 #include "client/io/resolve.h"
 #include "client/io/socket.h"
 #include "proto/limit.h"
-
-#define HELLO_MSGID UINT32_MAX
-
-#define VERSION_BYTES 32u
 
 enum link_state {
     LINK_IDLE,
@@ -47,11 +45,6 @@ struct inflight {
     uint32_t n;
 };
 
-/* What hello says of a start of the server; the PROTOCOL has the meaning. */
-struct server_start {
-    uint64_t start, history, epoch; /* start 0: nothing is known */
-};
-
 struct link {
     struct link_config config;
     struct address host; /* data links */
@@ -71,6 +64,12 @@ struct link {
     bool is_loading; /* the server takes only a few methods yet, and `last` says why */
     bool is_blocked; /* the socket takes no more bytes for now */
     bool has_moved;  /* the shard is elsewhere: this connection ends soon */
+    /* The server's data socket, as the last hello over TCP named it, and its owner. */
+    struct local_place place;
+    uint32_t place_owner;
+    bool is_turning;   /* from TCP to the data socket, soon */
+    bool is_local;     /* the connection is, or is to be, by the data socket */
+    bool stays_on_tcp; /* the data socket did not let us in */
     struct inflight inflight;
     uint32_t max_inflight;
     uint32_t n_notices;         /* in a row */

@@ -51,6 +51,7 @@ typedef struct embd_shard_figures {
     uint64_t restarts;          /* of the server, seen at reconnects */
     uint64_t rollbacks; /* restarts with less in journaled tables than the shard had acknowledged:
                            another or an older data directory, or accepted damage */
+    bool is_local;      /* connected by the server's data socket on this host, not by TCP */
 } embd_shard_figures;
 
 /* Reads the figures of one shard. The caller sets out->struct_bytes. Any thread may ask, also while

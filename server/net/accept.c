@@ -7,6 +7,10 @@
 #include "server/access/access.h"
 #include "server/net/connection_internal.h"
 
+/* Of the data socket, whose buffer does not grow as TCP's does: a chunk of rows goes at once. The
+ * kernel gives no more than net.core.wmem_max. */
+enum { SOCKET_SEND_BYTES = 2 << 20 };
+
 /* Addresses that one user can choose from count as one. */
 static uint64_t network_of(const struct sockaddr_storage *address)
 {
@@ -20,14 +24,26 @@ static uint64_t network_of(const struct sockaddr_storage *address)
     return IN6_IS_ADDR_V4MAPPED(v6) ? last : first;
 }
 
-static void name_peer(struct connection *c)
+/* Of the data socket: a user counts as one network. */
+static void name_local_peer(struct connection *c)
+{
+    struct ucred peer = {.pid = 0};
+    socklen_t bytes = sizeof peer;
+    uv_os_fd_t fd;
+    if (uv_fileno((uv_handle_t *)&c->uv.pipe, &fd) < 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)
+        return;
+    c->network = peer.uid;
+    snprintf(c->peer, sizeof c->peer, "local:user-%u:process-%d", (unsigned)peer.uid,
+             (int)peer.pid);
+}
+
+static void name_tcp_peer(struct connection *c)
 {
     struct sockaddr_storage address;
     int bytes = sizeof address;
     char host[48] = "?";
-    snprintf(c->peer, sizeof c->peer, "admin");
-    if (c->door == DOOR_ADMIN_SOCKET ||
-        uv_tcp_getpeername(&c->uv.tcp, (struct sockaddr *)&address, &bytes) < 0)
+    if (uv_tcp_getpeername(&c->uv.tcp, (struct sockaddr *)&address, &bytes) < 0)
         return;
     c->network = network_of(&address);
     bool is_v6 = address.ss_family == AF_INET6;
@@ -40,9 +56,18 @@ static void name_peer(struct connection *c)
     snprintf(c->peer, sizeof c->peer, is_v6 ? "[%s]:%u" : "%s:%u", host, ntohs(port));
 }
 
+static void name_peer(struct connection *c)
+{
+    snprintf(c->peer, sizeof c->peer, "admin");
+    if (c->door == DOOR_DATA_SOCKET)
+        name_local_peer(c);
+    else if (c->door != DOOR_ADMIN_SOCKET)
+        name_tcp_peer(c);
+}
+
 static uint32_t limit_of(const struct shard_io *io, enum door door)
 {
-    return door == DOOR_DATA ? io->limits.connections : LIMIT_ADMIN_CONNECTIONS;
+    return door_room(door) == DOOR_DATA ? io->limits.connections : LIMIT_ADMIN_CONNECTIONS;
 }
 
 /* Makes room at the door of c, which counts there already; an unauthenticated connection goes for
@@ -51,12 +76,12 @@ static bool find_room(const struct connection *c, struct embd__error *e)
 {
     const struct shard_io *io = c->io;
     uint32_t limit = limit_of(io, c->door);
-    if (io->n_at[c->door] <= limit)
+    if (shard_io_in_room(io, c->door) <= limit)
         return true;
     struct connection *other = unauthenticated_oldest(io, (int)c->door, c->network);
     if (other == NULL) {
         embd__error_set(e, EMBD_BUSY,
-                        c->door == DOOR_DATA
+                        door_room(c->door) == DOOR_DATA
                             ? "the shard has %u connections, the limit is %u (max_connections); "
                               "operators come in by its admin socket: embctl --servers SOCKET"
                             : "the admin listener has %u connections, the limit is %u",
@@ -69,7 +94,7 @@ static bool find_room(const struct connection *c, struct embd__error *e)
 
 static bool has_tls(const struct connection *c)
 {
-    return c->io->credentials.tls != NULL && c->door != DOOR_ADMIN_SOCKET;
+    return c->io->credentials.tls != NULL && !door_is_socket(c->door);
 }
 
 /* Charges a connection, and opens its TLS session. Operators on this machine get in though no
@@ -136,14 +161,14 @@ static struct connection *connection_new(struct shard_io *io, enum door door)
         return NULL;
     c->io = io;
     c->door = door;
-    c->listener = door == DOOR_DATA ? LISTENER_DATA : LISTENER_ADMIN;
+    c->listener = door_room(door) == DOOR_DATA ? LISTENER_DATA : LISTENER_ADMIN;
     c->state = CONNECTION_PAUSED;
     c->began_ms = c->busy_ms = connection_now_ms(io);
     begin_session(c);
     TAILQ_INIT(&c->exchanges);
     outlet_init(&c->outlet);
-    if ((door != DOOR_ADMIN_SOCKET ? uv_tcp_init(io->uv, &c->uv.tcp)
-                                   : uv_pipe_init(io->uv, &c->uv.pipe, 0)) < 0) {
+    if ((door_is_socket(door) ? uv_pipe_init(io->uv, &c->uv.pipe, 0)
+                              : uv_tcp_init(io->uv, &c->uv.tcp)) < 0) {
         free(c);
         return NULL;
     }
@@ -155,7 +180,10 @@ static struct connection *connection_new(struct shard_io *io, enum door door)
 
 static void set_socket(struct connection *c)
 {
-    if (c->door == DOOR_ADMIN_SOCKET)
+    int bytes = SOCKET_SEND_BYTES;
+    if (c->door == DOOR_DATA_SOCKET)
+        uv_send_buffer_size((uv_handle_t *)&c->uv.pipe, &bytes);
+    if (door_is_socket(c->door))
         return;
     uv_tcp_nodelay(&c->uv.tcp, 1);
     uv_tcp_keepalive(&c->uv.tcp, 1, 60);

@@ -10,6 +10,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "proto/local/place.h"
+
 enum { BACKLOG = 511 };
 
 /* ---- addresses ---- */
@@ -126,37 +128,68 @@ int listener_open_tcp(uv_loop_t *uv, uv_tcp_t *tcp, const struct listen_address 
     return EMBD_OK;
 }
 
-/* ---- admin ---- */
+/* ---- Unix sockets ---- */
 
-int admin_socket_path(const char *dir, uint16_t port, char out[108], struct embd__error *e)
+static int socket_path(const char *what, const char *dir, uint16_t port, const char *suffix,
+                       char out[108], struct embd__error *e)
 {
-    int bytes = snprintf(out, 108, "%s/%u.sock", dir, port);
+    int bytes = snprintf(out, 108, "%s/%u%s", dir, port, suffix);
     if (bytes >= 108)
-        return embd__error_set(
-            e, EMBD_TOO_LARGE,
-            "the admin socket's path %.120s/%u.sock has %d bytes, the limit is 107", dir, port,
-            bytes);
+        return embd__error_set(e, EMBD_TOO_LARGE,
+                               "the %s socket's path %.120s/%u%s has %d bytes, the limit is 107",
+                               what, dir, port, suffix, bytes);
     return EMBD_OK;
 }
 
-int admin_dir_prepare(const char *dir, struct embd__error *e)
+int admin_socket_path(const char *dir, uint16_t port, char out[108], struct embd__error *e)
+{
+    return socket_path("admin", dir, port, ".sock", out, e);
+}
+
+int data_socket_path(const char *dir, uint16_t port, char out[108], struct embd__error *e)
+{
+    return socket_path("data", dir, port, LOCAL_SUFFIX, out, e);
+}
+
+/* A service may be forbidden to change groups, and needs not to for its own. */
+static bool give_to(const char *path, uint32_t group)
 {
     struct stat found;
-    if (mkdir(dir, 0700) != 0 && errno != EEXIST)
-        return embd__error_set(e, EMBD_IO, "cannot create the admin directory %s: %s", dir,
-                               strerror(errno));
+    return lstat(path, &found) == 0 &&
+           (found.st_gid == group || lchown(path, (uid_t)-1, group) == 0);
+}
+
+/* A directory that was made is for the group from its beginning on. */
+static int make_dir(const char *dir, uint32_t group, struct embd__error *e)
+{
+    if (mkdir(dir, group != NO_GROUP ? 0750 : 0700) != 0)
+        return errno == EEXIST ? EMBD_OK
+                               : embd__error_set(e, EMBD_IO, "cannot create the directory %s: %s",
+                                                 dir, strerror(errno));
+    if (group != NO_GROUP && !give_to(dir, group))
+        return embd__error_set(e, EMBD_IO, "cannot give the directory %s to group %u: %s", dir,
+                               group, strerror(errno));
+    return EMBD_OK;
+}
+
+int socket_dir_prepare(const char *dir, uint32_t group, struct embd__error *e)
+{
+    struct stat found;
+    if (make_dir(dir, group, e) != EMBD_OK)
+        return e->status;
     if (lstat(dir, &found) != 0)
-        return embd__error_set(e, EMBD_IO, "cannot look at the admin directory %s: %s", dir,
+        return embd__error_set(e, EMBD_IO, "cannot look at the directory %s: %s", dir,
                                strerror(errno));
     if (!S_ISDIR(found.st_mode))
-        return embd__error_set(e, EMBD_IO, "the admin directory %s is not a directory", dir);
+        return embd__error_set(e, EMBD_IO, "%s, for sockets, is not a directory", dir);
     if (found.st_uid != geteuid())
-        return embd__error_set(e, EMBD_IO, "the admin directory %s belongs to user %u, expected %u",
+        return embd__error_set(e, EMBD_IO,
+                               "the directory %s, for sockets, belongs to user %u, expected %u",
                                dir, (unsigned)found.st_uid, (unsigned)geteuid());
     if ((found.st_mode & 022) != 0)
-        return embd__error_set(e, EMBD_IO,
-                               "the admin directory %s has mode %04o; others may write there", dir,
-                               (unsigned)(found.st_mode & 07777));
+        return embd__error_set(
+            e, EMBD_IO, "the directory %s, for sockets, has mode %04o; others may write there", dir,
+            (unsigned)(found.st_mode & 07777));
     return EMBD_OK;
 }
 
@@ -177,7 +210,15 @@ static void remove_stale(const char *path)
     close(fd);
 }
 
-int listener_open_pipe(uv_loop_t *uv, uv_pipe_t *pipe, const char *path,
+/* Lets a group in; nobody connects before it listens. */
+static int let_in(const char *path, uint32_t group)
+{
+    if (group == NO_GROUP)
+        return 0;
+    return give_to(path, group) && chmod(path, 0660) == 0 ? 0 : uv_translate_sys_error(errno);
+}
+
+int listener_open_pipe(uv_loop_t *uv, uv_pipe_t *pipe, const char *path, uint32_t group,
                        uv_connection_cb on_connection, struct embd__error *e)
 {
     remove_stale(path);
@@ -186,6 +227,8 @@ int listener_open_pipe(uv_loop_t *uv, uv_pipe_t *pipe, const char *path,
     if (status == 0)
         status = uv_pipe_bind(pipe, path);
     umask(before);
+    if (status == 0)
+        status = let_in(path, group);
     if (status == 0)
         status = uv_listen((uv_stream_t *)pipe, BACKLOG, on_connection);
     if (status < 0)

@@ -1,4 +1,5 @@
-/* listener.h - where peers arrive: a TCP port for data, a Unix socket for administration. */
+/* listener.h - where peers arrive: a TCP port and a Unix socket for data, a Unix socket for
+ * administration. */
 #ifndef EMBD_LISTENER_H
 #define EMBD_LISTENER_H
 
@@ -27,17 +28,32 @@ void listen_address_move(struct listen_address *address, uint32_t by);
 /* The path of an admin socket. EMBD_TOO_LARGE: longer than a socket's path can be. */
 int admin_socket_path(const char *dir, uint16_t port, char out[108], struct embd__error *e);
 
-/* Creates `dir` (0700) if it does not exist, and checks that nobody else can create files there. */
-int admin_dir_prepare(const char *dir, struct embd__error *e);
+/* The path of a data socket. EMBD_TOO_LARGE. */
+int data_socket_path(const char *dir, uint16_t port, char out[108], struct embd__error *e);
+
+#define NO_GROUP UINT32_MAX
+
+/* Creates a directory of sockets if it does not exist (0700; with a group 0750), and checks that
+ * nobody else can create files there. */
+int socket_dir_prepare(const char *dir, uint32_t group, struct embd__error *e);
+
+/* The listeners of a shard; doors.h opens them. */
+struct doors_config {
+    struct listen_address address;              /* port 0: any free one */
+    const char *admin_dir;                      /* prepared */
+    const char *local_dir;                      /* of the data socket, prepared; NULL: none */
+    uint32_t local_group;                       /* that it lets in, or NO_GROUP */
+    const struct listen_address *admin_address; /* of a TCP listener for admins; NULL: none */
+};
 
 /* Binds and listens; port 0 takes any free one. The handle is initialized in every case; close it
  * with uv_close. EMBD_IO with the cause. */
 int listener_open_tcp(uv_loop_t *uv, uv_tcp_t *tcp, const struct listen_address *address,
                       uv_connection_cb on_connection, uint16_t *port_out, struct embd__error *e);
 
-/* Binds with mode 0600 and listens. Replaces a socket without a listener. Only while the process
- * has one thread. */
-int listener_open_pipe(uv_loop_t *uv, uv_pipe_t *pipe, const char *path,
+/* Binds with mode 0600, with a group 0660, and listens. Replaces a socket without a listener. Only
+ * while the process has one thread. */
+int listener_open_pipe(uv_loop_t *uv, uv_pipe_t *pipe, const char *path, uint32_t group,
                        uv_connection_cb on_connection, struct embd__error *e);
 
 #endif

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "server/net/connection.h"
+#include "server/net/doors.h"
 #include "server/log/log.h"
 
 enum {
@@ -30,9 +31,7 @@ struct loop {
     struct loop_config config;
     enum phase phase;
     uv_loop_t uv;
-    uv_tcp_t tcp;
-    uv_pipe_t pipe;
-    uv_tcp_t admin;
+    struct doors doors;
     uv_timer_t tick;
     uv_prepare_t prepare;
     uv_idle_t busy; /* runs while a device works for the shard, so that the loop does not sleep */
@@ -41,56 +40,12 @@ struct loop {
     _Atomic(struct shard_map *) next_map;           /* crosses from the thread that learned of it */
     _Atomic(struct loop_question *) question;       /* crosses from the asking thread */
     struct shard_io io;
-    uint16_t port, admin_port;
-    bool is_declined[3]; /* by door: somebody waits there for memory */
-    char admin_path[108];
     uv_thread_t thread;
     bool has_thread;
     uint64_t phase_since_ms;
     uint32_t quiet_ticks;
     _Atomic uint64_t beats;
 };
-
-/* ---- callbacks of the listeners ---- */
-
-static uv_stream_t *door_of(struct loop *loop, enum door door)
-{
-    return door == DOOR_DATA           ? (uv_stream_t *)&loop->tcp
-           : door == DOOR_ADMIN_SOCKET ? (uv_stream_t *)&loop->pipe
-                                       : (uv_stream_t *)&loop->admin;
-}
-
-static void on_peer(struct loop *loop, int status, enum door door)
-{
-    if (status < 0)
-        log_event(LOG_ERROR, "accept_failed", "shard=%u why=\"%s\"", loop->io.shard_index,
-                  uv_strerror(status));
-    else
-        loop->is_declined[door] =
-            !connection_accept(&loop->io, door_of(loop, door), door, loop->is_declined[door]);
-}
-
-static void on_data_peer(uv_stream_t *server, int status)
-{
-    on_peer(server->loop->data, status, DOOR_DATA);
-}
-
-static void on_admin_peer(uv_stream_t *server, int status)
-{
-    on_peer(server->loop->data, status, DOOR_ADMIN_SOCKET);
-}
-
-static void on_tcp_admin_peer(uv_stream_t *server, int status)
-{
-    on_peer(server->loop->data, status, DOOR_ADMIN_TCP);
-}
-
-static void accept_declined(struct loop *loop)
-{
-    for (int door = DOOR_DATA; door <= DOOR_ADMIN_TCP; door++)
-        if (loop->is_declined[door] && loop->phase == PHASE_SERVING)
-            on_peer(loop, 0, (enum door)door);
-}
 
 /* ---- opening ---- */
 
@@ -123,19 +78,10 @@ int loop_open(const struct loop_config *config, struct loop **out, struct embd__
                                uv_strerror(made));
     }
     loop->config = *config;
-    loop->config.admin_address = NULL; /* the caller's */
+    loop->config.doors = (struct doors_config){.local_group = NO_GROUP}; /* used up here */
     loop->config.credentials = NULL;
     loop->io.credentials = credentials_share(config->credentials);
-    loop->uv.data = loop;
-    int status =
-        listener_open_tcp(&loop->uv, &loop->tcp, &config->address, on_data_peer, &loop->port, e);
-    if (status == EMBD_OK)
-        status = admin_socket_path(config->admin_dir, loop->port, loop->admin_path, e);
-    if (status == EMBD_OK)
-        status = listener_open_pipe(&loop->uv, &loop->pipe, loop->admin_path, on_admin_peer, e);
-    if (status == EMBD_OK && config->admin_address != NULL)
-        status = listener_open_tcp(&loop->uv, &loop->admin, config->admin_address,
-                                   on_tcp_admin_peer, &loop->admin_port, e);
+    int status = doors_open(&loop->doors, &loop->uv, &loop->io, &config->doors, e);
     if (status != EMBD_OK) {
         destroy(loop);
         return status;
@@ -146,17 +92,17 @@ int loop_open(const struct loop_config *config, struct loop **out, struct embd__
 
 uint16_t loop_port(const struct loop *loop)
 {
-    return loop->port;
+    return loop->doors.port;
 }
 
 uint16_t loop_admin_port(const struct loop *loop)
 {
-    return loop->admin_port;
+    return loop->doors.admin_port;
 }
 
 const char *loop_admin_path(const struct loop *loop)
 {
-    return loop->admin_path;
+    return loop->doors.admin_path;
 }
 
 /* ---- draining ---- */
@@ -175,10 +121,7 @@ static void on_drain(uv_async_t *async)
     log_event(LOG_INFO, "draining", "shard=%u connections=%u in_flight=%llu", loop->io.shard_index,
               shard_io_connections(&loop->io), (unsigned long long)loop->io.n_exchanges);
     enter(loop, PHASE_DRAINING);
-    uv_close((uv_handle_t *)&loop->tcp, NULL);
-    uv_close((uv_handle_t *)&loop->pipe, NULL); /* removes the socket's file */
-    if (loop->admin_port != 0)
-        uv_close((uv_handle_t *)&loop->admin, NULL);
+    doors_close(&loop->doors);
     connection_drain(&loop->io);
 }
 
@@ -234,7 +177,7 @@ static void on_tick(uv_timer_t *timer)
     shard_tick(loop->io.shard, late_note(&loop->io.late, TICK_MS * 1000000, uv_hrtime()));
     connection_sweep(&loop->io);
     connection_flush_dirty(&loop->io);
-    accept_declined(loop);
+    doors_accept_declined(&loop->doors);
     give_back_memory(loop);
     go_on_draining(loop);
 }
@@ -348,6 +291,7 @@ static void net_stats(void *arg, struct shard_net_stats *out)
     const struct shard_io *io = &loop->io;
     *out = (struct shard_net_stats){
         .connections = shard_io_connections(io),
+        .local_connections = io->n_at[DOOR_DATA_SOCKET],
         .requests_in_flight = io->n_exchanges,
         .bytes_in = io->bytes_in,
         .bytes_out = io->bytes_out,
@@ -399,6 +343,7 @@ static int open_io(struct loop *loop, const struct shard_config *config, struct 
     own.wake = wake;
     own.wake_arg = loop;
     own.access = io->credentials.access;
+    own.local = loop->doors.place.path[0] != '\0' ? &loop->doors.place : NULL;
     io->uv = &loop->uv;
     io->shard_index = config->index;
     io->limits = loop->config.limits;

@@ -1,12 +1,12 @@
-/* loop.h - one shard as a running thing: its thread, its libuv loop, its two listeners.
+/* loop.h - one shard as a running thing: its thread, its libuv loop, its listeners.
  *
- * Reading order of this folder: loop (this), listener and accept (where peers arrive), connection
- * (one peer: its states, sending and receiving), request_parser (its bytes become requests),
- * exchange (one request and its answer), outlet (answers become bytes). These are the road of every
- * request. Beside it: turn (how much of the thread a connection gets), tls_connection (TLS),
- * unauthenticated (peers that have not proved who they are), credentials (certificate and tokens),
- * quota (what peers are charged with), frame_memory (where bins lie), sweep (deadlines and the
- * end), shard_io.h (what the connections of a shard share). http/ is the operators' port.
+ * Reading order of this folder: loop (this), doors, listener and accept (where peers arrive),
+ * connection (one peer: its states, sending and receiving), request_parser (its bytes become
+ * requests), exchange (one request and its answer), outlet (answers become bytes). These are the
+ * road of every request. Beside it: turn (how much of the thread a connection gets), tls_connection
+ * (TLS), unauthenticated (peers that have not proved who they are), credentials (certificate and
+ * tokens), quota (what peers are charged with), frame_memory (where bins lie), sweep (deadlines and
+ * the end), shard_io.h (what the connections of a shard share). http/ is the operators' port.
  *
  * Life: loop_open binds, so that ports are known; loop_start opens the shard and starts the thread;
  * loop_drain asks it to end; it calls on_end when it has; loop_close frees. */
@@ -20,10 +20,8 @@
 #define LOOP_DRAIN_MS 10000u
 
 struct loop_config {
-    struct listen_address address;              /* port 0: any free one */
-    const char *admin_dir;                      /* prepared */
-    const struct listen_address *admin_address; /* of a TCP listener for admins; NULL: none */
-    const struct credentials *credentials;      /* shares are taken */
+    struct doors_config doors;
+    const struct credentials *credentials; /* shares are taken */
     struct net_limits limits;
     struct quota *quota; /* the process's */
     int cpu;             /* to run on; -1: any */
@@ -36,7 +34,7 @@ struct loop_config {
 
 struct loop;
 
-/* Binds both listeners. Main thread. EMBD_IO, EMBD_TOO_LARGE, EMBD_NO_MEMORY. The config is copied,
+/* Binds all listeners. Main thread. EMBD_IO, EMBD_TOO_LARGE, EMBD_NO_MEMORY. The config is copied,
  * what it points to stays the caller's. */
 int loop_open(const struct loop_config *config, struct loop **out, struct embd__error *e);
 

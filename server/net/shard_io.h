@@ -31,8 +31,19 @@ struct net_limits {
 #define LIMIT_ADMIN_CONNECTIONS 64u
 
 /* Where a peer came in. */
-enum door { DOOR_DATA, DOOR_ADMIN_SOCKET, DOOR_ADMIN_TCP };
-#define DOORS 3
+enum door { DOOR_DATA, DOOR_DATA_SOCKET, DOOR_ADMIN_SOCKET, DOOR_ADMIN_TCP };
+#define DOORS 4
+
+static inline bool door_is_socket(enum door door)
+{
+    return door == DOOR_DATA_SOCKET || door == DOOR_ADMIN_SOCKET;
+}
+
+/* Doors to one listener share its room. */
+static inline enum door door_room(enum door door)
+{
+    return door == DOOR_DATA_SOCKET ? DOOR_DATA : door;
+}
 
 /* The heads and small bins of one read. Reads are synchronous, so one buffer serves all. */
 #define IO_READ_BYTES (64u << 10)
@@ -70,9 +81,20 @@ struct shard_io {
     uint64_t n_old; /* of n_exchanges: those that began before the drain */
 };
 
+/* Of all doors that share the room of this one. */
+static inline uint32_t shard_io_in_room(const struct shard_io *io, enum door door)
+{
+    return io->n_at[door] + (door_room(door) == DOOR_DATA
+                                 ? io->n_at[door == DOOR_DATA ? DOOR_DATA_SOCKET : DOOR_DATA]
+                                 : 0);
+}
+
 static inline uint32_t shard_io_connections(const struct shard_io *io)
 {
-    return io->n_at[DOOR_DATA] + io->n_at[DOOR_ADMIN_SOCKET] + io->n_at[DOOR_ADMIN_TCP];
+    uint32_t n = 0;
+    for (int door = 0; door < DOORS; door++)
+        n += io->n_at[door];
+    return n;
 }
 
 #endif

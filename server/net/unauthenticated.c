@@ -15,7 +15,7 @@ struct connection *unauthenticated_oldest(const struct shard_io *io, int door, u
     struct connection *c, *oldest = NULL;
     TAILQ_FOREACH(c, &io->unauthenticated, in_unauthenticated)
     {
-        if (door >= 0 && c->door != (enum door)door)
+        if (door >= 0 && door_room(c->door) != door_room((enum door)door))
             continue;
         if (c->network == network)
             return c;

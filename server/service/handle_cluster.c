@@ -1,5 +1,6 @@
 /* handle_cluster.c - who this is, whether it lives, where the others are, and its end: hello, ping,
  * cluster, drain. */
+#include "proto/local/place.h"
 #include "server/identity/identity.h"
 #include "server/service/authorize.h"
 #include "server/service/recovery.h"
@@ -59,7 +60,7 @@ int handle_hello(struct call *call)
     reach_name(&call->shard->reach, call->request->session, client_id);
     struct msg *m = call->answer;
     embd__msg_result(m, call->reader.msgid);
-    embd__msg_map(m, call->shard->is_loading ? 10 : 12);
+    embd__msg_map(m, (call->shard->is_loading ? 10u : 12u) + (config->local != NULL));
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "server", "embd " EMBD_VERSION);
     embd__msg_str(m, "features");
@@ -76,6 +77,8 @@ int handle_hello(struct call *call)
         write_loading(call);
     else
         write_start(call);
+    if (config->local != NULL)
+        embd__local_write(m, config->local);
     return EMBD_OK;
 }
 

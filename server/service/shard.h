@@ -23,10 +23,12 @@ struct snapshot_select;
 struct written;
 struct coordinator;
 struct identity;
+struct local_place;
 struct row_memory;
 
 struct shard_net_stats {
-    uint64_t connections, requests_in_flight, bytes_in, bytes_out, frame_memory_bytes, frame_errors;
+    uint64_t connections, local_connections, requests_in_flight, bytes_in, bytes_out,
+        frame_memory_bytes, frame_errors;
     uint64_t late_us, late_longest_us; /* see server/net/late.h */
 };
 
@@ -43,6 +45,7 @@ struct shard_config {
         *admin_addresses; /* [n_shards] paths of admin sockets; "" where not on this host */
     /* [n_shards] "host:port" of admin listeners on TCP, "" for a shard without one; NULL: none */
     const char *const *admin_hosts;
+    const struct local_place *local; /* of the data socket, that hello tells; NULL: none */
     const struct store_ops *store;
     const char *data_dir;           /* snapshots go there; NULL: snapshot is refused */
     struct snapshot_select *chosen; /* the snapshot that a start begins with, for shards with

@@ -24,7 +24,7 @@ class Beyond:
     """A server, the network before it, and trainers beyond that."""
 
     def __init__(self, test, host, faults, *mode):
-        self.server = Embd("--advertise", host, "--stall-timeout", "2")
+        self.server = Embd("--advertise", host, "--local-socket", "off", "--stall-timeout", "2")
         test.addCleanup(self.server.kill)
         self.proxy = Proxy((host, self.server.port()), ("127.0.0.1", self.server.port()), faults)
         test.addCleanup(self.proxy.close)

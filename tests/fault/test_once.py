@@ -36,7 +36,7 @@ class Once(unittest.TestCase):
             self.addCleanup(proxy.close)
 
     def start(self):
-        return Embd("--data-dir", self.data.name, "--advertise", "127.0.0.2", shards=SHARDS,
+        return Embd("--data-dir", self.data.name, "--advertise", "127.0.0.2", "--local-socket", "off", shards=SHARDS,
                     listen=f"127.0.0.1:{self.port}")
 
     def trainer(self, i, mode):

@@ -184,8 +184,8 @@ class GameDays(unittest.TestCase):
             for made, kept in zip(authority.issue(f"short{seconds}", ends=self.ends.strftime("%Y%m%d%H%M%SZ")), (cert, key)):
                 shutil.copy(made, kept)
             with contextlib.suppress(embd.Error, NotReady), \
-                    clusters.Embd("--tls-cert", cert, "--tls-key", key, "--data-dir", self.folder, "--http", "off", "--advertise",
-                                  "127.0.0.1", listen="127.0.0.2:0") as server:
+                    clusters.Embd("--tls-cert", cert, "--tls-key", key, "--data-dir", self.folder, "--http", "off", "--local-socket", "off",
+                                  "--advertise", "127.0.0.1", listen="127.0.0.2:0") as server:
                 through = Passage(server.port())
                 self.addCleanup(through.close)
                 trainer = self.train(through.address, tls_ca=authority.path)

@@ -331,7 +331,8 @@ class Once(unittest.TestCase):
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="embd-rows-"))
             stack.callback(relay.close)
-            start = functools.partial(Embd, "--data-dir", folder, "--advertise", "127.0.0.2", listen=f"127.0.0.1:{port}")
+            start = functools.partial(Embd, "--data-dir", folder, "--advertise", "127.0.0.2", "--local-socket", "off",
+                                      listen=f"127.0.0.1:{port}")
             server = start()
             stack.callback(lambda: server.kill())
             client, other = (stack.enter_context(embd.connect(f"127.0.0.2:{port}", deadline=20)) for _ in range(2))

@@ -42,7 +42,7 @@ class Node:
         self.program.write(f"#!/bin/sh\nexec {' '.join(self.enter)} {clusters.run.__globals__['BIN']} \"$@\"\n")
         self.program.close()
         os.chmod(self.program.name, 0o700)
-        self.server = clusters.Embd("--http", "off", "--tokens", tokens, "--advertise", NAME,
+        self.server = clusters.Embd("--http", "off", "--local-socket", "off", "--tokens", tokens, "--advertise", NAME,
                                     listen=f"{self.address}:{test_dns.PORT}", program=self.program.name)
 
     def lacks_namespace(self):

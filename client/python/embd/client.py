@@ -58,6 +58,7 @@ class ShardFigures(NamedTuple):
     pushes: Latency
     restarts: int
     rollbacks: int
+    is_local: bool  # connected by the server's data socket on this host, not by TCP
 
 
 class HotKeys(NamedTuple):

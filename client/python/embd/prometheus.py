@@ -51,6 +51,11 @@ class Collector:
         for at, shard in zip(labels, shards):
             connected.add_metric(at, float(shard.is_connected))
         yield connected
+        local = GaugeMetricFamily("embd_client_local", "Whether the connection is by the shard's data socket, not by TCP.",
+                                  labels=self._names)
+        for at, shard in zip(labels, shards):
+            local.add_metric(at, float(shard.is_local))
+        yield local
         for name, text in _COUNTERS.items():
             counter = CounterMetricFamily(f"embd_client_{name}", text, labels=self._names)
             for at, shard in zip(labels, shards):

@@ -120,6 +120,8 @@ static const struct metric shard_metrics[] = {
     {"denied", "embd_denied_total",
      "Requests refused because token, role or table permission is missing.", COUNTER, 1},
     {"connections", "embd_connections", "Open connections, data and admin.", GAUGE, 1},
+    {"local_connections", "embd_local_connections",
+     "Open connections of the data socket, of clients on this host.", GAUGE, 1},
     {"requests_in_flight", "embd_requests_in_flight",
      "Requests received in part or whole and not yet completely answered.", GAUGE, 1},
     {"bytes_in", "embd_received_bytes_total", "Bytes received.", COUNTER, 1},

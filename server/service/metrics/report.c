@@ -96,6 +96,7 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"requests_parked", c->parked},
         {"denied", c->denied},
         {"connections", net.connections},
+        {"local_connections", net.local_connections},
         {"requests_in_flight", net.requests_in_flight},
         {"bytes_in", net.bytes_in},
         {"bytes_out", net.bytes_out},
