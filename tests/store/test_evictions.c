@@ -60,6 +60,29 @@ static void test_eviction(void **state)
     }
 }
 
+/* Keys that a push has hundreds of times: the largest of all their scores counts. */
+static void test_scores_of_hot_keys(void **state)
+{
+    enum { BATCH = 400 };
+    embd_schema schema = plain_schema(4, EMBD_OPTIMIZER_SGD);
+    struct pair pair;
+    (void)state;
+    schema.capacity = 50;
+    schema.on_full = EMBD_ON_FULL_EVICT_SCORE;
+    pair_open(&pair, store_name, &schema, 31);
+    for (uint32_t n = 0; n < 20; n++) {
+        uint64_t keys[BATCH];
+        struct batch batch;
+        for (uint32_t i = 0; i < BATCH; i++)
+            keys[i] = dice_below(&pair.dice, 8) ? n % 5 * 3 + i % 3 : dice_below(&pair.dice, 40);
+        batch_of(&batch, keys, BATCH);
+        pair_push(&pair, &batch, EMBD_DTYPE_F32, true);
+        batch_free(&batch);
+        pair_compare(&pair);
+    }
+    pair_close(&pair);
+}
+
 /* By seconds, which go on and back. */
 static void test_seconds(void **state)
 {
@@ -314,6 +337,7 @@ int main(int argc, char **argv)
         pair_set_way(argv[3]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_eviction),
+        cmocka_unit_test(test_scores_of_hot_keys),
         cmocka_unit_test(test_counts),
         cmocka_unit_test(test_largest_count),
         cmocka_unit_test(test_ttl),

@@ -71,22 +71,58 @@ int launch_note_use(struct table_view t, struct use_view use, const uint32_t *re
                                 : LAUNCH(note_use<false>, s.grid, s.block, stream, t, use, refs, n);
 }
 
-/* Each lane that has a row's first ref goes through all of them. */
-static __global__ void __launch_bounds__(256)
-    note_scores(table_view t, use_view use, const uint32_t *refs, const uint32_t *positions,
-                const float *scores, uint32_t n)
+/* A push in order of its rows: refs [n], rising, and where their scores are. */
+struct scored {
+    const uint32_t *refs, *positions;
+    const float *scores;
+    uint64_t n;
+};
+
+__device__ static inline bool has_ref(const scored &s, uint64_t at, uint32_t ref)
 {
-    for (uint64_t i = lane_index(); i < n; i += lane_count()) {
-        uint32_t ref = refs[i], highest = USE_NO_SCORE;
-        if (ref == 0 || (i > 0 && refs[i - 1] == ref))
-            continue;
-        uint64_t end = i + run_of(refs, n, i);
-#pragma unroll 4
-        for (uint64_t at = i; at < end; at++) {
-            uint32_t order = use_score_order(scores[positions[at]]);
-            highest = order > highest ? order : highest;
+    return at < s.n && s.refs[at] == ref;
+}
+
+__device__ static inline uint32_t higher_of(const scored &s, uint64_t at, uint32_t highest)
+{
+    uint32_t order = use_score_order(s.scores[s.positions[at]]);
+    return order > highest ? order : highest;
+}
+
+/* Of places at, at + 32, ... as far as they have `ref`, and of those of the other lanes. */
+__device__ static inline uint32_t highest_of_warp(const scored &s, uint64_t at, uint32_t ref)
+{
+    uint32_t highest = USE_NO_SCORE;
+    for (; has_ref(s, at, ref); at += 32)
+        highest = higher_of(s, at, highest);
+    for (int distance = 16; distance; distance /= 2) {
+        uint32_t other = __shfl_xor_sync(ALL_LANES, highest, distance);
+        highest = other > highest ? other : highest;
+    }
+    return highest;
+}
+
+/* A lane that has a row's first ref goes through 32 of them; the warp together through further
+ * ones. */
+static __global__ void __launch_bounds__(256) note_scores(table_view t, use_view use, scored s)
+{
+    uint32_t lane = threadIdx.x % 32;
+    for (uint64_t base = lane_index() - lane; base < s.n; base += lane_count()) {
+        uint64_t i = base + lane;
+        uint32_t ref = i < s.n ? s.refs[i] : 0, highest = USE_NO_SCORE, n = 0;
+        bool is_first = ref != 0 && (i == 0 || s.refs[i - 1] != ref);
+        for (; is_first && n < 32 && has_ref(s, i + n, ref); n++)
+            highest = higher_of(s, i + n, highest);
+        uint32_t longer = __ballot_sync(ALL_LANES, n == 32);
+        for (; longer; longer &= longer - 1) {
+            int owner = __ffs((int)longer) - 1;
+            uint32_t more = highest_of_warp(s, base + (uint32_t)owner + 32 + lane,
+                                            __shfl_sync(ALL_LANES, ref, owner));
+            if ((int)lane == owner && more > highest)
+                highest = more;
         }
-        use_note_score(use_of(t, use, ref - 1), highest);
+        if (is_first)
+            use_note_score(use_of(t, use, ref - 1), highest);
     }
 }
 
@@ -94,7 +130,8 @@ int launch_note_scores(struct table_view t, struct use_view use, const uint32_t 
                        const uint32_t *positions, const float *scores, uint32_t n, void *stream)
 {
     struct shape s = shape_of(n);
-    return LAUNCH(note_scores, s.grid, s.block, stream, t, use, refs, positions, scores, n);
+    scored push = {refs, positions, scores, n};
+    return LAUNCH(note_scores, s.grid, s.block, stream, t, use, push);
 }
 
 /* ---- who may go ---- */
