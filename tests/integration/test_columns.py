@@ -5,7 +5,7 @@ import unittest
 from embd_process import Embd
 import wire
 
-OFFSETS, SLOTS, WEIGHTS, STATUS, ZERO, SCALE = 1, 2, 4, 8, 16, 32
+OFFSETS, SLOTS, WEIGHTS, STATUS, ZERO, SCALE, SCORES = 1, 2, 4, 8, 16, 32, 64
 KEYS = list(range(1, 9))
 
 
@@ -90,6 +90,22 @@ class Columns(unittest.TestCase):
         self.push(tables, [1.0, 0.0, 0.0], lr=0.25)
         self.assertEqual(wire.unfloats(self.pull(tables)[2]), [0.75, 1.0, 1.0])
 
+    def test_some_parts_have_scores(self):
+        scored = wire.create(self.wire, "scored", dim=1, capacity=2, on_full="evict_score")
+        plain = wire.create(self.wire, "unscored", dim=1)
+
+        def push(records, keys, scores):
+            return self.wire.call("push", {"columns": len(records)}, b"".join(records), column(*map(wire.keys, keys)), b"", b"", b"",
+                                  column(*map(wire.floats, scores)), column(*[wire.floats([1.0] * len(k)) for k in keys]))
+        push([record(plain, 1, grads=4), record(scored, 3, flags=SCORES, grads=12)], [[1], [1, 2, 2]], [[1.0, -2.0, 2.0]])
+        push([record(scored, 1, flags=SCORES, grads=4)], [[3]], [[9.0]])
+        answer = self.wire.call("get", {"table": "scored", "keys": 3}, wire.keys([1, 2, 3]))
+        self.assertEqual(answer[1], b"\2\0\0")
+        for wrong, said in ((record(plain, 1, flags=SCORES, grads=4), "part 0 scores: given, but table 'unscored'"),
+                            (record(scored, 1, flags=SCORES, grads=4), r"part 0 scores\[0\] is -?nan, expected")):
+            with self.assertRaisesRegex(wire.RpcError, said):
+                push([wrong], [[4]], [[float("nan") if "nan" in said else 1.0]])
+
     def test_what_is_false_is_refused_and_changes_nothing(self):
         tables = self.create(3)
         good = [record(t, 1, grads=12) for t in tables]
@@ -97,7 +113,8 @@ class Columns(unittest.TestCase):
         for others, number, text in [
                 ({"_0": good[0] + good[1] + record(tables[0], 1, grads=12)}, wire.INVALID, "part 2 table: '.*_0' is the table of part 0 already"),
                 ({"_0": good[0] + good[1] + record(12345, 1, grads=12)}, wire.UNKNOWN_TABLE, "part 2 table: no table has the id 12345"),
-                ({"_0": good[0] + good[1] + record(tables[2], 1, flags=64, grads=12)}, wire.INVALID, "part 2 flags: 0x40"),
+                ({"_0": good[0] + good[1] + record(tables[2], 1, flags=128, grads=12)}, wire.INVALID, "part 2 flags: 0x80"),
+                ({"_0": good[0] + good[1] + record(tables[2], 1, flags=SCORES, grads=12)}, wire.MALFORMED, "the bin of grads is missing"),
                 ({"_0": good[0] + good[1] + record(tables[2], 1, flags=ZERO, grads=12)}, wire.INVALID, "part 2 flags: 0x10"),
                 ({"_0": good[0] + good[1] + record(tables[2], 2**31, grads=12)}, wire.TOO_LARGE, "part 2 field 'keys' is 2147483648"),
                 ({"_0": good[0] + good[1] + record(tables[2], 1, grads=8)}, wire.MALFORMED, "all parts' grads has 48 bytes, the parts have 40"),
