@@ -3,7 +3,7 @@
 # Builds and checks everything: README command 2, and what .ci/run runs.
 #
 #   deploy/check.sh           all of it, some 25 minutes on two cores
-#   deploy/check.sh --quick   optimized build and its tests only
+#   deploy/check.sh --quick   optimized build and its tests only, but for long ones and those that inject faults: 7 minutes
 #
 # Each step prints one line; a step that fails prints the end of its log. The last line counts the tests of all
 # suites and the steps around them. Exit status: 0 if nothing failed, 1 if something did, 2 for a wrong flag.
@@ -177,7 +177,8 @@ step "dependencies" deploy/deps.sh || conclude
 [ $quick = yes ] || deploy/deps.sh --tools >/dev/null 2>&1 ||
     say skipped "checks whose tools cannot be had: see deploy/deps.sh --tools"
 if [ $quick = yes ]; then
-    step "build" configure_and_build release && suite "tests" build/release
+    step "build" configure_and_build release &&
+        suite "tests, without long ones" build/release -LE '^(long|slow|foreign|fault|history|game-days)$'
     conclude
 fi
 step "build, warnings are errors" configure_and_build ci && suite "tests" build/ci
