@@ -460,10 +460,12 @@ static void close_process(struct process *p)
 static enum exit_status check_config(struct process *p, struct embd__error *e)
 {
     const struct config *config = &p->config;
-    int status = credentials_open(&config->credential_files, &p->credentials, e);
+    int status = open_credentials(p, e);
+    credentials_drop(&p->credentials);
+    if (status == EMBD_OK && config->has_etcd)
+        status = etcd_place_check(&config->etcd, e);
     if (status != EMBD_OK)
         return process_fail(exit_status_of(status, EXIT_USAGE), e);
-    credentials_drop(&p->credentials);
     printf("%s: the configuration can be used: %u server%s, %u shard%s\n",
            program_invocation_short_name, config->n_servers, config->n_servers == 1 ? "" : "s",
            config->n_shards, config->n_shards == 1 ? "" : "s");

@@ -103,26 +103,11 @@ static int set_token(struct etcd *etcd, const char *token, struct embd__error *e
     return EMBD_OK;
 }
 
-/* Whether the files exist; the first request will show their content. */
-static int check_files(const struct etcd_place *place, struct embd__error *e)
-{
-    const char *const files[] = {place->ca, place->cert, place->key};
-    struct etcd_login login;
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        if (files[i][0] != '\0' && strcmp(files[i], "system") != 0 && access(files[i], R_OK) != 0)
-            return embd__error_set(e, EMBD_INVALID, "%.200s: cannot be read: %s", files[i],
-                                   strerror(errno));
-    if (place->login[0] != '\0')
-        etcd_login_read(place->login, &login, e);
-    explicit_bzero(&login, sizeof login);
-    return e->status;
-}
-
 int etcd_open(const struct etcd_place *place, const atomic_bool *stops, struct etcd **out,
               struct embd__error *e)
 {
     *out = NULL;
-    if (check_files(place, e) != EMBD_OK)
+    if (etcd_place_check(place, e) != EMBD_OK)
         return e->status;
     struct etcd *etcd = calloc(1, sizeof *etcd);
     if (etcd == NULL)

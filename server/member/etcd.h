@@ -39,6 +39,8 @@ struct etcd_login {
 
 /* "etcd://HOST:PORT[,HOST:PORT...]/PREFIX". EMBD_INVALID says what is wrong. */
 int etcd_place_read(const char *text, struct etcd_place *out, struct embd__error *e);
+/* EMBD_INVALID: one of its files cannot be read. The first request will show what is in them. */
+int etcd_place_check(const struct etcd_place *place, struct embd__error *e);
 /* The file of a login, which others may not read. EMBD_INVALID says what is wrong with it. */
 int etcd_login_read(const char *path, struct etcd_login *out, struct embd__error *e);
 

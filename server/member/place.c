@@ -1,6 +1,8 @@
 /* place.c - "etcd://10.0.0.1:2379,10.0.0.2:2379/shop", and who asks there. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "server/member/etcd.h"
 #include "proto/tls/secret.h"
@@ -71,4 +73,18 @@ int etcd_login_read(const char *path, struct etcd_login *out, struct embd__error
         status = take_login(text, path, out, e);
     explicit_bzero(text, sizeof text);
     return status;
+}
+
+int etcd_place_check(const struct etcd_place *place, struct embd__error *e)
+{
+    const char *const files[] = {place->ca, place->cert, place->key};
+    struct etcd_login login;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (files[i][0] != '\0' && strcmp(files[i], "system") != 0 && access(files[i], R_OK) != 0)
+            return embd__error_set(e, EMBD_INVALID, "%.200s: cannot be read: %s", files[i],
+                                   strerror(errno));
+    if (place->login[0] != '\0')
+        etcd_login_read(place->login, &login, e);
+    explicit_bzero(&login, sizeof login);
+    return e->status;
 }

@@ -151,7 +151,7 @@ MUTANTS = [
               "int status = flush(s, shard); /* rows gathered for it are older */", "int status = EMBD_OK;"),
     MEMORY("the warning of row_memory comes with the first refusal", "server/engine/row_memory.c",
            "row_memory_limit(memory) / 10 * 9", "row_memory_limit(memory) / 10 * 10"),
-    PAGES("a shard that stood still is not late", "server/net/late.c", "now_ns > due_ns ?", "now_ns < due_ns ?"),
+    PAGES("a shard that stood still is not late", "server/net/late.c", "now_ns > due_ns ? now_ns - due_ns : 0", "now_ns > due_ns ? 0 * due_ns : 0"),
     MEMORY("row_memory bounds nothing", "server/engine/row_memory.h", "return most > used ? most - used : 0;",
            "return most > used ? UINT64_MAX : UINT64_MAX;"),
     MEMORY("a dropped table stays in the journal", "server/service/recovery.c",

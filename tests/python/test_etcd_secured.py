@@ -116,9 +116,10 @@ class Passwords(Secured):
                                      (":x", 0o600, None, "USER:PASSWORD"), ("shop:a\n", 0o604, None, "0604"),
                                      ("shop:" + 200 * "x", 0o600, None, "127 bytes")):
             self.write_secured(ca=ca or self.authority.path, login=self.write(text, mode))
-            done = clusters.run("--config", self.file.name, "--server", "a", "--listen", "127.0.0.1:0")
-            self.assertEqual(done.returncode, 2, done.stderr)
-            self.assertIn(word, done.stderr)
+            for more in ([], ["--check"]):
+                done = clusters.run("--config", self.file.name, "--server", "a", "--listen", "127.0.0.1:0", *more)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(word, done.stderr)
 
 
 if __name__ == "__main__":
