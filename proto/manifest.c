@@ -50,14 +50,20 @@ static json_t *part_to_json(const struct manifest_table *table, const struct man
 {
     char xxh3[17];
     bool is_behind = part->step != table->step;
+    bool has_id = part->table_id != 0;
     json_t *step = is_behind ? embd__json_u64(part->step) : NULL;
-    if (is_behind && step == NULL)
+    json_t *id = has_id ? embd__json_u64(part->table_id) : NULL;
+    if ((is_behind && step == NULL) || (has_id && id == NULL)) {
+        json_decref(step);
+        json_decref(id);
         return NULL;
+    }
     snprintf(xxh3, sizeof xxh3, "%016" PRIx64, part->xxh3);
-    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:s, s:o*, s:o*}", "file", part->file, "shard",
-                     embd__json_u64(part->shard), "rows", embd__json_u64(part->rows), "candidates",
-                     embd__json_u64(part->candidates), "bytes", embd__json_u64(part->bytes), "xxh3",
-                     xxh3, "changes", part->has_changes ? json_true() : NULL, "step", step);
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:s, s:o*, s:o*, s:o*}", "file", part->file,
+                     "shard", embd__json_u64(part->shard), "rows", embd__json_u64(part->rows),
+                     "candidates", embd__json_u64(part->candidates), "bytes",
+                     embd__json_u64(part->bytes), "xxh3", xxh3, "changes",
+                     part->has_changes ? json_true() : NULL, "step", step, "table_id", id);
 }
 
 static json_t *table_to_json(const struct manifest_table *table)
@@ -268,6 +274,12 @@ static uint64_t read_part_step(struct members *m, const struct manifest *manifes
     return embd__member_u64(m, "step", table);
 }
 
+static uint32_t read_table_id(struct members *m)
+{
+    bool is_there = json_object_get(m->object, "table_id") != NULL;
+    return is_there ? (uint32_t)embd__member_u64(m, "table_id", UINT32_MAX) : 0;
+}
+
 static void read_part(const json_t *object, const char *what, const struct manifest *manifest,
                       uint64_t table_step, struct manifest_part *part, struct embd__error *e)
 {
@@ -281,6 +293,7 @@ static void read_part(const json_t *object, const char *what, const struct manif
     part->xxh3 = read_xxh3(&m);
     part->has_changes = read_changes(&m, manifest);
     part->step = read_part_step(&m, manifest, table_step);
+    part->table_id = read_table_id(&m);
     embd__members_end(&m);
 }
 

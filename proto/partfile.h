@@ -47,9 +47,10 @@ struct manifest_part {
     char file[96]; /* a plain name: no '/', not "." or ".." */
     uint32_t shard;
     uint64_t rows, candidates, bytes, xxh3;
-    bool has_changes; /* since the base: candidates that were seen 0 times are keys that lost their
+    bool has_changes;  /* since the base: candidates that were seen 0 times are keys that lost their
                          row */
-    uint64_t step;    /* the shard's: the next push to it is the one behind */
+    uint64_t step;     /* the shard's: the next push to it is the one behind */
+    uint32_t table_id; /* the shard's, if it is not the first of its name; else 0 */
 };
 struct manifest_table {
     struct table_schema schema;

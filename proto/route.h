@@ -37,7 +37,9 @@ static inline uint32_t embd__route(embd_partition partition, uint32_t n_shards, 
     return (uint32_t)(((embd__mix64(key) >> 54) * n_shards) >> 10);
 }
 
-/* A table's id on the wire: the same on every shard and after a restart. Never 0. */
+/* A table's id on the wire, unless another table of the shard has it. Never 0. */
 uint32_t embd__table_id(const char *name);
+/* The ids that a shard tries, one after the other; n = 0: embd__table_id. Never 0. */
+uint32_t embd__table_id_at(const char *name, uint32_t n);
 
 #endif

@@ -289,7 +289,7 @@ static int add_slice(struct builder *b, uint32_t w, uint32_t first, uint32_t end
     EMBD_ASSERT(b->message->n_slices < b->message->capacity && first <= end &&
                 end <= share->n_rows);
     struct part *part = &b->parts[b->message->n_slices];
-    *part = (struct part){.table = work->part->table->id,
+    *part = (struct part){.table = work->part->table->ids[b->shard],
                           .dtype = call->wire,
                           .n_keys = n_keys,
                           .n_rows = n_rows,

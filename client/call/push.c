@@ -75,7 +75,7 @@ static void write_rows(const struct embd_call *call, const struct work *work, ui
                        const float *from, uint32_t row, uint32_t n)
 {
     struct chance chance = call->chance;
-    chance.table = work->part->table->id;
+    chance.table = work->part->table->name_id;
     embd__grads_from_f32(to, call->wire, from, work->dim, n, &chance, row);
 }
 

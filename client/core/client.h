@@ -30,12 +30,13 @@ struct plan_history {
 struct embd_table {
     struct embd_client *client;
     struct table_schema schema;
-    uint32_t id;
+    uint32_t name_id;                /* embd__table_id of its name */
     uint64_t starts;                 /* embd__table_starts when it was opened */
     struct plan_history history[32]; /* by the power of two of n_keys */
     uint64_t look;                   /* the last push that was checked with it, of client.n_looks */
     uint32_t look_at;                /* its part there */
     struct embd_table *next;
+    uint32_t ids[]; /* [n_shards] on each shard */
 };
 
 struct embd_client {

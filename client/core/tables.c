@@ -86,12 +86,19 @@ int embd_table_drop(embd_client *client, const char *name)
 
 /* ---- open ---- */
 
-static int read_description(struct reader *r, const char *name, struct table_schema *out)
+/* As shards describe it. */
+struct described {
+    struct table_schema schema;
+    uint32_t *ids; /* [n_shards] */
+};
+
+static int read_description(struct reader *r, const char *name, struct table_schema *out,
+                            uint32_t *id_out)
 {
     struct fields fields, schema;
     embd__read_fields(&fields, r, "table_describe");
     embd__field_map(&fields, "schema", &schema, "schema");
-    uint64_t id = embd__field_uint(&fields, "id", 1, UINT32_MAX, FIELD_REQUIRED);
+    *id_out = (uint32_t)embd__field_uint(&fields, "id", 1, UINT32_MAX, FIELD_REQUIRED);
     int status = embd__schema_read(&schema, out);
     if (status != EMBD_OK)
         return status;
@@ -99,15 +106,13 @@ static int read_description(struct reader *r, const char *name, struct table_sch
     if (strcmp(out->s.name, name) != 0)
         embd__error_set(r->error, EMBD_PROTOCOL, "table %s was requested, the answer describes %s",
                         name, out->s.name);
-    if (id != embd__table_id(name))
-        embd__error_set(r->error, EMBD_PROTOCOL, "table %s has id %llu; %u is expected", name,
-                        (unsigned long long)id, embd__table_id(name));
     if (r->error->status != EMBD_OK)
         embd__schema_fini(out);
     return r->error->status;
 }
 
-static int describe(embd_client *client, uint32_t shard, const char *name, struct table_schema *out)
+static int describe(embd_client *client, uint32_t shard, const char *name, struct table_schema *out,
+                    uint32_t *id_out)
 {
     struct answer *answer;
     struct msg *m = embd__request_begin(client, METHOD_TABLE_DESCRIBE);
@@ -116,7 +121,7 @@ static int describe(embd_client *client, uint32_t shard, const char *name, struc
     int status = embd__request(client, shard, LISTENER_DATA, &answer);
     if (status != EMBD_OK)
         return status;
-    status = read_description(&answer->reader, name, out);
+    status = read_description(&answer->reader, name, out, id_out);
     if (status != EMBD_OK && status != EMBD_NO_MEMORY)
         status = client->error.status = EMBD_PROTOCOL; /* a schema no server would have */
     embd__answer_free(answer);
@@ -124,10 +129,10 @@ static int describe(embd_client *client, uint32_t shard, const char *name, struc
 }
 
 /* Whether another shard describes the table the same. */
-static int compare(embd_client *client, uint32_t shard, const embd_schema *first)
+static int compare(embd_client *client, uint32_t shard, const embd_schema *first, uint32_t *id_out)
 {
     struct table_schema other;
-    int status = describe(client, shard, first->name, &other);
+    int status = describe(client, shard, first->name, &other, id_out);
     if (status != EMBD_OK)
         return status;
     struct schema_difference d;
@@ -154,38 +159,56 @@ static embd_table *find_known(const embd_client *client, const embd_schema *sche
     return NULL;
 }
 
-/* Takes the schema over. */
-static int add_table(embd_client *client, struct table_schema *schema, embd_table **table_out)
+static int no_memory(embd_client *client)
 {
-    embd_table *table = find_known(client, &schema->s);
-    if (table != NULL) {
-        embd__schema_take_changes(&table->schema.s, &schema->s);
-        embd__schema_fini(schema);
-        *table_out = table;
-        return EMBD_OK;
-    }
-    table = calloc(1, sizeof *table);
+    return embd__error_set(&client->error, EMBD_NO_MEMORY, "no memory for a table handle");
+}
+
+/* Takes the schema over. NULL: no memory. */
+static embd_table *new_table(embd_client *client, struct table_schema *schema)
+{
+    embd_table *table = calloc(1, sizeof *table + client->n_shards * sizeof table->ids[0]);
     if (table == NULL) {
         embd__schema_fini(schema);
-        return embd__error_set(&client->error, EMBD_NO_MEMORY, "no memory for a table handle");
+        return NULL;
     }
     table->client = client;
     table->schema = *schema;
-    table->id = embd__table_id(schema->s.name);
+    table->name_id = embd__table_id(schema->s.name);
     table->starts = embd__table_starts(client, embd__table_is_journaled(table));
     table->next = client->tables;
     client->tables = table;
+    return table;
+}
+
+/* Takes the schema over. */
+static int add_table(embd_client *client, struct described *described, embd_table **table_out)
+{
+    embd_table *table = find_known(client, &described->schema.s);
+    if (table != NULL) {
+        embd__schema_take_changes(&table->schema.s, &described->schema.s);
+        embd__schema_fini(&described->schema);
+    } else {
+        table = new_table(client, &described->schema);
+    }
+    if (table == NULL)
+        return no_memory(client);
+    memcpy(table->ids, described->ids, client->n_shards * sizeof table->ids[0]);
     *table_out = table;
     return EMBD_OK;
 }
 
-/* As all shards describe it; with the option `partly`, as those that answer do. */
-static int describe_alike(embd_client *client, const char *name, struct table_schema *out)
+/* As all shards describe it; with the option `partly`, as those that answer do. A shard that does
+ * not answer has most likely given it the first id of its name. */
+static int describe_alike(embd_client *client, const char *name, struct described *d)
 {
+    struct table_schema *out = &d->schema;
     bool is_known = false;
     int status = EMBD_OK, silence = EMBD_OK;
     for (uint32_t i = 0; i < client->n_shards && status == EMBD_OK; i++) {
-        status = is_known ? compare(client, i, &out->s) : describe(client, i, name, out);
+        d->ids[i] = embd__table_id(name);
+        status = is_known ? compare(client, i, &out->s, &d->ids[i])
+                          : describe(client, i, name, out, &d->ids[i]);
         is_known = is_known || status == EMBD_OK;
         if (!client->options.partly || !embd__is_silence(status))
             continue;
@@ -197,17 +220,27 @@ static int describe_alike(embd_client *client, const char *name, struct table_sc
     return !is_known && status == EMBD_OK ? silence : status;
 }
 
+static int open_named(embd_client *client, const char *name, embd_table **table_out)
+{
+    struct described described = {.ids = malloc(client->n_shards * sizeof *described.ids)};
+    int status = described.ids == NULL ? no_memory(client) : EMBD_OK;
+    if (status == EMBD_OK)
+        status = describe_alike(client, name, &described);
+    if (status == EMBD_OK) {
+        clear_error(client);
+        status = add_table(client, &described, table_out);
+    }
+    free(described.ids);
+    return status;
+}
+
 int embd_table_open(embd_client *client, const char *name, embd_table **table_out)
 {
-    struct table_schema schema;
     clear_error(client);
     int status = embd__table_name_check(client, name);
     if (status == EMBD_OK)
-        status = describe_alike(client, name, &schema);
-    if (status != EMBD_OK)
-        return embd__error_keep(&client->error, status);
-    clear_error(client);
-    return embd__error_keep(&client->error, add_table(client, &schema, table_out));
+        status = open_named(client, name, table_out);
+    return embd__error_keep(&client->error, status);
 }
 
 const embd_schema *embd_table_schema(const embd_table *table)

@@ -130,8 +130,12 @@ func (c *Client) OpenTable(name string) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
+	ids, err := c.ids(name)
+	if err != nil {
+		return nil, err
+	}
 	schema, _ := answer["schema"].(map[string]interface{})
-	t := &Table{client: c, Name: name, id: number(answer["id"]), Dim: int(number(schema["dim"])), starts: []uint64{0}}
+	t := &Table{client: c, Name: name, ids: ids, Dim: int(number(schema["dim"])), starts: []uint64{0}}
 	t.combiner, _ = schema["combiner"].(string)
 	t.partition, _ = schema["partition"].(string)
 	if len(bins) > 0 {
@@ -143,6 +147,16 @@ func (c *Client) OpenTable(name string) (*Table, error) {
 		return nil, &Error{Protocol, "the table has no columns"}
 	}
 	return t, nil
+}
+
+// ids asks each shard for its id of a table: shards may give a table different ones.
+func (c *Client) ids(name string) ([]uint64, error) {
+	answers, err := c.askAll("table_describe", fields{"name": name})
+	ids := make([]uint64, len(answers))
+	for i, answer := range answers {
+		ids[i] = number(answer["id"])
+	}
+	return ids, err
 }
 
 // A Stream numbers pushes, so that each is applied once however often it is sent: Stream.Push repeats a push until it is

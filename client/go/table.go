@@ -10,7 +10,7 @@ type Table struct {
 	Name                string
 	Dim                 int
 	client              *Client
-	id                  uint64
+	ids                 []uint64 // on each shard
 	combiner, partition string
 	starts              []uint64 // with slot_sizes: where the keys of each slot begin
 }
@@ -59,8 +59,8 @@ func (t *Table) divides(b *Batch) bool {
 }
 
 // part returns the map of a shard's part, and its bins but gradients.
-func (t *Table) part(b *Batch, s *share) (fields, [][]byte) {
-	part, bins := fields{"table": t.id, "keys": len(s.at)}, [][]byte{s.keys}
+func (t *Table) part(b *Batch, i int, s *share) (fields, [][]byte) {
+	part, bins := fields{"table": t.ids[i], "keys": len(s.at)}, [][]byte{s.keys}
 	if b.Offsets != nil {
 		part["rows"], bins = len(s.rows), append(bins, s.offsets)
 	}
@@ -137,7 +137,7 @@ func (t *Table) Pull(b *Batch) (*Rows, error) {
 		if len(shares[i].rows) == 0 && len(shares) > 1 {
 			return nil
 		}
-		part, bins := t.part(b, &shares[i])
+		part, bins := t.part(b, i, &shares[i])
 		_, data, err := s.call("pull", parts(part), bins...)
 		if err != nil || len(data) == 0 {
 			return err
@@ -196,7 +196,7 @@ func (t *Table) push(b *Batch, gradients []float32, stream *Stream) (*Pushed, er
 	shares := b.shares(t.partition, weights, len(t.client.shards))
 	answers, statuses := make([]fields, len(shares)), newStatuses(b)
 	err := t.client.each(func(i int, s *shard) (err error) {
-		answers[i], err = t.pushShare(s, b, &shares[i], gradients, stream, statuses)
+		answers[i], err = t.pushShare(s, b, i, &shares[i], gradients, stream, statuses)
 		return err
 	})
 	if err != nil {
@@ -205,8 +205,8 @@ func (t *Table) push(b *Batch, gradients []float32, stream *Stream) (*Pushed, er
 	return t.sum(answers, statuses), nil
 }
 
-func (t *Table) pushShare(to *shard, b *Batch, s *share, gradients []float32, stream *Stream, statuses []byte) (fields, error) {
-	part, bins := t.part(b, s)
+func (t *Table) pushShare(to *shard, b *Batch, i int, s *share, gradients []float32, stream *Stream, statuses []byte) (fields, error) {
+	part, bins := t.part(b, i, s)
 	grads := []byte{}
 	for _, r := range s.rows {
 		grads = appendFloats(grads, b.Wire, gradients[r*t.Dim:(r+1)*t.Dim])
@@ -253,7 +253,7 @@ func (t *Table) Erase(b *Batch) (*Erased, error) {
 	shares := b.shares(t.partition, nil, len(t.client.shards))
 	counts, statuses := make([]uint64, len(shares)), newStatuses(b)
 	err := t.client.each(func(i int, s *shard) error {
-		part, bins := t.part(&Batch{Slots: b.Slots, Status: b.Status}, &shares[i])
+		part, bins := t.part(&Batch{Slots: b.Slots, Status: b.Status}, i, &shares[i])
 		answer, data, err := s.call("erase", parts(part), bins...)
 		if err != nil {
 			return err

@@ -249,7 +249,7 @@ func (run *runner) create(raw json.RawMessage) (interface{}, error) {
 		return nil, err
 	}
 	run.tables[table.Name] = table
-	return fields{"id": table.id, "created": true}, nil
+	return fields{"id": table.ids[0], "created": true}, nil
 }
 
 func (run *runner) push(r *request) (interface{}, error) {

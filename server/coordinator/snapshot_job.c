@@ -145,6 +145,7 @@ static void read_part(struct snapshot *s, struct reader *r, const msgpack_object
     w->part.bytes = embd__field_uint(&f, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
     w->part.xxh3 = embd__field_uint(&f, "xxh3", 0, UINT64_MAX, 0);
     w->part.has_changes = embd__field_bool(&f, "changes", false);
+    w->part.table_id = (uint32_t)embd__field_uint(&f, "table_id", 0, UINT32_MAX, 0);
     w->step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
     if (embd__fields_end(&f))
         return;
@@ -190,9 +191,11 @@ static void take_parts(void *arg, uint32_t shard, struct reader *r)
 
 static void write_part(struct msg *m, const struct written_part *w)
 {
-    embd__msg_map(m, w->part.has_changes ? 9 : 8);
+    embd__msg_map(m, 8u + w->part.has_changes + (w->part.table_id != 0));
     if (w->part.has_changes)
         embd__msg_field_bool(m, "changes", true);
+    if (w->part.table_id != 0)
+        embd__msg_field_uint(m, "table_id", w->part.table_id);
     embd__msg_field_str(m, "table", w->table);
     embd__msg_field_str(m, "file", w->part.file);
     embd__msg_field_uint(m, "shard", w->part.shard);

@@ -7,9 +7,32 @@
 
 /* ---- tables ---- */
 
+static int prepare_create(struct tables *tables, struct op_create *create, struct embd__error *e)
+{
+    if (tables_prepare(tables, &create->schema.s, create->id, e) == EMBD_OK)
+        create->id = tables_id_of(tables, create->schema.s.name);
+    return e->status;
+}
+
+static int prepare_stage(struct tables *tables, struct op_stage *stage, struct embd__error *e)
+{
+    if (staged_prepare(tables, stage->id, &stage->schema.s, stage->table, e) == EMBD_OK)
+        stage->table = tables->staged.prepared->id;
+    return e->status;
+}
+
+int apply_prepare(struct op *op, struct embd__error *e)
+{
+    struct tables *tables = &op->engine->tables;
+    return op->kind == OP_STAGE ? prepare_stage(tables, &op->as.stage, e)
+                                : prepare_create(tables, &op->as.create, e);
+}
+
 void apply_create(struct op *op)
 {
-    tables_create(&op->engine->tables, &op->as.schema.s, &op->table, &op->created, &op->error);
+    const struct op_create *create = &op->as.create;
+    tables_create(&op->engine->tables, &create->schema.s, create->id, &op->table, &op->created,
+                  &op->error);
 }
 
 void apply_drop(struct op *op)
@@ -31,7 +54,8 @@ void apply_set(struct op *op)
 
 void apply_stage(struct op *op)
 {
-    staged_add(&op->engine->tables, op->as.stage.id, &op->as.stage.schema.s, &op->error);
+    const struct op_stage *stage = &op->as.stage;
+    staged_add(&op->engine->tables, stage->id, &stage->schema.s, stage->table, &op->error);
 }
 
 /* Of a set that is not there any more, nothing. */

@@ -5,6 +5,9 @@
 
 #include "server/engine/op.h"
 
+/* Of a create or a table to be staged, before its record is written: the table is opened, and the
+ * operation has its id. Errors of tables_prepare and staged_prepare. */
+int apply_prepare(struct op *op, struct embd__error *e);
 void apply_create(struct op *op);
 void apply_drop(struct op *op);
 void apply_erase(struct op *op);

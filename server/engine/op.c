@@ -123,7 +123,7 @@ int op_durability(const struct op *op, embd_durability *out, struct embd__error 
     case OP_ERASE:
         return durability_of_parts(op, out, e);
     case OP_TABLE_CREATE:
-        *out = op->as.schema.s.durability;
+        *out = op->as.create.schema.s.durability;
         return EMBD_OK;
     case OP_TABLE_DROP:
         *out = op->as.dropped->schema.s.durability;

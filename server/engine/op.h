@@ -101,9 +101,15 @@ struct op_quota {
     uint64_t used, limit; /* bytes of rows */
 };
 
+struct op_create {
+    struct table_schema schema; /* `auto` is resolved */
+    uint32_t id;                /* of a record: the table's; 0: the first free one of its name */
+};
+
 struct op_stage {
     uint64_t id;                /* of the replacement */
     struct table_schema schema; /* `auto` is resolved */
+    uint32_t table;             /* as op_create.id */
 };
 
 struct op_replace {
@@ -168,7 +174,7 @@ struct op {
     /* op_begin sets neither of these, but the error's status. */
     struct embd__error error; /* of the first that failed: nothing is done behind it */
     union {
-        struct table_schema schema; /* of a create; `auto` is resolved */
+        struct op_create create;
         struct table *dropped;
         struct op_load load;
         struct op_put put;

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "proto/route.h"
-
 static bool is_journaled(const struct table *table)
 {
     return table->schema.s.durability != EMBD_DURABILITY_SNAPSHOT;
@@ -18,45 +16,35 @@ static struct table *by_name(const struct staged *staged, const char *name)
     return NULL;
 }
 
-static struct table *by_id(const struct staged *staged, uint32_t id)
-{
-    for (uint32_t i = 0; i < staged->n; i++)
-        if (staged->list[i]->id == id)
-            return staged->list[i];
-    return NULL;
-}
-
-int staged_prepare(struct tables *tables, uint64_t id, const embd_schema *schema,
+int staged_prepare(struct tables *tables, uint64_t id, const embd_schema *schema, uint32_t table,
                    struct embd__error *e)
 {
     struct staged *staged = &tables->staged;
     bool is_same = staged->id == id;
-    const struct table *other = is_same ? by_id(staged, embd__table_id(schema->name)) : NULL;
-    if (other != NULL)
-        return embd__error_set(e, EMBD_EXISTS,
-                               "table '%s' cannot be staged beside table '%s', which has its id",
-                               schema->name, other->schema.s.name);
+    if (is_same && by_name(staged, schema->name) != NULL)
+        return embd__error_set(e, EMBD_EXISTS, "table '%s' is staged already", schema->name);
     if (is_same && staged->n == LIMIT_TABLES)
         return embd__error_set(e, EMBD_TOO_LARGE,
                                "table '%s' would be staged table %u, the limit "
                                "is %u",
                                schema->name, staged->n + 1, LIMIT_TABLES);
-    staged->prepared = tables_open_table(tables, schema, e);
+    staged->prepared = tables_open_table(tables, schema, table, e);
     return e->status;
 }
 
-int staged_add(struct tables *tables, uint64_t id, const embd_schema *schema, struct embd__error *e)
+int staged_add(struct tables *tables, uint64_t id, const embd_schema *schema, uint32_t table,
+               struct embd__error *e)
 {
     struct staged *staged = &tables->staged;
-    if (staged->prepared == NULL && staged_prepare(tables, id, schema, e) != EMBD_OK)
+    if (staged->prepared == NULL && staged_prepare(tables, id, schema, table, e) != EMBD_OK)
         return e->status;
-    struct table *table = staged->prepared;
+    struct table *added = staged->prepared;
     staged->prepared = NULL;
     if (staged->id != id)
         staged_drop(tables);
     staged->id = id;
-    staged->list[staged->n++] = table;
-    tables_count(tables, table);
+    staged->list[staged->n++] = added;
+    tables_count(tables, added);
     return EMBD_OK;
 }
 
@@ -90,17 +78,15 @@ void staged_drop(struct tables *tables)
 static int check_one(const struct tables *tables, const struct table *table, struct embd__error *e)
 {
     const char *name = table->schema.s.name;
-    const struct table *old = tables_by_name(tables, name),
-                       *other = tables_by_id(tables, table->id);
+    const struct table *old = tables_by_name(tables, name);
+    if (old == NULL && !tables_id_is_free(tables, table->id, name))
+        return embd__error_set(e, EMBD_EXISTS, "staged table '%s': another table has its id %u",
+                               name, table->id);
     if (old != NULL && is_journaled(old) != is_journaled(table))
         return embd__error_set(e, EMBD_INVALID,
                                "table '%s' has durability '%s', the one to take its place '%s'",
                                name, embd_durability_name(old->schema.s.durability),
                                embd_durability_name(table->schema.s.durability));
-    if (other != NULL && other != old)
-        return embd__error_set(e, EMBD_EXISTS,
-                               "tables '%s' and '%s' have the same id %u: rename one", name,
-                               other->schema.s.name, table->id);
     return EMBD_OK;
 }
 

@@ -3,18 +3,20 @@
  *
  * A set of staged tables has an id, and a shard has one set at a time. Nothing but loads reaches
  * staged tables: they are in no list and no snapshot. A base of a journal has them. A table that
- * replaces another takes its number and its id. Owner: the shard's thread. */
+ * replaces another takes its number and its id; one that replaces none keeps the id that it got.
+ * Owner: the shard's thread. */
 #ifndef EMBD_ENGINE_STAGED_H
 #define EMBD_ENGINE_STAGED_H
 
 #include "server/engine/tables.h"
 
-/* Opens the next table of the set; a set of another id ends. EMBD_EXISTS: it has one of that name
- * or id. EMBD_TOO_LARGE, EMBD_NO_MEMORY, EMBD_UNSUPPORTED: nothing changed. */
-int staged_prepare(struct tables *tables, uint64_t id, const embd_schema *schema,
+/* Opens the next table of the set; a set of another id ends. `table` is the table's id, as for
+ * tables_create. EMBD_EXISTS: the set has one of that name. EMBD_TOO_LARGE, EMBD_NO_MEMORY,
+ * EMBD_UNSUPPORTED: nothing changed. */
+int staged_prepare(struct tables *tables, uint64_t id, const embd_schema *schema, uint32_t table,
                    struct embd__error *e);
 /* The second half, which cannot fail behind the first; prepares it where that was not done. */
-int staged_add(struct tables *tables, uint64_t id, const embd_schema *schema,
+int staged_add(struct tables *tables, uint64_t id, const embd_schema *schema, uint32_t table,
                struct embd__error *e);
 
 /* EMBD_UNKNOWN_TABLE: the set of that id has none of that name. */
@@ -27,7 +29,8 @@ bool staged_is_journaled(const struct tables *tables);
 void staged_drop(struct tables *tables);
 
 /* Whether the set can replace. EMBD_INVALID: there is no set of that id; a table is journaled and
- * the one in its place is not. EMBD_EXISTS: a new table's id is another's. EMBD_TOO_LARGE. */
+ * the one in its place is not. EMBD_EXISTS: a record gave a new table another's id. EMBD_TOO_LARGE.
+ */
 int staged_check(const struct tables *tables, uint64_t id, struct embd__error *e);
 /* After the check. Calls in flight have returned. Sets the tables that came, [1]: those that are
  * journaled. */

@@ -53,7 +53,12 @@ void tables_fini(struct tables *tables)
 
 bool tables_leave_out(const struct tables *tables, uint32_t id)
 {
-    return tables->left_out != NULL && embd__table_id(tables->left_out) == id;
+    return id != 0 && tables->left_out.id == id;
+}
+
+bool tables_leave_out_name(const struct tables *tables, const char *name)
+{
+    return tables->left_out.name != NULL && strcmp(tables->left_out.name, name) == 0;
 }
 
 /* ---- memory ---- */
@@ -87,7 +92,8 @@ int tables_freeze(const struct tables *tables, struct table *table, struct store
 {
     if (tables->memory != NULL) {
         uint64_t beyond = row_memory_limit(tables->memory) / 8;
-        cut->copy_bytes = row_memory_room(tables->memory, beyond) / tables->n + 1;
+        uint32_t n = tables->n + tables->staged.n;
+        cut->copy_bytes = row_memory_room(tables->memory, beyond) / n + 1;
     }
     return tables->ops->freeze(table->store, cut, e);
 }
@@ -156,12 +162,6 @@ static int check_equal(const struct table *table, const embd_schema *schema, str
 
 static int check_new(const struct tables *tables, const embd_schema *schema, struct embd__error *e)
 {
-    uint32_t id = embd__table_id(schema->name);
-    const struct table *other = tables_by_id(tables, id);
-    if (other != NULL)
-        return embd__error_set(e, EMBD_EXISTS,
-                               "tables '%s' and '%s' have the same id %u: rename one", schema->name,
-                               other->schema.s.name, id);
     if (tables->n == LIMIT_TABLES)
         return embd__error_set(e, EMBD_TOO_LARGE, "table '%s' would be table %u, the limit is %u",
                                schema->name, tables->n + 1, LIMIT_TABLES);
@@ -173,7 +173,48 @@ struct table *tables_by_name(const struct tables *tables, const char *name)
     return at_name(tables, tables_from(tables, name), name);
 }
 
-struct table *tables_open_table(struct tables *tables, const embd_schema *schema,
+/* ---- ids ---- */
+
+static bool is_of_other(const struct table *table, uint32_t id, const char *name)
+{
+    return table->id == id && strcmp(table->schema.s.name, name) != 0;
+}
+
+bool tables_id_is_free(const struct tables *tables, uint32_t id, const char *name)
+{
+    const struct table *table = tables_by_id(tables, id);
+    return table == NULL || !is_of_other(table, id, name);
+}
+
+/* Staged tables take their ids with them. */
+static bool is_staged(const struct tables *tables, uint32_t id, const char *name)
+{
+    for (uint32_t i = 0; i < tables->staged.n; i++)
+        if (is_of_other(tables->staged.list[i], id, name))
+            return true;
+    return false;
+}
+
+/* There are more ids than tables, and each name has its own order of them. */
+static uint32_t choose_id(const struct tables *tables, uint32_t wanted, const char *name)
+{
+    uint32_t n = 0;
+    if (wanted != 0 && tables_id_is_free(tables, wanted, name))
+        return wanted;
+    for (;; n++) {
+        uint32_t id = embd__table_id_at(name, n);
+        if (tables_id_is_free(tables, id, name) && !is_staged(tables, id, name))
+            return id;
+    }
+}
+
+uint32_t tables_id_of(const struct tables *tables, const char *name)
+{
+    const struct table *table = tables_by_name(tables, name);
+    return table != NULL ? table->id : tables->prepared->id;
+}
+
+struct table *tables_open_table(struct tables *tables, const embd_schema *schema, uint32_t id,
                                 struct embd__error *e)
 {
     const struct store_ops *ops = tables->ops;
@@ -182,7 +223,7 @@ struct table *tables_open_table(struct tables *tables, const embd_schema *schema
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for table '%s'", schema->name);
         return NULL;
     }
-    table->id = embd__table_id(schema->name);
+    table->id = choose_id(tables, id, schema->name);
     table->instance = ++tables->n_opened;
     if (embd__schema_copy(&table->schema, schema, e) != EMBD_OK ||
         ops->open(&table->schema, &table->store, e) != EMBD_OK) {
@@ -192,7 +233,8 @@ struct table *tables_open_table(struct tables *tables, const embd_schema *schema
     return table;
 }
 
-int tables_prepare(struct tables *tables, const embd_schema *schema, struct embd__error *e)
+int tables_prepare(struct tables *tables, const embd_schema *schema, uint32_t id,
+                   struct embd__error *e)
 {
     const struct table *table = tables_by_name(tables, schema->name);
     if (table != NULL)
@@ -200,7 +242,7 @@ int tables_prepare(struct tables *tables, const embd_schema *schema, struct embd
     EMBD_ASSERT(tables->prepared == NULL);
     if (check_new(tables, schema, e) != EMBD_OK)
         return e->status;
-    tables->prepared = tables_open_table(tables, schema, e);
+    tables->prepared = tables_open_table(tables, schema, id, e);
     return e->status;
 }
 
@@ -262,6 +304,7 @@ void tables_put(struct tables *tables, struct table *table)
         insert(tables, i, table);
         return;
     }
+    table->id = old->id;
     tables->n_creating -= old->schema.s.create_on == EMBD_CREATE_ON_PULL;
     table->number = old->number;
     tables->by_name[i] = table;
@@ -269,10 +312,10 @@ void tables_put(struct tables *tables, struct table *table)
     tables_close_table(tables, old);
 }
 
-int tables_create(struct tables *tables, const embd_schema *schema, struct table **out,
+int tables_create(struct tables *tables, const embd_schema *schema, uint32_t id, struct table **out,
                   bool *created_out, struct embd__error *e)
 {
-    if (tables->prepared == NULL && tables_prepare(tables, schema, e) != EMBD_OK)
+    if (tables->prepared == NULL && tables_prepare(tables, schema, id, e) != EMBD_OK)
         return e->status;
     *created_out = tables->prepared != NULL;
     *out = *created_out ? add_prepared(tables, schema->name) : tables_by_name(tables, schema->name);

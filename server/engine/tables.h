@@ -18,7 +18,7 @@ struct row_losses {
 
 /* Owner: the shard's thread. Never moves, so that its store may point to the schema. */
 struct table {
-    uint32_t id;       /* embd__table_id(schema.s.name) */
+    uint32_t id;       /* embd__table_id(schema.s.name), unless another table had it */
     uint32_t number;   /* no other table's while it is there; a table that replaces it takes it */
     uint64_t instance; /* no other table's of this shard since its start, whatever its name */
     struct table_schema schema;
@@ -41,11 +41,17 @@ struct staged {
     struct table *prepared;           /* the next, not in the list yet; or NULL */
 };
 
+/* A table that records are read without: `embd-server --drop-table`. */
+struct left_out {
+    const char *name;       /* NULL: of none */
+    uint32_t id, staged_id; /* as the records read so far have them; 0: it is not there */
+};
+
 #define TABLES_PLACES (2 * LIMIT_TABLES)
 
 struct tables {
     const struct store_ops *ops;
-    const char *left_out;      /* name of a table that records are read without; NULL: of none */
+    struct left_out left_out;
     struct row_memory *memory; /* the owner's; NULL: rows may take what there is */
     uint64_t n_refused;        /* requests that needed more of it than was left */
     uint32_t n;
@@ -81,20 +87,28 @@ uint32_t tables_from(const struct tables *tables, const char *name);
 /* As tables_by_id, with an error: EMBD_UNKNOWN_TABLE naming it. */
 struct table *tables_find(const struct tables *tables, const char *name, struct embd__error *e);
 
-/* A new empty table, or the one there is when its definition is equal. EMBD_EXISTS naming the field
- * that differs or the table with the same id, EMBD_TOO_LARGE, EMBD_NO_MEMORY, EMBD_UNSUPPORTED:
+/* Whether no table of another name has that id. */
+bool tables_id_is_free(const struct tables *tables, uint32_t id, const char *name);
+
+/* A new empty table, or the one there is when its definition is equal. It has the id `id` if that
+ * is free; 0, or one that is not: the first of its name that no table has, and no staged one.
+ * EMBD_EXISTS naming the field that differs, EMBD_TOO_LARGE, EMBD_NO_MEMORY, EMBD_UNSUPPORTED:
  * nothing changed. */
-int tables_create(struct tables *tables, const embd_schema *schema, struct table **out,
+int tables_create(struct tables *tables, const embd_schema *schema, uint32_t id, struct table **out,
                   bool *created_out, struct embd__error *e);
 
 /* The first half of tables_create, which cannot fail afterwards: sets `prepared` if the table does
  * not exist yet. Errors as above. */
-int tables_prepare(struct tables *tables, const embd_schema *schema, struct embd__error *e);
+int tables_prepare(struct tables *tables, const embd_schema *schema, uint32_t id,
+                   struct embd__error *e);
+/* The id of the table of that name, which is there or prepared. */
+uint32_t tables_id_of(const struct tables *tables, const char *name);
 /* It will not be created. */
 void tables_give_up(struct tables *tables);
 
-/* Whether that is the id of the table that is left out. */
+/* Whether that is the id, or the name, of the table that is left out. */
 bool tables_leave_out(const struct tables *tables, uint32_t id);
+bool tables_leave_out_name(const struct tables *tables, const char *name);
 
 /* What the table takes now is counted; the second: its stats are known. */
 void tables_count(struct tables *tables, struct table *table);
@@ -118,11 +132,12 @@ void tables_drop(struct tables *tables, struct table *table);
 /* ---- for staged.c ---- */
 
 /* A table that is in no list. NULL: EMBD_NO_MEMORY, EMBD_UNSUPPORTED. */
-struct table *tables_open_table(struct tables *tables, const embd_schema *schema,
+struct table *tables_open_table(struct tables *tables, const embd_schema *schema, uint32_t id,
                                 struct embd__error *e);
 /* Ends one; NULL is allowed. */
 void tables_close_table(struct tables *tables, struct table *table);
-/* The table becomes the one of its name; the one that was ends. There is room for it. */
+/* The table becomes the one of its name; the one that was ends, and leaves it its id. There is room
+ * for it. */
 void tables_put(struct tables *tables, struct table *table);
 /* NULL: none. */
 struct table *tables_by_name(const struct tables *tables, const char *name);

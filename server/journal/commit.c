@@ -26,8 +26,8 @@
 #include <string.h>
 
 #include "proto/assert.h"
+#include "server/engine/apply.h"
 #include "server/engine/capacity.h"
-#include "server/engine/staged.h"
 #include "server/journal/pace.h"
 #include "server/log/ending.h"
 #include "server/log/log.h"
@@ -297,15 +297,12 @@ static int append(struct commit *commit, struct op *op, void (*turn)(struct op *
     return COMMIT_WAITS;
 }
 
-/* The table is opened before its record is written, so that what is in the journal can be created.
- */
-static int prepare(struct commit *commit, struct op *op, struct embd__error *e)
+/* The table is opened before its record is written, so that what is in the journal can be created,
+ * with the id that the record has. */
+static int prepare(struct op *op, struct embd__error *e)
 {
-    if (op->kind == OP_TABLE_CREATE)
-        return tables_prepare(&commit->engine->tables, &op->as.schema.s, e);
-    if (op->kind == OP_STAGE)
-        return staged_prepare(&commit->engine->tables, op->as.stage.id, &op->as.stage.schema.s, e);
-    return capacity_reserve(op, e);
+    bool is_table = op->kind == OP_TABLE_CREATE || op->kind == OP_STAGE;
+    return is_table ? apply_prepare(op, e) : capacity_reserve(op, e);
 }
 
 static int apply_unrecorded(struct op *op)
@@ -328,7 +325,7 @@ static int submit(struct commit *commit, struct op *op, void (*turn)(struct op *
             "the server has no data directory, and so no journal for '%s' tables",
             embd_durability_name(durability));
     EMBD_ASSERT(!commit->is_alone && (shares_groups(op) || commit->engine->n_recorded == 0));
-    if (prepare(commit, op, e) != EMBD_OK)
+    if (prepare(op, e) != EMBD_OK)
         return e->status;
     if (op->kind == OP_TABLE_CREATE && commit->engine->tables.prepared == NULL)
         return apply_unrecorded(op); /* it exists */

@@ -59,11 +59,12 @@ static bool is_staged(const struct compaction *c)
 static int add_create(struct compaction *c, struct embd__error *e)
 {
     const struct table_schema schema = {.s = c->schemas[c->at]};
+    uint32_t id = c->tables[c->at]->id;
     op_begin(&c->op, c->commit->engine, is_staged(c) ? OP_STAGE : OP_TABLE_CREATE);
     if (is_staged(c))
-        c->op.as.stage = (struct op_stage){.id = c->staged, .schema = schema};
+        c->op.as.stage = (struct op_stage){.id = c->staged, .schema = schema, .table = id};
     else
-        c->op.as.schema = schema;
+        c->op.as.create = (struct op_create){.schema = schema, .id = id};
     c->is_made = true;
     return add(c, e);
 }

@@ -4,12 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/route.h"
 #include "proto/streamsfile.h"
 #include "server/engine/check.h"
-#include "server/engine/staged.h"
 #include "server/engine/unpack.h"
 #include "server/journal/row_record.h"
+#include "server/journal/table_record.h"
 
 _Static_assert(sizeof(struct push_stream) == STREAM_BYTES, "a stream in memory is one in a record");
 
@@ -79,21 +78,6 @@ static void write_streams(struct msg *m, const struct op_streams *streams)
     }
 }
 
-static void write_stage(struct msg *m, const struct op_stage *stage)
-{
-    embd__msg_map(m, 2);
-    embd__msg_field_uint(m, "id", stage->id);
-    embd__msg_str(m, "schema");
-    embd__schema_write(m, &stage->schema.s);
-}
-
-static void write_unstage(struct msg *m, uint64_t id)
-{
-    embd__msg_map(m, 2);
-    embd__msg_field_uint(m, "id", id);
-    embd__msg_field_bool(m, "drop", true);
-}
-
 /* Of journaled tables and their streams alone. */
 static void write_replace(struct msg *m, const struct op_replace *replace)
 {
@@ -112,9 +96,7 @@ static int write_fields(struct msg *m, const struct op *op, struct embd__error *
     case OP_ERASE:
         return write_parts(m, op, e);
     case OP_TABLE_CREATE:
-        embd__msg_map(m, 1);
-        embd__msg_str(m, "schema");
-        embd__schema_write(m, &op->as.schema.s);
+        table_record_create_write(m, &op->as.create);
         break;
     case OP_TABLE_DROP:
         embd__msg_map(m, 1);
@@ -139,10 +121,10 @@ static int write_fields(struct msg *m, const struct op *op, struct embd__error *
         embd__schema_change_write(m, &op->as.set.change);
         break;
     case OP_STAGE:
-        write_stage(m, &op->as.stage);
+        table_record_stage_write(m, &op->as.stage);
         break;
     case OP_UNSTAGE:
-        write_unstage(m, op->as.unstaged);
+        table_record_unstage_write(m, op->as.unstaged);
         break;
     case OP_REPLACE:
         write_replace(m, &op->as.replace);
@@ -180,7 +162,7 @@ static void free_buffers(struct operation_reader *reader)
     reader->streams = NULL;
     reader->sets = NULL;
     if (reader->op.kind == OP_TABLE_CREATE)
-        embd__schema_fini(&reader->op.as.schema);
+        embd__schema_fini(&reader->op.as.create.schema);
     if (reader->op.kind == OP_STAGE)
         embd__schema_fini(&reader->op.as.stage.schema);
 }
@@ -254,38 +236,6 @@ static int read_parts(struct operation_reader *reader, struct reader *r)
         (check_tables_differ(op, e) != EMBD_OK || unpack_push(op, e) != EMBD_OK))
         return e->status;
     return op_size_statuses(op, e);
-}
-
-/* Records of earlier versions have the request's `auto`, and are of tables that are kept. */
-static int read_create(struct op *op, struct reader *r)
-{
-    struct fields f, map;
-    embd__read_fields(&f, r, "table_create");
-    embd__field_map(&f, "schema", &map, "schema");
-    if (embd__schema_read(&map, &op->as.schema) == EMBD_OK && embd__fields_end(&f) == EMBD_OK)
-        embd__reader_end(r);
-    embd_schema *schema = &op->as.schema.s;
-    if (r->error->status == EMBD_OK && row_record_is_left_out(op, schema->name)) {
-        embd__schema_fini(&op->as.schema);
-        return EMBD_OK;
-    }
-    const struct table *table =
-        tables_by_id(&op->engine->tables, embd__table_id(op->as.schema.s.name));
-    if (r->error->status == EMBD_OK && schema->durability == EMBD_DURABILITY_AUTO)
-        schema->durability = table != NULL ? table->schema.s.durability : EMBD_DURABILITY_DURABLE;
-    return r->error->status;
-}
-
-static int read_drop(struct op *op, struct reader *r)
-{
-    struct fields f;
-    char name[EMBD_NAME_MAX + 1];
-    embd__read_fields(&f, r, "table_drop");
-    embd__field_str(&f, "name", name, sizeof name, NULL);
-    if (embd__fields_end(&f) == EMBD_OK && embd__reader_end(r) == EMBD_OK &&
-        !row_record_is_left_out(op, name))
-        op->as.dropped = tables_find(&op->engine->tables, name, r->error);
-    return r->error->status;
 }
 
 static int read_set(struct op *op, struct reader *r)
@@ -370,33 +320,10 @@ static int read_streams(struct operation_reader *reader, struct reader *r)
 
 /* ---- tables that replace others ---- */
 
-/* A set's end has `drop`. */
-static int read_stage(struct op *op, struct reader *r)
-{
-    struct fields f, map;
-    embd__read_fields(&f, r, "table_stage");
-    uint64_t id = embd__field_uint(&f, "id", 1, UINT64_MAX, FIELD_REQUIRED);
-    bool ends = embd__field_bool(&f, "drop", false);
-    op->kind = ends ? OP_UNSTAGE : OP_STAGE;
-    op->as.stage = (struct op_stage){.id = id};
-    if (ends) {
-        op->as.unstaged = id;
-        embd__fields_end(&f);
-        return embd__reader_end(r);
-    }
-    embd__field_map(&f, "schema", &map, "schema");
-    if (embd__schema_read(&map, &op->as.stage.schema) != EMBD_OK ||
-        embd__fields_end(&f) != EMBD_OK || embd__reader_end(r) != EMBD_OK)
-        return r->error->status;
-    if (row_record_is_left_out(op, op->as.stage.schema.s.name))
-        embd__schema_fini(&op->as.stage.schema);
-    return EMBD_OK;
-}
-
 /* Where all of its tables are left out there is nothing staged. */
 static int read_replace(struct operation_reader *reader, struct reader *r)
 {
-    const struct tables *tables = &reader->op.engine->tables;
+    struct tables *tables = &reader->op.engine->tables;
     struct op_replace *replace = &reader->op.as.replace;
     struct fields f;
     *replace = (struct op_replace){.id = 0};
@@ -409,7 +336,8 @@ static int read_replace(struct operation_reader *reader, struct reader *r)
     const uint8_t *bytes = embd__read_bin(r, "writers", n * STREAM_BYTES);
     if (embd__reader_end(r) != EMBD_OK)
         return r->error->status;
-    if (tables->left_out != NULL && tables->staged.id != replace->id) {
+    table_record_replaced(tables);
+    if (tables->left_out.name != NULL && tables->staged.id != replace->id) {
         reader->op.kind = OP_PULL;
         return EMBD_OK;
     }
@@ -431,10 +359,10 @@ static int read_fields(struct operation_reader *reader, struct reader *r)
         return read_parts(reader, r);
     case METHOD_TABLE_CREATE:
         op->kind = OP_TABLE_CREATE;
-        return read_create(op, r);
+        return table_record_create_read(op, r);
     case METHOD_TABLE_DROP:
         op->kind = OP_TABLE_DROP;
-        return read_drop(op, r);
+        return table_record_drop_read(op, r);
     case METHOD_TABLE_SET:
         op->kind = OP_TABLE_SET;
         return read_set(op, r);
@@ -451,7 +379,7 @@ static int read_fields(struct operation_reader *reader, struct reader *r)
         op->kind = OP_STREAMS;
         return read_streams(reader, r);
     case METHOD_TABLE_STAGE:
-        return read_stage(op, r);
+        return table_record_stage_read(op, r);
     case METHOD_TABLE_REPLACE:
         op->kind = OP_REPLACE;
         return read_replace(reader, r);

@@ -4,14 +4,13 @@
 #include <stdio.h>
 
 #include "proto/keyed.h"
-#include "proto/route.h"
 #include "server/engine/check.h"
 #include "server/engine/engine.h"
 #include "server/engine/staged.h"
 
 bool row_record_is_left_out(struct op *op, const char *name)
 {
-    if (!tables_leave_out(&op->engine->tables, embd__table_id(name)))
+    if (!tables_leave_out_name(&op->engine->tables, name))
         return false;
     op->kind = OP_PULL;
     return true;

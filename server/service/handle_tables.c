@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "server/service/authorize.h"
-#include "proto/route.h"
 #include "server/service/state.h"
 #include "server/service/token_use.h"
 #include "server/snapshot/disk_phase.h"
@@ -37,8 +36,7 @@ int handle_tables(struct call *call)
 static void resolve_durability(const struct call *call, embd_schema *schema)
 {
     bool can_be_kept = call->shard->data_dir >= 0 && schema->create_on != EMBD_CREATE_ON_PULL;
-    const struct table *table =
-        tables_by_id(&call->shard->engine.tables, embd__table_id(schema->name));
+    const struct table *table = tables_by_name(&call->shard->engine.tables, schema->name);
     if (schema->durability != EMBD_DURABILITY_AUTO)
         return;
     schema->durability = can_be_kept ? EMBD_DURABILITY_DURABLE : EMBD_DURABILITY_SNAPSHOT;
@@ -50,25 +48,12 @@ static void resolve_durability(const struct call *call, embd_schema *schema)
 static int check_durability(struct call *call, const embd_schema *schema)
 {
     if (schema->durability == EMBD_DURABILITY_SNAPSHOT || call->shard->data_dir >= 0 ||
-        tables_by_id(&call->shard->engine.tables, embd__table_id(schema->name)) != NULL)
+        tables_by_name(&call->shard->engine.tables, schema->name) != NULL)
         return EMBD_OK;
     return embd__error_set(&call->error, EMBD_UNSUPPORTED,
                            "schema field 'durability' is '%s', and this server has no data "
                            "directory; allowed is 'snapshot'",
                            embd_durability_name(schema->durability));
-}
-
-/* The other table's name is for those who may know of it. */
-static int check_id(struct call *call, const char *name)
-{
-    uint32_t id = embd__table_id(name);
-    const struct table *other = tables_by_id(&call->shard->engine.tables, id);
-    if (other == NULL || authorizes_table(call, other->schema.s.name))
-        return EMBD_OK;
-    return embd__error_set(&call->error, EMBD_EXISTS,
-                           "table '%s' would have the id %u, which another table has: choose "
-                           "another name",
-                           name, id);
 }
 
 static void created(const struct shard_work *work, struct msg *m)
@@ -81,16 +66,15 @@ static void created(const struct shard_work *work, struct msg *m)
 int handle_table_create(struct call *call)
 {
     struct op *op = work_op(call->work, OP_TABLE_CREATE);
-    embd_schema *schema = &op->as.schema.s;
+    embd_schema *schema = &op->as.create.schema.s;
     struct fields f, map;
-    op->as.schema = (struct table_schema){.sizes = NULL};
+    op->as.create = (struct op_create){.id = 0};
     embd__read_fields(&f, &call->reader, "table_create");
     embd__field_map(&f, "schema", &map, "schema");
-    if (embd__schema_read(&map, &op->as.schema) != EMBD_OK)
+    if (embd__schema_read(&map, &op->as.create.schema) != EMBD_OK)
         return call->error.status;
     resolve_durability(call, schema);
     if (call_end(call, &f) != EMBD_OK || authorize_table(call, schema->name) != EMBD_OK ||
-        check_id(call, schema->name) != EMBD_OK ||
         token_use_check_new(call, schema->name) != EMBD_OK ||
         check_durability(call, schema) != EMBD_OK)
         return call->error.status;

@@ -93,7 +93,7 @@ static int accept_damage(struct shard *shard, const struct journal_config *confi
 /* The table was left out: it is gone when the journal begins anew without it. */
 static int end_dropping(struct shard *shard, struct embd__error *e)
 {
-    shard->engine.tables.left_out = NULL;
+    shard->engine.tables.left_out = (struct left_out){.name = NULL};
     if (compaction_make_now(&shard->commit, e) == EMBD_OK)
         log_event(LOG_WARN, "table_dropped",
                   "shard=%u table=%s why=\"--drop-table: the journal begins anew without it; start "
@@ -212,7 +212,7 @@ static void join_memory(struct shard *shard)
 static int open_reading(struct shard *shard, struct embd__error *e)
 {
     struct journal_config config = config_of(shard);
-    shard->engine.tables.left_out = shard->config.dropped_table;
+    shard->engine.tables.left_out = (struct left_out){.name = shard->config.dropped_table};
     shard->replay_began_ns = clock_ns();
     if (journal_reading_open(&config, &shard->reading, e) != EMBD_OK)
         return e->status;

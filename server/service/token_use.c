@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "proto/route.h"
 #include "server/access/access.h"
 #include "server/service/state.h"
 
@@ -62,19 +61,13 @@ uint32_t token_use_list(const struct tables *tables, const struct access *access
     return n;
 }
 
-static bool exists(const struct tables *tables, const char *name)
-{
-    const struct table *table = tables_by_id(tables, embd__table_id(name));
-    return table != NULL && strcmp(table->schema.s.name, name) == 0;
-}
-
 /* Staged tables of the token that take nobody's place. */
 static uint64_t n_staged_new(const struct tables *tables, const struct grant *grant)
 {
     uint64_t n = 0;
     for (uint32_t i = 0; i < tables->staged.n; i++) {
         const char *name = tables->staged.list[i]->schema.s.name;
-        n += grant_covers(grant, name) && !exists(tables, name);
+        n += grant_covers(grant, name) && tables_by_name(tables, name) == NULL;
     }
     return n;
 }
@@ -84,7 +77,7 @@ int token_use_check_new(struct call *call, const char *table)
     const struct grant *grant = call->request->session->grant;
     const struct tables *tables = &call->shard->engine.tables;
     if (call->shard->access == NULL || grant->most_tables == GRANT_UNLIMITED ||
-        exists(tables, table))
+        tables_by_name(tables, table) != NULL)
         return EMBD_OK;
     uint64_t n = token_use_of(tables, grant).tables + n_staged_new(tables, grant);
     if (n < grant->most_tables)

@@ -86,7 +86,7 @@ void work_free(struct shard_work *work)
     struct op *op = &work->op;
     free_values(work);
     if (op->kind == OP_TABLE_CREATE)
-        embd__schema_fini(&op->as.schema);
+        embd__schema_fini(&op->as.create.schema);
     if (op->kind == OP_STAGE)
         embd__schema_fini(&op->as.stage.schema);
     op_begin(op, op->engine, OP_PULL);

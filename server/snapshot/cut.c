@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "proto/route.h"
 #include "server/service/compacting.h"
 #include "server/engine/block.h"
 #include "server/snapshot/cut_read.h"
@@ -278,9 +279,11 @@ static void tell(const struct cut *cut, struct msg *m, uint32_t msgid)
     for (uint32_t i = 0; i < cut->n; i++) {
         const struct cut_part *written = &cut->written[i];
         const struct manifest_part *part = &written->part;
-        embd__msg_map(m, part->has_changes ? 9 : 8);
+        embd__msg_map(m, 8u + part->has_changes + (part->table_id != 0));
         if (part->has_changes)
             embd__msg_field_bool(m, "changes", true);
+        if (part->table_id != 0)
+            embd__msg_field_uint(m, "table_id", part->table_id);
         embd__msg_field_str(m, "table", written->table->schema.s.name);
         embd__msg_field_str(m, "file", part->file);
         embd__msg_field_uint(m, "shard", part->shard);
@@ -331,6 +334,12 @@ static void answer(struct cut *cut)
     call_answer(shard, request, &e);
 }
 
+/* 0: it is the first of the table's name, as nearly always. */
+static uint32_t id_of(const struct table *table)
+{
+    return table->id == embd__table_id(table->schema.s.name) ? 0 : table->id;
+}
+
 static void end_writing(struct cut *cut)
 {
     writing_end(cut->writing, cut->parts, &cut->error);
@@ -338,6 +347,7 @@ static void end_writing(struct cut *cut)
     for (uint32_t i = 0; i < cut->n; i++) {
         cut->written[i].part = cut->parts[i];
         cut->written[i].part.has_changes = cut->written[i].has_changes;
+        cut->written[i].part.table_id = id_of(cut->written[i].table);
     }
     thaw(cut);
     if (cut->error.status == EMBD_OK)

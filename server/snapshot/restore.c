@@ -22,7 +22,6 @@
 #include "proto/dtype.h"
 #include "server/log/log.h"
 #include "proto/stored/partread.h"
-#include "proto/route.h"
 
 #define ALIGN 64u
 
@@ -147,6 +146,16 @@ static bool is_journaled(const embd_schema *schema)
            schema->durability == EMBD_DURABILITY_BUFFERED;
 }
 
+/* That the shard's table had when the snapshot was made, for clients that know it by that. */
+static uint32_t id_of(const struct shard *shard, const char *table)
+{
+    const struct dump_chain *chain = shard->restore->chain;
+    const struct dump_share *share;
+    const struct manifest_part *part =
+        embd__chain_part(&chain->dirs[chain->n - 1], table, shard->config.index, &share);
+    return part != NULL ? part->table_id : 0;
+}
+
 static int make_table(struct shard *shard, const struct manifest_table *from, struct embd__error *e)
 {
     struct restore *r = shard->restore;
@@ -158,7 +167,8 @@ static int make_table(struct shard *shard, const struct manifest_table *from, st
     if (!is_journaled(&schema))
         schema.durability =
             EMBD_DURABILITY_SNAPSHOT; /* also where an earlier version did not say it */
-    if (tables_create(&shard->engine.tables, &schema, &r->table, &created, e) != EMBD_OK)
+    if (tables_create(&shard->engine.tables, &schema, id_of(shard, schema.name), &r->table,
+                      &created, e) != EMBD_OK)
         return e->status;
     r->has_journaled = r->has_journaled || is_journaled(&schema);
     r->n_tables++;
@@ -174,13 +184,13 @@ static bool wants(const struct shard *shard, const struct manifest_table *table)
     if (!snapshot_select_decides(shard->config.chosen, r->at, name) ||
         (is_journaled(&table->schema.s) && r->has_journal))
         return false;
-    if (tables_leave_out(&shard->engine.tables, embd__table_id(name)))
+    if (tables_leave_out_name(&shard->engine.tables, name))
         return false;
-    if (tables_by_id(&shard->engine.tables, embd__table_id(name)) == NULL)
+    if (tables_by_name(&shard->engine.tables, name) == NULL)
         return true;
     log_event(LOG_WARN, "table_not_restored",
-              "shard=%u table=%s why=\"the journal has a table of that name or id, which is newer "
-              "than the snapshot's\"",
+              "shard=%u table=%s why=\"the journal has a table of that name, which is newer than "
+              "the snapshot's\"",
               shard->config.index, name);
     return false;
 }

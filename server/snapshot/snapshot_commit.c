@@ -155,6 +155,7 @@ static int read_part(struct call *call, const char *name, int dir, const msgpack
     part->bytes = embd__field_uint(&f, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
     part->xxh3 = embd__field_uint(&f, "xxh3", 0, UINT64_MAX, FIELD_REQUIRED);
     part->has_changes = embd__field_bool(&f, "changes", false);
+    part->table_id = (uint32_t)embd__field_uint(&f, "table_id", 0, UINT32_MAX, 0);
     told.step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
     if (embd__fields_end(&f) != EMBD_OK)
         return call->error.status;

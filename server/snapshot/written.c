@@ -130,6 +130,7 @@ static int check_part(const struct share *share, const struct written_part *told
     compare(a->file, "bytes", a->bytes, b->bytes, e);
     compare_sums(a->file, a->xxh3, b->xxh3, e);
     compare(a->file, "changes", a->has_changes, b->has_changes, e);
+    compare(a->file, "table_id", a->table_id, b->table_id, e);
     compare(a->file, "step", told->step, found->step, e);
     return e->status;
 }

@@ -88,11 +88,14 @@ static void draw_limits(struct world *w, embd_schema *s)
     s->lfu_occurrences = one_in(w, 2);
 }
 
+/* The first two would have the same id. */
+static const char *const names[TABLES] = {"good_53", "evil_1720fa9", "table2", "table3", "table4"};
+
 embd_schema deeds_draw_schema(struct world *w, uint32_t table)
 {
     embd_schema s;
     embd_schema_init(&s);
-    snprintf(s.name, sizeof s.name, "table%u", table);
+    snprintf(s.name, sizeof s.name, "%s", names[table]);
     s.dim = 1 + below(w, DIM_MOST);
     s.slots = 1 + below(w, 3);
     s.partition = (embd_partition)below(w, 3);
@@ -143,8 +146,8 @@ void deed_create(struct world *w)
     embd_schema s = is_there ? w->tables[i].schema.s : deeds_draw_schema(w, i);
     s.dim += differs;
     op_begin(&op, &w->engine, OP_TABLE_CREATE);
-    if (embd__schema_copy(&op.as.schema, &s, &e) != EMBD_OK ||
-        embd__schema_check(&op.as.schema.s, &e) != EMBD_OK)
+    if (embd__schema_copy(&op.as.create.schema, &s, &e) != EMBD_OK ||
+        embd__schema_check(&op.as.create.schema.s, &e) != EMBD_OK)
         fail_msg("%s", e.text);
     world_submit(w, &op);
     assert_int_equal(op.error.status, differs ? EMBD_EXISTS : EMBD_OK);
@@ -152,7 +155,7 @@ void deed_create(struct world *w)
     seen.unequal += differs;
     if (!is_there)
         w->tables[i] = deeds_pair(w, op.table);
-    embd__schema_fini(&op.as.schema);
+    embd__schema_fini(&op.as.create.schema);
     op_fini(&op);
 }
 

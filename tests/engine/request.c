@@ -9,7 +9,6 @@
 #include <cmocka.h>
 
 #include "proto/packed.h"
-#include "proto/route.h"
 #include "server/engine/check.h"
 #include "server/engine/unpack.h"
 
@@ -54,7 +53,7 @@ static void draw_part(struct world *w, struct request *r, uint32_t i, enum op_ki
     uint32_t n_rows = one_in(w, 12) ? below(w, ROWS_MOST + 1) : below(w, 6);
     batch_draw(table, batch, n_rows, ROW_KEYS, is_raw, one_in(w, 3));
     struct part *part = &r->op.parts[i].in;
-    *part = (struct part){.table = embd__table_id(s->name),
+    *part = (struct part){.table = world_table(w, r->tables[i])->id,
                           .dtype =
                               kind == OP_ERASE ? EMBD_DTYPE_F32 : (embd_dtype)below(w, PART_DTYPES),
                           .n_keys = batch->in.n_keys,

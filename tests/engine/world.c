@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "server/engine/apply.h"
 #include "tests/server/deferred_store.h"
 
 struct seen seen;
@@ -107,6 +108,9 @@ bool world_admit(struct world *w, struct op *op, struct written **record_out)
         return false;
     if (op->kind == OP_PULL || durability == EMBD_DURABILITY_SNAPSHOT)
         return true;
+    if ((op->kind == OP_TABLE_CREATE || op->kind == OP_STAGE) &&
+        apply_prepare(op, &op->error) != EMBD_OK)
+        return false;
     *record_out = records_write(&w->records, op);
     seen.recorded[op->kind]++;
     return true;

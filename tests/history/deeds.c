@@ -26,12 +26,16 @@ static void draw_optimizer(struct world *w, embd_optimizer *o)
         o->l1 = 0.01f;
 }
 
+/* Those of a kind would have the same id. */
+static const char *const names[TABLES_MAX] = {"good_53", "evil_1720fa9", "table42228",
+                                              "table151621"};
+
 static embd_schema draw_schema(struct world *w, uint32_t table)
 {
     static const uint32_t slots[] = {1, 1, 4, SLOTS_TOP};
     embd_schema s;
     embd_schema_init(&s);
-    snprintf(s.name, sizeof s.name, "t%" PRIu32, table);
+    snprintf(s.name, sizeof s.name, "%s", names[table]);
     s.dim = 1 + draw(w, DIM_TOP);
     s.slots = slots[draw(w, 4)];
     s.partition = (embd_partition)draw(w, EMBD_PARTITION_SLOT + 1);

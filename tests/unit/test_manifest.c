@@ -53,9 +53,10 @@ static void make(struct manifest *m, struct manifest_table *table, struct manife
     table->step = 1ull << 63;
     table->parts = parts;
     table->n_parts = 2;
-    parts[0] = (struct manifest_part){"items.0.part", 0, 3, 1, 248, 0xdeadbeef, false, 1ull << 63};
-    parts[1] =
-        (struct manifest_part){"items.1.part", 1, 0, 0, 88, 0xfedcba9876543210, false, 1ull << 63};
+    parts[0] =
+        (struct manifest_part){"items.0.part", 0, 3, 1, 248, 0xdeadbeef, false, 1ull << 63, 0};
+    parts[1] = (struct manifest_part){"items.1.part",     1,     0,          0, 88,
+                                      0xfedcba9876543210, false, 1ull << 63, 0};
 }
 
 static void a_manifest_has_its_golden_text(void **state)
@@ -95,6 +96,24 @@ static void a_manifest_keeps_the_regularization_of_a_table(void **state)
     assert_null(embd__schema_difference(&out.tables[0].schema.s, &table.schema.s));
     embd__manifest_fini(&out);
     free(whole);
+    free(text);
+}
+
+static void a_manifest_keeps_the_id_of_a_part_s_table(void **state)
+{
+    struct manifest m, out;
+    struct manifest_table table;
+    struct manifest_part parts[2];
+    struct embd__error e = {0};
+    (void)state;
+    make(&m, &table, parts);
+    parts[1].table_id = 4000000000;
+    char *text = embd__manifest_write(&m), whole[8192];
+    assert_in_range(snprintf(whole, sizeof whole, "%s\n", text), 1, sizeof whole - 1);
+    assert_int_equal(embd__manifest_read(whole, strlen(whole), &out, &e), EMBD_OK);
+    assert_int_equal(out.tables[0].parts[0].table_id, 0);
+    assert_int_equal(out.tables[0].parts[1].table_id, 4000000000);
+    embd__manifest_fini(&out);
     free(text);
 }
 
@@ -413,6 +432,8 @@ static void what_a_manifest_says_is_checked(void **state)
     refused("\"format\": 1", "\"format\": 0", EMBD_UNSUPPORTED, "'format' is 0");
     refused("\"rows\": 3", "\"rows\": 3, \"step\": 1", EMBD_CORRUPT,
             "parts[0] has 7 members, 1 of them unknown");
+    refused("\"rows\": 3", "\"rows\": 3, \"table_id\": 4294967296", EMBD_CORRUPT,
+            "'table_id' is 4294967296, the limit is 4294967295");
     refused("\"format\": 1,", "", EMBD_CORRUPT, "the manifest has no 'format', which is required");
     refused("\"dump\"", "\"dumb\"", EMBD_CORRUPT, "'kind' is 'dumb'");
     refused("\"shards\": 2", "\"shards\": 0", EMBD_CORRUPT, "'shards' is 0");
@@ -527,6 +548,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_manifest_has_its_golden_text),
         cmocka_unit_test(a_manifest_keeps_the_regularization_of_a_table),
+        cmocka_unit_test(a_manifest_keeps_the_id_of_a_part_s_table),
         {"S2.6 a manifest reads back", a_manifest_reads_back, NULL, NULL, NULL},
         cmocka_unit_test(a_manifest_without_a_checksum_reads_back),
         cmocka_unit_test(an_id_and_writers_make_it_format_2_and_are_read_back),

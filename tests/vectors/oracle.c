@@ -25,6 +25,7 @@
 #define STATE  200u /* floats of a row */
 
 static struct model *tables[TABLES];
+static uint32_t ids[TABLES];
 static int n_tables;
 
 struct batch {
@@ -119,6 +120,23 @@ static void read_batch(struct batch *b)
 
 /* ---- commands ---- */
 
+static bool has_id(uint32_t id)
+{
+    for (int i = 0; i < n_tables; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
+
+/* The first of its name that no table has. */
+static uint32_t new_id(const char *name)
+{
+    uint32_t n = 0;
+    while (has_id(embd__table_id_at(name, n)))
+        n++;
+    return embd__table_id_at(name, n);
+}
+
 static void make_table(void)
 {
     char name[64], field[64], value[64];
@@ -138,7 +156,9 @@ static void make_table(void)
     tables[n_tables] = model_new(&schema);
     if (tables[n_tables]->state_floats > STATE)
         fail("a row has too many states");
-    printf("%" PRIu32 " %" PRIu32, embd__table_id(name), tables[n_tables++]->state_floats);
+    ids[n_tables] = new_id(name);
+    printf("%" PRIu32 " %" PRIu32, ids[n_tables], tables[n_tables]->state_floats);
+    n_tables++;
 }
 
 static void push(struct batch *b)

@@ -353,7 +353,7 @@ def numbered(oracle, rng):
 
 
 def routing(oracle, rng):
-    """Slot tables, slot sizes and modulo: keys reach their shards."""
+    """Slot tables, slot sizes and modulo: keys reach their shards. Requests reach the table that has their id."""
     v = Vector(oracle, "partition slot: a row belongs to its slot and key")
     v.route("slot", [5, 5, 5, 5], 3, [0, 1, 2, 3])
     t = v.create("by-slot", 2, slots=4, partition="slot", combiner="mean", optimizer={"kind": "sgd", "lr": 0.5})
@@ -378,6 +378,14 @@ def routing(oracle, rng):
     t = v.create("sized", 1, [10, 20, 5], slots=3, initializer=DYADIC)
     v.push(t, [9, 10, 29, 30, 34], grads(rng, 5, 1))
     v.pull(t, [9, 10, 29, 30, 34])
+    yield v
+    v = Vector(oracle, "ids: the second of two names with one hash has another id")
+    tables = [v.create(name, 2, optimizer={"kind": "sgd", "lr": 0.5}) for name in ("good_53", "evil_1720fa9")]
+    for t in tables:
+        v.push(t, [1, 2, 3], grads(rng, 3, 2))
+    for t in tables:
+        v.pull(t, [1, 2, 3, 4], status=True)
+        v.describe(t)
     yield v
 
 

@@ -74,8 +74,10 @@ impl Client {
         if dim == 0 {
             return Err(Error::new(code::PROTOCOL, "the table has no columns"));
         }
+        let ids = self.ask_all("table_describe", &fields(&[("name", name.into())]), &[])?; // shards may give it different ones
+        let ids = ids.iter().map(|answer| answer.get("id").uint()).collect();
         let (combiner, partition) = (schema.get("combiner").str().into(), schema.get("partition").str().into());
-        Ok(Table { name: name.into(), dim, client: self, id: answer.get("id").uint(), combiner, partition, starts })
+        Ok(Table { name: name.into(), dim, client: self, ids, combiner, partition, starts })
     }
 
     /// Begins a stream on all shards. `high` and `low` are random numbers of the caller's. `journaled` says whether the

@@ -20,7 +20,7 @@ pub struct Table<'a> {
     pub name: String,
     pub dim: usize,
     pub(crate) client: &'a Client,
-    pub(crate) id: u64,
+    pub(crate) ids: Vec<u64>, // on each shard
     pub(crate) combiner: String,
     pub(crate) partition: String,
     /// With slot_sizes: where the keys of each slot begin.
@@ -79,7 +79,7 @@ impl Table<'_> {
             if shares[i].rows.is_empty() && shares.len() > 1 {
                 return Ok(vec![vec![], vec![]]);
             }
-            let (part, bins) = self.part(batch, &shares[i]);
+            let (part, bins) = self.part(batch, i, &shares[i]);
             let (_, data) = shard.call("pull", &parts(part), &bins)?;
             match data.first().map(Vec::len) == Some(shares[i].rows.len() * self.dim * batch.wire.bytes()) {
                 true => Ok(data),
@@ -108,7 +108,7 @@ impl Table<'_> {
         let shares = self.shares(batch, None);
         let keys = Batch { status: batch.status, slots: batch.slots, ..Batch::of(batch.keys) };
         let answers = self.client.each(|i, shard| {
-            let (part, bins) = self.part(&keys, &shares[i]);
+            let (part, bins) = self.part(&keys, i, &shares[i]);
             shard.call("erase", &parts(part), &bins)
         })?;
         let mut erased = Erased { erased: 0, statuses: new_statuses(batch) };
@@ -131,7 +131,7 @@ impl Table<'_> {
         };
         let shares = self.shares(batch, divided.as_deref().or(batch.weights));
         let answers = self.client.each(|i, shard| {
-            let (part, mut bins) = self.part(batch, &shares[i]);
+            let (part, mut bins) = self.part(batch, i, &shares[i]);
             let mut grads = Vec::new();
             for r in &shares[i].rows {
                 batch.wire.write(&gradients[r * self.dim..(r + 1) * self.dim], &mut grads);
@@ -160,8 +160,8 @@ impl Table<'_> {
     }
 
     /// The map of a shard's part, and its bins but gradients.
-    fn part<'s>(&self, batch: &Batch, share: &'s Share) -> (Value, Vec<&'s [u8]>) {
-        let mut part = vec![("table", self.id.into()), ("keys", (share.at.len() as u64).into())];
+    fn part<'s>(&self, batch: &Batch, i: usize, share: &'s Share) -> (Value, Vec<&'s [u8]>) {
+        let mut part = vec![("table", self.ids[i].into()), ("keys", (share.at.len() as u64).into())];
         let mut bins: Vec<&[u8]> = vec![&share.keys];
         if batch.offsets.is_some() {
             part.push(("rows", (share.rows.len() as u64).into()));

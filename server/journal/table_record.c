@@ -1,0 +1,145 @@
+/* table_record.c - see table_record.h. */
+#include "server/journal/table_record.h"
+
+#include "proto/route.h"
+#include "server/engine/engine.h"
+#include "server/journal/row_record.h"
+
+/* ---- writing ---- */
+
+static bool has_id(uint32_t id, const embd_schema *schema)
+{
+    return id != 0 && id != embd__table_id(schema->name);
+}
+
+/* The definition comes last: its slot_sizes are a bin behind the map. */
+static void write_table(struct msg *m, uint32_t id, const embd_schema *schema)
+{
+    if (has_id(id, schema))
+        embd__msg_field_uint(m, "table", id);
+    embd__msg_str(m, "schema");
+    embd__schema_write(m, schema);
+}
+
+void table_record_create_write(struct msg *m, const struct op_create *create)
+{
+    embd__msg_map(m, 1u + has_id(create->id, &create->schema.s));
+    write_table(m, create->id, &create->schema.s);
+}
+
+void table_record_stage_write(struct msg *m, const struct op_stage *stage)
+{
+    embd__msg_map(m, 2u + has_id(stage->table, &stage->schema.s));
+    embd__msg_field_uint(m, "id", stage->id);
+    write_table(m, stage->table, &stage->schema.s);
+}
+
+void table_record_unstage_write(struct msg *m, uint64_t id)
+{
+    embd__msg_map(m, 2);
+    embd__msg_field_uint(m, "id", id);
+    embd__msg_field_bool(m, "drop", true);
+}
+
+/* ---- reading ---- */
+
+/* Frees the schema after an error. */
+static int read_table(struct fields *f, struct table_schema *out, uint32_t *id_out)
+{
+    struct fields map;
+    *id_out = (uint32_t)embd__field_uint(f, "table", 1, UINT32_MAX, 0);
+    embd__field_map(f, "schema", &map, "schema");
+    if (embd__schema_read(&map, out) != EMBD_OK)
+        return f->reader->error->status;
+    if (*id_out == 0)
+        *id_out = embd__table_id(out->s.name);
+    if (embd__fields_end(f) != EMBD_OK || embd__reader_end(f->reader) != EMBD_OK)
+        embd__schema_fini(out);
+    return f->reader->error->status;
+}
+
+/* Later records name the table by it. */
+static int check_id(const struct op *op, uint32_t id, const char *name, struct embd__error *e)
+{
+    if (tables_id_is_free(&op->engine->tables, id, name))
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_CORRUPT,
+                           "the record gives table '%s' the id %u, which another table has", name,
+                           id);
+}
+
+/* Records of earlier versions have the request's `auto`, and are of tables that are kept. */
+static void resolve_durability(const struct op *op, embd_schema *schema)
+{
+    const struct table *table = tables_by_name(&op->engine->tables, schema->name);
+    if (schema->durability == EMBD_DURABILITY_AUTO)
+        schema->durability = table != NULL ? table->schema.s.durability : EMBD_DURABILITY_DURABLE;
+}
+
+int table_record_create_read(struct op *op, struct reader *r)
+{
+    struct op_create *create = &op->as.create;
+    struct fields f;
+    *create = (struct op_create){.id = 0};
+    embd__read_fields(&f, r, "table_create");
+    if (read_table(&f, &create->schema, &create->id) != EMBD_OK)
+        return r->error->status;
+    if (row_record_is_left_out(op, create->schema.s.name)) {
+        op->engine->tables.left_out.id = create->id;
+        embd__schema_fini(&create->schema);
+        return EMBD_OK;
+    }
+    resolve_durability(op, &create->schema.s);
+    return check_id(op, create->id, create->schema.s.name, r->error);
+}
+
+int table_record_drop_read(struct op *op, struct reader *r)
+{
+    struct fields f;
+    char name[EMBD_NAME_MAX + 1];
+    embd__read_fields(&f, r, "table_drop");
+    embd__field_str(&f, "name", name, sizeof name, NULL);
+    if (embd__fields_end(&f) != EMBD_OK || embd__reader_end(r) != EMBD_OK)
+        return r->error->status;
+    if (row_record_is_left_out(op, name))
+        op->engine->tables.left_out.id = 0;
+    else
+        op->as.dropped = tables_find(&op->engine->tables, name, r->error);
+    return r->error->status;
+}
+
+static int read_unstage(struct op *op, struct fields *f, uint64_t id)
+{
+    op->kind = OP_UNSTAGE;
+    op->as.unstaged = id;
+    op->engine->tables.left_out.staged_id = 0;
+    embd__fields_end(f);
+    return embd__reader_end(f->reader);
+}
+
+int table_record_stage_read(struct op *op, struct reader *r)
+{
+    struct op_stage *stage = &op->as.stage;
+    struct fields f;
+    embd__read_fields(&f, r, "table_stage");
+    uint64_t id = embd__field_uint(&f, "id", 1, UINT64_MAX, FIELD_REQUIRED);
+    if (embd__field_bool(&f, "drop", false))
+        return read_unstage(op, &f, id);
+    op->kind = OP_STAGE;
+    *stage = (struct op_stage){.id = id};
+    if (read_table(&f, &stage->schema, &stage->table) != EMBD_OK)
+        return r->error->status;
+    if (row_record_is_left_out(op, stage->schema.s.name)) {
+        op->engine->tables.left_out.staged_id = stage->table;
+        embd__schema_fini(&stage->schema);
+        return EMBD_OK;
+    }
+    return check_id(op, stage->table, stage->schema.s.name, r->error);
+}
+
+void table_record_replaced(struct tables *tables)
+{
+    struct left_out *left_out = &tables->left_out;
+    left_out->id = left_out->id != 0 ? left_out->id : left_out->staged_id;
+    left_out->staged_id = 0;
+}
