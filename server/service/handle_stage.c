@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/route.h"
 #include "server/access/access.h"
 #include "server/engine/staged.h"
 #include "server/service/authorize.h"
@@ -65,17 +64,6 @@ static int resolve_durability(struct call *call, embd_schema *schema)
     return EMBD_OK;
 }
 
-/* Tables of others with its id are not for a trainer to know. */
-static int check_id(struct call *call, const char *name)
-{
-    const struct table *other = tables_by_id(&call->shard->engine.tables, embd__table_id(name));
-    if (other == NULL || authorizes_table(call, other->schema.s.name))
-        return EMBD_OK;
-    return embd__error_set(&call->error, EMBD_EXISTS,
-                           "table '%s' would have the id of another table: choose another name",
-                           name);
-}
-
 static void staged(const struct shard_work *work, struct msg *m)
 {
     embd__msg_map(m, 1);
@@ -92,7 +80,6 @@ static int stage(struct call *call, struct fields *f, uint64_t id)
     embd__field_map(f, "schema", &map, "schema");
     if (embd__schema_read(&map, &stage->schema) != EMBD_OK || call_end(call, f) != EMBD_OK ||
         authorize_table(call, stage->schema.s.name) != EMBD_OK ||
-        check_id(call, stage->schema.s.name) != EMBD_OK ||
         token_use_check_new(call, stage->schema.s.name) != EMBD_OK ||
         check_free(call, id) != EMBD_OK || resolve_durability(call, &stage->schema.s) != EMBD_OK)
         return call->error.status;
