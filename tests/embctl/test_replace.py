@@ -302,6 +302,32 @@ def case_a_journal_compacted_during_a_load_has_what_is_staged():
             assert staged_through_compaction(scratch, end)[-1] == 1.0
 
 
+def case_a_journal_of_staged_tables_alone_is_compacted_with_their_ids():
+    names = {"good_53": 5.0, "evil_1720fa9": 7.0}  # whose hashes are the same
+    with Scratch() as scratch:
+        os.makedirs(scratch("data"))
+        server = Embd("--data-dir", scratch("data"), "--journal-limit", "64K", "--row-memory", "1G")
+        with admin(server) as loader:
+            for name in names:
+                loader.call("table_stage", {"id": 7, "schema": constant_schema(name, durability="durable")})
+            until = time.monotonic() + 20
+            while not loader.call("stats", {})[0]["stats"].get("journal_bases"):
+                for name, of_row in names.items():
+                    loader.call("load", {"table": name, "rows": 500, "candidates": 0, "staged": 7}, keys(range(500)),
+                                floats([of_row] * 2000), b"", b"")
+                assert time.monotonic() < until
+            loader.call("hold", {})
+            loader.call("table_replace", {"id": 7, "phase": "check", "tables": 2})
+            loader.call("table_replace", {"id": 7, "phase": "apply"})
+            loader.call("release", {})
+        server.kill()
+        with Embd("--data-dir", scratch("data")) as again, connect(again) as data:
+            ids = {name: data.call("table_describe", {"name": name})[0]["id"] for name in names}
+            assert len(set(ids.values())) == 2
+            for name, of_row in names.items():
+                assert set(pull(data, ids[name], range(500))) == {of_row}, name
+
+
 # ---- what dies ----
 
 def serve_kept(scratch, shards=SHARDS):
