@@ -21,6 +21,10 @@ struct target {
 
 #define TARGETS_MAX 8u
 
+/* The buffer of a Unix socket does not grow as TCP's does; a large push would go in pieces of 200
+ * KiB, and wake both sides for each. The kernel gives no more than net.core.wmem_max. */
+#define UNIX_SEND_BYTES (4 << 20)
+
 struct socket {
     const struct socket_events *events;
     void *owner; /* NULL once closed */
@@ -113,7 +117,9 @@ static bool begin_connect(struct socket *s, const struct target *target)
     s->fd = socket(target->family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (s->fd < 0)
         return false;
-    if (target->family != AF_UNIX)
+    if (target->family == AF_UNIX)
+        setsockopt(s->fd, SOL_SOCKET, SO_SNDBUF, &(int){UNIX_SEND_BYTES}, sizeof(int));
+    else
         set_options(s->fd);
     if (connect(s->fd, (const struct sockaddr *)&target->name, target->bytes) != 0 &&
         errno != EINPROGRESS)

@@ -9,7 +9,7 @@
 
 /* Of the data socket, whose buffer does not grow as TCP's does: a chunk of rows goes at once. The
  * kernel gives no more than net.core.wmem_max. */
-enum { SOCKET_SEND_BYTES = 2 << 20 };
+enum { SOCKET_SEND_BYTES = 4 << 20 };
 
 /* Addresses that one user can choose from count as one. */
 static uint64_t network_of(const struct sockaddr_storage *address)
