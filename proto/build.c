@@ -171,7 +171,7 @@ void embd__msg_bin_begin(struct msg *m, uint64_t bytes)
 {
     if (m->status != EMBD_OK)
         return;
-    if (bytes > LIMIT_FRAME_BYTES || m->n_whole == LIMIT_ANSWER_BINS) {
+    if (bytes > m->limit || m->n_whole == LIMIT_ANSWER_BINS) {
         m->status = EMBD_TOO_LARGE;
         return;
     }
@@ -206,6 +206,7 @@ void *embd__msg_own(struct msg *m, uint32_t bytes)
 
 static void begin(struct msg *m, uint32_t n_elements, uint32_t type)
 {
+    m->limit = LIMIT_FRAME_BYTES;
     m->head_bytes = 0;
     m->n_bins = m->n_whole = 0;
     m->count_at = 0;
@@ -240,6 +241,7 @@ static void pack_error(struct msg *m, int status, const char *text)
 void embd__msg_request(struct msg *m, uint32_t msgid, enum method method)
 {
     begin(m, 4, 0);
+    m->limit = method == METHOD_PUSH ? LIMIT_PUSH_BYTES : LIMIT_FRAME_BYTES;
     embd__msg_uint(m, msgid);
     embd__msg_str(m, embd__method_name(method));
     begin_items(m);
@@ -248,6 +250,7 @@ void embd__msg_request(struct msg *m, uint32_t msgid, enum method method)
 void embd__msg_notice(struct msg *m, enum method method)
 {
     begin(m, 3, 2);
+    m->limit = method == METHOD_PUSH ? LIMIT_RECORD_BYTES : LIMIT_FRAME_BYTES;
     embd__msg_str(m, embd__method_name(method));
     begin_items(m);
 }
@@ -277,7 +280,7 @@ void embd__msg_error_notice(struct msg *m, int status, const char *text)
 
 int embd__msg_end(struct msg *m)
 {
-    if (m->status == EMBD_OK && embd__msg_bytes(m) > LIMIT_FRAME_BYTES)
+    if (m->status == EMBD_OK && embd__msg_bytes(m) > m->limit)
         m->status = EMBD_TOO_LARGE;
     if (m->status == EMBD_OK && m->count_at > 0) {
         uint32_t n_items = 1 + m->n_whole;
@@ -305,7 +308,7 @@ void embd__msg_frame(struct msg *m, struct frame_scanner *out)
     EMBD_ASSERT(m->status == EMBD_OK && m->n_whole <= LIMIT_BINS);
     out->head = m->head;
     out->head_bytes = out->head_capacity = m->head_bytes;
-    out->frame_limit = LIMIT_FRAME_BYTES;
+    out->frame_limit = m->limit;
     out->frame_bytes = embd__msg_bytes(m);
     out->type = m->head[1];
     out->has_msgid = out->type != 2;

@@ -114,6 +114,22 @@ static int copy_token(struct frame_scanner *s, struct embd__error *e)
     return EMBD_OK;
 }
 
+/* ---- what it is ---- */
+
+enum { ELEMENTS_TO_METHOD = 3 }; /* type, msgid, method */
+
+bool embd__frame_is_request(const struct frame_scanner *s, const char *method)
+{
+    const uint8_t *at = s->head;
+    size_t n = strlen(method);
+    if (s->type != TYPE_REQUEST || s->item < ELEMENTS_TO_METHOD)
+        return false;
+    at += token_size(at[0]); /* the array's */
+    at += token_size(at[0]);
+    at += token_size(at[0]);
+    return at[0] == (0xa0 | n) && memcmp(at + 1, method, n) == 0;
+}
+
 /* ---- the outermost array ---- */
 
 static int check_type(struct frame_scanner *s, struct embd__error *e)

@@ -87,4 +87,8 @@ static inline struct frame_bin *embd__frame_bin(struct frame_scanner *s, uint32_
  * bins, and answer EMBD_TOO_LARGE at FRAME_DONE. The stream stays in step. */
 bool embd__frame_over(const struct frame_scanner *s);
 
+/* Whether it is a request of this method, as soon as the name has come. A name of at most 31 bytes,
+ * with a header of one byte, which is what packers write. */
+bool embd__frame_is_request(const struct frame_scanner *s, const char *method);
+
 #endif

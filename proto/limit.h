@@ -4,8 +4,13 @@
 
 #define LIMIT_PROTOCOL 1 /* version exchanged in hello */
 
-/* A frame with its bins. 262,144 rows of 64 floats; larger batches are split by the client. */
+/* A frame with its bins. 262,144 rows of 64 floats; larger batches are split by the client, but for
+ * a push, which is one step. */
 #define LIMIT_FRAME_BYTES (64u << 20)
+/* The frame of a push. So every length in it, and what a read or write returns, is below 2^31. */
+#define LIMIT_PUSH_BYTES (1u << 30)
+/* A record of one: i8, divided weights and the pushes of several workers make it longer. */
+#define LIMIT_RECORD_BYTES (2u << 30)
 /* A request without the payload of its bins: 64 parts at about 60 bytes each, or a schema with long
  * names. */
 #define LIMIT_HEADER_BYTES 4096u

@@ -84,6 +84,7 @@ struct msg {
     uint8_t *own;     /* [own_capacity] bytes of a bin that embd__msg_own made */
     uint32_t own_capacity;
     uint32_t count_at; /* offset of the array16 count that embd__msg_end fills in */
+    uint32_t limit;    /* of the message's bytes, by its method */
     int status;        /* EMBD_OK, EMBD_NO_MEMORY or EMBD_TOO_LARGE; sticky */
 };
 
@@ -98,7 +99,8 @@ int embd__msg_reserve(struct msg *m, uint32_t head_bytes, uint32_t n_bins);
  * [number, text], nil]. */
 void embd__msg_request(struct msg *m, uint32_t msgid, enum method method);
 void embd__msg_result(struct msg *m, uint32_t msgid);
-/* A notification, which has no answer: [2, method, params]. */
+/* A notification, which has no answer: [2, method, params]. A journal's record is
+ * one. */
 void embd__msg_notice(struct msg *m, enum method method);
 void embd__msg_error(struct msg *m, uint32_t msgid, int status, const char *text);
 /* [2, "error", [number, text]]: for a peer whose msgid could not be read. */
@@ -115,8 +117,8 @@ void embd__msg_field_uint(struct msg *m, const char *name, uint64_t value);
 void embd__msg_field_bool(struct msg *m, const char *name, bool value);
 void embd__msg_field_f32(struct msg *m, const char *name, float value);
 void embd__msg_field_str(struct msg *m, const char *name, const char *text);
-/* Cuts out a bin of `bytes` <= LIMIT_FRAME_BYTES. `data` must stay until the message is sent; NULL:
- * see top. */
+/* Cuts out a bin of `bytes`, at most the message's limit. `data` must stay until the message is
+ * sent; NULL: see top. */
 void embd__msg_bin(struct msg *m, const void *data, uint64_t bytes);
 
 /* A bin of `bytes` in pieces, which the caller adds: one or more, `bytes` in all. */

@@ -84,6 +84,17 @@ static int read_memory(const struct sources *from, struct config *out, struct em
     return EMBD_OK;
 }
 
+/* Frame memory has room for three: one may be in two bins that are a fifth longer in memory, and
+ * large pushes have half of it. */
+static int read_push_limit(const struct sources *from, struct config *out, struct embd__error *e)
+{
+    uint64_t third = out->frame_memory / 3,
+             most = third < LIMIT_PUSH_BYTES ? third : LIMIT_PUSH_BYTES;
+    most = most > LIMIT_FRAME_BYTES ? most : LIMIT_FRAME_BYTES;
+    return config_size(SETTING_PUSH_LIMIT, config_pick(from, NULL, true, SETTING_PUSH_LIMIT),
+                       LIMIT_FRAME_BYTES, most, most, &out->limits.push_bytes, e);
+}
+
 static int read_limits(const struct sources *from, struct config *out, struct embd__error *e)
 {
     enum { DAY = 86400 };
@@ -110,6 +121,8 @@ static int read_limits(const struct sources *from, struct config *out, struct em
                               256, &strangers, e);
     if (status == EMBD_OK)
         status = read_memory(from, out, e);
+    if (status == EMBD_OK)
+        status = read_push_limit(from, out, e);
     if (status == EMBD_OK)
         status =
             config_size(SETTING_JOURNAL_LIMIT, config_pick(from, NULL, true, SETTING_JOURNAL_LIMIT),

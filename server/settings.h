@@ -102,6 +102,9 @@ enum {
     X(FRAME_MEMORY, "frame_memory", IN_FLAGS | IN_TOP, "SIZE",                                     \
       "Memory for connections, requests and answers of all shards: bytes, 512M, 2G or a share of " \
       "RAM, or of the cgroup's limit if that is less (25%)")                                       \
+    X(PUSH_LIMIT, "push_limit", IN_FLAGS | IN_TOP, "SIZE",                                         \
+      "Largest push to a shard: from 64M to 1G, and at most a third of frame_memory (1G, or that " \
+      "third)")                                                                                    \
     X(ROW_MEMORY, "row_memory", IN_FLAGS | IN_TOP, "SIZE",                                         \
       "Memory for rows, their state, keys and candidates of all shards: bytes, 512M, 2G or a "     \
       "share "                                                                                     \

@@ -1,7 +1,8 @@
 /* messages.c - shares become messages. A pull or erase may be sliced anywhere between rows: a
  * message is filled until a limit of it or of its answer would be passed, then the next one begins.
  * A message of several parts has them as columns, if the server takes those. A push is one
- * optimizer step, so a shard's parts go in one message or not at all; shards without keys get
+ * optimizer step, so a shard's parts go in one message or not at all, which may be longer than
+ * others; shards without keys get
  * theirs too, to keep the step counters equal, and all have one order, by which servers find out
  * that they belong together. They have one msgid too, which is the order to servers of earlier
  * versions.
@@ -25,6 +26,9 @@
  * bins can have, so often that LIMIT_HEADER_BYTES holds. */
 #define PULL_PART_HEAD_BYTES 104u
 #define PULL_PARTS           ((LIMIT_HEADER_BYTES - 64u) / PULL_PART_HEAD_BYTES)
+
+#define PUSH_LESS   "push fewer samples or tables at once"
+#define RAISE_LIMIT PUSH_LESS ", or raise the server's push_limit"
 
 /* The room left in a message and its answer. */
 struct room {
@@ -106,6 +110,12 @@ struct message *embd__message_begin(struct embd_call *call, uint32_t shard)
     return message;
 }
 
+/* Of a message that carries gradients, or of any other. */
+static uint64_t bytes_up(const struct embd_call *call, const struct link *link)
+{
+    return call->kind == PARTS_PUSH ? embd__link_push_bytes(link) : embd__link_frame_bytes(link);
+}
+
 /* Parts that a message to the server may have. */
 static uint32_t most_slices(const struct embd_call *call, const struct message *message)
 {
@@ -151,15 +161,15 @@ static int begin_message(struct builder *b)
     b->message->may_have_columns = embd__link_takes_columns(link);
     if (!make_room(call, b->message) || !make_parts(b, b->message->capacity))
         return embd__call_no_memory(call);
-    uint64_t frame_bytes =
-        embd__link_frame_bytes(link) - HEAD_BYTES_MAX -
-        (b->message->capacity > LIMIT_PART_MAPS ? b->message->capacity * (uint64_t)PART_BYTES_MAX
-                                                : 0);
+    uint64_t kept_free = HEAD_BYTES_MAX + (b->message->capacity > LIMIT_PART_MAPS
+                                               ? b->message->capacity * (uint64_t)PART_BYTES_MAX
+                                               : 0);
     if (call->kind == PARTS_PUSH && call->n_messages > call->n_openings)
         b->message->x.msgid = call->messages[call->n_openings]->x.msgid;
     b->message->stream = (uint32_t)call->extra.number.stream;
     b->message->sequence = call->own != NULL ? call->extra.number.sequence : 0;
-    b->room = (struct room){embd__link_keys(link), LIMIT_ROWS, frame_bytes, frame_bytes};
+    b->room = (struct room){embd__link_keys(link), LIMIT_ROWS, bytes_up(call, link) - kept_free,
+                            embd__link_frame_bytes(link) - kept_free};
     return EMBD_OK;
 }
 
@@ -334,7 +344,7 @@ static int refuse_size(struct builder *b, uint32_t w, uint32_t first, const char
         w, (unsigned long long)need.keys, (unsigned long long)need.rows,
         (unsigned long long)need.up_bytes, b->call->client->shards[b->shard].address,
         (unsigned long long)embd__link_keys(b->call->client->shards[b->shard].link), LIMIT_ROWS,
-        (unsigned long long)embd__link_frame_bytes(b->call->client->shards[b->shard].link), advice);
+        (unsigned long long)bytes_up(b->call, b->call->client->shards[b->shard].link), advice);
 }
 
 static int add_pulled(struct builder *b, uint32_t w)
@@ -369,8 +379,10 @@ static int add_pushed(struct builder *b, uint32_t w)
     const struct work *work = &b->call->works[w];
     const struct share *share = &work->shares[b->shard];
     struct room need = room_of(b->call, work, share, 0, share->n_rows);
+    b->room.keys = embd__link_keys(b->message->x.link); /* each part has its own */
+    b->room.rows = LIMIT_ROWS;
     if (!fits(&need, &b->room) || b->message->n_slices == b->message->capacity)
-        return refuse_size(b, w, 0, "push fewer samples or tables at once");
+        return refuse_size(b, w, 0, need.up_bytes > b->room.up_bytes ? RAISE_LIMIT : PUSH_LESS);
     return add_slice(b, w, 0, share->n_rows);
 }
 

@@ -55,6 +55,7 @@ static void on_hello_answer(struct exchange *x, struct reader *reader)
     if (reader->error->status != EMBD_OK)
         return;
     link->frame_bytes = limits.frame_bytes;
+    link->push_bytes = limits.push_bytes;
     link->keys = limits.keys;
     link->max_inflight = limits.requests;
     link->takes_order = limits.takes_order;

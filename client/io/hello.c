@@ -44,6 +44,15 @@ static uint64_t read_limit(struct fields *fields, const char *name, uint64_t lea
     return theirs < ours ? theirs : ours;
 }
 
+/* Servers of earlier versions name none, and take pushes no longer than other frames. */
+static uint64_t read_push_limit(struct fields *fields, uint64_t frame_bytes)
+{
+    uint64_t theirs = embd__field_uint(fields, "push_bytes", 1, UINT64_MAX - 1, frame_bytes);
+    if (theirs < frame_bytes)
+        return frame_bytes;
+    return theirs < LIMIT_PUSH_BYTES ? theirs : LIMIT_PUSH_BYTES;
+}
+
 static bool has_feature(struct fields *fields, const char *name)
 {
     const msgpack_object *items;
@@ -89,6 +98,7 @@ void embd__hello_read(struct reader *r, uint32_t shard, uint32_t n_shards,
         .takes_packed = has_feature(&fields, "i8") && has_feature(&fields, "i4"),
         .takes_put_numbers = has_feature(&fields, "put_writer"),
     };
+    limits.push_bytes = read_push_limit(&fields, limits.frame_bytes);
     embd__field_str(&fields, "loading", limits.loading, sizeof limits.loading, "");
     limits.start = (struct server_start){
         .start = embd__field_uint(&fields, "start", 0, UINT64_MAX - 1, 0),

@@ -19,7 +19,7 @@ struct server_start {
 
 /* The server's limits, never more than this library's own. */
 struct server_limits {
-    uint64_t frame_bytes, keys;
+    uint64_t frame_bytes, push_bytes, keys;
     uint32_t requests;  /* in flight on one connection */
     bool takes_order;   /* of pushes */
     bool takes_columns; /* for parts */

@@ -405,7 +405,7 @@ int embd__link_open(const struct link_config *config, struct link **out, struct 
     link->pause_ms = config->reconnect_min_ms;
     link->attempt_ms = LINK_ATTEMPT_MS;
     link->deadline_armed_ns = UINT64_MAX;
-    link->frame_bytes = LIMIT_FRAME_BYTES;
+    link->frame_bytes = link->push_bytes = LIMIT_FRAME_BYTES;
     link->keys = LIMIT_KEYS;
     link->receiver.owner = link;
     link->receiver.bytes = &link->figures.bytes_received;
@@ -442,6 +442,11 @@ const char *embd__link_address(const struct link *link)
 uint64_t embd__link_frame_bytes(const struct link *link)
 {
     return link->frame_bytes;
+}
+
+uint64_t embd__link_push_bytes(const struct link *link)
+{
+    return link->push_bytes;
 }
 
 uint64_t embd__link_keys(const struct link *link)

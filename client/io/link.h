@@ -50,6 +50,8 @@ void embd__link_release(struct exchange *x);
 const char *embd__link_address(const struct link *link);
 /* LIMIT_FRAME_BYTES and LIMIT_KEYS, or less where the server said so. */
 uint64_t embd__link_frame_bytes(const struct link *link);
+/* Of the frame of a push: as many or more, LIMIT_PUSH_BYTES at most. */
+uint64_t embd__link_push_bytes(const struct link *link);
 uint64_t embd__link_keys(const struct link *link);
 /* Valid as long as the link. */
 const struct link_figures *embd__link_figures(const struct link *link);

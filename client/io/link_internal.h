@@ -76,7 +76,8 @@ struct link {
     struct exchange *receiving; /* owns the destination of the bin that is coming in */
     struct receiver receiver;
     msgpack_zone zone;
-    atomic_uint_fast64_t frame_bytes, keys; /* limits of the server; read on any thread */
+    /* Limits of the server; read on any thread. */
+    atomic_uint_fast64_t frame_bytes, push_bytes, keys;
     /* A push may have an order; parts may be columns, rows i8 and i4. Read on any thread. */
     atomic_bool takes_order, takes_columns, takes_packed, takes_put_numbers;
     struct server_start seen;           /* by the last hello that told */

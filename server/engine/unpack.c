@@ -1,5 +1,5 @@
 /* unpack.c - gradients of i8 and i4, as f32. What they become is counted as if it had come: a push
- * is no longer than a frame, however it travels, and its record fits a journal. */
+ * has one limit, however it travels, and its record fits a journal. */
 #include "server/engine/unpack.h"
 
 #include <stdlib.h>
@@ -35,14 +35,14 @@ static float *unpack_part(struct op_part *part, float *to)
     return to + bytes / sizeof *to;
 }
 
-int unpack_push(struct op *op, struct embd__error *e)
+int unpack_push(struct op *op, uint64_t limit, struct embd__error *e)
 {
     uint64_t bytes = unpack_bytes(op);
-    if (bytes > LIMIT_FRAME_BYTES)
+    if (bytes > limit)
         return embd__error_set(e, EMBD_TOO_LARGE,
-                               "the gradients would have %llu bytes as f32, the limit of a frame "
-                               "is %u",
-                               (unsigned long long)bytes, LIMIT_FRAME_BYTES);
+                               "the gradients would have %llu bytes as f32, the limit of a push "
+                               "is %llu (push_limit)",
+                               (unsigned long long)bytes, (unsigned long long)limit);
     op->unpacked = bytes > 0 ? malloc(bytes) : NULL;
     if (bytes > 0 && op->unpacked == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for %llu bytes of gradients as f32",

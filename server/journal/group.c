@@ -5,6 +5,10 @@
 
 #include "proto/assert.h"
 
+/* What a group keeps for the next one: more than a second of ordinary pushes. Longer ones had a
+ * large push. */
+#define KEPT_BYTES ((uint64_t)4 * LIMIT_FRAME_BYTES)
+
 static bool reserve(struct journal_group *group, uint64_t bytes)
 {
     if (group->n_entries == group->entries_capacity) {
@@ -32,6 +36,11 @@ static bool reserve(struct journal_group *group, uint64_t bytes)
 
 void group_clear(struct journal_group *group)
 {
+    if (group->capacity > KEPT_BYTES) {
+        free(group->bytes);
+        group->bytes = NULL;
+        group->capacity = 0;
+    }
     group->n_bytes = 0;
     group->n_entries = group->n_applied = 0;
     group->is_durable = false;

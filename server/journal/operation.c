@@ -233,7 +233,7 @@ static int read_parts(struct operation_reader *reader, struct reader *r)
             return e->status;
     }
     if (op->kind == OP_PUSH &&
-        (check_tables_differ(op, e) != EMBD_OK || unpack_push(op, e) != EMBD_OK))
+        (check_tables_differ(op, e) != EMBD_OK || unpack_push(op, LIMIT_PUSH_BYTES, e) != EMBD_OK))
         return e->status;
     return op_size_statuses(op, e);
 }

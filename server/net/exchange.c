@@ -28,8 +28,8 @@ static void reset(struct exchange *x)
     x->request = (struct request){.frame = &x->frame, .answer = answer};
     x->refusal.status = EMBD_OK;
     x->is_with_shard = false;
-    x->is_old = false;
-    x->charged_bytes = x->answer_bytes = 0;
+    x->is_old = x->is_large = false;
+    x->charged_bytes = x->large_bytes = x->answer_bytes = 0;
     x->wait_until_ms = 0;
     x->is_waiting = false;
     x->arena_used = 0;
@@ -69,7 +69,8 @@ static void give_bins(struct shard_io *io, struct exchange *x)
         bin->data = NULL;
     }
     x->connection->bin_bytes -= x->charged_bytes;
-    x->charged_bytes = 0;
+    quota_give_large(io->pool.quota, x->large_bytes);
+    x->charged_bytes = x->large_bytes = 0;
 }
 
 static void destroy(struct shard_io *io, struct exchange *x)
@@ -126,8 +127,9 @@ static bool fits_arena(const struct exchange *x, uint32_t bytes)
 static bool may_wait(const struct shard_io *io, struct exchange *x)
 {
     uint64_t now_ms = uv_now(io->uv);
+    bool holds_none = x->is_large && x->large_bytes == 0;
     if (x->wait_until_ms == 0)
-        x->wait_until_ms = now_ms + EXCHANGE_WAIT_MS;
+        x->wait_until_ms = now_ms + (holds_none ? io->limits.stall_ms : EXCHANGE_WAIT_MS);
     return x->refusal.status == EMBD_BUSY && now_ms < x->wait_until_ms;
 }
 
@@ -139,13 +141,35 @@ static bool waits_for_own(const struct shard_io *io, const struct exchange *x, u
     return c->n_in_flight > 0 && c->bin_bytes + frame_pool_charge(bytes) > share;
 }
 
+static uint8_t *take_large(struct shard_io *io, struct exchange *x, uint32_t bytes)
+{
+    struct quota *quota = io->pool.quota;
+    uint64_t charge = frame_pool_charge(bytes);
+    if (!quota_take_large(quota, charge)) {
+        embd__error_set(&x->refusal, EMBD_BUSY,
+                        "no frame memory for a bin of %u bytes: pushes above %llu bytes have %llu "
+                        "of the %llu that they may, half of frame_memory: try again",
+                        bytes, (unsigned long long)io->limits.frame_bytes,
+                        (unsigned long long)quota_large(quota),
+                        (unsigned long long)quota->limit / 2);
+        return NULL;
+    }
+    uint8_t *data = frame_pool_take(&io->pool, bytes, &x->refusal);
+    if (data == NULL)
+        quota_give_large(quota, charge);
+    else
+        x->large_bytes += charge;
+    return data;
+}
+
 static uint8_t *place_in_pool(struct shard_io *io, struct exchange *x, uint32_t bytes)
 {
     if (waits_for_own(io, x, bytes)) {
         x->is_waiting = true;
         return NULL;
     }
-    uint8_t *data = frame_pool_take(&io->pool, bytes, &x->refusal);
+    uint8_t *data =
+        x->is_large ? take_large(io, x, bytes) : frame_pool_take(&io->pool, bytes, &x->refusal);
     if (data != NULL) {
         x->wait_until_ms = 0;
         x->charged_bytes += frame_pool_charge(bytes);
@@ -159,16 +183,28 @@ static uint8_t *place_in_pool(struct shard_io *io, struct exchange *x, uint32_t 
     return data;
 }
 
+/* The frame has passed its limit: a push has another one. */
+static void check_size(struct shard_io *io, struct exchange *x)
+{
+    if (!x->connection->is_unauthenticated && embd__frame_is_request(&x->frame, "push")) {
+        x->is_large = true;
+        x->frame.frame_limit = io->limits.push_bytes;
+    }
+    if (!embd__frame_over(&x->frame))
+        return;
+    embd__error_set(&x->refusal, EMBD_TOO_LARGE,
+                    "the %s has %llu bytes or more, the limit is %llu%s",
+                    x->is_large ? "push" : "frame", (unsigned long long)x->frame.frame_bytes,
+                    (unsigned long long)x->frame.frame_limit, x->is_large ? " (push_limit)" : "");
+    give_bins(io, x);
+}
+
 uint8_t *exchange_place_bin(struct shard_io *io, struct exchange *x)
 {
     struct frame_bin *bin = &x->frame.bins[x->frame.n_bins - 1];
     x->is_waiting = false;
-    if (x->refusal.status == EMBD_OK && embd__frame_over(&x->frame)) {
-        embd__error_set(
-            &x->refusal, EMBD_TOO_LARGE, "the frame has %llu bytes or more, the limit is %llu",
-            (unsigned long long)x->frame.frame_bytes, (unsigned long long)x->frame.frame_limit);
-        give_bins(io, x);
-    }
+    if (x->refusal.status == EMBD_OK && embd__frame_over(&x->frame))
+        check_size(io, x);
     if (x->refusal.status != EMBD_OK || x->frame.type != 0)
         return NULL;
     bin->data = fits_arena(x, bin->bytes) ? place_in_arena(x, bin->bytes)

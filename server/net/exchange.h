@@ -16,7 +16,8 @@
 /* Bins of one connection's requests, with what their buffers are larger than they: one frame may
  * always come; others wait until those before are answered. */
 #define EXCHANGE_SHARE(frame_bytes) ((frame_bytes) + (frame_bytes) / 4)
-/* A bin without frame memory waits this long before its request is refused. */
+/* A bin without frame memory waits this long before its request is refused. The first large bin of
+ * a large push waits for as long as a frame may make no progress: it holds up no other. */
 #define EXCHANGE_WAIT_MS 1000u
 
 struct exchange {
@@ -26,7 +27,9 @@ struct exchange {
     struct embd__error refusal; /* set: payload is discarded and this is the answer */
     bool is_with_shard;         /* shard_handle has seen the request */
     bool is_old;                /* began before the drain */
+    bool is_large;              /* a push of more than frame_bytes */
     uint64_t charged_bytes;     /* to the frame quota, for bins */
+    uint64_t large_bytes;       /* of them, since it is large */
     uint64_t answer_bytes;      /* likewise, for the answer's head */
     uint64_t wait_until_ms;     /* for memory for the bin just announced; then it is refused */
     bool is_waiting;

@@ -11,7 +11,7 @@
 #include "server/net/quota.h"
 #include "server/store/store.h"
 
-#define FRAME_CLASSES 60
+#define FRAME_CLASSES 80 /* the largest are longer than LIMIT_PUSH_BYTES */
 
 /* Owner: one shard's thread. */
 struct frame_pool {
@@ -26,7 +26,7 @@ void frame_pool_init(struct frame_pool *pool, const struct store_ops *store, str
 /* Everything lent must be back. */
 void frame_pool_fini(struct frame_pool *pool);
 
-/* At least `bytes`, aligned to 64, charged to the quota. bytes <= LIMIT_FRAME_BYTES. On failure
+/* At least `bytes`, aligned to 64, charged to the quota. bytes <= LIMIT_PUSH_BYTES. On failure
  * NULL and `e` says why: EMBD_BUSY with value and limit, or EMBD_NO_MEMORY. */
 void *frame_pool_take(struct frame_pool *pool, uint64_t bytes, struct embd__error *e);
 /* `bytes` as given to take. */

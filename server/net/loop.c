@@ -338,6 +338,7 @@ static int open_io(struct loop *loop, const struct shard_config *config, struct 
     own.answer_take = answer_take;
     own.answer_give = answer_give;
     own.net_arg = loop;
+    own.push_bytes = loop->config.limits.push_bytes;
     own.loaded = loop->config.on_loaded;
     own.loaded_arg = loop->config.arg;
     own.wake = wake;

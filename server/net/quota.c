@@ -55,6 +55,17 @@ void quota_give_connection(struct quota *quota, uint64_t bytes)
     give(&quota->used, bytes);
 }
 
+bool quota_take_large(struct quota *quota, uint64_t bytes)
+{
+    return take(&quota->large, bytes, quota->limit / 2);
+}
+
+void quota_give_large(struct quota *quota, uint64_t bytes)
+{
+    if (bytes > 0)
+        give(&quota->large, bytes);
+}
+
 /* ---- what the next read may bring ---- */
 
 enum { TIGHT_READ_BYTES = 4 << 10 }; /* one read, when little is left */

@@ -6,6 +6,7 @@
  *   a connection   its struct, and for TLS what OpenSSL was measured to take   refused BUSY, closed
  *   bytes          that are read, and may have to be kept                      nothing is read
  *   a request      struct exchange, and a buffer for each bin                  it waits; then BUSY
+ *   of a push      larger than other frames: also against half of the limit    the same
  *   an answer      a chunk to make rows in                                     it waits
  *   of get, keys   all of it                                                   refused BUSY
  *   i8, i4         gradients of a push as f32; rows of a pull from GPUs too    refused BUSY
@@ -14,7 +15,9 @@
  * for each connection. Idle buffers are not charged: a shard keeps at most an eighth of the limit
  * in them, for some seconds (frame_memory.h).
  *
- * Connections get at most half of the limit, so that frames have room. What is received leaves a
+ * Connections get at most half of the limit, so that frames have room. So do pushes larger than
+ * other frames may be, from the bin on that makes them so: peers that announce such and do not send
+ * them leave room to the others. What is received leaves a
  * 32nd to new connections and to answers, whose end gives memory back. */
 #ifndef EMBD_QUOTA_H
 #define EMBD_QUOTA_H
@@ -28,6 +31,7 @@
 struct quota {
     _Atomic uint64_t used;
     _Atomic uint64_t connections; /* of it */
+    _Atomic uint64_t large;       /* of it, for pushes larger than other frames */
     uint64_t limit;
 };
 
@@ -42,6 +46,15 @@ void quota_give(struct quota *quota, uint64_t bytes);
 /* For connections. */
 bool quota_take_connection(struct quota *quota, uint64_t bytes);
 void quota_give_connection(struct quota *quota, uint64_t bytes);
+
+/* What is received of a large push is charged here first. */
+bool quota_take_large(struct quota *quota, uint64_t bytes);
+void quota_give_large(struct quota *quota, uint64_t bytes);
+
+static inline uint64_t quota_large(const struct quota *quota)
+{
+    return atomic_load_explicit(&quota->large, memory_order_relaxed);
+}
 
 /* Little is left: time to read in small steps. */
 static inline bool quota_is_tight(const struct quota *quota)

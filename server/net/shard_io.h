@@ -19,7 +19,8 @@ TAILQ_HEAD(connection_list, connection);
 STAILQ_HEAD(exchange_queue, exchange);
 
 struct net_limits {
-    uint64_t frame_bytes;     /* of one frame */
+    uint64_t frame_bytes;     /* of one frame, unless it is a push: */
+    uint64_t push_bytes;      /* at least frame_bytes; frame_memory has room for three of them */
     uint32_t connections;     /* of the data listener of one shard */
     uint32_t stall_ms;        /* a frame in part, or an answer, may make no progress for so long */
     uint32_t idle_ms;         /* a connection may send no request for so long; 0: for ever */

@@ -78,10 +78,27 @@ void call_ignore(struct shard *shard, struct request *request)
     request->on_answer(request);
 }
 
+static uint64_t head_bytes(uint32_t n_parts)
+{
+    return ANSWER_BYTES + (uint64_t)n_parts * ANSWER_PART_BYTES;
+}
+
+int answer_check_statuses(const struct op *op, struct embd__error *e)
+{
+    uint64_t bytes = head_bytes(op->n_parts);
+    for (uint32_t i = 0; i < op->n_parts; i++)
+        bytes += op->parts[i].in.want_status ? op->parts[i].in.n_keys : 0;
+    if (bytes <= LIMIT_FRAME_BYTES)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_TOO_LARGE,
+                           "the answer would have %llu bytes with the statuses of keys, the limit "
+                           "is %u: ask for them in fewer parts",
+                           (unsigned long long)bytes, LIMIT_FRAME_BYTES);
+}
+
 int call_reserve_answer(struct call *call, uint32_t n_parts)
 {
-    if (embd__msg_reserve(call->answer, ANSWER_BYTES + n_parts * ANSWER_PART_BYTES, n_parts) ==
-        EMBD_OK)
+    if (embd__msg_reserve(call->answer, (uint32_t)head_bytes(n_parts), n_parts) == EMBD_OK)
         return EMBD_OK;
     call->answer->status = EMBD_OK;
     return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the answer");

@@ -21,6 +21,9 @@ void clock_tell(struct op *op);
 /* Nothing may follow a request's fields and bins. Returns call->error.status. */
 int call_end(struct call *call, struct fields *fields);
 
+/* A push may be longer than the frame of an answer. EMBD_TOO_LARGE: the statuses it asks for do not
+ * fit one. */
+int answer_check_statuses(const struct op *op, struct embd__error *e);
 /* Reserves memory for an answer about `n_parts` before anything changes, so that the result can
  * always be answered. */
 int call_reserve_answer(struct call *call, uint32_t n_parts);

@@ -54,6 +54,9 @@ int decode_parts(struct call *call, enum op_kind kind)
     if (n < 0 || work_size_parts(call->work, (uint32_t)n, e) != EMBD_OK ||
         check_all(call) != EMBD_OK)
         return e->status;
+    if (call->request->frame->frame_bytes > LIMIT_FRAME_BYTES &&
+        answer_check_statuses(op, e) != EMBD_OK)
+        return e->status;
     for (uint32_t i = 0; i < op->n_parts; i++)
         hot_see(&op->parts[i].table->hot, op->parts[i].in.keys, op->parts[i].in.n_keys);
     if (op_size_statuses(op, e) != EMBD_OK)

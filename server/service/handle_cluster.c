@@ -60,7 +60,7 @@ int handle_hello(struct call *call)
     reach_name(&call->shard->reach, call->request->session, client_id);
     struct msg *m = call->answer;
     embd__msg_result(m, call->reader.msgid);
-    embd__msg_map(m, (call->shard->is_loading ? 10u : 12u) + (config->local != NULL));
+    embd__msg_map(m, (call->shard->is_loading ? 11u : 13u) + (config->local != NULL));
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "server", "embd " EMBD_VERSION);
     embd__msg_str(m, "features");
@@ -70,6 +70,7 @@ int handle_hello(struct call *call)
     embd__msg_field_uint(m, "shard", config->index);
     embd__msg_field_uint(m, "shards", config->n_shards);
     embd__msg_field_uint(m, "frame_bytes", LIMIT_FRAME_BYTES);
+    embd__msg_field_uint(m, "push_bytes", shard_push_bytes(call->shard));
     embd__msg_field_uint(m, "header_bytes", LIMIT_HEADER_BYTES);
     embd__msg_field_uint(m, "keys", LIMIT_KEYS);
     embd__msg_field_uint(m, "requests", LIMIT_REQUESTS_IN_FLIGHT);

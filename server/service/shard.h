@@ -79,6 +79,8 @@ struct shard_config {
     void (*loaded)(void *arg, const struct embd__error *e);
     void *loaded_arg;
     struct access *access;      /* tokens; NULL: not required. shard_open takes a share */
+    uint64_t push_bytes;        /* of the frame of a push, and of its gradients as f32; 0:
+                            LIMIT_FRAME_BYTES */
     uint64_t materialize_bytes; /* at most kept of half-sent answers; 0: RAM / 4 / n_shards */
 };
 

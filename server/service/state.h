@@ -144,6 +144,11 @@ static inline uint64_t shard_told_map(const struct shard *shard)
     return shard->config.map_version > SHARD_MAP_OF_FILE ? shard->config.map_version : 0;
 }
 
+static inline uint64_t shard_push_bytes(const struct shard *shard)
+{
+    return shard->config.push_bytes > 0 ? shard->config.push_bytes : LIMIT_FRAME_BYTES;
+}
+
 /* The place whose keys requests may have. */
 static inline struct routed_place shard_place(const struct shard *shard)
 {

@@ -158,9 +158,10 @@ int work_unpack(struct shard_work *work, struct embd__error *e)
     uint64_t bytes = unpack_bytes(&work->op);
     if (bytes == 0)
         return EMBD_OK;
-    if (bytes <= LIMIT_FRAME_BYTES && work_charge_unpacked(work, bytes, "gradients", e) != EMBD_OK)
+    uint64_t limit = shard_push_bytes(work->shard);
+    if (bytes <= limit && work_charge_unpacked(work, bytes, "gradients", e) != EMBD_OK)
         return e->status;
-    return unpack_push(&work->op, e);
+    return unpack_push(&work->op, limit, e);
 }
 
 int work_size_rows(struct shard_work *work, struct embd__error *e)

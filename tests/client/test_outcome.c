@@ -1,11 +1,13 @@
 /* test_outcome.c - the sentence of a call that failed on some shards: which shards it says did
- * what, for any mixture of them. The real thing is in tests/python/test_outcome.py. */
+ * what, for any mixture of them. The real thing is in tests/python/test_outcome.py. And a push that
+ * is refused before it is sent. */
 #include "tests/unit/cmocka_all.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/call/call.h"
+#include "tests/client/fake_server.h"
 
 #define MOST 1024u
 
@@ -120,6 +122,34 @@ static void a_thousand_shards_fit(void **state)
     assert_string_equal(text + strlen(text) - 3, "...");
 }
 
+/* It names no `push_bytes`, and takes pushes no longer than other frames. */
+static void a_large_push_is_not_sent_to_a_server_of_an_earlier_version(void **state)
+{
+    enum { MANY = 3 << 20 };
+    struct fake_server server;
+    embd_client *client;
+    embd_options options;
+    embd_table *table;
+    (void)state;
+    fake_server_start(&server);
+    embd_options_init(&options);
+    options.unnumbered = true; /* it opens no streams */
+    assert_int_equal(embd_connect(server.address, &options, &client), EMBD_OK);
+    assert_int_equal(embd_table_open(client, "t", &table), EMBD_OK);
+    uint64_t *keys = calloc(MANY, sizeof *keys);
+    float *values = calloc((size_t)MANY * FAKE_DIM, sizeof *values);
+    embd_part part =
+        EMBD_PART(.table = table, .n_keys = MANY, .keys = keys, .values = values, .raw = true);
+    embd_call_options every = EMBD_CALL_OPTIONS(.plan = EMBD_PLAN_POOLED);
+    assert_int_equal(embd_push(client, &part, 1, &every), EMBD_TOO_LARGE);
+    assert_non_null(strstr(embd_error_text(), "67108864 bytes"));
+    assert_non_null(strstr(embd_error_text(), "push_limit"));
+    embd_close(client);
+    free(keys);
+    free(values);
+    fake_server_stop(&server);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -128,6 +158,7 @@ int main(void)
         cmocka_unit_test(a_shard_may_have_applied_a_part),
         cmocka_unit_test(a_pull_has_no_list),
         cmocka_unit_test(a_thousand_shards_fit),
+        cmocka_unit_test(a_large_push_is_not_sent_to_a_server_of_an_earlier_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,7 +86,7 @@ void request_draw(struct world *w, struct request *r, enum op_kind kind)
             fail_msg("%s", e.text);
         op->parts[i].values = kind == OP_PULL ? r->wire[i] : NULL;
     }
-    assert_int_equal(kind == OP_PUSH ? unpack_push(op, &e) : EMBD_OK, EMBD_OK);
+    assert_int_equal(kind == OP_PUSH ? unpack_push(op, LIMIT_PUSH_BYTES, &e) : EMBD_OK, EMBD_OK);
     assert_int_equal(op_size_statuses(op, &e), EMBD_OK);
 }
 

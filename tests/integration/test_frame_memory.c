@@ -55,15 +55,32 @@ static void connections_have_half_at_most(void **state)
     assert_true(quota_take_connection(&budget, 60));
 }
 
+static void large_pushes_have_half_at_most(void **state)
+{
+    (void)state;
+    struct quota budget = {.limit = 320};
+    assert_true(quota_take_large(&budget, 100));
+    assert_true(quota_take_large(&budget, 60));
+    assert_false(quota_take_large(&budget, 1));
+    assert_int_equal(quota_large(&budget), 160);
+    assert_int_equal(budget.used, 0); /* frames are charged for themselves */
+    quota_give_large(&budget, 60);
+    assert_true(quota_take_large(&budget, 60));
+    quota_give_large(&budget, 160);
+    quota_give_large(&budget, 0);
+    assert_int_equal(budget.large, 0);
+}
+
 static void a_charge_covers_its_bytes_and_a_quarter_more_at_most(void **state)
 {
     (void)state;
     assert_int_equal(frame_pool_charge(1), 4096);
-    for (uint64_t bytes = 4096; bytes < LIMIT_FRAME_BYTES; bytes += bytes / 7) {
+    for (uint64_t bytes = 4096; bytes < LIMIT_PUSH_BYTES; bytes += bytes / 7) {
         uint64_t charge = frame_pool_charge(bytes);
         assert_true(charge >= bytes && charge <= bytes + bytes / 4 + 1024);
     }
     assert_int_equal(frame_pool_charge(LIMIT_FRAME_BYTES), LIMIT_FRAME_BYTES);
+    assert_int_equal(frame_pool_charge(LIMIT_PUSH_BYTES), LIMIT_PUSH_BYTES);
 }
 
 static void a_refusal_names_value_use_and_limit(void **state)
@@ -154,6 +171,7 @@ int main(void)
         cmocka_unit_test(the_budget_is_never_passed),
         cmocka_unit_test(what_is_received_leaves_a_part_to_answers_and_connections),
         cmocka_unit_test(connections_have_half_at_most),
+        cmocka_unit_test(large_pushes_have_half_at_most),
         cmocka_unit_test(a_charge_covers_its_bytes_and_a_quarter_more_at_most),
         cmocka_unit_test(a_refusal_names_value_use_and_limit),
         cmocka_unit_test(the_last_buffer_given_is_the_next_one_taken),

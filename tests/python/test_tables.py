@@ -260,5 +260,94 @@ class NamesOfOneId(unittest.TestCase):
         self.goes_through_all(3, 1)
 
 
+class LargeSteps(unittest.TestCase):
+    """Shares of a shard that are longer than other frames, 64 MiB."""
+
+    DIM, KEYS = 256, 700
+    ADAM = embd.Optimizer("adam", lr=0.01)
+
+    def setUp(self):
+        self.directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.directory)
+
+    def start(self, shards=1, flags=()):
+        server = Embd("--frame-memory", "400M", "--push-limit", "128M", *flags, shards=shards)
+        self.addCleanup(server.kill)
+        return server, self.connect(server)
+
+    def connect(self, server):
+        client = embd.connect(server.addresses[0], deadline=60)
+        self.addCleanup(client.close)
+        return client
+
+    def create(self, client, n, **fields):
+        return [client.create_table(f"t{i}", self.DIM, optimizer=self.ADAM, initializer=embd.Initializer("constant", i),
+                                    **{"combiner": ("concat", "sum", "mean")[i % 3], **fields}) for i in range(n)]
+
+    def parts(self, tables, seed):
+        """With keys twice; every third table without pooling, the others with weights, every second one with an lr of its own."""
+        random = np.random.default_rng(seed)
+        parts = []
+        for i, table in enumerate(tables):
+            keys = random.integers(0, self.KEYS, 2 * self.KEYS).astype(np.uint64)
+            pooled = {} if i % 3 == 0 else {"offsets": np.arange(0, len(keys) + 1, 2),
+                                            "weights": random.random(len(keys), np.float32)}
+            grads = random.standard_normal((len(keys) if i % 3 == 0 else len(keys) // 2, self.DIM), np.float32)
+            parts.append(embd.Part(table, keys, values=grads, lr=0.02 if i % 2 else None, **pooled))
+        return parts
+
+    def rows(self, client, tables):
+        keys = np.arange(self.KEYS, dtype=np.uint64)
+        return np.stack(client.pull([embd.Part(table, keys, raw=True) for table in tables]))
+
+    def test_one_shard_takes_the_step_that_three_take_by_shorter_messages(self):
+        got = []
+        for shards in 1, 3:
+            server, client = self.start(shards)
+            tables = self.create(client, 90)
+            for wire in "f32", "f16":
+                client.push(self.parts(tables, 1), plan="pooled", wire=wire)
+            got.append(self.rows(client, tables))
+            requests = [shard.shard["requests_push"] for shard in client.stats()]
+            self.assertEqual(requests, [2] * shards)
+            client.close()
+            server.kill()
+        np.testing.assert_array_equal(*got)
+
+    def test_a_message_has_more_keys_than_a_part_may_have(self):
+        _, client = self.start()
+        tables = [client.create_table(f"t{i}", 2, optimizer=SGD, combiner="sum",
+                                      initializer=embd.Initializer("constant", 0)) for i in range(2)]
+        n, bag = 22 << 17, 64
+        grads = np.ones((n // bag, 2), np.float32)
+        client.push([embd.Part(t, np.zeros(n, np.uint64), np.arange(0, n + 1, bag), values=grads) for t in tables],
+                    plan="pooled")
+        for table in tables:
+            self.assertEqual(table.pull(np.zeros(1, np.uint64)).tolist(), [[-n / 2, -n / 2]])
+        with self.assertRaisesRegex(embd.Error, "keys"):
+            client.push([embd.Part(tables[0], np.zeros(2 * n, np.uint64), np.array([0, 2 * n]), values=grads[:1])], plan="pooled")
+
+    def test_workers_in_step_push_large_shares_which_are_one_record(self):
+        server, client = self.start(flags=("--data-dir", self.directory))
+        self.create(client, 75, durability="durable")
+
+        def work(worker):
+            own = self.connect(server)
+            clock = embd.Clock(own, "large", worker=worker, workers=2)
+            own.push(self.parts([own.table(f"t{i}") for i in range(75)], worker), plan="pooled", round=clock)
+
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        before = self.rows(client, [client.table(f"t{i}") for i in range(75)])
+        self.assertEqual({of_table["steps"] for of_table in client.stats()[0].tables.values()}, {1})
+        self.assertGreater(os.path.getsize(os.path.join(self.directory, "journal.0.00000001")), 64 << 20)
+        server.kill()
+        server, client = self.start(flags=("--data-dir", self.directory))
+        np.testing.assert_array_equal(self.rows(client, [client.table(f"t{i}") for i in range(75)]), before)
+
+
 if __name__ == "__main__":
     clusters.main()

@@ -7,6 +7,7 @@
 
 #include "proto/route.h"
 #include "proto/schema.h"
+#include "server/service/answer.h"
 
 static embd_schema schema_of(const char *name, uint32_t dim)
 {
@@ -59,8 +60,25 @@ static void hello_tells_shard_and_limits(void **state)
     assert_int_equal(embd__field_uint(&f, "shards", 0, 9, FIELD_REQUIRED), 2);
     assert_int_equal(embd__field_uint(&f, "frame_bytes", 0, UINT64_MAX - 1, FIELD_REQUIRED),
                      LIMIT_FRAME_BYTES);
+    assert_int_equal(embd__field_uint(&f, "push_bytes", 0, UINT64_MAX - 1, FIELD_REQUIRED),
+                     LIMIT_FRAME_BYTES); /* of a shard that is told no other */
     assert_int_equal(embd__field_uint(&f, "keys", 0, UINT64_MAX - 1, FIELD_REQUIRED), LIMIT_KEYS);
     ask_free(x);
+}
+
+/* More keys than a test should send. */
+static void statuses_that_no_answer_can_hold_are_refused(void **state)
+{
+    struct op_part parts[17] = {{.n_joined = 0}};
+    struct op op = {.parts = parts, .n_parts = 17};
+    struct embd__error e = {.status = EMBD_OK};
+    (void)state;
+    for (uint32_t i = 0; i < 17; i++)
+        parts[i].in = (struct part){.n_keys = LIMIT_KEYS, .want_status = i < 15};
+    assert_int_equal(answer_check_statuses(&op, &e), EMBD_OK);
+    parts[16].in.want_status = true; /* and its head has no room */
+    assert_int_equal(answer_check_statuses(&op, &e), EMBD_TOO_LARGE);
+    assert_non_null(strstr(e.text, "67108864"));
 }
 
 static void hello_of_another_protocol_is_refused(void **state)
@@ -369,6 +387,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(hello_tells_shard_and_limits),
+        TEST(statuses_that_no_answer_can_hold_are_refused),
         TEST(hello_of_another_protocol_is_refused),
         TEST(cluster_lists_all_shards),
         TEST(creating_twice_is_no_error),

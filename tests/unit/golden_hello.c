@@ -47,7 +47,7 @@ static const struct local_place place = {"6b1c2f0e-3a5d-4c7b-9e8f-0123456789ab",
 void build_hello_result(struct msg *m)
 {
     embd__msg_result(m, 1);
-    embd__msg_map(m, 13);
+    embd__msg_map(m, 14);
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "server", "embd 0.1.0");
     embd__msg_str(m, "features");
@@ -57,6 +57,7 @@ void build_hello_result(struct msg *m)
     embd__msg_field_uint(m, "shard", 0);
     embd__msg_field_uint(m, "shards", 2);
     embd__msg_field_uint(m, "frame_bytes", LIMIT_FRAME_BYTES);
+    embd__msg_field_uint(m, "push_bytes", LIMIT_PUSH_BYTES);
     embd__msg_field_uint(m, "header_bytes", LIMIT_HEADER_BYTES);
     embd__msg_field_uint(m, "keys", LIMIT_KEYS);
     embd__msg_field_uint(m, "requests", LIMIT_REQUESTS_IN_FLIGHT);
@@ -67,12 +68,12 @@ void build_hello_result(struct msg *m)
     embd__msg_end(m);
 }
 
-static uint64_t limits[6], starts[3];
+static uint64_t limits[7], starts[3];
 static struct local_place place_read;
 
 void read_hello_result(struct reader *r)
 {
-    static const char *const names[6] = {"shard",        "shards", "frame_bytes",
+    static const char *const names[7] = {"shard",        "shards", "frame_bytes", "push_bytes",
                                          "header_bytes", "keys",   "requests"};
     struct fields f;
     char server[32];
@@ -81,7 +82,7 @@ void read_hello_result(struct reader *r)
     embd__field_uint(&f, "protocol", 1, 1, FIELD_REQUIRED);
     embd__field_str(&f, "server", server, sizeof server, NULL);
     embd__field_list(&f, "features", 64, &list);
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 7; i++)
         limits[i] = embd__field_uint(&f, names[i], 0, UINT32_MAX, FIELD_REQUIRED);
     starts[0] = embd__field_uint(&f, "start", 0, INT64_MAX, FIELD_REQUIRED);
     starts[1] = embd__field_uint(&f, "history", 0, INT64_MAX, FIELD_REQUIRED);
@@ -93,7 +94,7 @@ void read_hello_result(struct reader *r)
 
 void check_hello_result(struct reader *r)
 {
-    static const uint64_t expected[6] = {0, 2, 64 << 20, 4096, 4 << 20, 64};
+    static const uint64_t expected[7] = {0, 2, 64 << 20, 1 << 30, 4096, 4 << 20, 64};
     static const uint64_t expected_starts[3] = {UINT64_C(0x1122334455667788),
                                                 UINT64_C(0x0102030405060708), 12};
     assert_int_equal(r->type, 1);

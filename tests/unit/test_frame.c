@@ -329,6 +329,32 @@ static void a_frame_over_its_limit_stays_in_step_and_is_told(void **state)
 
 /* ---- bombs ---- */
 
+static bool is_push(const char *message, size_t n)
+{
+    struct received r;
+    feed(&r, (const uint8_t *)message, n, 1);
+    bool is = embd__frame_is_request(&r.scanner, "push");
+    received_fini(&r);
+    return is;
+}
+
+static void a_request_is_known_by_its_method_before_its_params_have_come(void **state)
+{
+    (void)state;
+    assert_true(is_push("\x94\0\1\xa4push", 8));
+    assert_true(is_push("\x94\0\1\xa4push\x92\x80\xc6\0\0\0\2a", 15));
+    assert_true(is_push("\xdc\0\4\xcc\0\xce\1\2\3\4\xa4push", 15));
+    assert_true(is_push("\xdd\0\0\0\4\0\xcf\0\0\0\0\0\0\0\7\xa4push", 20));
+    assert_false(is_push("\x94\0\1\xa4pus", 7));
+    assert_false(is_push("\x94\0\1\xa4pull", 8));
+    assert_false(is_push("\x94\0\1\xa5pushy", 9));
+    assert_false(is_push("\x94\0\1\xa3pus\x90", 8));
+    assert_false(is_push("\x94\0\1\xd9\4push", 9)); /* a longer form: as of any method */
+    assert_false(is_push("\x93\2\xa4push", 7));
+    assert_false(is_push("\x94\1\1\xa4push", 8));
+    assert_false(is_push("", 0));
+}
+
 static void depth_is_limited(void **state)
 {
     uint8_t arrays[64], maps[64];
@@ -396,6 +422,7 @@ int main(void)
         cmocka_unit_test(too_many_bins_are_refused),
         cmocka_unit_test(more_bins_are_taken_where_there_is_room_for_them),
         cmocka_unit_test(a_frame_over_its_limit_stays_in_step_and_is_told),
+        cmocka_unit_test(a_request_is_known_by_its_method_before_its_params_have_come),
         cmocka_unit_test(depth_is_limited),
         cmocka_unit_test(counts_are_limited_before_anything_is_allocated),
         cmocka_unit_test(the_header_is_limited),
