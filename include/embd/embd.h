@@ -314,6 +314,7 @@ EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_par
  * Pushes of a round have no numbers, nor those of a client with embd_options.unnumbered, nor those
  * to a shard that has no room for a stream: after a lost connection they are EMBD_CLOSED.
  *   as embd_pull, and
+ *   EMBD_TOO_LARGE    the share of a shard is larger than its push_limit: nothing was sent
  *   EMBD_NOT_FINITE   a gradient is NaN or infinite and the table does not admit them; names the
  *                     first key
  *   EMBD_FULL         no room (on_full is not grow), and no `statuses` to say which keys: the shard

@@ -167,6 +167,18 @@ class Config(unittest.TestCase):
         with Embd("--config", path, listen=None, shards=3) as server, wire.connect(server, 2) as w:
             self.assertEqual(w.call("hello", {"protocol": 1, "client": "t"})[0]["shards"], 3)
 
+    def test_a_push_limit_leaves_room_in_frame_memory(self):
+        for memory, limit, says in [("256M", "86M", "89478485"), ("8G", "1025M", "1073741824"), ("80M", "65M", "67108864"),
+                                    ("256M", "63M", "67108864")]:
+            with self.subTest(memory=memory, limit=limit):
+                told = run("--frame-memory", memory, "--push-limit", limit)
+                self.assertEqual(told.returncode, 2)
+                self.assertIn(says, told.stderr)
+                self.assertIn("push-limit", told.stderr)
+        for memory, limit in [("256M", 89478485), ("8G", 1 << 30), ("80M", 64 << 20)]:
+            with self.subTest(memory=memory), Embd("--frame-memory", memory) as server, wire.connect(server) as w:
+                self.assertEqual(w.call("hello", {"protocol": 1})[0]["push_bytes"], limit)
+
     def test_localhost_and_ipv6_loopback_are_allowed(self):
         with Embd(listen="localhost:0") as server, wire.connect(server) as w:
             w.call("ping")
