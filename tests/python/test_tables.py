@@ -286,13 +286,13 @@ class LargeSteps(unittest.TestCase):
 
     def parts(self, tables, seed):
         """With keys twice; every third table without pooling, the others with weights, every second one with an lr of its own."""
-        random = np.random.default_rng(seed)
+        rng = np.random.default_rng(seed)
         parts = []
         for i, table in enumerate(tables):
-            keys = random.integers(0, self.KEYS, 2 * self.KEYS).astype(np.uint64)
+            keys = rng.integers(0, self.KEYS, 2 * self.KEYS).astype(np.uint64)
             pooled = {} if i % 3 == 0 else {"offsets": np.arange(0, len(keys) + 1, 2),
-                                            "weights": random.random(len(keys), np.float32)}
-            grads = random.standard_normal((len(keys) if i % 3 == 0 else len(keys) // 2, self.DIM), np.float32)
+                                            "weights": rng.random(len(keys), np.float32)}
+            grads = rng.standard_normal((len(keys) if i % 3 == 0 else len(keys) // 2, self.DIM), np.float32)
             parts.append(embd.Part(table, keys, values=grads, lr=0.02 if i % 2 else None, **pooled))
         return parts
 
