@@ -123,6 +123,7 @@ struct op_record {
                                     ended next; or NULL */
     void (*then)(struct op *op); /* the owner's `done` */
     bool is_waiting;             /* for its record, or for its turn */
+    bool is_long;                /* meanwhile: a push to a table that is (struct table) */
     bool is_written;             /* as this one: */
     uint64_t position, checksum;
 };
@@ -158,6 +159,7 @@ struct op {
     bool is_again;       /* a push or put that was applied before */
     bool created;        /* a create: there was none; an opening: the stream was not open */
     struct table *table; /* of a create */
+    uint64_t n_slices;   /* of a push: that it left for tables_sweep */
     uint64_t last;       /* of an opening: the last push applied */
 
     /* A journal's, while it takes the operation: journal/commit.h. */
@@ -209,6 +211,10 @@ int op_durability(const struct op *op, embd_durability *out, struct embd__error 
 bool op_is_timed(const struct op *op);
 /* The step of a put's new rows, or their second. */
 uint64_t op_put_time(const struct op *op, const struct store_stats *stats);
+
+/* Whether it is a push to a table that is_swept, or that is_long. Its parts' tables are set. */
+bool op_is_behind_sweep(const struct op *op);
+bool op_is_long(const struct op *op);
 
 /* The streams of numbered pushes that the operation belongs to. */
 struct pushers *op_pushers(const struct op *op);

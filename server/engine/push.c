@@ -122,6 +122,8 @@ static void on_pushed(struct store_done *done, int status)
         op->engine->tables.ops->stats(part->table->store, &stats);
         part->step = stats.steps;
         tables_count_as(&op->engine->tables, part->table, &stats);
+        tables_note_push(&op->engine->tables, part->table, stats.slices);
+        op->n_slices += stats.slices;
         count(&op->engine->counters, part, &call->as.change);
         if (op->noted != NULL)
             pushers_note_table(op->noted, &op->number, part->table->number);

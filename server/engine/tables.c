@@ -38,6 +38,8 @@ void tables_close_table(struct tables *tables, struct table *table)
 {
     if (table != NULL)
         uncount(tables, table);
+    if (table != NULL)
+        tables->n_swept -= table->is_swept;
     free_table(tables->ops, table);
 }
 
@@ -96,6 +98,27 @@ int tables_freeze(const struct tables *tables, struct table *table, struct store
         cut->copy_bytes = row_memory_room(tables->memory, beyond) / n + 1;
     }
     return tables->ops->freeze(table->store, cut, e);
+}
+
+/* ---- what pushes left to do ---- */
+
+/* There is one. */
+static struct table *next_swept(struct tables *tables)
+{
+    struct table *table;
+    do {
+        tables->sweep_at = (tables->sweep_at + 1) % tables->n;
+        table = tables->by_name[tables->sweep_at];
+    } while (!table->is_swept);
+    return table;
+}
+
+bool tables_sweep(struct tables *tables)
+{
+    struct table *table = next_swept(tables);
+    table->is_swept = tables->ops->collect(table->store);
+    tables->n_swept -= !table->is_swept;
+    return !table->is_swept;
 }
 
 /* ---- by name and id ---- */

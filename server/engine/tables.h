@@ -29,6 +29,8 @@ struct table {
     /* its last push was refused for lack of room: the next one is checked before its record is
      * written */
     bool was_full;
+    bool is_swept; /* its last push has rows left to step: tables_sweep */
+    bool is_long;  /* its last push had: its rows take longer than other tables are to wait */
     uint64_t look; /* the last that came to it, and at which part: tables_first */
     uint32_t look_at;
 };
@@ -55,7 +57,8 @@ struct tables {
     struct row_memory *memory; /* the owner's; NULL: rows may take what there is */
     uint64_t n_refused;        /* requests that needed more of it than was left */
     uint32_t n;
-    uint32_t n_creating;                 /* tables whose rows are created by pulls */
+    uint32_t n_swept, sweep_at; /* tables that are swept; the place in by_name of the next one */
+    uint32_t n_creating;        /* tables whose rows are created by pulls */
     struct table *by_name[LIMIT_TABLES]; /* ascending */
     struct table *by_id[TABLES_PLACES];  /* a hash table: from place id % TABLES_PLACES on */
     struct table *prepared;              /* the next table, created but not visible yet; or NULL */
@@ -114,6 +117,16 @@ bool tables_leave_out_name(const struct tables *tables, const char *name);
 void tables_count(struct tables *tables, struct table *table);
 void tables_count_as(struct tables *tables, struct table *table, const struct store_stats *stats);
 void tables_count_all(struct tables *tables);
+/* A push was applied that left so many slices (store_stats) of its work for tables_sweep. */
+static inline void tables_note_push(struct tables *tables, struct table *table, uint64_t slices)
+{
+    table->is_long = slices > 0;
+    tables->n_swept += table->is_long && !table->is_swept;
+    table->is_swept |= table->is_long;
+}
+/* Where tables->n_swept > 0: makes one slice, of one table; the tables take turns. Whether that was
+ * a table's last. */
+bool tables_sweep(struct tables *tables);
 /* store_ops.freeze, with what is left for copies. */
 int tables_freeze(const struct tables *tables, struct table *table, struct store_cut *cut,
                   struct embd__error *e);

@@ -134,12 +134,21 @@ static bool may_be_too_early(const struct commit *commit, const struct op *op)
     return is_bounded && commit->engine->n_in_flight > 0;
 }
 
+/* Nobody's push may keep those behind it waiting, but for its own table's. */
+static void count_long(struct commit *commit, struct op *op, bool is_long)
+{
+    commit->n_long += is_long;
+    commit->n_long -= op->record.is_long;
+    op->record.is_long = is_long;
+}
+
 static void leave(struct commit *commit, struct op *op)
 {
     commit->engine->n_recorded--;
     commit->is_alone = commit->rests = false;
     if (op == NULL)
         return;
+    count_long(commit, op, false);
     op->record.is_waiting = false;
     if (op->record.turn != NULL)
         op->record.turn(op);
@@ -190,6 +199,12 @@ static bool replay_orphan(struct commit *commit, uint8_t *bytes)
     return true;
 }
 
+/* Its table has rows left to step of an earlier push; of an orphan that is not known. */
+static bool is_behind_sweep(const struct commit *commit, const struct op *op)
+{
+    return commit->engine->tables.n_swept > 0 && (op == NULL || op_is_behind_sweep(op));
+}
+
 /* False: later. */
 static bool apply_entry(struct commit *commit, struct journal_group *group,
                         struct journal_entry *entry)
@@ -201,7 +216,7 @@ static bool apply_entry(struct commit *commit, struct journal_group *group,
         return true;
     }
     commit->rests = commit->is_alone && commit->engine->n_in_flight > 0;
-    if (commit->rests)
+    if (commit->rests || is_behind_sweep(commit, op))
         return false;
     if (op == NULL)
         return replay_orphan(commit, group->bytes + entry->at);
@@ -257,6 +272,8 @@ void commit_fini(struct commit *commit)
     bool ended;
     while (commit->journal != NULL && commit->engine->n_recorded > 0) {
         commit_collect(commit, &ended);
+        while (commit->engine->tables.n_swept > 0)
+            tables_sweep(&commit->engine->tables);
         journal_wait(commit->journal);
     }
     journal_close(commit->journal);
@@ -292,6 +309,7 @@ static int append(struct commit *commit, struct op *op, void (*turn)(struct op *
     op->record.turn = turn;
     op->record.commit = commit;
     op->record.is_waiting = true;
+    count_long(commit, op, op_is_long(op));
     commit->is_alone = !shares_groups(op);
     commit->engine->n_recorded++;
     return COMMIT_WAITS;
@@ -357,6 +375,7 @@ void commit_forget(struct op *op)
     if (!op->record.is_waiting)
         return;
     capacity_left(op);
+    count_long(op->record.commit, op, false);
     journal_forget(op->record.commit->journal, op);
     op->record.is_waiting = false;
 }

@@ -18,6 +18,7 @@ struct commit {
     bool is_alone;    /* the record on its way is of neither a push nor an opening: until it is
                       applied, nothing else that changes tables is submitted */
     bool rests;       /* it would be applied now, were no store calls under way */
+    uint32_t n_long;  /* recorded pushes that are not applied yet, to tables that are is_long */
     uint64_t n_refused, refused_since_ns; /* operations since the disk takes no records */
     uint64_t n_errors;                    /* ever */
     uint64_t now_ns;                      /* of the operation that was submitted last */

@@ -199,7 +199,8 @@ static bool has_turn(struct connection *c)
 {
     c->turn.owed_ns += c->session.spent_ns;
     c->session.spent_ns = 0;
-    if (turn_may_begin(&c->turn, c->io->turn))
+    if (turn_may_begin(&c->turn, c->io->turn) &&
+        !(c->session.is_behind_sweep && shard_stands_behind_sweep(c->io->shard, &c->session)))
         return true;
     connection_move(c, CONNECTION_YIELDING);
     return false;

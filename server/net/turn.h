@@ -6,9 +6,10 @@
  * TURN_NS. Where nobody else asks for anything, turns pass at once.
  *
  * Counted is the time from a request's arrival to the end of its handling, of making the rows that
- * are sent, and of applying its push when that is journaled. One request is never divided. The
- * clock is read where it is read anyway, and else only where requests follow each other at once or
- * their answers come later. Owner: the shard's thread. */
+ * are sent, and of applying its push when that is journaled; a slice of a push that steps all rows
+ * counts as TURN_NS (service/sweeps.h). No other request is divided. The clock is read where it is
+ * read anyway, and else only where requests follow each other at once or their answers come later.
+ * Owner: the shard's thread. */
 #ifndef EMBD_TURN_H
 #define EMBD_TURN_H
 

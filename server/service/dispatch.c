@@ -18,6 +18,7 @@
 #include "server/service/recovery.h"
 #include "server/service/handle_round.h"
 #include "server/service/state.h"
+#include "server/service/sweeps.h"
 #include "server/access/access.h"
 
 static const struct method_entry {
@@ -187,6 +188,20 @@ static bool waits_for_record(const struct call *call, enum touch touch, bool was
     return call->request->session->n_journaled > 0;
 }
 
+/* For the end of what an earlier push left to do. */
+static bool waits_for_sweep(struct call *call, enum touch touch, bool was_parked)
+{
+    int method = call->error.status == EMBD_OK ? call->reader.method : -1;
+    if (touch == TOUCH_STRUCTURE)
+        return call->shard->engine.tables.n_swept > 0;
+    if (method != METHOD_PUSH &&
+        (method != METHOD_PULL || call->shard->engine.tables.n_creating == 0))
+        return false;
+    bool waits = sweeps_stop(call, was_parked);
+    read_request(call); /* again: the bins were consumed */
+    return waits;
+}
+
 /* The shard comes to rest, so that its journal can be compacted. */
 static bool rests(const struct shard *shard)
 {
@@ -211,13 +226,15 @@ static bool try(struct shard *shard, struct request *request)
     enum touch touch = touch_of(&call);
     bool was_parked = request->state == REQUEST_PARKED;
     bool is_let_in = hold_is_on(hold) && hold_lets_in(hold, request);
+    bool waits = sweeps_are_on(shard) && waits_for_sweep(&call, touch, was_parked);
     bool stops = hold_stops(hold, touch, is_let_in, shard_n_in_flight(shard)) ||
                  waits_for_record(&call, touch, was_parked) ||
                  (touch == TOUCH_HOLD && staging_stops_hold(shard, request->session)) ||
-                 (rests(shard) && compacting_stops(shard, touch));
+                 (rests(shard) && compacting_stops(shard, touch)) || waits;
     if (was_parked && stops)
         return false;
     if (!was_parked && (stops || request->session->n_parked > 0)) {
+        request->session->is_behind_sweep |= waits;
         park(shard, request,
              hold_is_on(hold) && (touch == TOUCH_CHANGES || touch == TOUCH_STRUCTURE));
         return true;
@@ -355,6 +372,15 @@ static bool collect_journal(struct shard *shard)
     return has_more;
 }
 
+/* Makes a slice of what pushes left to do. Whether there are more. */
+static bool sweep(struct shard *shard)
+{
+    struct tables *tables = &shard->engine.tables;
+    if (tables->n_swept > 0 && tables_sweep(tables))
+        dispatch_parked(shard);
+    return tables->n_swept > 0;
+}
+
 /* A table may go while its neighbour's calls end: what is left is counted, not remembered. */
 bool shard_collect(struct shard *shard)
 {
@@ -364,7 +390,8 @@ bool shard_collect(struct shard *shard)
     bool loads = shard->is_loading && recovery_go_on(shard);
     for (uint32_t i = 0; i < engine->tables.n && engine->n_in_flight > 0; i++)
         engine->tables.ops->collect(engine->tables.by_name[i]->store);
-    bool has_more = collect_journal(shard);
+    bool has_more = sweep(shard);
+    has_more = collect_journal(shard) || has_more;
     return loads || has_more || engine->n_in_flight > 0;
 }
 

@@ -7,6 +7,7 @@
 #include "server/service/handle_round.h"
 #include "server/service/prefetch.h"
 #include "server/service/state.h"
+#include "server/service/sweeps.h"
 #include "server/service/token_use.h"
 
 static void write_answer(struct shard *shard, const struct op *op, struct msg *m, uint32_t msgid)
@@ -38,6 +39,7 @@ static void on_done(struct op *op)
     struct shard_work *work = work_of(op);
     struct request *request = work->request;
     stage_ends(&request->times, STAGE_STORE);
+    request->session->spent_ns += op->n_slices * SWEEP_SLICE_NS;
     round_leave(work);
     if (op->error.status == EMBD_OK)
         write_answer(work->shard, op, &request->answer, request->frame->msgid);

@@ -8,6 +8,7 @@
 
 #include "server/service/authorize.h"
 #include "server/service/state.h"
+#include "server/service/sweeps.h"
 #include "server/service/token_use.h"
 
 /* ---- behind a push ---- */
@@ -116,9 +117,11 @@ static void on_made(struct op *op)
     round_spread(step);
 }
 
-static bool is_let_in(const void *hold, const struct op *push)
+static bool may_go(const void *arg, const struct op *push)
 {
-    return hold_lets_in(hold, work_of(push)->request);
+    const struct shard *shard = arg;
+    return (!hold_is_on(&shard->hold) || hold_lets_in(&shard->hold, work_of(push)->request)) &&
+           !sweeps_stop_push(shard, push);
 }
 
 /* Under a hold a step is made where it is on other shards already: of pushes that are all let in.
@@ -129,8 +132,8 @@ bool round_make(struct shard *shard)
     uint32_t n_waiting = engine->rounds.n_waiting;
     if (n_waiting == 0 || shard->commit.is_alone)
         return false;
-    struct round_step *step = round_take(engine, shard->now_ns,
-                                         hold_is_on(&shard->hold) ? is_let_in : NULL, &shard->hold);
+    bool may_all = !hold_is_on(&shard->hold) && !sweeps_are_on(shard);
+    struct round_step *step = round_take(engine, shard->now_ns, may_all ? NULL : may_go, shard);
     if (step == NULL)
         return engine->rounds.n_waiting < n_waiting;
     struct op *op = &step->op;

@@ -168,7 +168,8 @@ void hold_unpark(struct hold *hold, struct request *request)
         hold->last = before;
     request->next = NULL;
     request->state = REQUEST_RECEIVED;
-    request->session->n_parked--;
+    if (--request->session->n_parked == 0)
+        request->session->is_behind_sweep = false;
 }
 
 bool hold_is_first(const struct hold *hold, const struct request *request)

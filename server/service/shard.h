@@ -89,6 +89,7 @@ struct shard_session {
     bool holds;               /* has asked for a hold and not released it */
     uint32_t n_journaled;     /* pushes of this connection whose record is being written */
     uint32_t n_parked;        /* requests of this connection that wait for a hold to end */
+    bool is_behind_sweep;     /* one of these waited, at first, for slices of an earlier push */
     bool has_ended;           /* the peer has ended its side */
     struct request *in_round; /* its push that waits for those of other workers; NULL: none */
     struct request *behind, *behind_last; /* what waits behind that */
@@ -241,6 +242,10 @@ void shard_tick(struct shard *shard, uint64_t now_ns);
  * some of the journaled pushes. Returns whether there is more, or store calls are in flight: then
  * call it again soon, without waiting. */
 bool shard_collect(struct shard *shard);
+
+/* Whether a request of the connection waits for slices of an earlier push: it is to begin no more
+ * of them, or they would go before those that others begin. Over soon. */
+bool shard_stands_behind_sweep(const struct shard *shard, const struct shard_session *session);
 
 /* Refuse new work from now on (EMBD_DRAINING), except stats, ping and release. */
 void shard_drain(struct shard *shard);

@@ -174,6 +174,7 @@ struct store_stats {
                               told, or that a loaded row has */
     uint64_t evicted;      /* rows, since the store was opened */
     uint64_t forgotten;    /* candidates that were too many, likewise (candidates.h) */
+    uint64_t slices;       /* of work that pushes left for collect, about: store_ops.collect */
     uint64_t memory_bytes; /* that rows, keys and copies for cuts take now; of rows there is memory
                               for, the host counts those that were taken once */
 };
@@ -213,7 +214,13 @@ struct store_ops {
     void (*cancel)(struct store *store, struct store_ticket *ticket);
 
     /* Calls the done of calls that have ended; they may make new ones. Never waits. Returns whether
-     * calls are still under way: then it is to be called again soon. */
+     * calls are still under way: then it is to be called again soon.
+     *
+     * On the host all have ended, but a push that steps all rows of a large table leaves most of
+     * that to be done here, in slices of less than a millisecond each (store_stats.slices). It does
+     * not show: what reads has the rows it reads stepped first. What changes the table does all
+     * that is left first: apply, load, erase, set_step, alter, and prepare but for
+     * STORE_PREPARE_KEYS. Returns whether something is left. */
     bool (*collect)(struct store *store);
 
     /* Copies rows out. *cursor starts at 0 and is the store's; ends when *cursor is UINT64_MAX

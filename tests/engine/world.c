@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "server/engine/apply.h"
+#include "server/store/slice.h"
 #include "tests/server/deferred_store.h"
 
 struct seen seen;
@@ -24,6 +25,7 @@ bool one_in(struct world *w, uint32_t n)
 
 void world_open(struct world *w, const struct store_ops *ops, uint64_t seed)
 {
+    store_slice = 64; /* columns: a few rows */
     *w = (struct world){.dice = {seed}, .ops = ops, .now_ns = 1, .seconds = 4};
     engine_init(&w->engine, ops);
     records_open(&w->records);
@@ -125,6 +127,15 @@ static void on_done(struct op *op)
     n_ended++;
 }
 
+/* The next operation comes at any place of what pushes left to do. */
+static void sweep(struct world *w)
+{
+    struct tables *tables = &w->engine.tables;
+    seen.swept += tables->n_swept;
+    for (uint32_t n = below(w, 4); n > 0 && tables->n_swept > 0; n--)
+        tables_sweep(tables);
+}
+
 void world_apply(struct world *w, struct op *op, struct written *record)
 {
     uint32_t n_before = n_ended;
@@ -135,6 +146,7 @@ void world_apply(struct world *w, struct op *op, struct written *record)
             op_wait(op);
     assert_int_equal(n_ended, n_before + 1);
     assert_int_equal(w->engine.n_in_flight, 0);
+    sweep(w);
     if (record == NULL)
         return;
     record->status = op->error.status;

@@ -27,6 +27,7 @@ struct seen {
     uint64_t again_in_turn, gaps_in_turn; /* of pushes that were recorded with others */
     uint64_t evicted, filtered, rows_made, joined, erased, gone, steps_set;
     uint64_t put, put_without_states, full_puts, puts_numbered, puts_again, puts_refused, put_steps;
+    uint64_t swept; /* tables, behind an operation */
     uint64_t rounds, late, withdrawn, mixed, wrong, unequal, replaced_streams, other_rates;
     uint64_t set, unset;       /* fields of tables: set, refused */
     uint64_t shrunk, unshrunk; /* rows that went for a lower capacity; such that were refused */

@@ -1,6 +1,6 @@
 """A connection whose requests take long gets no more of the shard's thread than others. Requests are counted, no time: in
 fast_clock.c's server 2 ms pass at each look, or whenever rows are made: more than a turn has. All that clients send lies there before
-the server goes on."""
+the server goes on. A push of no keys to a table with `update: global` counts as its slices."""
 import array
 import fcntl
 import os
@@ -15,6 +15,8 @@ import wire
 
 FAST_CLOCK = os.path.join(os.environ["EMBD_BIN"], "..", "tests", "integration", "embd-fast-clock")
 N, TURN = 48, 32  # requests that lie there; what a turn has of quick ones
+ROWS, DIM = 1024, 1024  # of a table whose pushes take four slices and more
+MOMENTUM = {"kind": "momentum", "lr": 0.5, "momentum": 0.5, "update": "global"}
 
 
 def wait_arrived(peer):
@@ -81,6 +83,52 @@ class Turns(unittest.TestCase):
         part = {"parts": [{"table": table, "keys": 1, "status": True}]}  # counted as its rows are made
         made = self.handled_before("keys_missing", [wire.request(i, "pull", part, wire.keys([1])) for i in range(N)])
         self.assertLessEqual(made, 4)
+
+    def create_swept(self, durability):
+        """All rows are equal, and each push changes them. Who fills it owes turns."""
+        filler = wire.connect(self.server)
+        self.addCleanup(filler.close)
+        table = wire.create(filler, "swept", dim=DIM, durability=durability, optimizer=MOMENTUM)
+        wire.push(filler, table, range(ROWS), [1.0] * DIM * ROWS)
+        return table
+
+    def fresh(self):
+        """A connection that owes no turns, as it has asked for nothing."""
+        before = self.other.call("stats", {})[0]["stats"]["connections"]
+        peer = wire.connect(self.server)
+        self.addCleanup(peer.close)
+        while self.other.call("stats", {})[0]["stats"]["connections"] == before:
+            pass
+        return peer
+
+    def test_a_push_that_steps_all_rows_lets_others_in_after_one(self):
+        self.start(embd_process.BIN)
+        part = {"parts": [{"table": self.create_swept("snapshot"), "keys": 0}]}
+        for n_first in 0, 1:  # 1: all of the heavy one's wait for the slices of another connection's push
+            first, heavy, other = (self.fresh() for _ in range(3))
+            before = self.other.call("table_describe", {"name": "swept"})[0]["step"]
+            self.server.pause()
+            for peer, n in (first, n_first), (heavy, N), (other, 1):
+                peer.send(b"".join(wire.request(i, "push", part, b"", b"") for i in range(n)))
+                wait_arrived(peer)
+            self.server.go_on()
+            self.assertLessEqual(other.receive()[3][0]["parts"][0]["step"], before + n_first + 3)
+            for peer in [first] * n_first + [heavy] * N:
+                self.assertIsNone(peer.receive()[2])
+
+    def test_a_push_that_steps_all_rows_is_whole_however_the_server_ends(self):
+        """Its rows are pulled right behind it, and again after a start."""
+        for end in embd_process.Embd.kill, embd_process.Embd.stop:
+            self.start(embd_process.BIN)
+            table = self.create_swept("durable")
+            for _ in range(3):
+                wire.push(self.other, table, [], [])
+            first = wire.pull(self.other, table, [0])[0]
+            end(self.server)
+            self.start(embd_process.BIN)
+            self.assertEqual(set(wire.pull(self.other, table, range(ROWS))), {first})
+            self.other.call("table_drop", {"name": "swept"})
+            self.server.stop()
 
     def test_quick_requests_share_a_turn(self):
         self.start(embd_process.BIN)

@@ -47,6 +47,9 @@ MEMORY = of("pushes that need more than row_memory", "embd-server", "embctl")
 PAGES = of("the HTTP port shows metrics", "embd-server")
 FRAME = of("the frame scanner takes every format", "test_frame")
 PARTIAL = of("a snapshot of some tables has these", "embd-server", "embctl")
+CASES = of("the host store gives the model's bits for every optimizer", "test_store_cases")
+FROZEN = of("a cut of the host store is the table as it was", "test_store_frozen")
+SWEEPS = of("a shard serves others between slices", "test-shard-sweeps")
 VECTORS = of("proto/vectors has the oracle's bits", "embd-server", "embd-cuda-emulated", "vectors-oracle")
 
 MUTANTS = [
@@ -113,6 +116,37 @@ MUTANTS = [
     TURNS("rows of all answers are made in one turn", "server/net/outlet.c", "if (is_late(out, x, until_ns) || ", "if ("),
     TURNS("sending goes on though its turn is over", "server/net/connection.c", "begin >= TURN_BYTES || turn_is_over(&c->turn)",
           "begin >= TURN_BYTES"),
+    CASES("sweep: a pulled row has not stepped", "server/store/host/pull.c", "if (store->sweep.phase != SWEEP_NONE)", "if (false)"),
+    CASES("sweep: a row that is read has not stepped", "server/store/host/read.c", "if (store->sweep.phase != SWEEP_NONE)", "if (false)"),
+    CASES("sweep: a scanned row has not stepped", "server/store/host/scan.c", "if (store->sweep.phase != SWEEP_NONE && ", "if (false && "),
+    CASES("sweep: a row that was pulled steps twice", "server/store/host/sweep.c",
+          "(store, row, (uint64_t)row + 1);\n    row_set_add(&store->named, row);", "(store, row, (uint64_t)row + 1);"),
+    CASES("sweep: free rows step", "server/store/host/sweep.c", "row_set_add(&store->named, sweep->free);", ""),
+    CASES("sweep: the next push does not wait for the end", "server/store/host/tickets.c",
+          "contract_change(change);\n    host_end_sweep(store);", "contract_change(change);"),
+    CASES("sweep: an erase does not wait for the end", "server/store/host/keys.c", "    host_end_sweep(store);\n", ""),
+    ENGINE("sweep: a load does not wait for the end", "server/store/host/scan.c", "    host_end_sweep(store);\n", ""),
+    ENGINE("sweep: rows that were evicted are freed in its midst", "server/store/host/tickets.c",
+           "        host_end_sweep(store); /* rows", "        (void)store; /* rows"),
+    FROZEN("sweep: a cut has rows that have not stepped", "server/store/host/frozen.c", "if (store->sweep.phase != SWEEP_NONE && ",
+           "if (false && "),
+    FROZEN("sweep: rows of an older cut are not copied", "server/store/host/sweep.c", ".phase = store->cow.is_on ? SWEEP_COPIES : SWEEP_FREE,",
+           ".phase = SWEEP_FREE,"),
+    FROZEN("sweep: a row that is read early is not copied for the cut", "server/store/host/sweep.c", "if (sweep->keeps && store->cow.is_on)",
+           "if (false)"),
+    FROZEN("sweep: a new cut has copies of an older push", "server/store/host/cow.c", "    sweep_freeze(&store->sweep);\n", ""),
+    SWEEPS("sweep: a push to its table ends it at once", "server/service/sweeps.c", "return table->is_swept || (table->is_long && is_behind);",
+           "return table->is_long && is_behind;"),
+    SWEEPS("sweep: pushes to its table stand in the journal", "server/service/sweeps.c", "shard->commit.n_long > 0 || (!was_parked",
+           "(!was_parked"),
+    SWEEPS("sweep: pushes overtake what waits", "server/service/sweeps.c", "(!was_parked && shard->hold.first != NULL)", "false"),
+    SWEEPS("sweep: an erase ends all at once", "server/service/dispatch.c", "return call->shard->engine.tables.n_swept > 0;", "return false;"),
+    SWEEPS("sweep: a record ends it at once", "server/journal/commit.c", "if (commit->rests || is_behind_sweep(commit, op))", "if (commit->rests)"),
+    SWEEPS("sweep: a round ends it at once", "server/service/handle_round.c", "           !sweeps_stop_push(shard, push);", "           true;"),
+    SWEEPS("sweep: a pull that makes rows ends it at once", "server/service/sweeps.c", "return table->is_swept && table->schema", "return false && table->schema"),
+    TURNS("sweep: requests of a connection go before those of others", "server/service/sweeps.c",
+          "return session->is_behind_sweep && sweeps_are_on(shard);", "return false && session->is_behind_sweep;"),
+    SWEEPS("sweep: its slices are nobody's", "server/service/handle_push.c", "op->n_slices * SWEEP_SLICE_NS", "0 * SWEEP_SLICE_NS"),
     JOURNAL("what a push takes behind the journal is nobody's", "server/service/shard.c", "    session->spent_ns += ns;",
             "    session->spent_ns += 0 * ns;"),
     PEERS("operators ask by data connections", "client/core/request.c", "is_for_both && s->asks_admin ? s->admin",

@@ -9,9 +9,12 @@
 
 #include "proto/convert.h"
 #include "server/store/candidates.h"
+#include "server/store/slice.h"
 
 /* So few that tables of tests forget theirs again and again. */
 #define PAIR_CANDIDATES UINT64_C(40)
+/* So few that the host has rows left to step when the next call comes. */
+#define PAIR_SLICE UINT64_C(64)
 
 uint64_t dice_next(struct dice *dice)
 {
@@ -43,6 +46,7 @@ void pair_open(struct pair *pair, const char *store, const embd_schema *schema, 
     struct embd__error e = {0};
     *pair = (struct pair){.dice = {seed}};
     store_least_candidates = model_least_candidates = PAIR_CANDIDATES;
+    store_slice = PAIR_SLICE;
     pair->ops = store_find(store, &e);
     assert_non_null(pair->ops);
     assert_int_equal(embd__schema_copy(&pair->schema, schema, &e), EMBD_OK);
@@ -141,9 +145,13 @@ void outcome_init(struct outcome *outcome)
     *outcome = (struct outcome){.done.fn = on_done};
 }
 
+/* The next call finds the host at any place of what a push left to do. */
 static void await(struct pair *pair, const struct outcome *outcome)
 {
+    static uint32_t turn;
     while (outcome->calls == 0)
+        pair->ops->collect(pair->store);
+    for (uint32_t n = turn++ % 3; n > 0; n--)
         pair->ops->collect(pair->store);
 }
 

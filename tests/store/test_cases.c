@@ -364,6 +364,100 @@ static void test_empty_of_global(void **state)
     pair_close(&pair);
 }
 
+#define SWEPT 300u
+
+static uint64_t slices_left(const struct pair *pair)
+{
+    struct store_stats stats;
+    pair->ops->stats(pair->store, &stats);
+    return stats.slices;
+}
+
+/* Rows that no key has are among those that a push passes over. */
+static void open_swept(struct pair *pair, uint64_t keys[SWEPT])
+{
+    embd_schema schema = plain_schema(8, EMBD_OPTIMIZER_ADAM);
+    struct batch batch;
+    schema.optimizer.update = EMBD_UPDATE_GLOBAL;
+    pair_open(pair, store_name, &schema, 21);
+    for (uint32_t i = 0; i < SWEPT; i++)
+        keys[i] = i;
+    batch_of(&batch, keys, SWEPT);
+    pair_push(pair, &batch, EMBD_DTYPE_F32, false);
+    batch_free(&batch);
+    batch_of(&batch, keys, SWEPT / 3);
+    pair_erase(pair, &batch, false);
+    batch_free(&batch);
+}
+
+static void pull_meanwhile(struct pair *pair, const struct batch *batch)
+{
+    pair_pull(pair, batch, EMBD_DTYPE_F32, false, false);
+}
+
+static void read_meanwhile(struct pair *pair, const struct batch *batch)
+{
+    (void)batch;
+    pair_read(pair);
+}
+
+static void push_meanwhile(struct pair *pair, const struct batch *batch)
+{
+    pair_push(pair, batch, EMBD_DTYPE_F32, true);
+    while (pair->ops->collect(pair->store))
+        ;
+}
+
+static void insert_meanwhile(struct pair *pair, const struct batch *batch)
+{
+    pair_insert(pair, batch, false);
+    assert_int_equal(slices_left(pair), 0);
+}
+
+static void erase_meanwhile(struct pair *pair, const struct batch *batch)
+{
+    pair_erase(pair, batch, true);
+    assert_int_equal(slices_left(pair), 0);
+}
+
+static void compare_meanwhile(struct pair *pair, const struct batch *batch)
+{
+    (void)batch;
+    pair_compare(pair);
+}
+
+/* What may come while rows are left to step that a push did not name. */
+static void (*const meanwhile[])(struct pair *pair, const struct batch *batch) = {
+    pull_meanwhile,   read_meanwhile,  push_meanwhile,
+    insert_meanwhile, erase_meanwhile, compare_meanwhile,
+};
+
+/* On the host a push of all rows leaves the most of them for collect, and that shows nowhere. */
+static void test_swept(void **state)
+{
+    (void)state;
+    uint64_t keys[SWEPT];
+    bool is_divided = strcmp(store_name, "host") == 0;
+    struct pair pair;
+    struct batch batch, none;
+    open_swept(&pair, keys);
+    batch_of(&batch, (const uint64_t[]){250, 7, 299, 120, 250, 1000}, 6);
+    batch_of(&none, NULL, 0);
+    for (uint32_t n_before = 0; n_before < 130; n_before += 11) {
+        for (uint32_t i = 0; i < sizeof meanwhile / sizeof meanwhile[0]; i++) {
+            pair_push(&pair, &none, EMBD_DTYPE_F32, false);
+            for (uint32_t n = 0; n < n_before; n++)
+                assert_int_equal(pair.ops->collect(pair.store), is_divided);
+            assert_int_equal(slices_left(&pair) > 0, is_divided);
+            meanwhile[i](&pair, &batch);
+            pair_compare(&pair);
+        }
+    }
+    batch_free(&batch);
+    batch_free(&none);
+    pair_close(&pair);
+}
+
 /* A refused push leaves rows, candidates and step; with statuses the first keys get the room that
  * is left. */
 static void test_full(void **state)
@@ -449,12 +543,12 @@ int main(int argc, char **argv)
     if (argc > 3)
         pair_set_way(argv[3]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),      cmocka_unit_test(test_empty_of_global),
-        cmocka_unit_test(test_empty),      cmocka_unit_test(test_full),
-        cmocka_unit_test(test_load),       cmocka_unit_test(test_repeated_key),
-        cmocka_unit_test(test_extremes),   cmocka_unit_test(test_row_bytes),
-        cmocka_unit_test(test_growth),     cmocka_unit_test(test_first_push),
-        cmocka_unit_test(test_case_table),
+        cmocka_unit_test(test_names),        cmocka_unit_test(test_empty_of_global),
+        cmocka_unit_test(test_swept),        cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_full),         cmocka_unit_test(test_load),
+        cmocka_unit_test(test_repeated_key), cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_row_bytes),    cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_first_push),   cmocka_unit_test(test_case_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "server/store/slice.h"
 #include "tests/store/image.h"
 
 #define POOL 400u
@@ -118,6 +119,17 @@ static void push_range(struct pair *pair, uint64_t first, uint32_t n)
     free(keys);
 }
 
+static void pull_range(struct pair *pair, uint64_t first, uint32_t n)
+{
+    struct batch batch;
+    uint64_t keys[64];
+    for (uint32_t i = 0; i < n; i++)
+        keys[i] = first + i;
+    batch_of(&batch, keys, n);
+    pair_pull(pair, &batch, EMBD_DTYPE_F32, false, false);
+    batch_free(&batch);
+}
+
 static void erase_range(struct pair *pair, uint64_t first, uint32_t n)
 {
     struct batch batch;
@@ -127,6 +139,56 @@ static void erase_range(struct pair *pair, uint64_t first, uint32_t n)
     batch_of(&batch, keys, n);
     pair_erase(pair, &batch, true);
     batch_free(&batch);
+}
+
+/* A table whose last push was of no keys, and steps all rows, so many columns at a time. */
+static void open_global(struct pair *pair, uint64_t slice)
+{
+    embd_schema schema;
+    struct batch none;
+    embd_schema_init(&schema);
+    strcpy(schema.name, "global");
+    schema.dim = 8;
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_ADAM, 0.05f);
+    schema.optimizer.update = EMBD_UPDATE_GLOBAL;
+    pair_open(pair, store_name, &schema, 11);
+    store_slice = slice;
+    push_range(pair, 0, 300);
+    erase_range(pair, 40, 50);
+    batch_of(&none, NULL, 0);
+    pair_push(pair, &none, EMBD_DTYPE_F32, false);
+    batch_free(&none);
+}
+
+/* Two tables with the same history. The second is divided: its pushes have rows left to step when
+ * the cut is made, and while it is read. */
+static void a_cut_between_slices(void **state)
+{
+    (void)state;
+    struct embd__error e = {0};
+    for (uint32_t n_before = 0; n_before < 90; n_before += 8) {
+        struct pair whole, divided;
+        struct image expected, read;
+        open_global(&whole, UINT64_MAX);
+        expected = scan_all(&whole);
+        pair_close(&whole);
+        open_global(&divided, 64);
+        read = image_new(&divided);
+        for (uint32_t n = 0; n < n_before; n++)
+            divided.ops->collect(divided.store);
+        assert_int_equal(divided.ops->freeze(divided.store, &(struct store_cut){0}, &e), EMBD_OK);
+        while (!scan_some(&divided, 17, &read)) {
+            divided.ops->collect(divided.store);
+            if (read.n > 100 && read.n < 200) {
+                push_range(&divided, 0, 3);
+                pull_range(&divided, 200, 50);
+            }
+        }
+        divided.ops->thaw(divided.store);
+        compare_images(&read, &expected);
+        pair_compare(&divided);
+        pair_close(&divided);
+    }
 }
 
 /* 75,000 rows in one segment of the index, and between any two scans some that go, old ones that
@@ -486,6 +548,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_cut_has_the_rows_that_a_load_replaces),
         cmocka_unit_test(a_store_closes_in_the_middle_of_a_cut),
         cmocka_unit_test(a_cut_has_the_candidates_of_its_definition),
+        cmocka_unit_test(a_cut_between_slices),
         cmocka_unit_test(a_cut_of_what_changed_makes_the_table_of_an_earlier_one),
         cmocka_unit_test(a_cut_of_what_changed_has_no_other_rows),
         cmocka_unit_test(a_cut_of_what_changed_has_no_key_that_goes_while_it_is_read),

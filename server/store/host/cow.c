@@ -1,10 +1,10 @@
 /* cow.c - see cow.h.
  *
- * The happy path: freeze clears a bit for each row. scan_frozen gives the copies that exist, then
- * rows in the order of the index, each once, by its bit. Pushes come between two of its calls, and
- * the rows that they are the first to change are copied. If entries of the index moved meanwhile,
- * the segment being read is scanned again: the bits mark the rows that were read. Keys without a
- * row have no number, so those are remembered in a second index.
+ * The happy path: freeze clears a bit for each row. scan_frozen (frozen.c) gives the copies that
+ * exist, then rows in the order of the index, each once, by its bit. Pushes come between two of its
+ * calls, and the rows that they are the first to change are copied. If entries of the index moved
+ * meanwhile, the segment being read is scanned again: the bits mark the rows that were read. Keys
+ * without a row have no number, so those are remembered in a second index.
  *
  * What can fail is memory for a copy: the push goes on, and the cut is given up; its next scan says
  * so. */
@@ -12,11 +12,6 @@
 #include <string.h>
 
 #include "server/store/host/table.h"
-
-/* Entries looked at in one scan: even if most of them were copied, a scan must be short. A segment
- * whose entries move between any two scans is scanned from its beginning in each, and must come to
- * an end. */
-#define VISITS INDEX_SEGMENT_MAX
 
 /* ---- what has changed since earlier cuts ---- */
 
@@ -205,8 +200,7 @@ static void keep_row(struct store *store, uint64_t hash, uint32_t slot, uint32_t
     chunk->n++;
 }
 
-/* False: it was seen before, or there is no memory. */
-static bool see(struct store *store, uint64_t hash, uint32_t slot)
+bool cow_see(struct store *store, uint64_t hash, uint32_t slot)
 {
     struct cow *cow = &store->cow;
     if (index_find(&cow->seen, hash, slot) != 0)
@@ -236,7 +230,7 @@ static bool grow_candidates(struct store *store)
 static void keep_candidate(struct store *store, uint64_t hash, uint32_t slot, uint32_t ref)
 {
     struct cow *cow = &store->cow;
-    if (!see(store, hash, slot) || ref == 0)
+    if (!cow_see(store, hash, slot) || ref == 0)
         return;
     if (cow->n_candidates == cow->candidates_capacity && !grow_candidates(store)) {
         cow->is_broken = true;
@@ -251,18 +245,12 @@ static bool has_candidates(const struct store *store)
     return store->cow.has_candidates;
 }
 
-/* Of a key without a row: a candidate that was not forgotten before the cut. */
-static bool is_in_cut(const struct cow *cow, uint32_t ref)
-{
-    return ref != 0 && (ref & INDEX_GENERATION) == cow->generation;
-}
-
 void cow_keep(struct store *store, uint64_t hash, uint32_t slot, uint32_t ref)
 {
     if (ref != 0 && !(ref & INDEX_CANDIDATE))
         keep_row(store, hash, slot, ref - 1);
     else if (has_candidates(store))
-        keep_candidate(store, hash, slot, is_in_cut(&store->cow, ref) ? ref : 0);
+        keep_candidate(store, hash, slot, cow_is_in_cut(&store->cow, ref) ? ref : 0);
 }
 
 #define AHEAD 8u
@@ -278,13 +266,15 @@ void cow_keep_merged(struct store *store)
     }
 }
 
-void cow_keep_all(struct store *store)
+bool cow_keep_some(struct store *store, uint64_t *at, uint64_t n)
 {
     struct index_entry entry;
-    uint64_t at = 0;
-    while (!store->cow.is_read && index_next(&store->index, &at, &entry))
-        cow_keep(store, entry.hash, entry.slot, entry.ref);
-    store->cow.is_read = true;
+    for (; n > 0 && !store->cow.is_read; n--)
+        if (index_next(&store->index, at, &entry))
+            cow_keep(store, entry.hash, entry.slot, entry.ref);
+        else
+            store->cow.is_read = true;
+    return !store->cow.is_read;
 }
 
 void cow_note_new(struct store *store, uint32_t row)
@@ -340,6 +330,7 @@ int host_freeze(struct store *store, struct store_cut *cut, struct embd__error *
                                store->schema->s.name, (unsigned long long)cow->n_rows);
     }
     cow->is_on = true;
+    sweep_freeze(&store->sweep);
     store->is_decided = false; /* rows of that change would not be copied */
     leave_out(store, cut);
     leave_pending_out(store);
@@ -361,134 +352,4 @@ void host_thaw(struct store *store)
     if (has_candidates(store))
         index_close(&cow->seen);
     *cow = (struct cow){.is_on = false};
-}
-
-static bool has_room(const struct store_scan *out, uint32_t max_rows)
-{
-    return out->n_rows + out->n_candidates < max_rows;
-}
-
-/* Keys without a row, as candidates that were seen no time. */
-static void read_gone(struct store *store, uint32_t max_rows, struct store_scan *out)
-{
-    struct cow *cow = &store->cow;
-    for (; cow->first_set < cow->end_set; cow->first_set++, cow->gone_at = 0) {
-        const struct gone *gone = &store->changes.sets[cow->first_set].gone;
-        uint64_t end = cow->first_set + 1 == cow->end_set ? cow->gone_end : gone->n;
-        for (; cow->gone_at < end; cow->gone_at++) {
-            if (!has_room(out, max_rows))
-                return;
-            values_copy_candidate(store, gone->keys[cow->gone_at].key,
-                                  gone->keys[cow->gone_at].slot, 0, out);
-        }
-    }
-}
-
-/* The oldest copies; chunks that were read are freed. */
-static void read_copies(struct store *store, uint32_t max_rows, struct store_scan *out)
-{
-    struct cow *cow = &store->cow;
-    while (cow->first != NULL && has_room(out, max_rows)) {
-        struct cow_chunk *chunk = cow->first;
-        for (; chunk->n_read < chunk->n && has_room(out, max_rows); chunk->n_read++)
-            values_copy_row(store, chunk->keys[chunk->n_read], chunk->slots[chunk->n_read],
-                            chunk->records + (size_t)chunk->n_read * store->rows.stride, out);
-        if (chunk->n_read < chunk->n)
-            return;
-        cow->first = chunk->next;
-        if (cow->first == NULL)
-            cow->last = NULL;
-        free(chunk);
-        cow->n_chunks--;
-    }
-    for (; cow->n_candidates_read < cow->n_candidates && has_room(out, max_rows);
-         cow->n_candidates_read++) {
-        const struct cow_candidate *c = &cow->candidates[cow->n_candidates_read];
-        values_copy_candidate(store, c->key, c->slot, c->count, out);
-    }
-}
-
-/* Whether the entry is in the cut and was neither read nor copied: it counts as read then. */
-static bool take(struct store *store, const struct index_entry *entry)
-{
-    struct cow *cow = &store->cow;
-    if (entry->ref & INDEX_CANDIDATE)
-        return cow->has_candidates && is_in_cut(cow, entry->ref) &&
-               see(store, entry->hash, entry->slot);
-    uint32_t row = entry->ref - 1;
-    if (row >= cow->n_rows || row_set_has(&cow->done, row))
-        return false;
-    row_set_add(&cow->done, row);
-    rows_prefetch(rows_at(&store->rows, row), store->rows.stride);
-    return true;
-}
-
-#define BATCH 32u
-
-/* Some entries to copy out, with their records on the way to the cache. */
-static uint32_t take_batch(struct store *store, uint32_t max, uint32_t *visits,
-                           struct index_entry batch[BATCH])
-{
-    struct cow *cow = &store->cow;
-    uint32_t n = 0;
-    uint64_t moved = index_moved(&store->index, cow->hash);
-    if (cow->moved != moved) {
-        cow->moved = moved;
-        cow->at = 0;
-    }
-    while (!cow->is_read && n < BATCH && n < max && *visits < VISITS) {
-        uint64_t next;
-        ++*visits;
-        if (index_next_of(&store->index, cow->hash, &cow->at, &batch[n], &next)) {
-            n += take(store, &batch[n]);
-            continue;
-        }
-        cow->hash = next;
-        cow->at = 0;
-        cow->moved = index_moved(&store->index, next);
-        cow->is_read = next == 0;
-    }
-    return n;
-}
-
-static void read_index(struct store *store, uint32_t max_rows, struct store_scan *out)
-{
-    struct index_entry batch[BATCH];
-    uint32_t visits = 0, n;
-    do {
-        n = take_batch(store, max_rows - out->n_rows - out->n_candidates, &visits, batch);
-        for (uint32_t i = 0; i < n; i++) {
-            uint64_t key = index_key(batch[i].hash, batch[i].slot);
-            if (batch[i].ref & INDEX_CANDIDATE)
-                values_copy_candidate(store, key, batch[i].slot, batch[i].ref & INDEX_SIGHTS_MAX,
-                                      out);
-            else
-                values_copy_row(store, key, batch[i].slot, rows_at(&store->rows, batch[i].ref - 1),
-                                out);
-        }
-    } while (n > 0);
-}
-
-int host_scan_frozen(struct store *store, uint32_t max_rows, struct store_scan *out, bool *done_out,
-                     struct embd__error *e)
-{
-    struct cow *cow = &store->cow;
-    out->n_rows = out->n_candidates = 0;
-    if (!cow->is_broken)
-        read_gone(store, max_rows, out);
-    bool has_gone = out->n_candidates > 0; /* these come first, and by themselves */
-    if (!cow->is_broken && !has_gone)
-        read_copies(store, max_rows, out);
-    if (!cow->is_broken && !has_gone && has_room(out, max_rows))
-        read_index(store, max_rows, out);
-    *done_out = cow->is_read && cow->first_set == cow->end_set && cow->first == NULL &&
-                cow->n_candidates_read == cow->n_candidates;
-    if (cow->is_broken)
-        return embd__error_set(
-            e, EMBD_NO_MEMORY,
-            "table %s: no memory to copy rows that change while a cut is read: copies take %llu "
-            "bytes, row_memory leaves %llu (0: no limit)",
-            store->schema->s.name, (unsigned long long)cow_bytes(store),
-            (unsigned long long)cow->most_bytes);
-    return EMBD_OK;
 }

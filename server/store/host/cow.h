@@ -65,9 +65,18 @@ uint64_t cow_bytes(const struct store *store);
 /* Only while cow->is_on. A key's row or candidate is about to change: `ref` is its index entry's.
  */
 void cow_keep(struct store *store, uint64_t hash, uint32_t slot, uint32_t ref);
-/* The same for all keys of a request, and for all that the cut has. */
+/* The same for all keys of a request. */
 void cow_keep_merged(struct store *store);
-void cow_keep_all(struct store *store);
+/* The same for all that the cut has: of the next n entries of the index, from *at on, which begins
+ * at 0. False: it was the rest. */
+bool cow_keep_some(struct store *store, uint64_t *at, uint64_t n);
+/* A key without a row is read or copied. False: it was before, or there is no memory. */
+bool cow_see(struct store *store, uint64_t hash, uint32_t slot);
+/* The same key: a candidate that was not forgotten before the cut. */
+static inline bool cow_is_in_cut(const struct cow *cow, uint32_t ref)
+{
+    return ref != 0 && (ref & INDEX_GENERATION) == cow->generation;
+}
 /* The row was taken for a key that the cut does not have. */
 void cow_note_new(struct store *store, uint32_t row);
 

@@ -92,6 +92,7 @@ static int host_open(const struct table_schema *schema, struct store **out, stru
 
 static void host_set_step(struct store *store, uint64_t step)
 {
+    host_end_sweep(store);
     merge_forget(&store->merge);
     store->step = step;
     store->none_expire_before = 0;
@@ -102,6 +103,7 @@ static void host_set_step(struct store *store, uint64_t step)
 static void host_alter(struct store *store)
 {
     const embd_schema *s = &store->schema->s;
+    host_end_sweep(store);
     merge_forget(&store->merge);
     pending_remove_all(store); /* their set has the size of the capacity */
     store->initializer.a = s->initializer.a;
@@ -132,6 +134,7 @@ static void host_stats(const struct store *store, struct store_stats *out)
         .clock = store->clock,
         .evicted = store->n_evicted,
         .forgotten = store->n_forgotten,
+        .slices = store->sweep.phase != SWEEP_NONE ? sweep_slices(store) : 0,
     };
     out->index_bytes += cow_bytes(store);
     out->memory_bytes = store->rows.n * store->rows.stride + out->index_bytes;
@@ -147,8 +150,7 @@ static uint64_t host_memory(uint32_t *place_out)
 /* Every call ends before it returns. */
 static bool host_collect(struct store *store)
 {
-    (void)store;
-    return false;
+    return store->sweep.phase != SWEEP_NONE && sweep_go_on(store);
 }
 
 static void *host_buffer_new(size_t bytes)

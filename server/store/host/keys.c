@@ -251,6 +251,7 @@ int host_erase(struct store *store, struct store_erase *erase, struct embd__erro
 {
     const struct merge *merge = &store->merge;
     (void)e;
+    host_end_sweep(store);
     erase->n_erased = 0;
     if (!merge_keys(&store->merge, &erase->in, &store->index)) {
         erase_singly(store, erase);

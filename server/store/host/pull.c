@@ -382,6 +382,8 @@ static void pull_pooled(const struct store *store, const struct store_pull *pull
 void host_pull(struct store *store, struct store_pull *pull, struct store_done *done)
 {
     contract_pull(pull);
+    if (store->sweep.phase != SWEEP_NONE)
+        sweep_reach_keys(store, &pull->in, pull->first, pull->first + pull->count);
     if (pull->count && pull->in.offsets)
         pull_pooled(store, pull);
     else if (pull->count)

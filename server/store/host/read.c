@@ -37,6 +37,8 @@ int host_read(struct store *store, const struct store_read *read, struct embd__e
 {
     const struct store_keys *in = &read->in;
     (void)e;
+    if (store->sweep.phase != SWEEP_NONE)
+        sweep_reach_keys(store, in, 0, in->n_rows);
     for (uint32_t begin = 0; begin < in->n_keys; begin += BATCH) {
         uint32_t refs[BATCH], n = in->n_keys - begin < BATCH ? in->n_keys - begin : BATCH;
         for (uint32_t i = 0; i < n; i++) {

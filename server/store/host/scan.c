@@ -12,6 +12,8 @@
 static void copy_entry(struct store *store, const struct index_entry *entry, struct store_scan *out)
 {
     uint64_t key = index_key(entry->hash, entry->slot);
+    if (store->sweep.phase != SWEEP_NONE && index_has_row(entry->ref))
+        sweep_reach(store, entry->hash, entry->slot, entry->ref);
     if (entry->ref & INDEX_CANDIDATE)
         values_copy_candidate(store, key, entry->slot, entry->ref & INDEX_SIGHTS_MAX, out);
     else
@@ -185,6 +187,7 @@ int host_load(struct store *store, const struct row_block *block, struct embd__e
 {
     if (block->n_rows == 0 && block->n_candidates == 0)
         return EMBD_OK;
+    host_end_sweep(store);
     pending_remove_all(store);
     int status = reserve_block(store, block, e);
     if (status != EMBD_OK)

@@ -12,12 +12,15 @@
  *   candidates      keys that wait for a row are forgotten
  *   keys            keys get rows (admission, capacity, all or nothing) and lose them
  *   push            gradients -> one optimizer step of each distinct key
+ *   sweep           the step of all other rows, in slices
  *   pull            records -> the answer
  *   scan            copies out and in
+ *   frozen          copies out of a cut
  *   list            which keys have rows
  *   host            the table of functions
  *
- * Owner: the shard's thread. All calls complete before they return. */
+ * Owner: the shard's thread. All calls complete before they return; what a push that steps all rows
+ * leaves to do shows in no call. */
 #ifndef EMBD_HOST_TABLE_H
 #define EMBD_HOST_TABLE_H
 
@@ -26,6 +29,7 @@
 #include "server/store/host/index.h"
 #include "server/store/host/merge.h"
 #include "server/store/host/rows.h"
+#include "server/store/host/sweep.h"
 #include "proto/initializer.h"
 #include "server/store/optimizer.h"
 #include "server/store/store.h"
@@ -78,6 +82,7 @@ struct store {
     struct eviction_queue queue;
     struct pending_removal pending;
 
+    struct sweep sweep; /* is_global */
     struct cow cow;
     struct changes changes;
 };
@@ -187,8 +192,17 @@ void keys_create(struct store *store, const struct store_keys *in, uint8_t *stat
 
 /* Memory that steps of the rows of store->merge, and of all others, need. Out of memory: false. */
 bool steps_reserve(struct store *store);
-/* Each key of store->merge that has a row takes its step. */
+/* Each key of store->merge that has a row takes its step; where pushes step all rows, the others
+ * begin to (sweep.h). */
 void steps_apply(struct store *store, const struct store_change *push);
+
+/* All rows have stepped, as a change of them needs it. */
+static inline void host_end_sweep(struct store *store)
+{
+    while (store->sweep.phase != SWEEP_NONE)
+        sweep_go_on(store);
+}
+
 /* One step of one row, f32 [dim]. */
 struct wholerow_step;
 void wholerow_apply(const struct wholerow_step *p, float *w, float *state, const float *g);

@@ -153,6 +153,8 @@ int host_prepare(struct store *store, struct store_change *change, enum store_pr
 {
     contract_keys(&change->in);
     change->n_inserted = change->n_full = change->n_filtered = change->n_evicted = 0;
+    if (what != STORE_PREPARE_KEYS)
+        host_end_sweep(store); /* rows that were evicted may be freed */
     if (what == STORE_PREPARE_OUTCOME)
         return prepare_outcome(store, change, e);
     if (what == STORE_PREPARE_MEMORY)
@@ -182,6 +184,7 @@ void host_apply(struct store *store, struct store_change *change, struct store_d
 {
     int status = EMBD_OK;
     contract_change(change);
+    host_end_sweep(store);
     if (!store->is_decided || !is_merged(store, &change->ticket))
         status = decide(store, change, &done->error);
     host_cancel(store, &change->ticket); /* it is used up */

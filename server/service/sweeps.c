@@ -1,0 +1,53 @@
+/* sweeps.c - see sweeps.h. */
+#include "server/service/sweeps.h"
+
+#include "server/service/state.h"
+
+bool sweeps_are_on(const struct shard *shard)
+{
+    return shard->engine.tables.n_swept + shard->commit.n_long > 0;
+}
+
+/* What waits already goes before pushes to a table that takes long, or it might wait for ever. */
+static bool stops_push(const struct shard *shard, const struct table *table, bool was_parked)
+{
+    bool is_behind = shard->commit.n_long > 0 || (!was_parked && shard->hold.first != NULL);
+    return table->is_swept || (table->is_long && is_behind);
+}
+
+static bool stops_pull(const struct table *table, const struct part *part)
+{
+    return table->is_swept && table->schema.s.create_on == EMBD_CREATE_ON_PULL &&
+           !part->zero_missing;
+}
+
+bool sweeps_stop(struct call *call, bool was_parked)
+{
+    struct shard *shard = call->shard;
+    struct push_extra extra;
+    bool is_push = call->reader.method == METHOD_PUSH;
+    int n = is_push ? embd__push_read(&call->reader, shard->parts, LIMIT_PARTS, &extra)
+                    : embd__parts_read(&call->reader, shard->parts, LIMIT_PARTS, PARTS_PULL);
+    for (int i = 0; i < n; i++) {
+        const struct table *table = tables_by_id(&shard->engine.tables, shard->parts[i].table);
+        if (table != NULL &&
+            (is_push ? stops_push(shard, table, was_parked) : stops_pull(table, &shard->parts[i])))
+            return true;
+    }
+    return false;
+}
+
+bool sweeps_stop_push(const struct shard *shard, const struct op *push)
+{
+    for (uint32_t i = 0; i < push->n_parts; i++) {
+        const struct table *table = tables_by_id(&shard->engine.tables, push->parts[i].in.table);
+        if (table != NULL && stops_push(shard, table, true))
+            return true;
+    }
+    return false;
+}
+
+bool shard_stands_behind_sweep(const struct shard *shard, const struct shard_session *session)
+{
+    return session->is_behind_sweep && sweeps_are_on(shard);
+}

@@ -1,0 +1,22 @@
+/* sweeps.h - pushes that step all rows of a large table leave work behind (store_stats.slices),
+ * which the shard makes in slices, between other requests.
+ *
+ * The table shows the push as a whole all the while, so what only reads goes on. What changes the
+ * table, or what tables there are, waits for the end of that work, so that no request makes it at
+ * once; and only one such push is in the journal at a time, so that no other stands behind it. */
+#ifndef EMBD_SERVICE_SWEEPS_H
+#define EMBD_SERVICE_SWEEPS_H
+
+#include "server/service/answer.h"
+
+/* The thread of a shard that a slice counts as, for the turn of the connection that pushed. */
+#define SWEEP_SLICE_NS UINT64_C(1000000)
+
+/* Whether any request has to wait for that. */
+bool sweeps_are_on(const struct shard *shard);
+/* Whether this push or pull has. Leaves call->reader used up. */
+bool sweeps_stop(struct call *call, bool was_parked);
+/* The same of a push that waits for the other workers of its round. */
+bool sweeps_stop_push(const struct shard *shard, const struct op *push);
+
+#endif
