@@ -36,6 +36,19 @@ static void give_up(embd_client *client, const char *name)
     client->error = kept;
 }
 
+/* A blob may be refused because the snapshot has failed: then that is the error. */
+static void name_cause(embd_client *client, struct job_told *job)
+{
+    struct job_told told;
+    struct embd__error kept = client->error;
+    client->error = (struct embd__error){0};
+    bool is_it = embd__job_look(client, job->name, &told) == EMBD_OK && told.id == job->id;
+    bool has_failed = is_it && !embd__job_runs(&told) && told.error.status != EMBD_OK;
+    client->error = has_failed ? told.error : kept;
+    if (has_failed)
+        *job = told;
+}
+
 static int take_scope(const embd_snapshot_options *options, struct table_scope *out,
                       struct embd__error *e)
 {
@@ -61,6 +74,7 @@ static int make(embd_client *client, const char *name, const embd_snapshot_optio
         embd__job_start(client, &ask, &job))
         return client->error.status;
     if (send_blobs(client, &job, options, &blob_bytes)) {
+        name_cause(client, &job);
         if (embd__job_runs(&job))
             give_up(client, name);
         return client->error.status;

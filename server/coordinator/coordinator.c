@@ -97,22 +97,39 @@ void job_tell_pause(struct job *job, uint64_t pause_us)
     pthread_mutex_unlock(&c->mutex);
 }
 
+/* Whether others have waited long enough for files that hardly come. With the mutex held. */
+static bool is_too_slow(const struct coordinator *c, const struct job *job, uint64_t since_ns)
+{
+    const struct job_asker *asker = &job->order.asker;
+    const uint64_t now_ns = coordinator_clock_ns();
+    const uint64_t due_ns = c->files_bytes / COORDINATOR_FILES_RATE * 1000000000u;
+    return asker->token[0] != '\0' && now_ns > since_ns + COORDINATOR_FILES_NS + due_ns &&
+           turns_has_other(&c->turns, asker->principal, now_ns);
+}
+
 int job_wait(struct job *job, const char *awaited)
 {
     struct coordinator *c = job->coordinator;
     pthread_mutex_lock(&c->mutex);
     c->heard_ns = coordinator_clock_ns();
-    while (!c->goes && !c->is_cancelled &&
+    const uint64_t since_ns = c->heard_ns;
+    bool is_slow = false;
+    while (!c->goes && !c->is_cancelled && !is_slow &&
            coordinator_clock_ns() < c->heard_ns + COORDINATOR_QUIET_NS) {
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_sec++;
         pthread_cond_timedwait(&c->news, &c->mutex, &until);
+        is_slow = is_too_slow(c, job, since_ns);
     }
     bool goes = c->goes, is_cancelled = c->is_cancelled;
     pthread_mutex_unlock(&c->mutex);
     if (is_cancelled)
         return embd__error_set(&job->error, EMBD_CLOSED, "it was cancelled");
+    if (is_slow && !goes)
+        return embd__error_set(&job->error, EMBD_BUSY,
+                               "its files came too slowly, and others wait for their turn; try "
+                               "again");
     if (!goes)
         return embd__error_set(&job->error, EMBD_CLOSED,
                                "its asker has not %s, and sent nothing for 10 s", awaited);
@@ -332,6 +349,7 @@ static int start(struct coordinator *c, struct job *job, struct job_report *out,
     turns_take(&c->turns, job->order.asker.principal);
     c->goes = c->is_cancelled = c->is_left = c->is_open = false;
     c->began_ns = c->heard_ns = coordinator_clock_ns();
+    c->files_bytes = 0;
     c->job = job;
     c->runs = true;
     *out = *add(c, job);

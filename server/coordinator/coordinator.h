@@ -18,6 +18,11 @@
 
 #define COORDINATOR_QUIET_NS UINT64_C(10000000000)
 
+/* While others wait for their turn, a trainer's files have to come at this rate, after this time:
+ * else its job ends with EMBD_BUSY. */
+#define COORDINATOR_FILES_NS   UINT64_C(5000000000)
+#define COORDINATOR_FILES_RATE (16u << 20) /* bytes a second */
+
 enum job_state { JOB_RUNNING, JOB_DONE, JOB_FAILED, JOB_STATES };
 enum job_phase {
     JOB_BEGIN,  /* staged directories are made */
@@ -113,5 +118,7 @@ int coordinator_cancel(struct coordinator *c, const struct job_viewer *viewer, c
 void coordinator_leave(struct coordinator *c, uint64_t id);
 /* Its asker lives. */
 void coordinator_hear(struct coordinator *c, const struct job_viewer *viewer, const char *name);
+/* It has sent so much of its files. */
+void coordinator_hear_files(struct coordinator *c, const char *name, uint64_t bytes);
 
 #endif

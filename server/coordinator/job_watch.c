@@ -99,6 +99,18 @@ void coordinator_hear(struct coordinator *c, const struct job_viewer *viewer, co
     pthread_mutex_unlock(&c->mutex);
 }
 
+void coordinator_hear_files(struct coordinator *c, const char *name, uint64_t bytes)
+{
+    if (c == NULL)
+        return;
+    pthread_mutex_lock(&c->mutex);
+    if (is_running(c, &(struct job_viewer){NULL, NULL}, name)) {
+        c->heard_ns = coordinator_clock_ns();
+        c->files_bytes += bytes;
+    }
+    pthread_mutex_unlock(&c->mutex);
+}
+
 int coordinator_go(struct coordinator *c, const struct job_viewer *viewer, const char *name,
                    uint64_t id, struct embd__error *e)
 {

@@ -35,6 +35,14 @@ void turns_wait(struct turns *turns, uint64_t principal, uint64_t now_ns)
     turns->list[i].until_ns = now_ns + (principal == 0 ? TURN_ADMIN_NS : TURN_TRAINER_NS);
 }
 
+bool turns_has_other(const struct turns *turns, uint64_t principal, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < turns->n; i++)
+        if (turns->list[i].principal != principal && now_ns < turns->list[i].until_ns)
+            return true;
+    return false;
+}
+
 void turns_take(struct turns *turns, uint64_t principal)
 {
     uint32_t i = find(turns, principal);

@@ -25,6 +25,8 @@ struct turns {
 bool turns_is_next(struct turns *turns, uint64_t principal, uint64_t now_ns);
 /* The asker was refused. */
 void turns_wait(struct turns *turns, uint64_t principal, uint64_t now_ns);
+/* Whether another asker waits. */
+bool turns_has_other(const struct turns *turns, uint64_t principal, uint64_t now_ns);
 /* Its job begins. */
 void turns_take(struct turns *turns, uint64_t principal);
 

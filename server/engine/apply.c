@@ -17,7 +17,7 @@ static int prepare_create(struct tables *tables, struct op_create *create, struc
 static int prepare_stage(struct tables *tables, struct op_stage *stage, struct embd__error *e)
 {
     if (staged_prepare(tables, stage->id, &stage->schema.s, stage->table, e) == EMBD_OK)
-        stage->table = tables->staged.prepared->id;
+        stage->table = tables->staged_prepared->id;
     return e->status;
 }
 
@@ -61,8 +61,7 @@ void apply_stage(struct op *op)
 /* Of a set that is not there any more, nothing. */
 void apply_unstage(struct op *op)
 {
-    if (op->engine->tables.staged.id == op->as.unstaged)
-        staged_drop(&op->engine->tables);
+    staged_drop(&op->engine->tables, op->as.unstaged);
 }
 
 /* The tables of a kind that there are. */
@@ -93,7 +92,7 @@ void apply_replace(struct op *op)
     struct table_set replaced[2];
     if (apply_check_replace(op, &op->error) != EMBD_OK)
         return;
-    staged_replace(&engine->tables, replaced);
+    staged_replace(&engine->tables, op->as.replace.id, replaced);
     for (int kind = 0; kind < 2; kind++) {
         const struct rolled_tables tables = {.replaced = replaced[kind],
                                              .all = all_of(&engine->tables, kind == 1)};

@@ -7,6 +7,7 @@
 #include "server/engine/pull.h"
 #include "server/engine/push.h"
 #include "server/engine/capacity.h"
+#include "server/engine/staged.h"
 
 void engine_init(struct engine *engine, const struct store_ops *ops)
 {
@@ -38,8 +39,9 @@ static int make_way(const struct op *op, const struct table *table, enum change 
 static int make_way_for_staged(const struct op *op, struct embd__error *e)
 {
     const struct tables *tables = &op->engine->tables;
-    for (uint32_t i = 0; i < tables->staged.n; i++) {
-        const struct table *old = tables_by_name(tables, tables->staged.list[i]->schema.s.name);
+    const struct staged *staged = staged_set(tables, op->as.replace.id);
+    for (uint32_t i = 0; staged != NULL && i < staged->n; i++) {
+        const struct table *old = tables_by_name(tables, staged->list[i]->schema.s.name);
         if (old != NULL && make_way(op, old, CHANGE_DROP, e) != EMBD_OK)
             return e->status;
     }
@@ -49,8 +51,8 @@ static int make_way_for_staged(const struct op *op, struct embd__error *e)
 /* A journal's base may be reading them. */
 static int end_staged(const struct op *op, struct embd__error *e)
 {
-    const struct staged *staged = &op->engine->tables.staged;
-    for (uint32_t i = 0; i < staged->n && staged->id == op->as.unstaged; i++)
+    const struct staged *staged = staged_set(&op->engine->tables, op->as.unstaged);
+    for (uint32_t i = 0; staged != NULL && i < staged->n; i++)
         if (make_way(op, staged->list[i], CHANGE_DROP, e) != EMBD_OK)
             return e->status;
     return EMBD_OK;

@@ -113,6 +113,12 @@ static int durability_of_parts(const struct op *op, embd_durability *out, struct
     return EMBD_OK;
 }
 
+static embd_durability durability_of_set(const struct op *op, uint64_t id)
+{
+    return staged_is_journaled(&op->engine->tables, id) ? EMBD_DURABILITY_DURABLE
+                                                        : EMBD_DURABILITY_SNAPSHOT;
+}
+
 int op_durability(const struct op *op, embd_durability *out, struct embd__error *e)
 {
     *out = EMBD_DURABILITY_SNAPSHOT;
@@ -148,9 +154,10 @@ int op_durability(const struct op *op, embd_durability *out, struct embd__error 
         *out = op->as.stage.schema.s.durability;
         return EMBD_OK;
     case OP_UNSTAGE:
+        *out = durability_of_set(op, op->as.unstaged);
+        return EMBD_OK;
     case OP_REPLACE:
-        *out = staged_is_journaled(&op->engine->tables) ? EMBD_DURABILITY_DURABLE
-                                                        : EMBD_DURABILITY_SNAPSHOT;
+        *out = durability_of_set(op, op->as.replace.id);
         return EMBD_OK;
     }
     return EMBD_OK;

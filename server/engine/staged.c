@@ -1,11 +1,28 @@
 /* staged.c - see staged.h. */
 #include "server/engine/staged.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_journaled(const struct table *table)
 {
     return table->schema.s.durability != EMBD_DURABILITY_SNAPSHOT;
+}
+
+struct staged *staged_set(const struct tables *tables, uint64_t id)
+{
+    for (uint32_t i = 0; i < STAGED_SETS; i++)
+        if (tables->staged[i] != NULL && tables->staged[i]->id == id)
+            return tables->staged[i];
+    return NULL;
+}
+
+bool staged_is_any(const struct tables *tables)
+{
+    bool is_any = false;
+    for (uint32_t i = 0; i < STAGED_SETS; i++)
+        is_any = is_any || tables->staged[i] != NULL;
+    return is_any;
 }
 
 static struct table *by_name(const struct staged *staged, const char *name)
@@ -16,33 +33,61 @@ static struct table *by_name(const struct staged *staged, const char *name)
     return NULL;
 }
 
+/* The set, empty where there was none of that id. */
+static struct staged *get_set(struct tables *tables, uint64_t id, struct embd__error *e)
+{
+    struct staged *set = staged_set(tables, id);
+    uint32_t i = 0;
+    while (set == NULL && i < STAGED_SETS && tables->staged[i] != NULL)
+        i++;
+    if (set != NULL)
+        return set;
+    if (i == STAGED_SETS)
+        embd__error_set(e, EMBD_BUSY, "%u loads have staged tables, the limit; try again",
+                        STAGED_SETS);
+    else if ((set = calloc(1, sizeof *set)) == NULL)
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory to stage tables");
+    if (set == NULL)
+        return NULL;
+    set->id = id;
+    return tables->staged[i] = set;
+}
+
+static void end_set(struct tables *tables, struct staged *set)
+{
+    for (uint32_t i = 0; i < STAGED_SETS; i++)
+        if (tables->staged[i] == set)
+            tables->staged[i] = NULL;
+    free(set);
+}
+
 int staged_prepare(struct tables *tables, uint64_t id, const embd_schema *schema, uint32_t table,
                    struct embd__error *e)
 {
-    struct staged *staged = &tables->staged;
-    bool is_same = staged->id == id;
-    if (is_same && by_name(staged, schema->name) != NULL)
+    struct staged *staged = get_set(tables, id, e);
+    if (staged == NULL)
+        return e->status;
+    if (by_name(staged, schema->name) != NULL)
         return embd__error_set(e, EMBD_EXISTS, "table '%s' is staged already", schema->name);
-    if (is_same && staged->n == LIMIT_TABLES)
+    if (staged->n == LIMIT_TABLES)
         return embd__error_set(e, EMBD_TOO_LARGE,
                                "table '%s' would be staged table %u, the limit "
                                "is %u",
                                schema->name, staged->n + 1, LIMIT_TABLES);
-    staged->prepared = tables_open_table(tables, schema, table, e);
+    tables->staged_prepared = tables_open_table(tables, schema, table, e);
+    if (tables->staged_prepared == NULL && staged->n == 0)
+        end_set(tables, staged);
     return e->status;
 }
 
 int staged_add(struct tables *tables, uint64_t id, const embd_schema *schema, uint32_t table,
                struct embd__error *e)
 {
-    struct staged *staged = &tables->staged;
-    if (staged->prepared == NULL && staged_prepare(tables, id, schema, table, e) != EMBD_OK)
+    if (tables->staged_prepared == NULL && staged_prepare(tables, id, schema, table, e) != EMBD_OK)
         return e->status;
-    struct table *added = staged->prepared;
-    staged->prepared = NULL;
-    if (staged->id != id)
-        staged_drop(tables);
-    staged->id = id;
+    struct staged *staged = staged_set(tables, id);
+    struct table *added = tables->staged_prepared;
+    tables->staged_prepared = NULL;
     staged->list[staged->n++] = added;
     tables_count(tables, added);
     return EMBD_OK;
@@ -51,26 +96,30 @@ int staged_add(struct tables *tables, uint64_t id, const embd_schema *schema, ui
 struct table *staged_find(const struct tables *tables, uint64_t id, const char *name,
                           struct embd__error *e)
 {
-    struct table *table = tables->staged.id == id ? by_name(&tables->staged, name) : NULL;
+    const struct staged *staged = staged_set(tables, id);
+    struct table *table = staged != NULL ? by_name(staged, name) : NULL;
     if (table == NULL)
         embd__error_set(e, EMBD_UNKNOWN_TABLE, "there is no staged table '%s' of that id", name);
     return table;
 }
 
-bool staged_is_journaled(const struct tables *tables)
+bool staged_is_journaled(const struct tables *tables, uint64_t id)
 {
+    const struct staged *staged = staged_set(tables, id);
     bool is_any = false;
-    for (uint32_t i = 0; i < tables->staged.n; i++)
-        is_any = is_any || is_journaled(tables->staged.list[i]);
+    for (uint32_t i = 0; staged != NULL && i < staged->n; i++)
+        is_any = is_any || is_journaled(staged->list[i]);
     return is_any;
 }
 
-void staged_drop(struct tables *tables)
+void staged_drop(struct tables *tables, uint64_t id)
 {
-    struct staged *staged = &tables->staged;
+    struct staged *staged = staged_set(tables, id);
+    if (staged == NULL)
+        return;
     while (staged->n > 0)
         tables_close_table(tables, staged->list[--staged->n]);
-    staged->id = 0;
+    end_set(tables, staged);
 }
 
 /* ---- replacing ---- */
@@ -92,9 +141,9 @@ static int check_one(const struct tables *tables, const struct table *table, str
 
 int staged_check(const struct tables *tables, uint64_t id, struct embd__error *e)
 {
-    const struct staged *staged = &tables->staged;
+    const struct staged *staged = staged_set(tables, id);
     uint32_t n = tables->n;
-    if (staged->id != id || id == 0)
+    if (staged == NULL)
         return embd__error_set(e, EMBD_INVALID, "there are no staged tables of the id %llu",
                                (unsigned long long)id);
     for (uint32_t i = 0; i < staged->n; i++) {
@@ -108,15 +157,14 @@ int staged_check(const struct tables *tables, uint64_t id, struct embd__error *e
     return EMBD_OK;
 }
 
-void staged_replace(struct tables *tables, struct table_set replaced_out[2])
+void staged_replace(struct tables *tables, uint64_t id, struct table_set replaced_out[2])
 {
-    struct staged *staged = &tables->staged;
+    struct staged *staged = staged_set(tables, id);
     replaced_out[0] = replaced_out[1] = (struct table_set){.may_have_others = 0};
     for (uint32_t i = 0; i < staged->n; i++) {
         struct table *table = staged->list[i];
         tables_put(tables, table);
         table_set_add(&replaced_out[is_journaled(table)], table->number);
     }
-    staged->n = 0;
-    staged->id = 0;
+    end_set(tables, staged);
 }

@@ -47,8 +47,9 @@ void tables_fini(struct tables *tables)
 {
     for (uint32_t i = 0; i < tables->n; i++)
         tables_close_table(tables, tables->by_name[i]);
-    for (uint32_t i = 0; i < tables->staged.n; i++)
-        tables_close_table(tables, tables->staged.list[i]);
+    for (uint32_t i = 0; i < STAGED_SETS; i++)
+        while (tables->staged[i] != NULL && tables->staged[i]->n > 0)
+            tables_close_table(tables, tables->staged[i]->list[--tables->staged[i]->n]);
     tables_give_up(tables);
     tables_init(tables, tables->ops);
 }
@@ -84,8 +85,17 @@ void tables_count_all(struct tables *tables)
 {
     for (uint32_t i = 0; i < tables->n; i++)
         tables_count(tables, tables->by_name[i]);
-    for (uint32_t i = 0; i < tables->staged.n; i++)
-        tables_count(tables, tables->staged.list[i]);
+    for (uint32_t i = 0; i < STAGED_SETS; i++)
+        for (uint32_t k = 0; tables->staged[i] != NULL && k < tables->staged[i]->n; k++)
+            tables_count(tables, tables->staged[i]->list[k]);
+}
+
+static uint32_t n_staged(const struct tables *tables)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < STAGED_SETS; i++)
+        n += tables->staged[i] != NULL ? tables->staged[i]->n : 0;
+    return n;
 }
 
 /* Any of the tables may be copied. */
@@ -94,7 +104,7 @@ int tables_freeze(const struct tables *tables, struct table *table, struct store
 {
     if (tables->memory != NULL) {
         uint64_t beyond = row_memory_limit(tables->memory) / 8;
-        uint32_t n = tables->n + tables->staged.n;
+        uint32_t n = tables->n + n_staged(tables);
         cut->copy_bytes = row_memory_room(tables->memory, beyond) / n + 1;
     }
     return tables->ops->freeze(table->store, cut, e);
@@ -212,9 +222,10 @@ bool tables_id_is_free(const struct tables *tables, uint32_t id, const char *nam
 /* Staged tables take their ids with them. */
 static bool is_staged(const struct tables *tables, uint32_t id, const char *name)
 {
-    for (uint32_t i = 0; i < tables->staged.n; i++)
-        if (is_of_other(tables->staged.list[i], id, name))
-            return true;
+    for (uint32_t i = 0; i < STAGED_SETS; i++)
+        for (uint32_t k = 0; tables->staged[i] != NULL && k < tables->staged[i]->n; k++)
+            if (is_of_other(tables->staged[i]->list[k], id, name))
+                return true;
     return false;
 }
 
@@ -272,8 +283,14 @@ int tables_prepare(struct tables *tables, const embd_schema *schema, uint32_t id
 void tables_give_up(struct tables *tables)
 {
     free_table(tables->ops, tables->prepared);
-    free_table(tables->ops, tables->staged.prepared);
-    tables->prepared = tables->staged.prepared = NULL;
+    free_table(tables->ops, tables->staged_prepared);
+    tables->prepared = tables->staged_prepared = NULL;
+    for (uint32_t i = 0; i < STAGED_SETS; i++) {
+        if (tables->staged[i] == NULL || tables->staged[i]->n > 0)
+            continue;
+        free(tables->staged[i]); /* it was made for that one */
+        tables->staged[i] = NULL;
+    }
 }
 
 static uint32_t free_number(const struct tables *tables)

@@ -36,17 +36,18 @@ struct table {
 };
 
 /* Tables that are being loaded, to replace others all at once: staged.h. */
+#define STAGED_SETS 16
 struct staged {
-    uint64_t id; /* of the replacement; 0: there is none */
+    uint64_t id; /* of the replacement; not 0 */
     uint32_t n;
     struct table *list[LIMIT_TABLES]; /* in the order they were made */
-    struct table *prepared;           /* the next, not in the list yet; or NULL */
 };
 
 /* A table that records are read without: `embd-server --drop-table`. */
 struct left_out {
     const char *name;       /* NULL: of none */
     uint32_t id, staged_id; /* as the records read so far have them; 0: it is not there */
+    uint64_t staged_set;    /* that has it as staged_id */
 };
 
 #define TABLES_PLACES (2 * LIMIT_TABLES)
@@ -65,7 +66,8 @@ struct tables {
     struct table_set numbers;            /* that tables have */
     uint64_t n_opened;                   /* tables since the start */
     uint64_t n_looks;                    /* through the parts of operations: tables_first */
-    struct staged staged;
+    struct staged *staged[STAGED_SETS];  /* malloc'd; NULL: none */
+    struct table *staged_prepared;       /* the next, not in its set's list yet; or NULL */
 };
 
 void tables_init(struct tables *tables, const struct store_ops *ops);

@@ -13,8 +13,7 @@ struct compaction {
     struct commit *commit;
     uint32_t n, at;              /* tables; whose rows are read next */
     struct table **tables;       /* [n]; staged ones come last: later records may be about them */
-    uint32_t n_in_use;           /* of these */
-    uint64_t staged;             /* the id of the others' set */
+    uint64_t *staged;            /* [n] ids of their sets; 0: in use */
     embd_schema *schemas;        /* [n] as they were; their slot_sizes are the tables' */
     uint64_t *steps;             /* [n] */
     struct push_stream *streams; /* [n_streams] */
@@ -53,7 +52,7 @@ static int add(struct compaction *c, struct embd__error *e)
 
 static bool is_staged(const struct compaction *c)
 {
-    return c->at >= c->n_in_use;
+    return c->staged[c->at] != 0;
 }
 
 static int add_create(struct compaction *c, struct embd__error *e)
@@ -62,7 +61,7 @@ static int add_create(struct compaction *c, struct embd__error *e)
     uint32_t id = c->tables[c->at]->id;
     op_begin(&c->op, c->commit->engine, is_staged(c) ? OP_STAGE : OP_TABLE_CREATE);
     if (is_staged(c))
-        c->op.as.stage = (struct op_stage){.id = c->staged, .schema = schema, .table = id};
+        c->op.as.stage = (struct op_stage){.id = c->staged[c->at], .schema = schema, .table = id};
     else
         c->op.as.create = (struct op_create){.schema = schema, .id = id};
     c->is_made = true;
@@ -72,11 +71,10 @@ static int add_create(struct compaction *c, struct embd__error *e)
 static int add_block(struct compaction *c, struct embd__error *e)
 {
     op_begin(&c->op, c->commit->engine, OP_LOAD);
-    c->op.as.load = (struct op_load){.table = c->tables[c->at],
-                                     .block = block_of(&c->scan),
-                                     .fields = {.has_step = true,
-                                                .step = c->steps[c->at],
-                                                .staged = is_staged(c) ? c->staged : 0}};
+    c->op.as.load = (struct op_load){
+        .table = c->tables[c->at],
+        .block = block_of(&c->scan),
+        .fields = {.has_step = true, .step = c->steps[c->at], .staged = c->staged[c->at]}};
     c->has_block = true;
     return add(c, e);
 }
@@ -146,6 +144,7 @@ static void compaction_free(struct compaction *c)
     free(c->tables);
     free(c->schemas);
     free(c->steps);
+    free(c->staged);
     free(c->streams);
     free(c->sets);
     free(c->packed);
@@ -154,22 +153,31 @@ static void compaction_free(struct compaction *c)
     free(c);
 }
 
+static uint32_t n_staged(const struct tables *tables)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < STAGED_SETS; i++)
+        n += tables->staged[i] != NULL ? tables->staged[i]->n : 0;
+    return n;
+}
+
 static struct compaction *compaction_new(struct commit *commit, struct embd__error *e)
 {
     const struct engine *engine = commit->engine;
-    uint32_t n = engine->tables.n + engine->tables.staged.n + 1;
+    uint32_t n = engine->tables.n + n_staged(&engine->tables) + 1;
     struct compaction *c = calloc(1, sizeof *c);
     if (c != NULL) {
         c->commit = commit;
         c->tables = malloc(n * sizeof *c->tables);
         c->schemas = malloc(n * sizeof *c->schemas);
         c->steps = malloc(n * sizeof *c->steps);
+        c->staged = malloc(n * sizeof *c->staged);
         c->streams = malloc((engine->journaled_pushers.n + 1) * sizeof *c->streams);
         c->sets = malloc((engine->journaled_pushers.n + 1) * sizeof *c->sets);
         c->clients = malloc((engine->journaled_sources.n + 1) * sizeof *c->clients);
         c->places = malloc((engine->journaled_sources.n + 1) * sizeof *c->places);
-        if (c->tables != NULL && c->schemas != NULL && c->steps != NULL && c->streams != NULL &&
-            c->sets != NULL && c->clients != NULL && c->places != NULL)
+        if (c->tables != NULL && c->schemas != NULL && c->steps != NULL && c->staged != NULL &&
+            c->streams != NULL && c->sets != NULL && c->clients != NULL && c->places != NULL)
             return c;
         compaction_free(c);
     }
@@ -193,7 +201,8 @@ static int pack(struct compaction *c, struct embd__error *e)
     return EMBD_OK;
 }
 
-static int freeze_table(struct compaction *c, struct table *table, struct embd__error *e)
+static int freeze_table(struct compaction *c, struct table *table, uint64_t staged,
+                        struct embd__error *e)
 {
     struct store_cut cut = {.id = 0};
     struct store_stats stats;
@@ -203,6 +212,7 @@ static int freeze_table(struct compaction *c, struct table *table, struct embd__
         return e->status;
     ops_of(c)->stats(table->store, &stats);
     c->steps[c->n] = stats.steps;
+    c->staged[c->n] = staged;
     c->schemas[c->n] = table->schema.s;
     c->tables[c->n++] = table;
     return EMBD_OK;
@@ -218,13 +228,14 @@ static int freeze_tables(struct compaction *c, struct embd__error *e)
 {
     const struct tables *tables = &c->commit->engine->tables;
     for (uint32_t i = 0; i < tables->n && e->status == EMBD_OK; i++)
-        freeze_table(c, tables->by_name[i], e);
-    c->n_in_use = c->n;
+        freeze_table(c, tables->by_name[i], 0, e);
     for (uint32_t i = 0; i < c->n; i++)
         note_number(c, c->tables[i]);
-    c->staged = tables->staged.id;
-    for (uint32_t i = 0; i < tables->staged.n && e->status == EMBD_OK; i++)
-        freeze_table(c, tables->staged.list[i], e);
+    for (uint32_t i = 0; i < STAGED_SETS; i++) {
+        const struct staged *set = tables->staged[i];
+        for (uint32_t k = 0; set != NULL && k < set->n && e->status == EMBD_OK; k++)
+            freeze_table(c, set->list[k], set->id, e);
+    }
     return e->status;
 }
 
@@ -327,9 +338,12 @@ uint64_t compaction_bytes(const struct commit *commit)
     for (uint32_t i = 0; i < engine->tables.n; i++)
         if (table_is_journaled(engine->tables.by_name[i]))
             bytes += table_bytes(&engine->tables, engine->tables.by_name[i]);
-    for (uint32_t i = 0; i < engine->tables.staged.n; i++)
-        if (table_is_journaled(engine->tables.staged.list[i]))
-            bytes += table_bytes(&engine->tables, engine->tables.staged.list[i]);
+    for (uint32_t i = 0; i < STAGED_SETS; i++) {
+        const struct staged *set = engine->tables.staged[i];
+        for (uint32_t k = 0; set != NULL && k < set->n; k++)
+            if (table_is_journaled(set->list[k]))
+                bytes += table_bytes(&engine->tables, set->list[k]);
+    }
     return bytes;
 }
 

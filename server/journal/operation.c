@@ -7,6 +7,7 @@
 #include "proto/streamsfile.h"
 #include "server/engine/check.h"
 #include "server/engine/unpack.h"
+#include "server/engine/staged.h"
 #include "server/journal/row_record.h"
 #include "server/journal/table_record.h"
 
@@ -336,8 +337,8 @@ static int read_replace(struct operation_reader *reader, struct reader *r)
     const uint8_t *bytes = embd__read_bin(r, "writers", n * STREAM_BYTES);
     if (embd__reader_end(r) != EMBD_OK)
         return r->error->status;
-    table_record_replaced(tables);
-    if (tables->left_out.name != NULL && tables->staged.id != replace->id) {
+    table_record_replaced(tables, replace->id);
+    if (tables->left_out.name != NULL && staged_set(tables, replace->id) == NULL) {
         reader->op.kind = OP_PULL;
         return EMBD_OK;
     }

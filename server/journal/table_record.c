@@ -112,7 +112,8 @@ static int read_unstage(struct op *op, struct fields *f, uint64_t id)
 {
     op->kind = OP_UNSTAGE;
     op->as.unstaged = id;
-    op->engine->tables.left_out.staged_id = 0;
+    struct left_out *left_out = &op->engine->tables.left_out;
+    left_out->staged_id = left_out->staged_set == id ? 0 : left_out->staged_id;
     embd__fields_end(f);
     return embd__reader_end(f->reader);
 }
@@ -131,15 +132,18 @@ int table_record_stage_read(struct op *op, struct reader *r)
         return r->error->status;
     if (row_record_is_left_out(op, stage->schema.s.name)) {
         op->engine->tables.left_out.staged_id = stage->table;
+        op->engine->tables.left_out.staged_set = id;
         embd__schema_fini(&stage->schema);
         return EMBD_OK;
     }
     return check_id(op, stage->table, stage->schema.s.name, r->error);
 }
 
-void table_record_replaced(struct tables *tables)
+void table_record_replaced(struct tables *tables, uint64_t id)
 {
     struct left_out *left_out = &tables->left_out;
+    if (left_out->staged_set != id)
+        return;
     left_out->id = left_out->id != 0 ? left_out->id : left_out->staged_id;
     left_out->staged_id = 0;
 }

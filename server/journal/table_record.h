@@ -21,6 +21,6 @@ int table_record_drop_read(struct op *op, struct reader *r);
 int table_record_stage_read(struct op *op, struct reader *r);
 
 /* Staged tables take their places: so does the one that is left out. */
-void table_record_replaced(struct tables *tables);
+void table_record_replaced(struct tables *tables, uint64_t id);
 
 #endif

@@ -2,6 +2,7 @@
 #include "server/service/authorize.h"
 #include "server/access/access.h"
 #include "server/engine/check.h"
+#include "server/engine/staged.h"
 
 static const enum role least[METHOD_COUNT] = {
     [METHOD_PING] = ROLE_READER,          [METHOD_CLUSTER] = ROLE_READER,
@@ -105,10 +106,10 @@ struct table *authorized_table(struct call *call, const char *name)
     return NULL;
 }
 
-bool authorizes_staged(const struct call *call)
+bool authorizes_staged(const struct call *call, uint64_t id)
 {
-    const struct staged *staged = &call->shard->engine.tables.staged;
-    for (uint32_t i = 0; i < staged->n; i++)
+    const struct staged *staged = staged_set(&call->shard->engine.tables, id);
+    for (uint32_t i = 0; staged != NULL && i < staged->n; i++)
         if (!authorizes_table(call, staged->list[i]->schema.s.name))
             return false;
     return true;

@@ -26,8 +26,8 @@ struct table *authorized_table(struct call *call, const char *name);
 /* Whether the peer may know of a table. */
 bool authorizes_table(const struct call *call, const char *table);
 int authorize_table(struct call *call, const char *table);
-/* Whether the peer may know of all staged tables. */
-bool authorizes_staged(const struct call *call);
+/* Whether the peer may know of all staged tables of that set. */
+bool authorizes_staged(const struct call *call, uint64_t id);
 /* Whether it may know what tokens of others take. */
 bool authorizes_tokens(const struct call *call);
 /* Rows of part `i`, whose table is NULL where there is none; a pull that creates rows is for those

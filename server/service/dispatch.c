@@ -13,6 +13,7 @@
 #include "server/coordinator/coordinator.h"
 
 #include "proto/assert.h"
+#include "server/engine/staged.h"
 #include "server/log/log.h"
 #include "server/service/authorize.h"
 #include "server/service/recovery.h"
@@ -335,7 +336,7 @@ static bool look(struct shard *shard, uint64_t now_ns)
         goes_on = compacting_look(shard, is_cutting(shard));
     if (shard->snapshot.name[0] != '\0')
         snapshot_remove_orphan(shard);
-    if (engine->tables.staged.id != 0)
+    if (staged_is_any(&engine->tables))
         staging_look(shard);
     if (jobs_is_due(&engine->jobs, shard->now_ns))
         goes_on =

@@ -13,13 +13,13 @@ static const char *const phase_names[REPLACE_PHASES] = {"check", "apply"};
 
 static struct op *begin(struct call *call, uint64_t id)
 {
-    const struct staging *staging = &call->shard->staging;
+    const struct staging_set *set = staging_find(&call->shard->staging, id);
     struct op *op = work_op(call->work, OP_REPLACE);
     op->as.replace = (struct op_replace){.id = id};
-    for (int kind = 0; kind < 2; kind++)
-        op->as.replace.back[kind] = (struct rollback){.list = staging->streams[kind],
-                                                      .n = staging->n_streams[kind],
-                                                      .brings_unknown = staging->brings_unknown};
+    for (int kind = 0; kind < 2 && set != NULL; kind++)
+        op->as.replace.back[kind] = (struct rollback){.list = set->streams[kind],
+                                                      .n = set->n_streams[kind],
+                                                      .brings_unknown = set->brings_unknown};
     return op;
 }
 
@@ -50,14 +50,14 @@ static int check_alone(struct call *call)
 static int check(struct call *call, uint64_t id, uint32_t n)
 {
     struct shard *shard = call->shard;
-    const struct staged *staged = &shard->engine.tables.staged;
+    const struct staged *staged = staged_set(&shard->engine.tables, id);
     if (check_alone(call) != EMBD_OK)
         return call->error.status;
-    if (staged->id == id && !authorizes_staged(call))
+    if (!authorizes_staged(call, id))
         return embd__error_set(&call->error, EMBD_DENIED,
                                "table_replace: a staged table is not for token '%s'",
                                call->request->session->grant->name);
-    if (staged->id == id && staged->n != n)
+    if (staged != NULL && staged->n != n)
         return embd__error_set(&call->error, EMBD_INVALID,
                                "table_replace field 'tables' is %u, %u are staged", n, staged->n);
     struct op *op = begin(call, id);
@@ -66,6 +66,7 @@ static int check(struct call *call, uint64_t id, uint32_t n)
         return call->error.status;
     }
     shard->staging.replacer = call->request->session;
+    shard->staging.checked = id;
     answer_nothing(call);
     return EMBD_OK;
 }
@@ -75,9 +76,11 @@ static int check(struct call *call, uint64_t id, uint32_t n)
 static void applied(const struct shard_work *work, struct msg *m)
 {
     struct staging *staging = &work->shard->staging;
+    struct staging_set *set = staging_find(staging, work->op.as.replace.id);
     staging->done = work->op.as.replace.id;
-    staging->loader = staging->replacer = NULL;
-    staging_forget_streams(staging);
+    staging->replacer = NULL;
+    if (set != NULL)
+        staging_forget(set);
     log_event(LOG_INFO, "tables_replaced", "shard=%u id=%016llx", work->shard->config.index,
               (unsigned long long)staging->done);
     embd__msg_map(m, 0);
@@ -90,7 +93,8 @@ static int apply(struct call *call, uint64_t id)
         answer_nothing(call);
         return EMBD_OK;
     }
-    if (staging->replacer != call->request->session || check_alone(call) != EMBD_OK)
+    if (staging->replacer != call->request->session || staging->checked != id ||
+        check_alone(call) != EMBD_OK)
         return embd__error_set(&call->error, EMBD_INVALID,
                                "table_replace: `apply` comes behind `check` on its connection, "
                                "under the same hold");

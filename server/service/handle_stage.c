@@ -1,6 +1,5 @@
 /* handle_stage.c - tables that are loaded to replace others: each is made beside the one in its
- * place, with the positions of streams that come with them; or the set ends. One loader at a time.
- */
+ * place, with the positions of streams that come with them; or the set ends. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,29 +12,54 @@
 /* Of each kind: streams of both kinds may become one kind here. */
 #define STREAMS_STAGED_MAX (2 * PUSHER_STREAMS_MAX)
 
-/* Another loader's set is in the way. */
+static uint64_t principal_of(const struct call *call)
+{
+    const struct grant *bound = authorize_bound(call);
+    return bound != NULL ? bound->principal : 0;
+}
+
+/* The peer's own set of another id is in the way, or that of another loader has this one. */
 static int check_free(struct call *call, uint64_t id)
 {
-    const struct shard *shard = call->shard;
-    const struct staged *staged = &shard->engine.tables.staged;
-    if (staged->id == 0 || staged->id == id)
+    struct staging *staging = &call->shard->staging;
+    const struct staging_set *other = staging_find(staging, id);
+    const uint64_t principal = principal_of(call);
+    for (uint32_t i = 0; i < STAGED_SETS && other == NULL; i++)
+        if (staging->sets[i].id != 0 && staging->sets[i].principal == principal)
+            other = &staging->sets[i];
+    if (other == NULL || (other->id == id && other->principal == principal))
         return EMBD_OK;
-    return embd__error_set(&call->error, EMBD_BUSY,
-                           "table_stage: %u tables of another load wait to take their places%s",
-                           staged->n,
-                           shard->staging.loader == NULL
-                               ? "; its loader has left, and they are being dropped: try again"
-                               : ", among them the first; wait for it, or end it");
+    return embd__error_set(
+        &call->error, EMBD_BUSY, "table_stage: tables of another load wait to take their places%s",
+        other->loader == NULL ? "; its loader has left, and they are being dropped: try again"
+                              : ", among them the first; wait for it, or end it");
+}
+
+/* The set that the tables belong to; NULL: there are too many. */
+static struct staging_set *take_set(struct call *call, uint64_t id)
+{
+    struct staging *staging = &call->shard->staging;
+    struct staging_set *set = staging_find(staging, id);
+    if (set == NULL && (set = staging_find(staging, 0)) == NULL) {
+        embd__error_set(&call->error, EMBD_BUSY,
+                        "table_stage: %u loads have staged tables, the "
+                        "limit; try again",
+                        STAGED_SETS);
+        return NULL;
+    }
+    set->id = id;
+    set->principal = principal_of(call);
+    return set;
 }
 
 static bool is_there(const struct call *call, uint64_t id)
 {
-    return call->shard->engine.tables.staged.id == id && authorizes_staged(call);
+    return staged_set(&call->shard->engine.tables, id) != NULL && authorizes_staged(call, id);
 }
 
-static int check_is_there(struct call *call, uint64_t id)
+static int check_is_there(struct call *call, const struct staging_set *set, uint64_t id)
 {
-    if (is_there(call, id))
+    if (set != NULL && is_there(call, id))
         return EMBD_OK;
     return embd__error_set(&call->error, EMBD_INVALID,
                            "table_stage: there are no staged tables of the id %llu",
@@ -83,9 +107,13 @@ static int stage(struct call *call, struct fields *f, uint64_t id)
         token_use_check_new(call, stage->schema.s.name) != EMBD_OK ||
         check_free(call, id) != EMBD_OK || resolve_durability(call, &stage->schema.s) != EMBD_OK)
         return call->error.status;
+    struct staging_set *set = take_set(call, id);
+    if (set == NULL)
+        return call->error.status;
+    set->loader = call->request->session;
     int status = submit(call, staged);
-    if (status >= EMBD_OK)
-        call->shard->staging.loader = call->request->session;
+    if (status < EMBD_OK && staged_set(&call->shard->engine.tables, id) == NULL)
+        staging_forget(set);
     return status;
 }
 
@@ -112,18 +140,17 @@ static uint64_t keep_own(const struct call *call, bool is_journaled, struct push
     return n_own;
 }
 
-static int add_streams(const struct call *call, bool is_journaled, const uint8_t *bytes, uint64_t n,
-                       struct embd__error *e)
+static int add_streams(const struct call *call, struct staging_set *set, bool is_journaled,
+                       const uint8_t *bytes, uint64_t n, struct embd__error *e)
 {
-    struct staging *staging = &call->shard->staging;
-    uint32_t *n_here = &staging->n_streams[is_journaled];
+    uint32_t *n_here = &set->n_streams[is_journaled];
     struct push_stream *list = embd__streams_take(bytes, n, true, e),
-                       *grown = realloc(staging->streams[is_journaled],
-                                        (*n_here + n + 1) * sizeof *grown);
+                       *grown =
+                           realloc(set->streams[is_journaled], (*n_here + n + 1) * sizeof *grown);
     if (grown == NULL)
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for %llu streams", (unsigned long long)n);
     else
-        staging->streams[is_journaled] = grown;
+        set->streams[is_journaled] = grown;
     n = keep_own(call, is_journaled, list, n);
     if (list != NULL && grown != NULL) {
         memcpy(grown + *n_here, list, n * sizeof *list);
@@ -136,24 +163,24 @@ static int add_streams(const struct call *call, bool is_journaled, const uint8_t
 /* They take effect with the tables. */
 static int take_streams(struct call *call, struct fields *f, uint64_t id)
 {
-    struct staging *staging = &call->shard->staging;
+    struct staging_set *set = staging_find(&call->shard->staging, id);
     uint64_t n = embd__field_uint(f, "writers", 0, PUSHER_STREAMS_MAX, FIELD_REQUIRED);
     bool is_journaled = embd__field_bool(f, "journaled", true);
     bool is_all = embd__field_bool(f, "all", false);
     if (embd__fields_end(f) != EMBD_OK)
         return call->error.status;
     const uint8_t *bytes = embd__read_bin(&call->reader, "writers", n * STREAM_BYTES);
-    if (embd__reader_end(&call->reader) != EMBD_OK || check_is_there(call, id) != EMBD_OK)
+    if (embd__reader_end(&call->reader) != EMBD_OK || check_is_there(call, set, id) != EMBD_OK)
         return call->error.status;
     if (is_all && authorize_coordinator(call, "table_stage with 'all'") != EMBD_OK)
         return call->error.status;
-    if (staging->n_streams[is_journaled] + n > STREAMS_STAGED_MAX)
+    if (set->n_streams[is_journaled] + n > STREAMS_STAGED_MAX)
         return embd__error_set(
             &call->error, EMBD_TOO_LARGE, "table_stage: %llu streams more than %u, the limit is %u",
-            (unsigned long long)n, staging->n_streams[is_journaled], STREAMS_STAGED_MAX);
-    if (add_streams(call, is_journaled, bytes, n, &call->error) != EMBD_OK)
+            (unsigned long long)n, set->n_streams[is_journaled], STREAMS_STAGED_MAX);
+    if (add_streams(call, set, is_journaled, bytes, n, &call->error) != EMBD_OK)
         return call->error.status;
-    staging->brings_unknown = is_all;
+    set->brings_unknown = is_all;
     answer_nothing(call);
     return EMBD_OK;
 }
@@ -162,19 +189,23 @@ static int take_streams(struct call *call, struct fields *f, uint64_t id)
 
 static int unstage(struct call *call, struct fields *f, uint64_t id)
 {
-    const struct staging *staging = &call->shard->staging;
+    struct staging_set *set = staging_find(&call->shard->staging, id);
     struct op *op = work_op(call->work, OP_UNSTAGE);
     op->as.unstaged = id;
     if (call_end(call, f) != EMBD_OK)
         return call->error.status;
+    if (set != NULL && set->principal == principal_of(call) &&
+        staged_set(&call->shard->engine.tables, id) == NULL)
+        staging_forget(set); /* its first table was refused */
     if (!is_there(call, id)) {
         answer_nothing(call);
         return EMBD_OK;
     }
-    if (staging->replacer != NULL && staging->replacer->holds)
+    if (staging_is_checked(&call->shard->staging, id))
         return embd__error_set(&call->error, EMBD_BUSY,
                                "table_stage: the tables are about to take their places");
-    staging_forget_streams(&call->shard->staging);
+    if (set != NULL)
+        staging_forget(set);
     return submit(call, submit_result_empty);
 }
 

@@ -13,18 +13,25 @@
 #include "server/log/log.h"
 #include "server/service/state.h"
 
-void staging_forget_streams(struct staging *staging)
+struct staging_set *staging_find(struct staging *staging, uint64_t id)
 {
-    for (int kind = 0; kind < 2; kind++) {
-        free(staging->streams[kind]);
-        staging->streams[kind] = NULL;
-        staging->n_streams[kind] = 0;
-    }
+    for (uint32_t i = 0; i < STAGED_SETS; i++)
+        if (staging->sets[i].id == id)
+            return &staging->sets[i];
+    return NULL;
+}
+
+void staging_forget(struct staging_set *set)
+{
+    free(set->streams[0]);
+    free(set->streams[1]);
+    *set = (struct staging_set){.id = 0};
 }
 
 void staging_fini(struct shard *shard)
 {
-    staging_forget_streams(&shard->staging);
+    for (uint32_t i = 0; i < STAGED_SETS; i++)
+        staging_forget(&shard->staging.sets[i]);
     op_fini(&shard->staging.end);
 }
 
@@ -33,16 +40,30 @@ static bool is_replacing(const struct staging *staging)
     return staging->replacer != NULL && staging->replacer->holds;
 }
 
+bool staging_is_checked(const struct staging *staging, uint64_t id)
+{
+    return is_replacing(staging) && staging->checked == id;
+}
+
 bool staging_stops_hold(const struct shard *shard, const struct shard_session *session)
 {
     return is_replacing(&shard->staging) && shard->staging.replacer != session;
 }
 
+/* A set whose first table was refused is none. */
+static void lose_loader(struct shard *shard, struct staging_set *set)
+{
+    set->loader = NULL;
+    if (staged_set(&shard->engine.tables, set->id) == NULL)
+        staging_forget(set);
+}
+
 void staging_leave(struct shard *shard, const struct shard_session *session)
 {
     struct staging *staging = &shard->staging;
-    if (staging->loader == session)
-        staging->loader = NULL;
+    for (uint32_t i = 0; i < STAGED_SETS; i++)
+        if (staging->sets[i].loader == session)
+            lose_loader(shard, &staging->sets[i]);
     if (staging->replacer == session)
         staging->replacer = NULL;
 }
@@ -67,25 +88,34 @@ static bool may_end(const struct shard *shard)
 }
 
 /* A disk that takes no record is asked again at the next look. */
-static void end_set(struct shard *shard)
+static void end_set(struct shard *shard, uint64_t id)
 {
     struct staging *staging = &shard->staging;
+    struct staging_set *set = staging_find(staging, id);
     struct op *op = &staging->end;
     struct embd__error e = {.status = EMBD_OK};
     op_begin(op, &shard->engine, OP_UNSTAGE);
-    op->as.unstaged = shard->engine.tables.staged.id;
+    op->as.unstaged = id;
     op->done = on_ended;
-    staging_forget_streams(staging);
+    if (set != NULL)
+        staging_forget(set);
     staging->is_ending = true;
     if (engine_admit(op) != EMBD_OK || commit_submit(&shard->commit, op, NULL, &e) < EMBD_OK)
         staging->is_ending = false;
 }
 
+/* Those that a start found have no loader. */
+static bool is_left(struct staging *staging, uint64_t id)
+{
+    const struct staging_set *set = staging_find(staging, id);
+    return (set == NULL || set->loader == NULL) && !staging_is_checked(staging, id);
+}
+
 void staging_look(struct shard *shard)
 {
-    const struct staging *staging = &shard->staging;
-    bool is_left = shard->engine.tables.staged.id != 0 && staging->loader == NULL &&
-                   !is_replacing(staging) && !staging->is_ending;
-    if (is_left && may_end(shard))
-        end_set(shard);
+    struct staging *staging = &shard->staging;
+    const struct tables *tables = &shard->engine.tables;
+    for (uint32_t i = 0; i < STAGED_SETS && !staging->is_ending && may_end(shard); i++)
+        if (tables->staged[i] != NULL && is_left(staging, tables->staged[i]->id))
+            end_set(shard, tables->staged[i]->id);
 }

@@ -6,23 +6,36 @@
 #include "server/engine/op.h"
 #include "server/service/shard.h"
 
-/* Owner: the shard's thread. */
-struct staging {
-    const struct shard_session *loader;   /* NULL: it has left, and its tables go */
-    const struct shard_session *replacer; /* has checked, and applies next; NULL: none */
-    struct push_stream *streams[2];       /* malloc'd; [1]: of journaled tables */
+/* A set of staged tables, and who loads it. One of them is each trainer's token's at most, and one
+ * is admins': no loader waits for those of other tokens. */
+struct staging_set {
+    uint64_t id;                        /* 0: none */
+    uint64_t principal;                 /* of the trainer's token; 0: an admin's */
+    const struct shard_session *loader; /* NULL: it has left, and its tables go */
+    struct push_stream *streams[2];     /* malloc'd; [1]: of journaled tables */
     uint32_t n_streams[2];
     bool brings_unknown; /* the tables are all of their snapshot */
-    uint64_t done;       /* id of the last set that took its place */
-    struct op end;       /* of tables whose loader has left */
+};
+
+/* Owner: the shard's thread. */
+struct staging {
+    struct staging_set sets[STAGED_SETS];
+    const struct shard_session *replacer; /* has checked, and applies next; NULL: none */
+    uint64_t checked;                     /* id of the set that it has checked */
+    uint64_t done;                        /* id of the last set that took its place */
+    struct op end;                        /* of tables whose loader has left */
     bool is_ending;
 };
 
 void staging_fini(struct shard *shard);
 
-void staging_forget_streams(struct staging *staging);
+/* NULL: there is none of that id. With 0: a free one. */
+struct staging_set *staging_find(struct staging *staging, uint64_t id);
+void staging_forget(struct staging_set *set);
+/* Whether the tables of that id are about to take their places. */
+bool staging_is_checked(const struct staging *staging, uint64_t id);
 
-/* Ends the set of a loader that has left. */
+/* Ends the sets of loaders that have left, one after the other. */
 void staging_look(struct shard *shard);
 /* The connection is closed. */
 void staging_leave(struct shard *shard, const struct shard_session *session);

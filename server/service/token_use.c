@@ -65,9 +65,12 @@ uint32_t token_use_list(const struct tables *tables, const struct access *access
 static uint64_t n_staged_new(const struct tables *tables, const struct grant *grant)
 {
     uint64_t n = 0;
-    for (uint32_t i = 0; i < tables->staged.n; i++) {
-        const char *name = tables->staged.list[i]->schema.s.name;
-        n += grant_covers(grant, name) && tables_by_name(tables, name) == NULL;
+    for (uint32_t i = 0; i < STAGED_SETS; i++) {
+        const struct staged *set = tables->staged[i];
+        for (uint32_t k = 0; set != NULL && k < set->n; k++) {
+            const char *name = set->list[k]->schema.s.name;
+            n += grant_covers(grant, name) && tables_by_name(tables, name) == NULL;
+        }
     }
     return n;
 }
@@ -95,18 +98,27 @@ static uint64_t room(const struct op_quota *quota)
     return quota->limit > quota->used ? quota->limit - quota->used : 0;
 }
 
+/* What a set adds to the token's bytes when it takes its places. */
+static uint64_t bytes_of_set(const struct tables *tables, const struct staged *set,
+                             const struct grant *grant)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < set->n; i++) {
+        const char *name = set->list[i]->schema.s.name;
+        const struct table *old = tables_by_name(tables, name);
+        if (grant_covers(grant, name))
+            bytes += set->list[i]->counted_bytes - (old != NULL ? old->counted_bytes : 0);
+    }
+    return bytes;
+}
+
 /* Of the token's tables, as it will be when the staged ones have taken their places. */
 static uint64_t bytes_after_replace(const struct tables *tables, const struct grant *grant)
 {
     uint64_t bytes = token_use_of(tables, grant).row_bytes;
-    for (uint32_t i = 0; i < tables->staged.n; i++) {
-        const struct table *staged = tables->staged.list[i];
-        const struct table *old = tables_by_name(tables, staged->schema.s.name);
-        if (!grant_covers(grant, staged->schema.s.name))
-            continue;
-        bytes += staged->counted_bytes;
-        bytes -= old != NULL ? old->counted_bytes : 0;
-    }
+    for (uint32_t i = 0; i < STAGED_SETS; i++)
+        if (tables->staged[i] != NULL)
+            bytes += bytes_of_set(tables, tables->staged[i], grant);
     return bytes;
 }
 

@@ -104,7 +104,7 @@ static void on_blob(struct disk_phase *phase, struct msg *m)
     struct shard *shard = phase->shard;
     if (phase->error.status == EMBD_OK)
         snapshot_blob_end(&shard->snapshot, &phase->in.piece, &phase->error);
-    coordinator_hear(shard->config.coordinator, &(struct job_viewer){NULL}, phase->name);
+    coordinator_hear_files(shard->config.coordinator, phase->name, phase->in.piece.bytes);
     if (m != NULL)
         embd__msg_map(m, 0);
 }

@@ -25,12 +25,46 @@ static embd_schema draw_schema(struct world *w, uint32_t i)
     return s;
 }
 
+static void submit_beside(struct world *w, enum op_kind kind, uint64_t id, const embd_schema *s)
+{
+    struct op op = {.engine = NULL};
+    struct embd__error e = {.status = EMBD_OK};
+    op_begin(&op, &w->engine, kind);
+    if (kind == OP_STAGE) {
+        op.as.stage = (struct op_stage){.id = id};
+        assert_int_equal(embd__schema_copy(&op.as.stage.schema, s, &e), EMBD_OK);
+    } else {
+        op.as.unstaged = id;
+    }
+    world_submit(w, &op);
+    assert_int_equal(op.error.status, EMBD_OK);
+    if (kind == OP_STAGE)
+        embd__schema_fini(&op.as.stage.schema);
+    op_fini(&op);
+}
+
+/* A set of another loader begins and ends: nothing of the first is other than before. */
+static void stage_beside(struct world *w)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    uint64_t id = UINT64_MAX / 2 + below(w, 3);
+    embd_schema s = draw_schema(w, below(w, TABLES));
+    if (embd__schema_check(&s, &e) != EMBD_OK)
+        return;
+    submit_beside(w, OP_STAGE, id, &s);
+    assert_non_null(staged_find(&w->engine.tables, id, s.name, &e));
+    submit_beside(w, OP_UNSTAGE, id, NULL);
+    assert_null(staged_set(&w->engine.tables, id));
+}
+
 void deed_stage(struct world *w)
 {
     struct op op = {.engine = NULL};
     struct embd__error e = {.status = EMBD_OK};
     uint32_t i = below(w, TABLES);
-    bool is_new = w->staged_id == 0 || one_in(w, 16);
+    bool is_new = w->staged_id == 0;
+    if (one_in(w, 4))
+        stage_beside(w);
     uint64_t id = is_new ? ++w->n_sets : w->staged_id;
     bool is_there = !is_new && w->staged[i].model != NULL;
     embd_schema s = draw_schema(w, i);
@@ -43,8 +77,6 @@ void deed_stage(struct world *w)
     }
     world_submit(w, &op);
     assert_int_equal(op.error.status, EMBD_OK);
-    if (is_new)
-        world_unstage(w);
     w->staged_id = id;
     struct table *table = staged_find(&w->engine.tables, id, s.name, &e);
     assert_non_null(table);

@@ -1,6 +1,7 @@
 """Jobs whose trainers have tokens of their own, on one cluster of three server processes: each makes checkpoints of its job
 and goes back to them beside the other; what is not its own it cannot name, and nothing changes where it tries."""
 import contextlib
+import functools
 import os
 import sys
 import tempfile
@@ -139,6 +140,51 @@ class Jobs(unittest.TestCase):
             self.assertEqual(sorted(n for n in os.listdir(path) if n.startswith("a_job")), ["a_job-3", "a_job-4"])
             self.assertIn(len([n for n in os.listdir(path) if n.startswith("b_job")]), (1, 2))
 
+    def test_two_loads_go_on_through_a_compacted_journal_and_kill_9(self):
+        folder = tempfile.TemporaryDirectory(prefix="embd-two-loads-")
+        self.addCleanup(folder.cleanup)
+        tokens = Tokens(folder.name)
+        secret = {name: tokens.add(name, "trainer", f"{name}_") for name in "ab"}
+        secret["root"] = tokens.add("root", "admin")
+        serve = functools.partial(clusters.Embd, "--http", "off", "--data-dir", folder.name, "--tokens", tokens.path,
+                                  "--journal-limit", "64K")
+
+        def connected(address, name):
+            peer = wire.Wire(address)
+            self.addCleanup(peer.close)
+            peer.call("hello", {"protocol": 1, "token": secret[name]})
+            return peer
+        server = serve()
+        self.addCleanup(lambda: server.kill())  # pylint: disable=unnecessary-lambda
+        root = connected(("127.0.0.1", server.port()), "root")
+        tables = {name: wire.create(root, f"{name}_t", durability="durable") for name in "ab"}
+        loaders = {name: connected(server.admin_path(), name) for name in "ab"}
+
+        def load(first):
+            rows = range(first, first + 1000)
+            for at, name in enumerate("ab", 1):
+                loaders[name].call("load", {"table": f"{name}_t", "rows": 1000, "candidates": 0, "staged": at}, wire.keys(rows),
+                                   wire.floats([float(at + row % 7) for row in rows for _ in range(4)]), b"", b"")
+        for at, name in enumerate("ab", 1):
+            loaders[name].call("table_stage", {"id": at, "schema": wire.constant_schema(f"{name}_t", durability="durable")})
+        load(0)
+        while not root.call("stats", {})[0]["stats"]["journal_bases"]:
+            wire.push(root, tables["a"], range(200), [1.0] * 800)
+        load(1000)
+        for at, name in enumerate("ab", 1):
+            job = {"name": f"replace-{at}"}
+            loaders[name].call("snapshot", {**job, "phase": "start", "staged": at, "staged_tables": 1})
+            while (told := loaders[name].call("snapshot", {**job, "phase": "progress"})[0])["state"] == "running":
+                pass
+            self.assertEqual(told["state"], "done", told)
+        server.process.kill()
+        server.wait()
+        server.kill()
+        server = serve()
+        root = connected(("127.0.0.1", server.port()), "root")
+        for at, name in enumerate("ab", 1):
+            self.assertEqual(wire.pull(root, tables[name], range(2000)), [float(at + row % 7) for row in range(2000) for _ in range(4)])
+
     def test_servers_of_one_host_need_no_peer_token(self):
         cluster = Cluster(self, far=False)
         cluster.job("b")[1].push(KEYS, ONES)
@@ -213,7 +259,7 @@ class Strangers(unittest.TestCase):
                                ("load", {"table": "a_job--t", "rows": 0, "candidates": 0, "staged": 1}),
                                ("table_drop", {"name": "a_job--t"}), ("table_drop", {"name": "a_job--nothing"})):
             self.refused(peer, [DENIED], method, fields)
-        self.assertRegex(peer.call("snapshot", {"name": "", "phase": "progress"})[0]["name"], "b_.*-1")
+        self.assertRegex(peer.call("snapshot", {"name": "", "phase": "progress"})[0]["name"], "^b_")
         self.assertEqual(self.cluster.state(), before)
 
     def test_a_trainer_of_all_tables_makes_no_snapshot_of_all_tables(self):
@@ -269,6 +315,41 @@ class Strangers(unittest.TestCase):
         self.assertGreater(len(keys), 10000)
         peer.call("table_stage", {"id": 5, "drop": True})
         table.push(KEYS, ONES)
+
+    def test_loads_of_two_tokens_do_not_wait_for_each_other(self):
+        job, table = self.cluster.job("a")
+        job.checkpoint(11)
+        kept = values(table)
+        table.push(KEYS, ONES)
+        others = [self.cluster.admin("b", shard) for shard in (0, 2)]
+        for peer in others:  # and it never ends
+            peer.call("table_stage", {"id": 5, "schema": wire.constant_schema("b_job--t", durability="durable")})
+        self.refused(others[0], [BUSY], "table_stage", {"id": 6, "schema": wire.constant_schema("b_job--t")})
+        self.assertEqual(job.resume().step, 11)
+        np.testing.assert_array_equal(values(table), kept)
+        for peer, shard in zip(others, (0, 2)):
+            peer.call("load", {"table": "b_job--t", "rows": 1, "candidates": 0, "staged": 5}, wire.keys(wire.owned(1, shard, 3)),
+                      wire.floats([1.0] * 4), b"", b"")
+            peer.call("table_stage", {"id": 5, "drop": True})
+
+    def test_files_that_never_come_keep_no_other_from_its_turn(self):
+        slow, other = self.cluster.admin("b"), self.cluster.job("a")[0]
+        slow.call("snapshot", {"name": "b_slow", "phase": "start", "job": "b_job", "tables": ["b_job--*"], "files": True})
+        over = threading.Event()
+
+        def live():
+            while not over.wait(0.5):
+                slow.call("snapshot", {"name": "b_slow", "phase": "progress"})
+        living = threading.Thread(target=live)
+        living.start()
+        try:
+            other.checkpoint(7)
+        finally:
+            over.set()
+            living.join()
+        told = slow.call("snapshot", {"name": "b_slow", "phase": "progress"})[0]
+        self.assertEqual((told["state"], told["error"]), ("failed", BUSY), told)
+        self.assertIn("others wait", told["text"])
 
     def test_a_base_is_of_the_same_job(self):
         job = embd.Job(self.cluster.connect("b"), "b_second", self.cluster.data)
