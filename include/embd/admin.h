@@ -243,7 +243,8 @@ typedef struct embd_snapshot_options {
  * that one snapshot resumes a job; they fit the cut where the caller has no push under way. Pushes
  * wait only for the moment of the cut. `options` and `report_out` may be NULL. Blocks.
  *   EMBD_EXISTS        the name is taken, or a blob's given twice
- *   EMBD_INVALID       a name, struct_bytes, or a table that only some shards have; names both
+ *   EMBD_INVALID       a name, struct_bytes, or a table of `tables` that only some shards have;
+ *                      names both
  *   EMBD_UNKNOWN_TABLE there is no table of a name or prefix in `tables`
  *   EMBD_TOO_LARGE     too many blobs or tables, or a blob too large
  *   EMBD_UNSUPPORTED   a server has no data directory or is of an earlier version, a store does not

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/log/log.h"
+#include "server/peers/peers.h"
+
 static int by_table(const void *a, const void *b)
 {
     const struct written_part *x = *(const struct written_part *const *)a;
@@ -13,7 +16,7 @@ static int by_table(const void *a, const void *b)
 }
 
 /* The parts from `at` on are those of a table, one a shard, ascending. */
-static uint32_t count_alike(const struct written_part *const *at, uint32_t n)
+static uint32_t count_alike(struct written_part *const *at, uint32_t n)
 {
     uint32_t alike = 1;
     while (alike < n && strcmp(at[alike]->table, at[0]->table) == 0)
@@ -21,29 +24,47 @@ static uint32_t count_alike(const struct written_part *const *at, uint32_t n)
     return alike;
 }
 
-static struct parts_gap gap_of(const struct written_part *const *at, uint32_t n)
+static int refuse(const char *table, const char *has, const char *lacks, struct embd__error *e)
+{
+    return e->status ? e->status
+                     : embd__error_set(e, EMBD_INVALID,
+                                       "%s has no table '%.63s', which %s has: a snapshot with it "
+                                       "could not be loaded; create the table again, or drop it",
+                                       lacks, table, has);
+}
+
+/* The parts at[0] .. at[n - 1] are all that there are of a table. */
+static void leave_out(struct written_part *const *at, uint32_t n, const struct job *job,
+                      struct embd__error *e)
 {
     uint32_t without = 0;
     while (without < n && at[without]->part.shard == without)
         without++;
-    return (struct parts_gap){at[0]->table, at[0]->part.shard, without};
+    const char *table = at[0]->table, *has = peers_name(job->peers, at[0]->part.shard),
+               *lacks = peers_name(job->peers, without);
+    for (uint32_t i = 0; i < n; i++)
+        at[i]->is_left_out = true;
+    if (!embd__scope_is_all(&job->order.scope))
+        refuse(table, has, lacks, e);
+    else
+        log_event(LOG_WARN, "table_left_out", "name=%s table=%s has=%s lacks=%s", job->order.name,
+                  table, has, lacks);
 }
 
-int parts_find_gap(const struct written_part *parts, uint32_t n, uint32_t n_shards,
-                   struct parts_gap *out, struct embd__error *e)
+int parts_leave_out(struct written_part *parts, uint32_t n, const struct job *job,
+                    struct embd__error *e)
 {
-    const struct written_part **list = malloc(((size_t)n + 1) * sizeof *list);
-    *out = (struct parts_gap){.table = NULL};
+    struct written_part **list = malloc(((size_t)n + 1) * sizeof *list);
     if (list == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory to compare the tables of shards");
     for (uint32_t i = 0; i < n; i++)
         list[i] = &parts[i];
     qsort(list, n, sizeof *list, by_table);
-    for (uint32_t at = 0, alike; at < n && out->table == NULL; at += alike) {
+    for (uint32_t at = 0, alike; at < n; at += alike) {
         alike = count_alike(list + at, n - at);
-        if (alike < n_shards)
-            *out = gap_of(list + at, alike);
+        if (alike < job->n_shards)
+            leave_out(list + at, alike, job, e);
     }
     free(list);
-    return EMBD_OK;
+    return e->status;
 }

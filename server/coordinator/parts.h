@@ -2,23 +2,22 @@
 #ifndef EMBD_COORDINATOR_PARTS_H
 #define EMBD_COORDINATOR_PARTS_H
 
+#include "server/coordinator/job.h"
 #include "proto/partfile.h"
 
 struct written_part {
     char table[EMBD_NAME_MAX + 1];
     struct manifest_part part;
     uint64_t step;
+    bool is_left_out; /* of a table that is on some shards only */
 };
 
-/* A table that one shard has written and another has not. */
-struct parts_gap {
-    const char *table; /* NULL: every table is on all shards */
-    uint32_t shard, without;
-};
-
-/* Looks for a table that is on some shards only: its creation has not come to the others, or one of
- * them has lost it. Such a snapshot could not be loaded. */
-int parts_find_gap(const struct written_part *parts, uint32_t n, uint32_t n_shards,
-                   struct parts_gap *out, struct embd__error *e);
+/* Marks the parts of tables that are on some shards only: their creation has not come to the
+ * others, or one of them has lost them. With such a table a snapshot could not be loaded. Of a
+ * snapshot of all tables they are left out, and the log says so: nobody who makes a table on one
+ * shard keeps others from having snapshots. EMBD_INVALID: the snapshot is of tables that were
+ * named; EMBD_NO_MEMORY. */
+int parts_leave_out(struct written_part *parts, uint32_t n, const struct job *job,
+                    struct embd__error *e);
 
 #endif

@@ -136,6 +136,7 @@ static void read_part(struct snapshot *s, struct reader *r, const msgpack_object
 {
     struct fields f;
     struct written_part *w = &s->parts[s->n_parts];
+    w->is_left_out = false;
     embd__list_map(r, item, &f, "part");
     embd__field_str(&f, "table", w->table, sizeof w->table, NULL);
     embd__field_str(&f, "file", w->part.file, sizeof w->part.file, NULL);
@@ -191,7 +192,9 @@ static void take_parts(void *arg, uint32_t shard, struct reader *r)
 
 static void write_part(struct msg *m, const struct written_part *w)
 {
-    embd__msg_map(m, 8u + w->part.has_changes + (w->part.table_id != 0));
+    embd__msg_map(m, 8u + w->part.has_changes + (w->part.table_id != 0) + w->is_left_out);
+    if (w->is_left_out)
+        embd__msg_field_bool(m, "left_out", true);
     if (w->part.has_changes)
         embd__msg_field_bool(m, "changes", true);
     if (w->part.table_id != 0)
@@ -376,18 +379,6 @@ static void order_parts(struct snapshot *s)
     }
 }
 
-static int check_tables(struct snapshot *s)
-{
-    struct parts_gap gap;
-    if (parts_find_gap(s->parts, s->n_parts, s->n_shards, &gap, s->e) || gap.table == NULL)
-        return s->e->status;
-    return embd__error_set(s->e, EMBD_INVALID,
-                           "%s has no table '%.63s', which %s has: a snapshot with it could not be "
-                           "loaded; create the table again, or drop it",
-                           peers_name(s->job->peers, gap.without), gap.table,
-                           peers_name(s->job->peers, gap.shard));
-}
-
 /* The asker sends the files to this process, which has begun. */
 static int wait_for_files(struct snapshot *s)
 {
@@ -398,7 +389,8 @@ static int wait_for_files(struct snapshot *s)
 
 static int run(struct snapshot *s)
 {
-    if (begin_all(s) || wait_for_files(s) || run_held(s) || write_all(s) || check_tables(s))
+    if (begin_all(s) || wait_for_files(s) || run_held(s) || write_all(s) ||
+        parts_leave_out(s->parts, s->n_parts, s->job, s->e))
         return s->e->status;
     order_parts(s);
     if (tell_all(s) || !job_enter(s->job, JOB_COMMIT) || commit_all(s))

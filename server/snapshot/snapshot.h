@@ -43,6 +43,8 @@ struct snapshot_parts {
     struct manifest_table *tables; /* [LIMIT_TABLES] or NULL; schemas are filled in at the end */
     char names[LIMIT_TABLES][EMBD_NAME_MAX + 1];
     uint32_t n_tables;
+    struct written_part *left_out; /* [n_left_out] of tables that other shards do not have */
+    uint32_t n_left_out;
     struct manifest_streams *streams; /* [n_streams] */
     uint32_t n_streams;
     struct manifest_blob blobs[EMBD_BLOBS_MAX];

@@ -28,6 +28,7 @@ void snapshot_forget(struct snapshot_parts *parts)
         free(parts->tables[i].parts);
     free(parts->tables);
     free(parts->streams);
+    free(parts->left_out);
     XXH3_freeState(parts->blob_hash);
     *parts = (struct snapshot_parts){0};
 }
@@ -114,6 +115,18 @@ static int add_part(struct call *call, const struct table *table, const struct m
     return EMBD_OK;
 }
 
+/* Its file goes before the snapshot gets its name. */
+static int leave_out(struct call *call, const struct written_part *told)
+{
+    struct snapshot_parts *parts = &call->shard->snapshot;
+    struct written_part *grown = realloc(parts->left_out, (parts->n_left_out + 1) * sizeof *grown);
+    if (grown == NULL)
+        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the list of parts");
+    parts->left_out = grown;
+    grown[parts->n_left_out++] = *told;
+    return EMBD_OK;
+}
+
 static int check_file(struct call *call, int dir, const char *table,
                       const struct manifest_part *part)
 {
@@ -157,6 +170,7 @@ static int read_part(struct call *call, const char *name, int dir, const msgpack
     part->has_changes = embd__field_bool(&f, "changes", false);
     part->table_id = (uint32_t)embd__field_uint(&f, "table_id", 0, UINT32_MAX, 0);
     told.step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
+    bool is_left_out = embd__field_bool(&f, "left_out", false);
     if (embd__fields_end(&f) != EMBD_OK)
         return call->error.status;
     if (part->has_changes && call->shard->snapshot.base.id == 0)
@@ -167,11 +181,13 @@ static int read_part(struct call *call, const char *name, int dir, const msgpack
         return embd__error_set(&call->error, EMBD_INVALID,
                                "snapshot part '%s' is of table '%s', which begin did not name",
                                part->file, told.table);
-    const struct table *table = tables_find(&call->shard->engine.tables, told.table, &call->error);
-    if (table == NULL || check_file(call, dir, told.table, part) != EMBD_OK ||
+    if (check_file(call, dir, told.table, part) != EMBD_OK ||
         check_written(call, name, &told) != EMBD_OK)
         return call->error.status;
-    return add_part(call, table, part, told.step);
+    if (is_left_out)
+        return leave_out(call, &told);
+    const struct table *table = tables_find(&call->shard->engine.tables, told.table, &call->error);
+    return table == NULL ? call->error.status : add_part(call, table, part, told.step);
 }
 
 static int read_streams(struct call *call, const char *name, int dir, const msgpack_object *item)
@@ -315,11 +331,21 @@ static void end_told(struct shard *shard, const char *name)
         cut_end(shard, EMBD_CLOSED, "it was committed");
 }
 
+static int remove_left_out(const struct snapshot_parts *parts, int dir, struct embd__error *e)
+{
+    for (uint32_t i = 0; i < parts->n_left_out; i++)
+        if (unlinkat(dir, parts->left_out[i].part.file, 0) != 0)
+            return embd__error_set(e, EMBD_IO, "snapshot '%s': %s", parts->left_out[i].part.file,
+                                   strerror(errno));
+    return EMBD_OK;
+}
+
 static void publish(struct disk_phase *phase)
 {
     const char *text = phase->in.text;
     struct embd__error *e = &phase->error;
-    if (whole_write(phase->in.dir, "manifest.json", text, strlen(text), e) == EMBD_OK)
+    if (remove_left_out(&phase->shard->snapshot, phase->in.dir, e) == EMBD_OK &&
+        whole_write(phase->in.dir, "manifest.json", text, strlen(text), e) == EMBD_OK)
         snapshot_publish(phase->in.data_dir, phase->name, e);
 }
 

@@ -153,6 +153,9 @@ static bool tells_part(const struct snapshot_parts *told, const char *table, uin
         for (uint32_t j = 0; strcmp(told->names[i], table) == 0 && j < told->tables[i].n_parts; j++)
             if (told->tables[i].parts[j].shard == shard)
                 return true;
+    for (uint32_t i = 0; i < told->n_left_out; i++)
+        if (told->left_out[i].part.shard == shard && strcmp(told->left_out[i].table, table) == 0)
+            return true;
     return false;
 }
 

@@ -189,20 +189,27 @@ def case_a_table_that_is_on_some_shards_only_is_in_no_snapshot():
     with Scratch() as scratch:
         os.mkdir(scratch("data"))
         with Embd("--data-dir", scratch("data"), shards=3) as server:
-            embctl(server, "table", "create", "whole", "--dim", 4)
+            for name in "whole", "hall":
+                embctl(server, "table", "create", name, "--dim", 4)
             with connect(server, 1) as peer:
                 create(peer, "half", 4)
-            embctl(server, "snapshot", "refused", code=REFUSED,
+            embctl(server, "snapshot", "refused", "--tables", "ha*", code=REFUSED,
                    says=f"{server.addresses[0]} has no table 'half', which {server.addresses[1]} has")
             assert not [n for n in os.listdir(scratch("data")) if n.startswith("refused")]
             assert "job_failed job=snapshot name=refused phase=write" in server.log()
-            embctl(server, "snapshot", "others", "--tables", "whole")
+            embctl(server, "snapshot", "without")
+            assert (f"table_left_out name=without table=half has={server.addresses[1]} lacks={server.addresses[0]}"
+                    in server.log())
+            assert not [n for n in os.listdir(scratch("data/without")) if "half" in n]
+            embctl(server, "verify", scratch("data/without"))
             for shard in (0, 2):
                 with connect(server, shard) as peer:
                     create(peer, "half", 4)
             embctl(server, "snapshot", "taken")
-        with Embd(shards=2) as server:
-            embctl(server, "load", scratch("data/taken"))
+        for name, tables in ("without", {"whole", "hall"}), ("taken", {"half", "whole", "hall"}):
+            with Embd(shards=2) as server:
+                embctl(server, "load", scratch(f"data/{name}"))
+                assert {table["name"] for table in embctl_json(server, "table", "list")["tables"]} == tables
 
 
 def write(path, data):
