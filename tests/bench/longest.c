@@ -57,7 +57,7 @@ static struct table *open_table(const char *name, embd_optimizer_kind kind, embd
     s.capacity = on_full == EMBD_ON_FULL_GROW ? 0 : n_rows;
     embd_optimizer_init(&s.optimizer, kind, 0.01f);
     s.optimizer.update = update;
-    must(tables_create(&tables, &s, &table, &created, &e) == EMBD_OK, e.text);
+    must(tables_create(&tables, &s, 0, &table, &created, &e) == EMBD_OK, e.text);
     return table;
 }
 
