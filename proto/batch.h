@@ -82,6 +82,7 @@ struct push_extra {
     const struct push_source *sources; /* [n_sources] of a record, which alone has them */
     uint32_t n_sources;                /* PUSH_SOURCES_MAX at most; set by a writer alone */
     uint64_t seconds; /* of a record: UNIX time when its shard took it; 0: none; see op.h */
+    bool is_foreign;  /* of a record: see op.h */
 };
 
 /* ---- rows in bulk ---- */

@@ -10,7 +10,8 @@
 void embd__keyed_fields_write(struct msg *m, const struct keyed_fields *fields)
 {
     bool has_number = fields->number.sequence > 0;
-    uint32_t n_more = 0u + has_number + (fields->step > 0) + (fields->seconds > 0);
+    uint32_t n_more =
+        0u + has_number + (fields->step > 0) + (fields->seconds > 0) + fields->is_foreign;
     embd__msg_map(m, 2u + fields->has_states + n_more);
     embd__msg_field_str(m, "table", fields->table);
     embd__msg_field_uint(m, "keys", fields->n_keys);
@@ -22,6 +23,8 @@ void embd__keyed_fields_write(struct msg *m, const struct keyed_fields *fields)
         embd__msg_field_uint(m, "step", fields->step);
     if (fields->seconds > 0)
         embd__msg_field_uint(m, "seconds", fields->seconds);
+    if (fields->is_foreign)
+        embd__msg_field_bool(m, "foreign", true);
 }
 
 static void read_fields(struct fields *f, struct keyed_fields *out)
@@ -49,6 +52,7 @@ static int read_put(struct reader *r, bool is_record, struct keyed_fields *out)
         embd__push_number_read(&f, &out->number);
     out->step = embd__field_uint(&f, "step", 1, LIMIT_STEP, 0);
     out->seconds = is_record ? embd__field_uint(&f, "seconds", 1, UINT64_MAX - 1, 0) : 0;
+    out->is_foreign = is_record && embd__field_bool(&f, "foreign", false);
     return embd__fields_end(&f);
 }
 

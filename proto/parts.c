@@ -110,7 +110,7 @@ static uint32_t count_extra(const struct push_extra *extra)
     if (extra == NULL)
         return 0;
     return 0u + (extra->round.n_workers > 0) + (extra->number.sequence > 0) + (extra->order > 0) +
-           (extra->n_sources > 0) + (extra->seconds > 0);
+           (extra->n_sources > 0) + (extra->seconds > 0) + extra->is_foreign;
 }
 
 /* client, place, client, place, ... */
@@ -138,6 +138,8 @@ static void write_extra(struct msg *m, const struct push_extra *extra)
         write_sources(m, extra);
     if (extra->seconds > 0)
         embd__msg_field_uint(m, "seconds", extra->seconds);
+    if (extra->is_foreign)
+        embd__msg_field_bool(m, "foreign", true);
 }
 
 void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
@@ -298,6 +300,7 @@ static void read_extra(struct fields *message, struct push_extra *extra)
     extra->number.sequence = 0;
     extra->order = embd__field_uint(message, "order", 1, UINT64_MAX - 1, 0);
     extra->seconds = 0;
+    extra->is_foreign = false;
     bool has_round = embd__field_has(message, "round"),
          has_number = embd__field_has(message, "writer");
     if (has_round)
@@ -357,6 +360,7 @@ static int read_message(struct reader *r, struct part *parts, uint32_t capacity,
     if (sources.list != NULL) {
         read_sources(&f, sources.list, sources.n);
         extra->seconds = embd__field_uint(&f, "seconds", 1, UINT64_MAX - 1, 0);
+        extra->is_foreign = embd__field_bool(&f, "foreign", false);
     }
     embd__fields_end(&f);
     if (has_columns)

@@ -226,6 +226,16 @@ static int check_use(const embd_schema *made, const embd_schema *was, struct emb
         was->name, embd_on_full_name(made->on_full), embd_on_full_name(was->on_full));
 }
 
+/* A table that exists is kept in one way or another. */
+static int check_durability(const embd_schema *made, struct embd__error *e)
+{
+    if (made->durability != EMBD_DURABILITY_AUTO)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_INVALID,
+                           "schema field 'durability' is 'auto', which is for new tables; set "
+                           "'snapshot', 'buffered' or 'durable'");
+}
+
 /* A parameter of the policy of before goes with it. */
 static void drop_inapplicable(embd_schema *made)
 {
@@ -247,7 +257,9 @@ int embd__schema_change_make(const struct schema_change *change, const embd_sche
         if ((change->named & p.bit) && check_applies(&p, &made, e) != EMBD_OK)
             return e->status;
     drop_inapplicable(&made);
-    if (embd__schema_check(&made, e) != EMBD_OK || check_use(&made, schema, e) != EMBD_OK)
+    if (((change->named & embd__schema_bits("durability")) != 0 &&
+         check_durability(&made, e) != EMBD_OK) ||
+        embd__schema_check(&made, e) != EMBD_OK || check_use(&made, schema, e) != EMBD_OK)
         return e->status;
     made.changed |= change->named;
     *out = made;
@@ -268,6 +280,11 @@ bool embd__schema_change_shows(const struct schema_change *change)
     const struct schema_group *group;
     return count(change, &embd__schema_groups[SCHEMA_GROUPS - 1]) > 0 ||
            is_named(change, embd__schema_find("capacity", &group));
+}
+
+const embd_durability *embd__schema_change_durability(const struct schema_change *change)
+{
+    return change->named & embd__schema_bits("durability") ? &change->to.durability : NULL;
 }
 
 /* ---- what was set before ---- */

@@ -43,6 +43,9 @@ void embd__schema_take_changes(embd_schema *to, const embd_schema *from);
 /* Whether it names one of the initializer's fields, or the capacity: rows may show otherwise. */
 bool embd__schema_change_shows(const struct schema_change *change);
 
+/* The durability that it names; NULL: none. */
+const embd_durability *embd__schema_change_durability(const struct schema_change *change);
+
 /* ---- what was set before ---- */
 
 #define SCHEMA_CHANGED_BYTES 1024u

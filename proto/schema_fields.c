@@ -107,7 +107,7 @@ static const struct schema_field own_fields[] = {
     U32_LIVE(admit_after, 0, UINT32_MAX),
     ENUM_LIVE("create_on", create_on, embd__create_on_names),
     BOOL(admit_nonfinite),
-    ENUM("durability", durability, embd__durability_names),
+    ENUM_LIVE("durability", durability, embd__durability_names),
 };
 
 static const struct schema_field optimizer_fields[] = {

@@ -52,14 +52,23 @@ static bool is_to_be_opened(const struct own_stream *own, uint64_t now_ns)
     return own->next == 0 && (own->full_ns == 0 || now_ns - own->full_ns > FULL_NS);
 }
 
+/* Streams of journaled tables have odd numbers, others have even ones: a table may change from one
+ * kind to the other, and a shard finds the stream of a push by its number. */
+static uint32_t number_of(struct own_stream *own, bool is_journaled)
+{
+    return 2 * own->n_streams++ + is_journaled;
+}
+
 static int add_openings(struct embd_call *call, uint64_t now_ns)
 {
     const embd_pusher *pusher = &call->client->numbering.pusher;
     for (uint32_t s = 0; s < call->client->n_shards; s++) {
         if (!is_to_be_opened(&call->own[s], now_ns))
             continue;
-        call->extra.number = (struct push_number){
-            .high = pusher->high, .low = pusher->low, .stream = call->own[s].n_streams++};
+        call->extra.number =
+            (struct push_number){.high = pusher->high,
+                                 .low = pusher->low,
+                                 .stream = number_of(&call->own[s], is_journaled(call))};
         struct message *message = embd__numbered_opening(call, s);
         if (message == NULL)
             return call->client->error.status;
@@ -250,9 +259,10 @@ static int open_for_put(struct embd_client *client, struct own_stream *own, uint
                         bool is_journaled)
 {
     const embd_pusher *pusher = &client->numbering.pusher;
-    const struct stream_opening opening = {
-        .stream = {.high = pusher->high, .low = pusher->low, .stream = own->n_streams++},
-        .is_journaled = is_journaled};
+    const struct stream_opening opening = {.stream = {.high = pusher->high,
+                                                      .low = pusher->low,
+                                                      .stream = number_of(own, is_journaled)},
+                                           .is_journaled = is_journaled};
     struct answer *answer = NULL;
     own->stream = (uint32_t)opening.stream.stream;
     struct msg *m = embd__request_begin(client, METHOD_STREAM_OPEN);

@@ -9,6 +9,12 @@
 #include "client/core/request.h"
 #include "proto/schema_change.h"
 
+/* Of a table on a shard. */
+struct standing {
+    uint64_t step;
+    bool is_pending; /* the shard's journal does not have the table's rows yet */
+};
+
 static int read_fields(const embd_field *fields, uint32_t n, struct schema_change *out,
                        struct embd__error *e)
 {
@@ -22,7 +28,7 @@ static int read_fields(const embd_field *fields, uint32_t n, struct schema_chang
 }
 
 static int set_on(embd_client *client, uint32_t shard, const char *name,
-                  const struct schema_change *change, bool only_checks, uint64_t *step_out)
+                  const struct schema_change *change, bool only_checks, struct standing *out)
 {
     struct answer *answer;
     struct fields f;
@@ -36,7 +42,8 @@ static int set_on(embd_client *client, uint32_t shard, const char *name,
     if (embd__request(client, shard, LISTENER_DATA, &answer) != EMBD_OK)
         return client->error.status;
     embd__read_fields(&f, &answer->reader, "table_set");
-    *step_out = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
+    out->step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
+    out->is_pending = embd__field_bool(&f, "pending", false);
     embd__fields_end(&f);
     int status = answer->reader.error->status;
     embd__answer_free(answer);
@@ -56,6 +63,54 @@ static int tell_partly(embd_client *client, uint32_t shard)
         client->n_shards, shard);
 }
 
+/* ---- a table that comes into the journal ---- */
+
+#define LEAST_WAIT_MS 2u
+#define MOST_WAIT_MS  200u
+
+static int read_standing(struct reader *r, const char *name, struct standing *out)
+{
+    struct fields f;
+    char why[256];
+    embd__read_fields(&f, r, "table_describe");
+    out->step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
+    out->is_pending = embd__field_has(&f, "becomes");
+    embd__field_str(&f, "failed", why, sizeof why, "");
+    if (r->error->status != EMBD_OK || why[0] == '\0')
+        return r->error->status;
+    return embd__error_set(r->error, EMBD_IO,
+                           "table '%s' keeps its durability: the journal could not take its rows: "
+                           "%s",
+                           name, why);
+}
+
+static int look(embd_client *client, uint32_t shard, const char *name, struct standing *out)
+{
+    struct answer *answer;
+    struct msg *m = embd__request_begin(client, METHOD_TABLE_DESCRIBE);
+    embd__msg_map(m, 1);
+    embd__msg_field_str(m, "name", name);
+    if (embd__request(client, shard, LISTENER_DATA, &answer) != EMBD_OK)
+        return client->error.status;
+    int status = read_standing(&answer->reader, name, out);
+    embd__answer_free(answer);
+    return status;
+}
+
+static int await(embd_client *client, uint32_t shard, const char *name, struct standing *standing)
+{
+    uint32_t wait_ms = LEAST_WAIT_MS;
+    while (standing->is_pending) {
+        uv_sleep(wait_ms);
+        wait_ms = wait_ms < MOST_WAIT_MS ? 2 * wait_ms : MOST_WAIT_MS;
+        if (look(client, shard, name, standing) != EMBD_OK)
+            return client->error.status;
+    }
+    return EMBD_OK;
+}
+
+/* ---- all shards ---- */
+
 /* The definitions that this client's handles show. */
 static void note(embd_client *client, const char *name, const struct schema_change *change)
 {
@@ -70,15 +125,16 @@ static void note(embd_client *client, const char *name, const struct schema_chan
 static int set_on_all(embd_client *client, const char *name, const struct schema_change *change,
                       uint64_t *steps_out)
 {
-    uint64_t step;
+    struct standing standing;
     for (uint32_t i = 0; i < client->n_shards; i++)
-        if (set_on(client, i, name, change, true, &step) != EMBD_OK)
+        if (set_on(client, i, name, change, true, &standing) != EMBD_OK)
             return client->error.status;
     for (uint32_t i = 0; i < client->n_shards; i++) {
-        if (set_on(client, i, name, change, false, &step) != EMBD_OK)
+        if (set_on(client, i, name, change, false, &standing) != EMBD_OK ||
+            await(client, i, name, &standing) != EMBD_OK)
             return tell_partly(client, i);
         if (steps_out != NULL)
-            steps_out[i] = step;
+            steps_out[i] = standing.step;
     }
     note(client, name, change);
     return EMBD_OK;

@@ -119,6 +119,7 @@ static const struct column describe_columns[] = {
     {"initializer.b", CELL_FLOAT},
     {"seed", CELL_NUMBER},
     {"capacity", CELL_COUNT},
+    {"table_capacity", CELL_COUNT},
     {"on_full", CELL_TEXT},
     {"ttl", CELL_NUMBER},
     {"ttl_seconds", CELL_NUMBER},
@@ -267,6 +268,8 @@ static int print_description(embd_client *client, const char *name)
         listing_init(&l, "table", describe_columns, N_DESCRIBE_COLUMNS);
         listing_row(&l);
         put_schema(&l, embd_table_schema(table));
+        put_uint(&l, "table_capacity",
+                 embd_table_capacity(embd_table_schema(table), embd_shard_count(client)));
         put_figures(&l, &f, name);
         listing_print_fields(&l);
         listing_fini(&l);
@@ -289,7 +292,9 @@ int command_table_describe(int argc, char **argv)
                "The fields are those that 'embctl table create --set' takes. Parameters that the "
                "optimizer or initializer does not have are left out; in JSON they are null. "
                "'steps' is the greatest of the shards; where some shards refused a push that "
-               "others applied, 'shard_steps' has those of each.\n"
+               "others applied, 'shard_steps' has those of each. 'capacity' is each shard's; "
+               "'table_capacity' is that of the table, as 'embctl table create --table-capacity' "
+               "takes it.\n"
                "\n"
                "Examples:\n"
                "  embctl table describe items\n"

@@ -14,7 +14,17 @@ static const struct column columns[] = {{"name", CELL_TEXT},
                                         {"bytes_per_row", CELL_NUMBER},
                                         {"steps", CELL_COUNT},
                                         {"steps_apart", CELL_COUNT},
-                                        {"imbalance", CELL_FLOAT}};
+                                        {"imbalance", CELL_FLOAT},
+                                        {"table_capacity", CELL_COUNT}};
+
+/* Left empty where the table has gone meanwhile, or shards differ. */
+static void add_capacity(struct listing *l, embd_client *client, const char *name)
+{
+    embd_table *table;
+    if (embd_table_open(client, name, &table) == EMBD_OK)
+        listing_uint(l, 10,
+                     embd_table_capacity(embd_table_schema(table), embd_shard_count(client)));
+}
 
 static void add_table(struct listing *l, const struct figures *f, const char *table)
 {
@@ -32,13 +42,15 @@ static void add_table(struct listing *l, const struct figures *f, const char *ta
     listing_uint(l, 8, steps.most - steps.least);
 }
 
-static void print(const struct figures *f)
+static void print(embd_client *client, const struct figures *f)
 {
     struct listing l;
     const char *table;
     listing_init(&l, "tables", columns, sizeof columns / sizeof *columns);
-    for (size_t at = 0; (table = figures_next_table(f, &at)) != NULL;)
+    for (size_t at = 0; (table = figures_next_table(f, &at)) != NULL;) {
         add_table(&l, f, table);
+        add_capacity(&l, client, table);
+    }
     listing_print(&l);
     listing_fini(&l);
 }
@@ -50,7 +62,8 @@ int command_table_stats(int argc, char **argv)
         .args_doc = "[TABLE]",
         .doc =
             "Shows figures of one table or all: rows, rows there is memory for, keys that wait "
-            "for a row, memory, pushes seen, and how evenly the shards are filled.\v"
+            "for a row, memory, pushes seen, how evenly the shards are filled, and the capacity "
+            "of the table, all shards together.\v"
             "STEPS is the greatest of the shards. STEPS APART is the difference to the least: 0, "
             "unless some shards refused a push that others applied. IMBALANCE is the fullest "
             "shard's rows over the average's: 1 is even. 'embctl stats --table TABLE' has the "
@@ -69,7 +82,7 @@ int command_table_stats(int argc, char **argv)
     int status = figures_read(client, words.list[0], &f);
     bool is_missing = status == EMBD_OK && words.n && f.n == 0;
     if (status == EMBD_OK && !is_missing)
-        print(&f);
+        print(client, &f);
     figures_free(&f);
     return is_missing ? end_unknown_table(client, words.list[0]) : end_client(client, status);
 }

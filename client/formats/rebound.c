@@ -20,6 +20,15 @@ EMBD_API uint64_t embd_capacity_share(const embd_schema *schema, uint32_t n_shar
     return embd__share_of(&own, n_shards, rows);
 }
 
+EMBD_API uint64_t embd_table_capacity(const embd_schema *schema, uint32_t n_shards)
+{
+    struct embd__error ignored = {0};
+    embd_schema own;
+    if (n_shards == 0 || embd__schema_take(&own, schema, &ignored) != EMBD_OK)
+        return 0;
+    return embd__share_total(&own, n_shards, own.capacity);
+}
+
 static uint64_t at_most(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;

@@ -144,6 +144,12 @@ EMBD_API int embd_load(embd_client *client, const char *table, const char *dir,
  * evenly. At most 4294967294. 0: struct_bytes is wrong, or n_shards is 0. */
 EMBD_API uint64_t embd_capacity_share(const embd_schema *schema, uint32_t n_shards, uint64_t rows);
 
+/* Returns the rows that the table has room for in all, on n_shards with the schema's capacity each,
+ * where keys are spread evenly. embd_capacity_share makes that capacity of it again; of the rows
+ * that it was given first, rounding may have added a few. 0: the capacity is 0, struct_bytes is
+ * wrong, or n_shards is 0. */
+EMBD_API uint64_t embd_table_capacity(const embd_schema *schema, uint32_t n_shards);
+
 typedef struct embd_load_options {
     uint32_t struct_bytes;     /* sizeof(embd_load_options) */
     uint32_t n_tables;         /* 0: all of the directory */

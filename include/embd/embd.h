@@ -126,19 +126,23 @@ typedef struct embd_field {
 } embd_field;
 
 /* Sets fields of a table while it lives: parameters of its optimizer, initializer.a and b,
- * capacity, on_full with its parameters, admit_after, create_on and admit_nonfinite. Every shard
- * first checks all fields; then each of them sets all fields between two pushes, durably where the
- * table is. So pushes that this client made before go by the old values on every shard, and later
- * ones by the new; pushes of other clients may come before on one shard and behind on another. Rows
- * keep their values and state; a parameter for new rows affects those made later. Rows beyond a
- * lower capacity go, in the order of on_full. on_full may become a policy that records the same use
- * of rows: GROW or ERROR; EVICT_LRU or EVICT_TTL with ttl. Keys that wait for a row keep their
- * count when admit_after is set; 0 and 1 forget them. steps_out[embd_shard_count()] or NULL: the
- * pushes that each shard had applied before. Blocks.
+ * capacity, on_full with its parameters, admit_after, create_on, admit_nonfinite and durability.
+ * Every shard first checks all fields; then each of them sets all fields between two pushes,
+ * durably where the table is. So pushes that this client made before go by the old values on every
+ * shard, and later ones by the new; pushes of other clients may come before on one shard and
+ * behind on another. Rows keep their values and state; a parameter for new rows affects those made
+ * later. Rows beyond a lower capacity go, in the order of on_full. on_full may become a policy
+ * that records the same use of rows: GROW or ERROR; EVICT_LRU or EVICT_TTL with ttl. Keys that
+ * wait for a row keep their count when admit_after is set; 0 and 1 forget them. A table that
+ * becomes BUFFERED or DURABLE is written to the journals, and used, before this returns. One that
+ * becomes SNAPSHOT comes back from the newest snapshot at the next start.
+ * steps_out[embd_shard_count()] or NULL: the pushes that each shard had applied before. Blocks.
  *   EMBD_INVALID         an unknown field or value, a field named twice, none, or one that the
  *                        table's optimizer or policy lacks: nothing has changed
- *   EMBD_UNSUPPORTED     a field that is fixed when a table is created, or a policy that records
- *                        another use of rows: nothing has changed
+ *   EMBD_UNSUPPORTED     a field that is fixed when a table is created, a policy that records
+ *                        another use of rows, or a durability that needs a data directory:
+ *                        nothing has changed
+ *   EMBD_IO              a journal could not take the table's rows: it keeps its durability
  *   EMBD_FULL            a shard has more rows than the capacity, and the policy lets too few go:
  *                        nothing has changed
  *   EMBD_UNKNOWN_TABLE   a shard does not have it: nothing has changed

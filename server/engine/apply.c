@@ -3,6 +3,7 @@
 #include "server/engine/apply.h"
 
 #include "server/engine/engine.h"
+#include "server/engine/joining.h"
 #include "server/engine/staged.h"
 
 /* ---- tables ---- */
@@ -35,21 +36,42 @@ void apply_create(struct op *op)
                   &op->error);
 }
 
+static void drop(struct engine *engine, struct table *table)
+{
+    pushers_drop_table(&engine->pushers, table->number);
+    pushers_drop_table(&engine->journaled_pushers, table->number);
+    tables_drop(&engine->tables, table);
+}
+
 void apply_drop(struct op *op)
 {
-    pushers_drop_table(&op->engine->pushers, op->as.dropped->number);
-    pushers_drop_table(&op->engine->journaled_pushers, op->as.dropped->number);
-    tables_drop(&op->engine->tables, op->as.dropped);
+    drop(op->engine, op->as.dropped);
     op->as.dropped = NULL;
+}
+
+/* What the journal has of it is of no use any more. */
+static void set_apart(struct engine *engine, struct op_table_set *set)
+{
+    set->id = set->table->id;
+    drop(engine, set->table);
+    set->table = NULL;
+    joining_set_apart(&engine->tables, set->id, set->name);
 }
 
 void apply_set(struct op *op)
 {
     struct op_table_set *set = &op->as.set;
     uint32_t n_gone;
+    if (set->table == NULL) {
+        joining_set_apart(&op->engine->tables, set->id, set->name);
+        return;
+    }
+    bool was_journaled = table_is_journaled(set->table);
     tables_set(&op->engine->tables, set->table, &set->change, &n_gone, &op->error);
     op->engine->counters.keys_evicted += n_gone;
     op->n_applied = n_gone > 0;
+    if (op->engine->is_replaying && was_journaled && !table_is_journaled(set->table))
+        set_apart(op->engine, set);
 }
 
 void apply_stage(struct op *op)
@@ -94,7 +116,8 @@ void apply_replace(struct op *op)
         return;
     staged_replace(&engine->tables, op->as.replace.id, replaced);
     for (int kind = 0; kind < 2; kind++) {
-        const struct rolled_tables tables = {.replaced = replaced[kind],
+        const struct rolled_tables tables = {.replaced = table_set_both(&replaced[0], &replaced[1]),
+                                             .own = replaced[kind],
                                              .all = all_of(&engine->tables, kind == 1)};
         pushers_roll_back(pushers[kind], &back[kind], &tables, op->now_ns);
     }

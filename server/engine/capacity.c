@@ -134,9 +134,9 @@ static int reserve(struct op *op, struct table *table, struct store_change *chan
 }
 
 /* A record that is written has to be applied: its memory is taken before. */
-static enum store_prepare what_of(const struct table *table)
+static enum store_prepare what_of(const struct op *op, const struct table *table)
 {
-    return table_is_journaled(table) ? STORE_PREPARE_MEMORY : STORE_PREPARE_ROOM;
+    return table_is_journaled(table) || op->is_foreign ? STORE_PREPARE_MEMORY : STORE_PREPARE_ROOM;
 }
 
 static int reserve_rows(struct op *op, struct table *table, const struct row_block *block,
@@ -175,7 +175,7 @@ int capacity_reserve(struct op *op, struct embd__error *e)
                                     .in = op_keys(&part->in),
                                     .seconds = op->seconds,
                                     .statuses = part->statuses};
-        reserve(op, part->table, &push, what_of(part->table), e);
+        reserve(op, part->table, &push, what_of(op, part->table), e);
         part->ticket = push.ticket;
     }
     if (e->status != EMBD_OK)

@@ -72,7 +72,8 @@ int engine_make_way(const struct op *op, struct embd__error *e)
         return make_way(op, op->as.load.table, CHANGE_ROWS, e);
     if (op->kind == OP_PUT)
         return make_way(op, op->as.put.table, CHANGE_ROWS, e);
-    if (op->kind == OP_TABLE_SET && embd__schema_change_shows(&op->as.set.change))
+    if (op->kind == OP_TABLE_SET && op->as.set.table != NULL &&
+        embd__schema_change_shows(&op->as.set.change))
         return make_way(op, op->as.set.table, CHANGE_ROWS, e);
     for (uint32_t i = 0; i < op->n_parts && (op->kind == OP_PUSH || op->kind == OP_ERASE); i++)
         if (make_way(op, op->parts[i].table, CHANGE_ROWS, e) != EMBD_OK)

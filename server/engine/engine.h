@@ -48,6 +48,7 @@ struct engine {
     struct engine_counters counters;
     uint32_t n_in_flight; /* operations with store calls that have not returned */
     uint32_t n_recorded;  /* operations that a journal takes, and that are not applied yet */
+    bool is_replaying;    /* a start applies what a journal has */
     /* Set by the owner; NULL: no callback. Called before `origin`'s operation changes a table.
      * EMBD_NO_MEMORY, EMBD_BUSY: it must not change it. */
     int (*before_change)(void *arg, const void *origin, const struct table *table,

@@ -98,25 +98,40 @@ static int durability_of_parts(const struct op *op, embd_durability *out, struct
 {
     *out = EMBD_DURABILITY_SNAPSHOT;
     for (uint32_t i = 0; i < op->n_parts; i++) {
-        const embd_schema *first = &op->parts[0].table->schema.s,
-                          *schema = &op->parts[i].table->schema.s;
-        if ((first->durability == EMBD_DURABILITY_SNAPSHOT) !=
-            (schema->durability == EMBD_DURABILITY_SNAPSHOT))
+        const struct table *first = op->parts[0].table, *table = op->parts[i].table;
+        embd_durability own = table_durability(table);
+        if (table_is_journaled(first) != table_is_journaled(table))
             return embd__error_set(e, EMBD_INVALID,
                                    "part %u: table '%s' has durability '%s', part 0's table '%s' "
                                    "has '%s'; one request cannot change both",
-                                   i, schema->name, embd_durability_name(schema->durability),
-                                   first->name, embd_durability_name(first->durability));
-        if (schema->durability > *out)
-            *out = schema->durability;
+                                   i, table->schema.s.name, embd_durability_name(own),
+                                   first->schema.s.name,
+                                   embd_durability_name(table_durability(first)));
+        if (own > *out)
+            *out = own;
     }
     return EMBD_OK;
 }
 
-static embd_durability durability_of_set(const struct op *op, uint64_t id)
+static embd_durability durability_of_staged(const struct op *op, uint64_t id)
 {
     return staged_is_journaled(&op->engine->tables, id) ? EMBD_DURABILITY_DURABLE
                                                         : EMBD_DURABILITY_SNAPSHOT;
+}
+
+/* The stronger of what it was and what it becomes. */
+static embd_durability durability_of_set(const struct op_table_set *set)
+{
+    const embd_durability *to = embd__schema_change_durability(&set->change);
+    embd_durability now = table_durability(set->table);
+    return to != NULL && *to > now ? *to : now;
+}
+
+/* The number of its push is one of a journaled stream. */
+static embd_durability with_number(const struct op *op, embd_durability durability)
+{
+    bool is_alone = durability == EMBD_DURABILITY_SNAPSHOT && op->is_foreign;
+    return is_alone ? EMBD_DURABILITY_BUFFERED : durability;
 }
 
 int op_durability(const struct op *op, embd_durability *out, struct embd__error *e)
@@ -127,21 +142,23 @@ int op_durability(const struct op *op, embd_durability *out, struct embd__error 
         return EMBD_OK;
     case OP_PUSH:
     case OP_ERASE:
-        return durability_of_parts(op, out, e);
+        durability_of_parts(op, out, e);
+        *out = with_number(op, *out);
+        return e->status;
     case OP_TABLE_CREATE:
         *out = op->as.create.schema.s.durability;
         return EMBD_OK;
     case OP_TABLE_DROP:
-        *out = op->as.dropped->schema.s.durability;
+        *out = table_durability(op->as.dropped);
         return EMBD_OK;
     case OP_TABLE_SET:
-        *out = op->as.set.table->schema.s.durability;
+        *out = durability_of_set(&op->as.set);
         return EMBD_OK;
     case OP_LOAD:
-        *out = op->as.load.table->schema.s.durability;
+        *out = table_durability(op->as.load.table);
         return EMBD_OK;
     case OP_PUT:
-        *out = op->as.put.table->schema.s.durability;
+        *out = with_number(op, table_durability(op->as.put.table));
         return EMBD_OK;
     case OP_STREAM_OPEN:
         *out = op->as.opening.is_journaled ? EMBD_DURABILITY_DURABLE : EMBD_DURABILITY_SNAPSHOT;
@@ -154,16 +171,16 @@ int op_durability(const struct op *op, embd_durability *out, struct embd__error 
         *out = op->as.stage.schema.s.durability;
         return EMBD_OK;
     case OP_UNSTAGE:
-        *out = durability_of_set(op, op->as.unstaged);
+        *out = durability_of_staged(op, op->as.unstaged);
         return EMBD_OK;
     case OP_REPLACE:
-        *out = durability_of_set(op, op->as.replace.id);
+        *out = durability_of_staged(op, op->as.replace.id);
         return EMBD_OK;
     }
     return EMBD_OK;
 }
 
-static bool is_of_journaled(const struct op *op)
+bool op_is_of_journaled(const struct op *op)
 {
     switch (op->kind) {
     case OP_STREAM_OPEN:
@@ -213,7 +230,8 @@ bool op_is_long(const struct op *op)
 
 struct pushers *op_pushers(const struct op *op)
 {
-    return is_of_journaled(op) ? &op->engine->journaled_pushers : &op->engine->pushers;
+    return op_is_of_journaled(op) != op->is_foreign ? &op->engine->journaled_pushers
+                                                    : &op->engine->pushers;
 }
 
 /* ---- calls ---- */

@@ -76,7 +76,10 @@ struct op_put {
 };
 
 struct op_table_set {
-    struct table *table;
+    struct table *table; /* NULL: the journal does not have it; of a record */
+    /* Of the table, then. */
+    uint32_t id;
+    char name[EMBD_NAME_MAX + 1];
     struct schema_change change;
 };
 
@@ -151,7 +154,9 @@ struct op {
     const struct push_source *sources; /* [n_sources] of a step made of several; NULL: `source` */
     uint32_t n_sources;
     bool is_left_out; /* a record's, without parts: its tables are left out, its number counts */
-    bool begins_old;  /* an unknown stream begins with its push 1: earlier versions */
+    bool is_foreign;  /* the number is of a stream of tables of the other kind: foreign.h */
+    bool is_number_alone;  /* a record's: the operation changed tables that are not journaled */
+    bool begins_old;       /* an unknown stream begins with its push 1: earlier versions */
     struct op_quota quota; /* of a push or pull; never of what a journal has */
 
     /* Set when it is applied. */
@@ -216,6 +221,8 @@ uint64_t op_put_time(const struct op *op, const struct store_stats *stats);
 bool op_is_behind_sweep(const struct op *op);
 bool op_is_long(const struct op *op);
 
+/* Whether its tables are journaled. */
+bool op_is_of_journaled(const struct op *op);
 /* The streams of numbered pushes that the operation belongs to. */
 struct pushers *op_pushers(const struct op *op);
 
@@ -252,11 +259,6 @@ static inline const struct push_source *op_sources(const struct op *op, uint32_t
 {
     *n_out = op->sources != NULL ? op->n_sources : op->source.client != 0;
     return op->sources != NULL ? op->sources : &op->source;
-}
-
-static inline bool table_is_journaled(const struct table *table)
-{
-    return table->schema.s.durability != EMBD_DURABILITY_SNAPSHOT;
 }
 
 #endif

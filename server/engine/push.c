@@ -11,6 +11,7 @@
 
 #include "server/engine/capacity.h"
 #include "server/engine/engine.h"
+#include "server/engine/foreign.h"
 
 /* ---- its turn ---- */
 
@@ -25,6 +26,10 @@ int push_look(struct op *op)
 {
     struct embd__error later = {.status = EMBD_OK};
     int status = pushers_look(op_pushers(op), &op->number, &later);
+    if (status == EMBD_FORGOTTEN && foreign_find(op)) {
+        later.status = EMBD_OK;
+        status = pushers_look(op_pushers(op), &op->number, &later);
+    }
     bool may_change =
         op->engine->n_recorded > 0 && (status == EMBD_GAP || status == EMBD_FORGOTTEN);
     op->is_again = status == PUSH_AGAIN;
@@ -75,15 +80,20 @@ int push_take_turn(struct op *op)
 {
     struct embd__error *e = &op->error;
     bool is_old = begins_stream(op);
+    if (foreign_follow(op, e) != EMBD_OK)
+        return e->status;
     int status = is_old ? EMBD_OK : pushers_look(op_pushers(op), &op->number, e);
     op->is_again = status == PUSH_AGAIN;
     op->engine->counters.pushes_again += op->is_again;
+    if (op->is_again)
+        foreign_note(op);
     if (status != EMBD_OK || prepare(op) != EMBD_OK)
         return e->status;
     if (is_old && pushers_begin_old(op_pushers(op), &op->number, e) != EMBD_OK)
         return e->status;
     op->noted = op_pushers(op);
     pushers_note(op->noted, &op->number, op->now_ns);
+    foreign_note(op);
     return EMBD_OK;
 }
 
@@ -174,11 +184,11 @@ void push_apply(struct op *op)
 {
     struct engine *engine = op->engine;
     op->ended = on_ended;
-    op->reached =
-        op_pushers(op) == &engine->pushers ? &engine->sources : &engine->journaled_sources;
-    if (op->number.sequence > 0)
+    foreign_check_owner(op);
+    op->reached = op_is_of_journaled(op) ? &engine->journaled_sources : &engine->sources;
+    if (op->error.status == EMBD_OK && op->number.sequence > 0)
         push_take_turn(op);
-    else
+    else if (op->error.status == EMBD_OK)
         prepare(op);
     if (op->is_again || op->error.status != EMBD_OK)
         op_end(op);

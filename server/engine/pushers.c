@@ -432,7 +432,7 @@ int pushers_restore(struct pushers *pushers, const struct push_stream *list,
                     const struct table_set *sets, uint32_t n, uint64_t now_ns,
                     struct embd__error *e)
 {
-    static const struct table_set unknown = {.may_have_others = 1};
+    static const struct table_set unknown = {.may_have_others = TABLES_UNKNOWN};
     if (pushers_open_memory(pushers, e) != EMBD_OK ||
         pushers_check_room(pushers, list, n, e) != EMBD_OK)
         return e->status;

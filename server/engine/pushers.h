@@ -123,7 +123,7 @@ struct rollback {
 };
 
 struct rolled_tables {
-    struct table_set replaced, all; /* all: of the streams' kind */
+    struct table_set replaced, own, all; /* own, all: of the streams' kind */
 };
 
 /* Whether there is room and memory for it. EMBD_FULL, EMBD_NO_MEMORY: nothing is changed. */

@@ -34,6 +34,9 @@ int pushers_open_memory(struct pushers *pushers, struct embd__error *e);
 /* In `streams`; 0: none. */
 uint32_t pushers_find(const struct pushers *pushers, const struct push_number *stream);
 void pushers_forget(struct pushers *pushers, uint32_t i);
+/* Calls `fn` for each stream, which it may forget. */
+void pushers_each(struct pushers *pushers, void (*fn)(struct pushers *, uint32_t, const void *),
+                  const void *arg);
 /* The stream is as the entry says, and the last to go. There is room for it. Its place. */
 uint32_t pushers_put(struct pushers *pushers, const struct push_stream *entry,
                      const struct table_set *tables, uint64_t now_ns);

@@ -7,9 +7,8 @@
  * applied twice to the others, and its trainer is told. */
 #include "server/engine/pushers_inside.h"
 
-/* Calls `fn` for each stream, which it may forget. */
-static void each(struct pushers *pushers, void (*fn)(struct pushers *, uint32_t, const void *),
-                 const void *arg)
+void pushers_each(struct pushers *pushers, void (*fn)(struct pushers *, uint32_t, const void *),
+                  const void *arg)
 {
     for (uint32_t at = 1; at <= pushers->n_principals; at++) {
         const struct principal *p = &pushers->principals[at];
@@ -30,7 +29,7 @@ static void remove_table(struct pushers *pushers, uint32_t i, const void *number
 
 void pushers_drop_table(struct pushers *pushers, uint32_t number)
 {
-    each(pushers, remove_table, &number);
+    pushers_each(pushers, remove_table, &number);
 }
 
 /* ---- tables go back ---- */
@@ -50,10 +49,11 @@ enum concern { CONCERNS_NOTHING, CONCERNS_SOME, CONCERNS_ALL };
 /* Which of its tables are replaced. */
 static enum concern concern_of(const struct table_set *set, const struct rolled_tables *tables)
 {
-    const struct table_set *own = set->may_have_others ? &tables->all : set;
-    if (!table_set_meets(own, &tables->replaced))
+    bool is_unknown = (set->may_have_others & TABLES_UNKNOWN) != 0;
+    struct table_set own = is_unknown ? table_set_both(set, &tables->all) : *set;
+    if (!table_set_meets(&own, &tables->replaced))
         return CONCERNS_NOTHING;
-    return table_set_is_within(own, &tables->replaced) ? CONCERNS_ALL : CONCERNS_SOME;
+    return table_set_is_within(&own, &tables->replaced) ? CONCERNS_ALL : CONCERNS_SOME;
 }
 
 /* It has pushed to nothing that is there still. */
@@ -71,7 +71,7 @@ static void take(struct pushers *pushers, const struct rollback *back,
     const struct push_number id = pushers_number_of(entry);
     uint32_t i = pushers_find(pushers, &id);
     if (i == 0 ? back->brings_unknown : has_no_table(&pushers->sets[i]))
-        i = pushers_put(pushers, entry, &tables->replaced, now_ns);
+        i = pushers_put(pushers, entry, &tables->own, now_ns);
     if (i == 0 || concern_of(&pushers->sets[i], tables) != CONCERNS_ALL)
         return;
     pushers->streams[i].last = entry->last;
@@ -91,9 +91,8 @@ static void forget_others(struct pushers *pushers, uint32_t i, const void *arg)
 void pushers_roll_back(struct pushers *pushers, const struct rollback *back,
                        const struct rolled_tables *tables, uint64_t now_ns)
 {
-    if (!table_set_meets(&tables->replaced, &tables->replaced))
-        return; /* no table of this kind */
-    for (uint32_t i = 0; i < back->n; i++)
+    bool has_own = table_set_meets(&tables->own, &tables->own);
+    for (uint32_t i = 0; i < back->n && has_own; i++)
         take(pushers, back, tables, &back->list[i], now_ns);
-    each(pushers, forget_others, tables);
+    pushers_each(pushers, forget_others, tables);
 }

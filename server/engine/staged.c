@@ -4,11 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_journaled(const struct table *table)
-{
-    return table->schema.s.durability != EMBD_DURABILITY_SNAPSHOT;
-}
-
 struct staged *staged_set(const struct tables *tables, uint64_t id)
 {
     for (uint32_t i = 0; i < STAGED_SETS; i++)
@@ -108,7 +103,7 @@ bool staged_is_journaled(const struct tables *tables, uint64_t id)
     const struct staged *staged = staged_set(tables, id);
     bool is_any = false;
     for (uint32_t i = 0; staged != NULL && i < staged->n; i++)
-        is_any = is_any || is_journaled(staged->list[i]);
+        is_any = is_any || table_is_journaled(staged->list[i]);
     return is_any;
 }
 
@@ -131,7 +126,7 @@ static int check_one(const struct tables *tables, const struct table *table, str
     if (old == NULL && !tables_id_is_free(tables, table->id, name))
         return embd__error_set(e, EMBD_EXISTS, "staged table '%s': another table has its id %u",
                                name, table->id);
-    if (old != NULL && is_journaled(old) != is_journaled(table))
+    if (old != NULL && table_is_journaled(old) != table_is_journaled(table))
         return embd__error_set(e, EMBD_INVALID,
                                "table '%s' has durability '%s', the one to take its place '%s'",
                                name, embd_durability_name(old->schema.s.durability),
@@ -164,7 +159,7 @@ void staged_replace(struct tables *tables, uint64_t id, struct table_set replace
     for (uint32_t i = 0; i < staged->n; i++) {
         struct table *table = staged->list[i];
         tables_put(tables, table);
-        table_set_add(&replaced_out[is_journaled(table)], table->number);
+        table_set_add(&replaced_out[table_is_journaled(table)], table->number);
     }
     end_set(tables, staged);
 }

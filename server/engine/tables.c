@@ -11,6 +11,7 @@
 #include "proto/route.h"
 #include "server/engine/admission.h"
 #include "server/engine/bound.h"
+#include "server/engine/joining.h"
 
 void tables_init(struct tables *tables, const struct store_ops *ops)
 {
@@ -36,10 +37,11 @@ static void free_table(const struct store_ops *ops, struct table *table)
 
 void tables_close_table(struct tables *tables, struct table *table)
 {
-    if (table != NULL)
+    if (table != NULL) {
         uncount(tables, table);
-    if (table != NULL)
         tables->n_swept -= table->is_swept;
+        joining_leave(tables, table);
+    }
     free_table(tables->ops, table);
 }
 
@@ -62,6 +64,16 @@ bool tables_leave_out(const struct tables *tables, uint32_t id)
 bool tables_leave_out_name(const struct tables *tables, const char *name)
 {
     return tables->left_out.name != NULL && strcmp(tables->left_out.name, name) == 0;
+}
+
+bool tables_skip(const struct tables *tables, uint32_t id)
+{
+    return tables_leave_out(tables, id) || joining_is_apart_id(tables, id);
+}
+
+bool tables_skip_name(const struct tables *tables, const char *name)
+{
+    return tables_leave_out_name(tables, name) || joining_is_apart(tables, name);
 }
 
 /* ---- memory ---- */
@@ -317,6 +329,7 @@ static void insert(struct tables *tables, uint32_t i, struct table *table)
     tables->n++;
     add_id(tables, table);
     table->number = free_number(tables);
+    joining_has(tables, table->id, table->schema.s.name);
     table_set_add(&tables->numbers, table->number);
 }
 
@@ -362,11 +375,19 @@ int tables_create(struct tables *tables, const embd_schema *schema, uint32_t id,
     return EMBD_OK;
 }
 
+/* As if it had joined the journal. */
+static int make(const struct schema_change *change, const struct table *table, embd_schema *out,
+                struct embd__error *e)
+{
+    embd_schema now = joining_schema(table);
+    return embd__schema_change_make(change, &now, out, e);
+}
+
 int tables_check_set(const struct tables *tables, const struct table *table,
                      const struct schema_change *change, struct embd__error *e)
 {
     embd_schema changed;
-    if (embd__schema_change_make(change, &table->schema.s, &changed, e) != EMBD_OK)
+    if (make(change, table, &changed, e) != EMBD_OK)
         return e->status;
     return bound_check(tables->ops, table, &changed, e);
 }
@@ -377,10 +398,11 @@ int tables_set(struct tables *tables, struct table *table, const struct schema_c
     embd_schema changed;
     bool did_create = creates_by_pulls(table);
     *n_gone_out = 0;
-    if (embd__schema_change_make(change, &table->schema.s, &changed, e) != EMBD_OK ||
+    if (make(change, table, &changed, e) != EMBD_OK ||
         bound_make(tables->ops, table, &changed, n_gone_out, e) != EMBD_OK ||
         admission_make(tables->ops, table, &changed, e) != EMBD_OK)
         return e->status;
+    joining_take(tables, table, &changed);
     table->schema.s = changed;
     tables->n_creating += creates_by_pulls(table);
     tables->n_creating -= did_create;

@@ -33,7 +33,22 @@ struct table {
     bool is_long;  /* its last push had: its rows take longer than other tables are to wait */
     uint64_t look; /* the last that came to it, and at which part: tables_first */
     uint32_t look_at;
+    /* It becomes so once a base has its rows: joining.h. SNAPSHOT: nothing is under way. */
+    embd_durability joins;
+    uint64_t joining;      /* no other attempt's */
+    char joining_why[160]; /* the last one came to nothing; "": it did not */
 };
+
+/* Also while a base is made of it. */
+static inline embd_durability table_durability(const struct table *table)
+{
+    return table->joins != EMBD_DURABILITY_SNAPSHOT ? table->joins : table->schema.s.durability;
+}
+
+static inline bool table_is_journaled(const struct table *table)
+{
+    return table_durability(table) != EMBD_DURABILITY_SNAPSHOT;
+}
 
 /* Tables that are being loaded, to replace others all at once: staged.h. */
 #define STAGED_SETS 16
@@ -48,6 +63,17 @@ struct left_out {
     const char *name;       /* NULL: of none */
     uint32_t id, staged_id; /* as the records read so far have them; 0: it is not there */
     uint64_t staged_set;    /* that has it as staged_id */
+};
+
+/* A table that is named in a journal, but not to be had from it. */
+struct apart_table {
+    uint32_t id;
+    char name[EMBD_NAME_MAX + 1];
+};
+
+struct apart {
+    uint32_t n;
+    struct apart_table list[LIMIT_TABLES];
 };
 
 #define TABLES_PLACES (2 * LIMIT_TABLES)
@@ -68,6 +94,8 @@ struct tables {
     uint64_t n_looks;                    /* through the parts of operations: tables_first */
     struct staged *staged[STAGED_SETS];  /* malloc'd; NULL: none */
     struct table *staged_prepared;       /* the next, not in its set's list yet; or NULL */
+    uint32_t n_joining;                  /* tables that join the journal */
+    struct apart apart;                  /* while a journal is read: joining.h */
 };
 
 void tables_init(struct tables *tables, const struct store_ops *ops);
@@ -114,6 +142,9 @@ void tables_give_up(struct tables *tables);
 /* Whether that is the id, or the name, of the table that is left out. */
 bool tables_leave_out(const struct tables *tables, uint32_t id);
 bool tables_leave_out_name(const struct tables *tables, const char *name);
+/* Whether records of the table are, for this reason or because it is apart. */
+bool tables_skip(const struct tables *tables, uint32_t id);
+bool tables_skip_name(const struct tables *tables, const char *name);
 
 /* What the table takes now is counted; the second: its stats are known. */
 void tables_count(struct tables *tables, struct table *table);

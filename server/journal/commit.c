@@ -63,12 +63,14 @@ static void note_writing(struct commit *commit)
 
 /* ---- withdrawing ---- */
 
-/* A recorded operation was not applied for lack of memory: no later start applies it. */
-static void withdraw(const struct commit *commit, const struct record_id *id, bool is_partly_done,
-                     const struct embd__error *why)
+/* A recorded operation was not applied, and a start cannot know that: for lack of memory, or as a
+ * push of a stream that the journal has a part of. No later start applies it. */
+static void withdraw(const struct commit *commit, const struct record_id *id, const struct op *op,
+                     bool is_partly_done, const struct embd__error *why)
 {
     struct embd__error e = {.status = EMBD_OK};
-    if (why->status != EMBD_NO_MEMORY)
+    bool is_decided_here = op->is_foreign || op->is_number_alone;
+    if (why->status == EMBD_OK || (why->status != EMBD_NO_MEMORY && !is_decided_here))
         return;
     if (!is_partly_done && withdrawn_add(commit->data_dir, commit->shard, id, &e) == EMBD_OK)
         return;
@@ -85,7 +87,7 @@ static void on_done(struct op *op)
 {
     const struct record_id id = {op->record.position, op->record.checksum};
     if (op->record.is_written)
-        withdraw(op->record.commit, &id, op->n_applied > 0, &op->error);
+        withdraw(op->record.commit, &id, op, op->n_applied > 0, &op->error);
     op->record.commit = NULL;
     op->done = op->record.then;
     if (op->done != NULL)
@@ -194,7 +196,7 @@ static bool replay_orphan(struct commit *commit, uint8_t *bytes)
                   &e);
     if (e.status == EMBD_BUSY)
         return false;
-    withdraw(commit, &id, is_partly_done, &e);
+    withdraw(commit, &id, &commit->reader.op, is_partly_done, &e);
     leave(commit, NULL);
     return true;
 }

@@ -5,24 +5,41 @@
 #include <string.h>
 
 #include "server/engine/block.h"
+#include "server/engine/joining.h"
 
 #define BLOCK_BYTES (1u << 20) /* copied in well under a millisecond */
+
+struct streams {
+    uint32_t n;
+    struct push_stream *list; /* [n] */
+    struct table_set *sets;   /* [n] tables that each has pushed to */
+    uint64_t *packed;         /* [n][n_ids / 64 + 1] the same, as the record has it */
+};
+
+/* An attempt of a table to join the journal. */
+struct joining {
+    uint32_t id;
+    uint64_t number;
+};
 
 /* Owner: the shard's thread. */
 struct compaction {
     struct commit *commit;
-    uint32_t n, at;              /* tables; whose rows are read next */
-    struct table **tables;       /* [n]; staged ones come last: later records may be about them */
-    uint64_t *staged;            /* [n] ids of their sets; 0: in use */
-    embd_schema *schemas;        /* [n] as they were; their slot_sizes are the tables' */
-    uint64_t *steps;             /* [n] */
-    struct push_stream *streams; /* [n_streams] */
-    struct table_set *sets;      /* [n_streams] tables that each has pushed to */
-    uint64_t *packed;            /* [n_streams][n_ids / 64 + 1] the same, as the record has it */
-    uint32_t n_ids;              /* beyond the last number */
-    uint32_t ids[LIMIT_TABLES];  /* of tables by number */
-    uint32_t n_streams;
-    uint64_t *clients; /* [n_clients], and how far the pushes of each have come */
+    uint32_t n, at;         /* tables; whose rows are read next */
+    struct table **tables;  /* [n]; staged ones come last: later records may be about them */
+    uint64_t *staged;       /* [n] ids of their sets; 0: in use */
+    embd_schema *schemas;   /* [n] as they were; their slot_sizes are the tables' */
+    uint64_t *steps;        /* [n] */
+    struct joining *joined; /* [n_joined] of them */
+    uint32_t n_joined;
+    struct table **left; /* [n_left] tables that earlier files may have */
+    uint32_t n_left, left_at;
+    struct streams streams;     /* of journaled tables */
+    struct streams foreign;     /* of others, that have pushed to journaled tables */
+    bool has_foreign;           /* their record is handed over, or there are none */
+    uint32_t n_ids;             /* beyond the last number */
+    uint32_t ids[LIMIT_TABLES]; /* of tables by number */
+    uint64_t *clients;          /* [n_clients], and how far the pushes of each have come */
     uint32_t *places;
     uint32_t n_clients;
     bool is_read; /* all is handed over, or given up: no table is touched any more */
@@ -79,19 +96,45 @@ static int add_block(struct compaction *c, struct embd__error *e)
     return add(c, e);
 }
 
+static struct op_streams streams_of(const struct compaction *c, const struct streams *s)
+{
+    return (struct op_streams){.list = s->list,
+                               .sets = s->sets,
+                               .ids = c->ids,
+                               .n_ids = c->n_ids,
+                               .packed = s->packed,
+                               .n = s->n,
+                               .is_journaled = s == &c->streams};
+}
+
 static int add_streams(struct compaction *c, struct embd__error *e)
 {
     op_begin(&c->op, c->commit->engine, OP_STREAMS);
-    c->op.as.streams = (struct op_streams){.list = c->streams,
-                                           .sets = c->sets,
-                                           .ids = c->ids,
-                                           .n_ids = c->n_ids,
-                                           .packed = c->packed,
-                                           .n = c->n_streams,
-                                           .clients = c->clients,
-                                           .places = c->places,
-                                           .n_clients = c->n_clients,
-                                           .is_journaled = true};
+    c->op.as.streams = streams_of(c, &c->streams);
+    c->op.as.streams.clients = c->clients;
+    c->op.as.streams.places = c->places;
+    c->op.as.streams.n_clients = c->n_clients;
+    return add(c, e);
+}
+
+static int add_foreign(struct compaction *c, struct embd__error *e)
+{
+    op_begin(&c->op, c->commit->engine, OP_STREAMS);
+    c->op.as.streams = streams_of(c, &c->foreign);
+    c->has_foreign = true;
+    return add(c, e);
+}
+
+/* The table is not in the journal: a start takes it from a snapshot, whatever durability that says.
+ */
+static int add_left(struct compaction *c, struct embd__error *e)
+{
+    op_begin(&c->op, c->commit->engine, OP_TABLE_SET);
+    struct op_table_set *set = &c->op.as.set;
+    set->table = c->left[c->left_at++];
+    embd__schema_change_init(&set->change);
+    if (embd__schema_change_add(&set->change, "durability", "snapshot", e) != EMBD_OK)
+        return e->status;
     return add(c, e);
 }
 
@@ -137,6 +180,20 @@ static void let_go(struct compaction *c)
     c->is_read = true;
 }
 
+static bool streams_init(struct streams *s, const struct pushers *pushers)
+{
+    s->list = malloc((pushers->n + 1) * sizeof *s->list);
+    s->sets = malloc((pushers->n + 1) * sizeof *s->sets);
+    return s->list != NULL && s->sets != NULL;
+}
+
+static void streams_fini(struct streams *s)
+{
+    free(s->list);
+    free(s->sets);
+    free(s->packed);
+}
+
 static void compaction_free(struct compaction *c)
 {
     op_fini(&c->op);
@@ -145,9 +202,10 @@ static void compaction_free(struct compaction *c)
     free(c->schemas);
     free(c->steps);
     free(c->staged);
-    free(c->streams);
-    free(c->sets);
-    free(c->packed);
+    free(c->joined);
+    free(c->left);
+    streams_fini(&c->streams);
+    streams_fini(&c->foreign);
     free(c->clients);
     free(c->places);
     free(c);
@@ -172,12 +230,14 @@ static struct compaction *compaction_new(struct commit *commit, struct embd__err
         c->schemas = malloc(n * sizeof *c->schemas);
         c->steps = malloc(n * sizeof *c->steps);
         c->staged = malloc(n * sizeof *c->staged);
-        c->streams = malloc((engine->journaled_pushers.n + 1) * sizeof *c->streams);
-        c->sets = malloc((engine->journaled_pushers.n + 1) * sizeof *c->sets);
+        c->joined = malloc(n * sizeof *c->joined);
+        c->left = malloc(n * sizeof *c->left);
         c->clients = malloc((engine->journaled_sources.n + 1) * sizeof *c->clients);
         c->places = malloc((engine->journaled_sources.n + 1) * sizeof *c->places);
-        if (c->tables != NULL && c->schemas != NULL && c->steps != NULL && c->staged != NULL &&
-            c->streams != NULL && c->sets != NULL && c->clients != NULL && c->places != NULL)
+        if (streams_init(&c->streams, &engine->journaled_pushers) &&
+            streams_init(&c->foreign, &engine->pushers) && c->tables != NULL &&
+            c->schemas != NULL && c->steps != NULL && c->staged != NULL && c->joined != NULL &&
+            c->left != NULL && c->clients != NULL && c->places != NULL)
             return c;
         compaction_free(c);
     }
@@ -186,19 +246,47 @@ static struct compaction *compaction_new(struct commit *commit, struct embd__err
 }
 
 /* Without the numbers that no table has. */
-static int pack(struct compaction *c, struct embd__error *e)
+static int pack(const struct compaction *c, struct streams *s, struct embd__error *e)
 {
     uint32_t n_words = c->n_ids / 64;
-    c->packed = malloc((uint64_t)c->n_streams * (n_words + 1) * sizeof *c->packed + 1);
-    if (c->packed == NULL)
+    s->packed = malloc((uint64_t)s->n * (n_words + 1) * sizeof *s->packed + 1);
+    if (s->packed == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory to compact a journal");
-    for (uint32_t i = 0; i < c->n_streams; i++) {
-        uint64_t *to = c->packed + (uint64_t)i * (n_words + 1);
+    for (uint32_t i = 0; i < s->n; i++) {
+        uint64_t *to = s->packed + (uint64_t)i * (n_words + 1);
         if (n_words > 0)
-            memcpy(to, c->sets[i].words, n_words * sizeof *to);
-        to[n_words] = c->sets[i].may_have_others;
+            memcpy(to, s->sets[i].words, n_words * sizeof *to);
+        to[n_words] = s->sets[i].may_have_others;
     }
     return EMBD_OK;
+}
+
+/* Of the streams of other tables, those that have pushed to these as well; what they have pushed to
+ * beyond is one more. */
+static void choose_foreign(struct compaction *c)
+{
+    struct streams *s = &c->foreign;
+    struct table_set journaled = {.may_have_others = 0};
+    uint32_t n = pushers_list(&c->commit->engine->pushers, s->list, s->sets);
+    for (uint32_t i = 0; i < c->n; i++)
+        if (c->staged[i] == 0)
+            table_set_add(&journaled, c->tables[i]->number);
+    for (uint32_t i = 0; i < n; i++) {
+        struct table_set set = s->sets[i];
+        if (!table_set_meets(&set, &journaled) && (set.may_have_others & TABLES_BEYOND) == 0)
+            continue;
+        if (!table_set_is_within(&set, &journaled))
+            set.may_have_others |= TABLES_BEYOND;
+        s->list[s->n] = s->list[i];
+        s->sets[s->n++] = set;
+    }
+    c->has_foreign = s->n == 0;
+}
+
+static void note_joining(struct compaction *c, const struct table *table)
+{
+    if (table->joins != EMBD_DURABILITY_SNAPSHOT)
+        c->joined[c->n_joined++] = (struct joining){table->id, table->joining};
 }
 
 static int freeze_table(struct compaction *c, struct table *table, uint64_t staged,
@@ -208,14 +296,23 @@ static int freeze_table(struct compaction *c, struct table *table, uint64_t stag
     struct store_stats stats;
     if (!table_is_journaled(table))
         return EMBD_OK;
+    note_joining(c, table);
     if (tables_freeze(&c->commit->engine->tables, table, &cut, e) != EMBD_OK)
         return e->status;
     ops_of(c)->stats(table->store, &stats);
     c->steps[c->n] = stats.steps;
     c->staged[c->n] = staged;
-    c->schemas[c->n] = table->schema.s;
+    c->schemas[c->n] = joining_schema(table);
     c->tables[c->n++] = table;
     return EMBD_OK;
+}
+
+static void note_left(struct compaction *c)
+{
+    const struct tables *tables = &c->commit->engine->tables;
+    for (uint32_t i = 0; i < tables->n; i++)
+        if (joining_is_left(tables->by_name[i]))
+            c->left[c->n_left++] = tables->by_name[i];
 }
 
 static void note_number(struct compaction *c, const struct table *table)
@@ -244,10 +341,12 @@ static int freeze(struct compaction *c, struct embd__error *e)
     const struct engine *engine = c->commit->engine;
     if (freeze_tables(c, e) != EMBD_OK)
         return e->status;
-    c->n_streams = pushers_list(&engine->journaled_pushers, c->streams, c->sets);
+    note_left(c);
+    c->streams.n = pushers_list(&engine->journaled_pushers, c->streams.list, c->streams.sets);
+    choose_foreign(c);
     c->n_clients = engine->journaled_sources.n;
     sources_list(&engine->journaled_sources, c->clients, c->places);
-    return pack(c, e);
+    return pack(c, &c->streams, e) == EMBD_OK ? pack(c, &c->foreign, e) : e->status;
 }
 
 int compaction_begin(struct commit *commit, struct compaction **out, struct embd__error *e)
@@ -282,6 +381,10 @@ static int hand_over(struct compaction *c, struct embd__error *e)
         add_create(c, e);
     else if (c->at < c->n)
         add_rows(c, e);
+    else if (c->left_at < c->n_left)
+        add_left(c, e);
+    else if (!c->has_foreign)
+        add_foreign(c, e);
     else if (add_streams(c, e) == EMBD_OK) {
         let_go(c);
         basefile_end(journal_base(c->commit->journal));
@@ -309,6 +412,8 @@ int compaction_end(struct compaction *c, bool *again_out, struct embd__error *e)
 {
     let_go(c);
     int status = journal_base_take(c->commit->journal, e);
+    for (uint32_t i = 0; i < c->n_joined && status == EMBD_OK; i++)
+        joining_end(&c->commit->engine->tables, c->joined[i].id, c->joined[i].number);
     *again_out = c->is_given_up;
     compaction_free(c);
     return status;

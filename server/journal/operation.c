@@ -6,6 +6,7 @@
 
 #include "proto/streamsfile.h"
 #include "server/engine/check.h"
+#include "server/engine/foreign.h"
 #include "server/engine/unpack.h"
 #include "server/engine/staged.h"
 #include "server/journal/row_record.h"
@@ -41,6 +42,7 @@ static int write_parts(struct msg *m, const struct op *op, struct embd__error *e
                                .number = op->number,
                                .seconds = op->kind == OP_PUSH ? op->seconds : 0};
     extra.sources = op_sources(op, &extra.n_sources);
+    extra.is_foreign = op->is_foreign;
     const struct part_list list = {&op->parts->in, sizeof *op->parts, op->n_parts};
     for (uint32_t i = 0; i < op->n_parts; i++)
         if (op->parts[i].in.grads_bytes > UINT32_MAX)
@@ -60,9 +62,11 @@ static int write_parts(struct msg *m, const struct op *op, struct embd__error *e
 static void write_streams(struct msg *m, const struct op_streams *streams)
 {
     bool has_sets = streams->sets != NULL && streams->n_ids > 0;
-    embd__msg_map(m, 2u + has_sets + (streams->n_clients > 0));
+    embd__msg_map(m, 2u + has_sets + (streams->n_clients > 0) + !streams->is_journaled);
     embd__msg_field_uint(m, "writers", streams->n);
     embd__msg_field_bool(m, "principals", true);
+    if (!streams->is_journaled)
+        embd__msg_field_bool(m, "journaled", false);
     if (has_sets)
         embd__msg_field_uint(m, "tables", streams->n_ids);
     if (streams->n_clients > 0)
@@ -88,6 +92,13 @@ static void write_replace(struct msg *m, const struct op_replace *replace)
     embd__msg_field_uint(m, "writers", back->n);
     embd__msg_field_bool(m, "all", back->brings_unknown);
     embd__msg_bin(m, back->list, back->n * sizeof *back->list);
+}
+
+/* A push of nothing. */
+static void write_number(struct msg *m, const struct op *op)
+{
+    const struct push_extra extra = {.number = op->number};
+    embd__push_write(m, NULL, 0, &extra);
 }
 
 static int write_fields(struct msg *m, const struct op *op, struct embd__error *e)
@@ -116,10 +127,7 @@ static int write_fields(struct msg *m, const struct op *op, struct embd__error *
         write_streams(m, &op->as.streams);
         break;
     case OP_TABLE_SET:
-        embd__msg_map(m, 2);
-        embd__msg_field_str(m, "name", op->as.set.table->schema.s.name);
-        embd__msg_str(m, "set");
-        embd__schema_change_write(m, &op->as.set.change);
+        table_record_set_write(m, &op->as.set);
         break;
     case OP_STAGE:
         table_record_stage_write(m, &op->as.stage);
@@ -139,8 +147,11 @@ static int write_fields(struct msg *m, const struct op *op, struct embd__error *
 int operation_write(struct msg *m, const struct op *op, struct frame_scanner *frame,
                     struct embd__error *e)
 {
-    embd__msg_notice(m, method_of[op->kind]);
-    if (write_fields(m, op, e) != EMBD_OK)
+    bool is_number = foreign_is_number_alone(op);
+    embd__msg_notice(m, is_number ? METHOD_PUSH : method_of[op->kind]);
+    if (is_number)
+        write_number(m, op);
+    else if (write_fields(m, op, e) != EMBD_OK)
         return e->status;
     if (embd__msg_end(m) != EMBD_OK)
         return embd__error_set(e, m->status, "an operation for the journal: %s",
@@ -201,7 +212,7 @@ static uint32_t leave_out(const struct op *op, struct part *parts, uint32_t n)
 {
     uint32_t n_left = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (!tables_leave_out(&op->engine->tables, parts[i].table))
+        if (!tables_skip(&op->engine->tables, parts[i].table))
             parts[n_left++] = parts[i];
     return n_left;
 }
@@ -222,10 +233,12 @@ static int read_parts(struct operation_reader *reader, struct reader *r)
     if (n < 0 || op_size_parts(op, (uint32_t)n, e) != EMBD_OK)
         return e->status;
     op->number = extra.number;
+    op->is_foreign = extra.is_foreign;
+    op->is_number_alone = n == 0 && op->kind == OP_PUSH;
     op->sources = reader->sources;
     op->seconds = extra.seconds;
     op->n_parts = leave_out(op, parts, op->n_parts);
-    op->is_left_out = op->n_parts < (uint32_t)n;
+    op->is_left_out = op->n_parts < (uint32_t)n || op->is_number_alone;
     for (uint32_t i = 0; i < op->n_parts; i++) {
         struct op_part *part = &op->parts[i];
         part->in = parts[i];
@@ -237,22 +250,6 @@ static int read_parts(struct operation_reader *reader, struct reader *r)
         (check_tables_differ(op, e) != EMBD_OK || unpack_push(op, LIMIT_PUSH_BYTES, e) != EMBD_OK))
         return e->status;
     return op_size_statuses(op, e);
-}
-
-static int read_set(struct op *op, struct reader *r)
-{
-    struct fields f, map;
-    struct op_table_set *set = &op->as.set;
-    char name[EMBD_NAME_MAX + 1];
-    embd__read_fields(&f, r, "table_set");
-    embd__field_str(&f, "name", name, sizeof name, NULL);
-    embd__field_map(&f, "set", &map, "set");
-    if (embd__schema_change_read(&map, &set->change) != EMBD_OK ||
-        embd__fields_end(&f) != EMBD_OK || embd__reader_end(r) != EMBD_OK ||
-        row_record_is_left_out(op, name))
-        return r->error->status;
-    set->table = tables_find(&op->engine->tables, name, r->error);
-    return r->error->status;
 }
 
 /* A table that is left out has no number. */
@@ -280,7 +277,7 @@ static int read_sets(struct operation_reader *reader, struct reader *r, uint64_t
         for (uint32_t t = 0; t < n_tables; t++)
             if ((words[t / 64] >> t % 64 & 1) != 0)
                 add_id(&reader->sets[i], tables, ids[t]);
-        reader->sets[i].may_have_others = words[n_words - 1] & 1;
+        reader->sets[i].may_have_others = words[n_words - 1] & (TABLES_UNKNOWN | TABLES_BEYOND);
     }
     return EMBD_OK;
 }
@@ -366,7 +363,7 @@ static int read_fields(struct operation_reader *reader, struct reader *r)
         return table_record_drop_read(op, r);
     case METHOD_TABLE_SET:
         op->kind = OP_TABLE_SET;
-        return read_set(op, r);
+        return table_record_set_read(op, r);
     case METHOD_LOAD:
         op->kind = OP_LOAD;
         return row_record_load_read(op, r);

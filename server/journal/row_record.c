@@ -16,6 +16,14 @@ bool row_record_is_left_out(struct op *op, const char *name)
     return true;
 }
 
+bool row_record_is_skipped(struct op *op, const char *name)
+{
+    if (!tables_skip_name(&op->engine->tables, name))
+        return false;
+    op->kind = OP_PULL;
+    return true;
+}
+
 void row_record_load_write(struct msg *m, const struct op_load *load)
 {
     const embd_schema *schema = &load->table->schema.s;
@@ -34,7 +42,9 @@ int row_record_load_read(struct op *op, struct reader *r)
     struct op_load *load = &op->as.load;
     if (embd__load_fields_read(r, UINT64_MAX, &load->fields) != EMBD_OK)
         return r->error->status;
-    if (row_record_is_left_out(op, load->fields.table))
+    bool is_left_out = load->fields.staged == 0 ? row_record_is_skipped(op, load->fields.table)
+                                                : row_record_is_left_out(op, load->fields.table);
+    if (is_left_out)
         return EMBD_OK;
     load->table =
         load->fields.staged == 0
@@ -57,6 +67,7 @@ void row_record_put_write(struct msg *m, const struct op *op)
         .n_keys = put->block.n_rows, .has_states = put->block.states != NULL, .number = op->number};
     fields.step = put->step;
     fields.seconds = op->seconds;
+    fields.is_foreign = op->is_foreign;
     snprintf(fields.table, sizeof fields.table, "%s", schema->name);
     embd__keyed_fields_write(m, &fields);
     embd__put_bins_write(m, schema, &put->block);
@@ -79,8 +90,9 @@ int row_record_put_read(struct op *op, struct reader *r)
     if (embd__put_record_read(r, &fields) != EMBD_OK)
         return r->error->status;
     op->number = fields.number;
+    op->is_foreign = fields.is_foreign;
     put->step = fields.step;
-    if (row_record_is_left_out(op, fields.table)) {
+    if (row_record_is_skipped(op, fields.table)) {
         leave_out_but_number(op);
         return EMBD_OK;
     }

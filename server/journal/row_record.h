@@ -11,5 +11,7 @@ int row_record_put_read(struct op *op, struct reader *r);
 
 /* The operation is of a table that is left out: it becomes one that does nothing. */
 bool row_record_is_left_out(struct op *op, const char *name);
+/* The same of one that is left out or apart (engine/joining.h). */
+bool row_record_is_skipped(struct op *op, const char *name);
 
 #endif

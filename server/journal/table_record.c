@@ -41,6 +41,18 @@ void table_record_unstage_write(struct msg *m, uint64_t id)
     embd__msg_field_bool(m, "drop", true);
 }
 
+void table_record_set_write(struct msg *m, const struct op_table_set *set)
+{
+    const struct table *table = set->table;
+    bool with_id = has_id(table->id, &table->schema.s);
+    embd__msg_map(m, 2u + with_id);
+    embd__msg_field_str(m, "name", table->schema.s.name);
+    if (with_id)
+        embd__msg_field_uint(m, "table", table->id);
+    embd__msg_str(m, "set");
+    embd__schema_change_write(m, &set->change);
+}
+
 /* ---- reading ---- */
 
 /* Frees the schema after an error. */
@@ -103,9 +115,38 @@ int table_record_drop_read(struct op *op, struct reader *r)
         return r->error->status;
     if (row_record_is_left_out(op, name))
         op->engine->tables.left_out.id = 0;
-    else
+    else if (!row_record_is_skipped(op, name))
         op->as.dropped = tables_find(&op->engine->tables, name, r->error);
     return r->error->status;
+}
+
+/* A table that is apart may be named: its durability is set. */
+static int find_set(struct op *op, struct embd__error *e)
+{
+    struct op_table_set *set = &op->as.set;
+    set->table = tables_by_name(&op->engine->tables, set->name);
+    if (set->table != NULL || embd__schema_change_durability(&set->change) != NULL ||
+        row_record_is_skipped(op, set->name))
+        return EMBD_OK;
+    tables_find(&op->engine->tables, set->name, e);
+    return e->status;
+}
+
+int table_record_set_read(struct op *op, struct reader *r)
+{
+    struct op_table_set *set = &op->as.set;
+    struct fields f, map;
+    embd__read_fields(&f, r, "table_set");
+    embd__field_str(&f, "name", set->name, sizeof set->name, NULL);
+    set->id = (uint32_t)embd__field_uint(&f, "table", 1, UINT32_MAX, 0);
+    embd__field_map(&f, "set", &map, "set");
+    if (embd__schema_change_read(&map, &set->change) != EMBD_OK ||
+        embd__fields_end(&f) != EMBD_OK || embd__reader_end(r) != EMBD_OK ||
+        row_record_is_left_out(op, set->name))
+        return r->error->status;
+    if (set->id == 0)
+        set->id = embd__table_id(set->name);
+    return find_set(op, r->error);
 }
 
 static int read_unstage(struct op *op, struct fields *f, uint64_t id)

@@ -3,6 +3,7 @@
 
 #include <time.h>
 
+#include "server/engine/joining.h"
 #include "server/log/log.h"
 #include "server/service/state.h"
 
@@ -33,6 +34,7 @@ static void note_failure(struct shard *shard, const struct embd__error *e)
     struct compacting *c = &shard->compacting;
     c->not_before_ns = shard->now_ns + AFTER_FAILURE * (uint64_t)AGAIN_NS;
     c->is_asked = true; /* a full disk may have room again later */
+    joining_fail(&shard->engine.tables, e->text);
     shard->counters.base_errors++;
     log_event(LOG_ERROR, "journal_not_compacted", "shard=%u why=\"%s\" again_in_s=%u",
               shard->config.index, e->text, AFTER_FAILURE);
@@ -66,7 +68,8 @@ static bool is_due(struct shard *shard)
     uint64_t limit = shard->config.journal_limit;
     if (journal == NULL || shard->draining || shard->now_ns < c->not_before_ns)
         return false;
-    if ((limit > 0 && journal_wants_base(journal, limit)) || journal_lacks_room(journal))
+    if ((limit > 0 && journal_wants_base(journal, limit)) || journal_lacks_room(journal) ||
+        shard->engine.tables.n_joining > 0)
         return true;
     bool asked = c->is_asked;
     c->is_asked = false;

@@ -78,13 +78,15 @@ static int resolve_durability(struct call *call, embd_schema *schema)
         return embd__error_set(&call->error, EMBD_INVALID,
                                "schema field 'create_on' is 'pull', and table '%s' has durability "
                                "'%s', which needs 'push': drop it first",
-                               schema->name, embd_durability_name(old->schema.s.durability));
-    if (old != NULL)
-        schema->durability = old->schema.s.durability;
-    else if (schema->durability == EMBD_DURABILITY_AUTO)
+                               schema->name, embd_durability_name(table_durability(old)));
+    if (old != NULL) {
+        schema->durability = table_durability(old);
+        schema->changed |= old->schema.s.changed & embd__schema_bits("durability");
+    } else if (schema->durability == EMBD_DURABILITY_AUTO) {
         schema->durability = can_be_kept ? EMBD_DURABILITY_DURABLE : EMBD_DURABILITY_SNAPSHOT;
-    else if (!can_be_kept)
+    } else if (!can_be_kept) {
         schema->durability = EMBD_DURABILITY_SNAPSHOT;
+    }
     return EMBD_OK;
 }
 

@@ -111,14 +111,28 @@ int handle_table_drop(struct call *call)
 static void write_step(const struct shard *shard, const struct table *table, struct msg *m)
 {
     struct store_stats stats;
+    bool joins = table->joins != EMBD_DURABILITY_SNAPSHOT;
     shard->engine.tables.ops->stats(table->store, &stats);
-    embd__msg_map(m, 1);
+    embd__msg_map(m, 1u + joins);
     embd__msg_field_uint(m, "step", stats.steps);
+    if (joins)
+        embd__msg_field_bool(m, "pending", true);
 }
 
 static void was_set(const struct shard_work *work, struct msg *m)
 {
     write_step(work->shard, work->op.as.set.table, m);
+}
+
+static int check_journal(struct call *call, const struct schema_change *change)
+{
+    const embd_durability *to = embd__schema_change_durability(change);
+    if (to == NULL || *to == EMBD_DURABILITY_SNAPSHOT || call->shard->commit.journal != NULL)
+        return EMBD_OK;
+    return embd__error_set(&call->error, EMBD_UNSUPPORTED,
+                           "schema field 'durability' cannot be set to '%s': this server has no "
+                           "data directory, and so no journal; start it with --data-dir",
+                           embd_durability_name(*to));
 }
 
 static int tell_check(struct call *call, const struct op_table_set *set)
@@ -144,7 +158,7 @@ int handle_table_set(struct call *call)
         authorize_table(call, name) != EMBD_OK)
         return call->error.status;
     set->table = tables_find(&call->shard->engine.tables, name, &call->error);
-    if (set->table == NULL)
+    if (set->table == NULL || check_journal(call, &set->change) != EMBD_OK)
         return call->error.status;
     return only_checks ? tell_check(call, set) : submit(call, was_set);
 }
@@ -176,8 +190,13 @@ int handle_table_describe(struct call *call)
     call->shard->engine.tables.ops->stats(table->store, &stats);
     struct msg *m = call->answer;
     embd__msg_result(m, call->reader.msgid);
-    embd__msg_map(m, 5);
+    bool joins = table->joins != EMBD_DURABILITY_SNAPSHOT, failed = table->joining_why[0] != '\0';
+    embd__msg_map(m, 5u + joins + failed);
     embd__msg_field_uint(m, "id", table->id);
+    if (joins)
+        embd__msg_field_str(m, "becomes", embd_durability_name(table->joins));
+    if (failed)
+        embd__msg_field_str(m, "failed", table->joining_why);
     embd__msg_field_uint(m, "step", stats.steps);
     embd__msg_field_uint(m, "rows", stats.rows);
     embd__msg_field_uint(m, "candidates", stats.candidates);

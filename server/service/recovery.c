@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/engine/foreign.h"
 #include "server/identity/identity.h"
 #include "server/service/compacting.h"
 #include "server/journal/journal.h"
@@ -151,6 +152,8 @@ static int end_replay(struct shard *shard, struct embd__error *e)
     journal_reading_close(shard->reading, &end);
     shard->reading = NULL;
     operation_reader_fini(&shard->replayed);
+    shard->engine.is_replaying = false;
+    foreign_end_replay(&shard->engine);
     log_replayed(shard, bytes);
     if (!end.is_damaged)
         cut_history_meet(shard, end.position, end.chain);
@@ -182,6 +185,7 @@ static int restore_step(struct shard *shard, bool *waits_out, bool *is_over_out,
 {
     if (restore_go_on(shard, waits_out, is_over_out, e) != EMBD_OK || !*is_over_out)
         return e->status;
+    shard->engine.tables.apart.n = 0;
     go_on_behind(shard, e);
     restore_end(shard);
     return e->status;
@@ -213,6 +217,7 @@ static int open_reading(struct shard *shard, struct embd__error *e)
 {
     struct journal_config config = config_of(shard);
     shard->engine.tables.left_out = (struct left_out){.name = shard->config.dropped_table};
+    shard->engine.is_replaying = true;
     shard->replay_began_ns = clock_ns();
     if (journal_reading_open(&config, &shard->reading, e) != EMBD_OK)
         return e->status;

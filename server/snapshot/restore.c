@@ -15,6 +15,8 @@
 #include <string.h>
 
 #include "server/engine/check.h"
+#include "server/engine/foreign.h"
+#include "server/engine/joining.h"
 #include "server/snapshot/snapshot_select.h"
 #include "proto/stored/chain.h"
 #include "server/snapshot/cut.h"
@@ -156,6 +158,12 @@ static uint32_t id_of(const struct shard *shard, const char *table)
     return part != NULL ? part->table_id : 0;
 }
 
+/* The journal had it once, or was to have it: it is as the snapshot has it. */
+static bool is_apart(const struct shard *shard, const char *name)
+{
+    return joining_is_apart(&shard->engine.tables, name);
+}
+
 static int make_table(struct shard *shard, const struct manifest_table *from, struct embd__error *e)
 {
     struct restore *r = shard->restore;
@@ -164,9 +172,11 @@ static int make_table(struct shard *shard, const struct manifest_table *from, st
     if (from->step > LIMIT_STEP)
         return embd__error_set(e, EMBD_INVALID, "table '%s' has step %llu, the limit is %llu",
                                schema.name, (unsigned long long)from->step, LIMIT_STEP);
-    if (!is_journaled(&schema))
+    if (!is_journaled(&schema) || is_apart(shard, schema.name)) {
+        schema.changed |= is_journaled(&schema) ? embd__schema_bits("durability") : 0;
         schema.durability =
             EMBD_DURABILITY_SNAPSHOT; /* also where an earlier version did not say it */
+    }
     if (tables_create(&shard->engine.tables, &schema, id_of(shard, schema.name), &r->table,
                       &created, e) != EMBD_OK)
         return e->status;
@@ -182,7 +192,7 @@ static bool wants(const struct shard *shard, const struct manifest_table *table)
     const struct restore *r = shard->restore;
     const char *name = table->schema.s.name;
     if (!snapshot_select_decides(shard->config.chosen, r->at, name) ||
-        (is_journaled(&table->schema.s) && r->has_journal))
+        (is_journaled(&table->schema.s) && r->has_journal && !is_apart(shard, name)))
         return false;
     if (tables_leave_out_name(&shard->engine.tables, name))
         return false;
@@ -375,6 +385,8 @@ int restore_go_on(struct shard *shard, bool *waits_out, bool *is_over_out, struc
     enum snapshot_select_state state = snapshot_select_state(shard->config.chosen);
     *waits_out = state == SNAPSHOT_SELECT_LOOKING;
     *is_over_out = state == SNAPSHOT_SELECT_NONE;
+    if (*is_over_out)
+        foreign_forget(&shard->engine);
     if (state == SNAPSHOT_SELECT_FAILED)
         *e = *snapshot_select_why(shard->config.chosen);
     if (state != SNAPSHOT_SELECT_FOUND)

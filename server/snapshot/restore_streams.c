@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "proto/stored/chain.h"
+#include "server/engine/foreign.h"
 #include "proto/stored/streamsread.h"
 #include "server/log/log.h"
 #include "server/journal/journal.h"
@@ -171,6 +172,19 @@ static int note(struct pushers *streams, const struct list *list, struct embd__e
     return e->status;
 }
 
+/* The journal has some of the pushes of a stream to other tables: a position before them is of no
+ * use. */
+static int note_others(struct engine *engine, struct list *list, struct embd__error *e)
+{
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < list->n; i++)
+        if (foreign_takes(engine, &list->streams[i]))
+            list->streams[n++] = list->streams[i];
+    list->n = n;
+    foreign_forget(engine);
+    return note(&engine->pushers, list, e);
+}
+
 static void tell_forgotten(const struct shard *shard, uint64_t n)
 {
     if (n == 0)
@@ -188,7 +202,7 @@ int restore_streams(struct shard *shard, const struct journal_end *end, bool has
     struct streams_of kept = {.position = 0};
     uint64_t n_first[2] = {0, 0};
     if (agree(shard, &kept, n_first, e) == EMBD_OK &&
-        note(&shard->engine.pushers, &kept.kinds[0], e) == EMBD_OK && !has_journal) {
+        note_others(&shard->engine, &kept.kinds[0], e) == EMBD_OK && !has_journal) {
         note(&shard->engine.journaled_pushers, &kept.kinds[1], e);
         *has_journaled_out = *has_journaled_out || kept.kinds[1].n > 0;
     }

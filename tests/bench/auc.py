@@ -1,8 +1,9 @@
-"""What low precision costs a model: the held-out AUC of the demo's factorization machine (client/examples/fm.c), with rows and
-with wires of each dtype, as means over seeds and as the difference to f32 of the same seeds. The seed decides first values
-and the draws of rounding; the samples are those of client/examples/package_samples.py, in the same order.
+"""What low precision costs a model: the held-out AUC of the demo's factorization machine (client/examples/fm.c) or of the
+DLRM in PyTorch (client/python/examples/package_graph.py), with rows and with wires of each dtype, as means over seeds and as
+the difference to f32 of the same seeds. The seed decides first values, the network's, and the draws of rounding; the samples
+are those of client/examples/package_samples.py, in the same order.
 
-usage: auc.py FOLDER [--seeds 5] [--passes 1]      FOLDER: what package_samples.py has written"""
+usage: auc.py FOLDER [--model fm|dlrm] [--seeds 5] [--passes 1]      FOLDER: what package_samples.py has written"""
 import argparse
 import hashlib
 import os
@@ -10,7 +11,8 @@ import sys
 
 import numpy as np
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "../integration"), os.path.join(HERE, "../../client/python/examples")]
 from embd_process import Embd  # noqa: E402
 import embd  # noqa: E402
 from embd.data import Norm  # noqa: E402
@@ -69,6 +71,34 @@ class Machine:
         self.factors.drop()
 
 
+class WithWire:
+    """A client whose calls have one wire."""
+
+    def __init__(self, client, wire):
+        self.client, self.wire = client, wire
+
+    def pull_start(self, parts, **options):
+        return self.client.pull_start(parts, wire=self.wire, **options)
+
+    def push_start(self, parts, **options):
+        return self.client.push_start(parts, wire=self.wire, **options)
+
+
+def deep_auc(client, folder, passes, fields, wire, seed):
+    import torch
+    import package_graph
+    torch.manual_seed(seed)
+    model = package_graph.Model(client, DIM, seed=seed, **fields)
+    model.bags.source.client = WithWire(client, wire)
+    train, held_out = (Norm(f"{folder}/{name}", i64_keys=True, batch_samples=BATCH) for name in ("train", "held-out"))
+    for _ in range(passes):
+        package_graph.train(model, train)
+    found = package_graph.evaluate(model, held_out)
+    for table in model.bags.tables:
+        table.drop()
+    return found
+
+
 def held_out_auc(client, folder, passes, *kind):
     machine = Machine(client, *kind)
     train, held_out = (Norm(f"{folder}/{name}", i64_keys=True, batch_samples=BATCH) for name in ("train", "held-out"))
@@ -86,14 +116,16 @@ def held_out_auc(client, folder, passes, *kind):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
+    parser.add_argument("--model", choices=["fm", "dlrm"], default="fm")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--passes", type=int, default=1)
     o = parser.parse_args()
     plain, missed = None, 0
+    find = deep_auc if o.model == "dlrm" else held_out_auc
     server = Embd()
     with embd.connect(server.addresses[0]) as client:
         for name, fields, wire in KINDS:
-            found = np.array([held_out_auc(client, o.folder, o.passes, fields, wire, seed) for seed in range(1, o.seeds + 1)])
+            found = np.array([find(client, o.folder, o.passes, fields, wire, seed) for seed in range(1, o.seeds + 1)])
             plain = found if plain is None else plain
             apart = (found - plain).mean()
             missed += abs(apart) > BAR and wire != "i4"

@@ -535,7 +535,7 @@ def case_inspect_shows_folders_dumps_and_snapshots():
         assert "Examples:" in embctl(None, command, "--help"), command
 
 
-def case_S0_4_a_workspace_in_mb_bounds_a_table_as_in_the_reference():
+def case_S0_4_S4_20_a_workspace_in_mb_bounds_a_table_as_in_the_reference():
     """MB * 2^20 / ((1 + n) * 4 * dim) rows of a GPU, n floats of state a column; all GPUs' rows over the shards."""
     kinds = {"sgd": 0, "momentum": 1, "nesterov": 1, "adagrad": 1, "adam": 2, "ftrl": 2, "lazy": 3}
     with Embd(shards=3) as server:

@@ -412,6 +412,8 @@ def case_a_full_table_loads_on_another_number_of_shards_and_keeps_its_bound():
         for table, policy in ("t", "error"), ("u", "evict_lru"):
             embctl(server, "table", "create", table, *FIRST, "--table-capacity", 269, "--on-full", policy)
             assert described(server, table)["capacity"] == 90, "269 * 342 / 1024, rounded up"
+            assert described(server, table)["table_capacity"] == 269
+            assert embctl_json(server, "table", "stats", table)["tables"][0]["table_capacity"] == 269
             push_more(server, 90, table)
         embctl(server, "dump", "--all", scratch("dump"))
         embctl(server, "table", "create", "t", *FIRST, "--table-capacity", 269, "--capacity", 9, code=REFUSED,

@@ -14,35 +14,10 @@ import unittest.mock
 
 import wire
 from embd_process import Embd
+from gate import Gate
 
-TOOLS, EMBCTL = os.environ["EMBD_FAULT_TOOLS"], os.path.join(os.environ["EMBD_BIN"], "embctl")
+EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
 DIM = 4
-
-
-class Gate:
-    def __init__(self):
-        self.scratch = tempfile.TemporaryDirectory(prefix="embd-gate-")
-        self.dir, self.closed = self.scratch.name, os.path.join(self.scratch.name, "closed")
-        self.passed = []
-
-    def close(self):
-        self.passed = []
-        with open(self.closed, "wb"):
-            pass
-
-    def waiting(self):
-        return [name for name in os.listdir(self.dir) if name != "closed"]
-
-    def let(self, name):
-        self.passed.append(name.split(".")[1])
-        os.unlink(os.path.join(self.dir, name))
-
-    def open(self):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.closed)
-        for name in self.waiting():
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(self.dir, name))
 
 
 class ShardGoesOn(unittest.TestCase):
@@ -61,9 +36,7 @@ class ShardGoesOn(unittest.TestCase):
         wire.push(self.asks, self.items, [1, 2, 3], [1.0] * DIM * 3)
 
     def start(self, *flags):
-        gated = {"LD_PRELOAD": os.path.join(TOOLS, "libembd-gated-disk.so"), "EMBD_DISK_GATE": self.gate.dir,
-                 "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
-        with unittest.mock.patch.dict(os.environ, gated):
+        with unittest.mock.patch.dict(os.environ, self.gate.environment()):
             server = Embd("--store", "host", "--data-dir", self.data.name, "--http", "off", *flags)
         self.addCleanup(server.kill)
         self.addCleanup(self.gate.open)

@@ -292,6 +292,36 @@ static void samples_that_an_input_does_not_allow_are_bad(void **state)
     }
 }
 
+/* Two readers of one list at once, each with batches of its own; the trainer's share of the data is
+ * the trainer's alone. */
+static void training_and_evaluation_are_apart(void **state)
+{
+    (void)state;
+    embd_data_shape shape = norm_shape(false, false);
+    embd_reader_options all = options_of(5, 1), share = options_of(7, 2);
+    uint64_t seen = 0, n_train = 0; /* samples */
+    share.workers = 2;
+    share.share = EMBD_DATA_SHARE_BATCHES;
+    embd_reader *train = open_reader("good-0-0", shape, share),
+                *eval = open_reader("good-0-0", shape, all);
+    embd_batch *t, *e;
+    do {
+        assert_int_equal(embd_reader_next(train, &t), EMBD_OK);
+        assert_int_equal(embd_reader_next(eval, &e), EMBD_OK);
+        for (uint32_t at = 0; e != NULL && at < e->n_samples; at++, seen++)
+            check_sample(e, at, seen, &shape);
+        assert_true(e == NULL || e->n_samples == 5 || seen == 28);
+        for (uint32_t at = 0; t != NULL && at < t->n_samples; at++, n_train++)
+            check_sample(t, at, n_train / 7 * 14 + n_train % 7, &shape);
+        embd_reader_release(train, t);
+        embd_reader_release(eval, e);
+    } while (t != NULL || e != NULL);
+    assert_int_equal(seen, 28);
+    assert_int_equal(n_train, 14);
+    embd_reader_close(eval);
+    embd_reader_close(train);
+}
+
 static void inputs_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
@@ -732,6 +762,9 @@ int main(int argc, char **argv)
         TEST("S3.17 batches are divided by sparse inputs", batches_are_divided_by_sparse_inputs),
         TEST("S3.17 samples that an input does not allow are bad",
              samples_that_an_input_does_not_allow_are_bad),
+        TEST(
+            "S3.19 training and evaluation have batches of their own, and only a share is filtered",
+            training_and_evaluation_are_apart),
         TEST("S3.17 inputs that do not fit are refused", inputs_that_do_not_fit_are_refused),
         TEST("S3.1 S3.5c bad lists and options are refused", bad_lists_and_options_are_refused),
         TEST("S3.1 broken files are left for the next", broken_files_are_left),

@@ -50,6 +50,8 @@ PARTIAL = of("a snapshot of some tables has these", "embd-server", "embctl")
 CASES = of("the host store gives the model's bits for every optimizer", "test_store_cases")
 FROZEN = of("a cut of the host store is the table as it was", "test_store_frozen")
 SWEEPS = of("a shard serves others between slices", "test-shard-sweeps")
+DURABILITY = of("kill -9 while a table becomes durable", "embd-server", "embctl", "embd-gated-disk")
+DURABLE = of("the durability of a table is set while trainers push", "embd-server", "embctl")
 VECTORS = of("proto/vectors has the oracle's bits", "embd-server", "embd-cuda-emulated", "vectors-oracle")
 
 MUTANTS = [
@@ -59,8 +61,14 @@ MUTANTS = [
            "in->scores[k] : 0.0f;"),
     QUEUE("a row whose score falls is not among those that go", "server/store/host/eviction_queue.c",
           "if (!was_queued && !store->use_rule.scores)", "if (!was_queued)"),
-    REPLACE("a base does not say which tables streams have pushed to", "server/journal/compaction.c", ".sets = c->sets,",
+    REPLACE("a base does not say which tables streams have pushed to", "server/journal/compaction.c", ".sets = s->sets,",
             ".sets = NULL,"),
+    DURABILITY("a table is journaled before its base is on disk", "server/service/handle_tables.c",
+               'embd__msg_field_bool(m, "pending", true);', 'embd__msg_field_bool(m, "pending", false);'),
+    DURABLE("a stream's push to a table that joined the journal is applied again after a start", "server/engine/foreign.c",
+            "return pushers_last(&engine->pushers, &id) <= entry->last;", "return pushers_last(&engine->pushers, &id) < UINT64_MAX;"),
+    DURABLE("a base does not say that a table has left the journal", "server/journal/compaction.c",
+            "if (joining_is_left(tables->by_name[i]))", "if (joining_is_left(tables->by_name[i]) && 0)"),
     VECTORS("a push's scale is read and has no effect", "server/service/decode.c", "return scales ? scale_push(op, e) : EMBD_OK;",
             "return EMBD_OK;"),
     VECTORS("divided weights may be infinite", "server/engine/scale.c", "if (bad < in->n_keys)", "if (0 && bad < in->n_keys)"),

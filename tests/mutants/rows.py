@@ -43,6 +43,7 @@ DATA = of("data sets are read and written as the format says", "formats_test_dat
 MODELS = of("2a S0.19, 2b S0.20", "embd-server", "embctl")
 PARQUET = of("Parquet data sets are read, written and converted", "embd_python", "embd_python_files")
 JOB = of("S3.17: HugeCTR's wide & deep job", "embd-server", "embctl", "embd_python", "embd_python_files")
+CALLS = of("Python: tables, pulls, pushes and started calls do as in C", "embd-server", "embctl", "embd_python", "embd_python_files")
 FOREIGN = of("2e 2f 2g 2h: tables of DynamicEmb", "embd-server", "embctl", "embd_python", "embd_python_files")
 
 MUTANTS = [
@@ -182,6 +183,9 @@ MUTANTS = [
          "(uint32_t)count <= keys->most)", "(uint32_t)count <= keys->most + 1)"),
     JOB("S3.17", "adam's step is not that of the job's iteration", "client/embctl/jobs.c", "m->options.step = j->iteration;",
         "m->options.step = 0 * j->iteration;"),
+    CALLS("S3.18", "entries of a COO tensor are taken as they stand", "client/python/embd/sparse.py",
+          "order = np.lexsort((places[-1], rows))", "order = np.arange(keys.size)"),
+    DATA("S3.19", "samples are filtered although no share was asked for", "client/data/data_plan.c", ".workers = 1,", ".workers = 2,"),
     ROUTE("S4.1", "modulo takes the lower half of a key", "proto/route.h", "return (uint32_t)(key % n_shards);",
           "return (uint32_t)key % n_shards;"),
     PLACEMENT("S4.2", "a row begins one key early", "client/call/split.c",
@@ -221,6 +225,9 @@ MUTANTS = [
           ".row_bytes = host_rows(store) * store->rows.stride,"),
     EXCHANGE("S4.18", "raw rows are pooled", "client/call/check.c",
              "EMBD_COMBINER_CONCAT && !part->raw && !is_erase;", "EMBD_COMBINER_CONCAT && !is_erase;"),
+    EXCHANGE("S4.19", "a weight is not given back to the gradient", "client/call/push.c",
+             "scales[i] = embd__key_scale(work->weights[i], divisor);", "scales[i] = embd__key_scale(1.0f, divisor);"),
+    MODELS("S4.20", "a MB is a million bytes", "client/hugectr/hugectr.c", "(workspace_mb << 20)", "(workspace_mb * 1000000)"),
     MODELS("2a", "a slot_id is not looked at", "client/hugectr/hugectr_import.c",
            "m.has_slots = status == EMBD_OK && own_schema.partition == EMBD_PARTITION_SLOT;", "m.has_slots = false;"),
     MODELS("2b", "the step of an import is not set", "client/hugectr/filling.c",

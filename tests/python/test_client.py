@@ -13,6 +13,11 @@ import warnings
 
 import numpy as np
 
+try:
+    import torch
+except ImportError:
+    torch = None
+
 import clusters
 import embd
 import overhead
@@ -266,6 +271,31 @@ class Calls(clusters.ClusterTest):
     def test_lists_of_lists_become_batches(self):
         keys, lengths = embd.jagged([[1, 2], [], np.array([2**63], np.uint64)])
         self.assertEqual((list(keys), list(lengths)), ([1, 2, 2**63], [2, 0, 1]))
+
+    def test_s3_18_rows_of_a_fixed_number_of_keys_and_coo_tensors_become_csr(self):
+        for dense, offsets in ([[1, 2], [3, 4]], [0, 2, 4]), ([[[5], [6]]], [0, 1, 2]), (np.zeros((0, 3), int), [0]):
+            keys, found = embd.csr_of(dense)
+            self.assertEqual((list(keys), list(found)), (list(np.reshape(dense, -1)), offsets))
+        rows, columns, keys = [2, 0, 0, 2, 0], [0, 1, 0, 0, 1], [7, 9, -1, 8, 9]  # of one place both, in their order
+        wanted = ([2**64 - 1, 9, 9, 7, 8], [0, 3, 3, 5])
+        coo = [type("Scipy", (), {"row": rows, "col": columns, "data": keys, "shape": (3, 2)}),
+               type("Tensorflow", (), {"indices": np.stack([rows, columns], 1), "values": np.array(keys), "dense_shape": [3, 2]})]
+        if torch is not None:
+            coo += [torch.sparse_coo_tensor([rows, columns], keys, (3, 2)),
+                    torch.sparse_coo_tensor([[0] * 5, rows, columns], keys, (1, 3, 2))]
+        for batch in coo:
+            keys, offsets = embd.csr_of(batch)
+            self.assertEqual((list(keys), list(offsets)), wanted, batch)
+        table = self.client.create_table("coo", 2, combiner="sum")
+        np.testing.assert_array_equal(table.pull(*embd.csr_of(coo[-1])), pooled(table.pull([-1, 9, 9, 7, 8], raw=True), [3, 0, 2]))
+        for bad in ([1, 2], np.zeros((2, 0), int), 3, type("Far", (), {"row": [3], "col": [0], "data": [1], "shape": (3, 2)}),
+                    type("Less", (), {"row": [-1], "col": [0], "data": [1], "shape": (3, 2)}),
+                    type("Short", (), {"row": [1, 2], "col": [0, 1], "data": [1], "shape": (3, 2)}),
+                    type("Flat", (), {"indices": np.zeros((1, 1), int), "values": np.ones(1, int), "dense_shape": [3]})):
+            with self.assertRaises(ValueError, msg=bad):
+                embd.csr_of(bad)
+        with self.assertRaises(TypeError):
+            embd.csr_of([[0.5]])
 
 
 class CallsOnThreeShards(Calls):

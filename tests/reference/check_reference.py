@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MAP = ROOT / "tests" / "REFERENCE.md"
 
 ROWS = ([f"S0.{i}" for i in range(1, 24)] + [f"S1.{i}" for i in range(1, 10)] + [f"S2.{i}" for i in range(1, 11)] +
-        [f"S3.{i}" for i in (1, 2, 3, 4, 5, "5b", "5c", *range(6, 18))] + [f"S4.{i}" for i in range(1, 19)] +
+        [f"S3.{i}" for i in (1, 2, 3, 4, 5, "5b", "5c", *range(6, 20))] + [f"S4.{i}" for i in range(1, 21)] +
         ["2a", "2b", "2c", "2d", "2e", "2f", "2g", "2h"])
 
 ID = re.compile(r"(?<![A-Za-z0-9])(?:[Ss]([0-4])[._](\d{1,2}[bc]?)|(2[a-h]))(?![A-Za-z0-9])")

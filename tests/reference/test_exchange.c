@@ -466,6 +466,29 @@ static void pooling_makes_small_layers(void **state)
     drop();
 }
 
+/* A sample's vector is 3 x art + 2 x sport, and its gradient goes back as 3 and 2 times itself. */
+static void weights_pool_and_go_back(void **state)
+{
+    uint64_t keys[] = {11, 22}, offsets[] = {0, 2};
+    float weights[] = {3, 2}, art = 0.5f, sport = -0.125f, pooled, gradient = 0.25f, rows[2];
+    embd_schema schema = zeros(EMBD_PARTITION_HASH, 1, EMBD_COMBINER_SUM);
+    (void)state;
+    make(&schema);
+    set_row(0, keys[0], art);
+    set_row(0, keys[1], sport);
+    embd_part part = EMBD_PART(.table = table, .n_rows = 1, .offsets = offsets, .n_keys = 2,
+                               .keys = keys, .weights = weights, .values = &pooled);
+    check(embd_pull(client, &part, 1, NULL));
+    assert_true(pooled == 3 * art + 2 * sport);
+    part.values = &gradient;
+    check(embd_push(client, &part, 1, NULL));
+    part = (embd_part)EMBD_PART(.table = table, .n_keys = 2, .keys = keys, .values = rows,
+                                .raw = true);
+    check(embd_pull(client, &part, 1, NULL));
+    assert_true(rows[0] == art - 3 * gradient && rows[1] == sport - 2 * gradient);
+    drop();
+}
+
 #define TEST(text, fn)                                                                             \
     {                                                                                              \
         text, fn, NULL, clean, NULL                                                                \
@@ -504,6 +527,7 @@ int main(int argc, char **argv)
              means_divide_by_the_keys_of_all_shards),
         TEST("S4.18 pooling 40 keys of 5 columns: 500 parameters behind it, not 2450",
              pooling_makes_small_layers),
+        TEST("S4.19 weights pool 3 x art + 2 x sport, and go back", weights_pool_and_go_back),
     };
     if (argc != 3)
         return 2;

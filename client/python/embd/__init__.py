@@ -27,6 +27,7 @@ from .errors import (ClosedError, CorruptError, DeadlineError, Error, ExistsErro
 from .job import Checkpoint, Job
 from .pusher import Pusher
 from .schema import Initializer, Optimizer, Schema
+from .sparse import csr_of
 from .stored import DumpReport, StoredTable, verify
 from .structs import enum_values as _enum_values
 from .table import Call, Part, Table
@@ -43,5 +44,5 @@ __all__ = [
     "ExistsError", "FullError", "Initializer", "InvalidError", "Job", "KeyStatus", "Latency", "LateError", "NoMemoryError", "Optimizer", "Part", "Pusher",
     "RollbackWarning", "Schema",
     "ShardFigures", "ShardStats", "SnapshotStatus", "Status", "StorageError", "StoredTable", "Table", "UnknownTableError", "UnreachableError",
-    "UnsupportedError", "WorkerWarning", "connect", "jagged", "load_safetensors", "save_safetensors", "stored", "verify",
+    "UnsupportedError", "WorkerWarning", "connect", "csr_of", "jagged", "load_safetensors", "save_safetensors", "stored", "verify",
 ]

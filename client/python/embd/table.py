@@ -214,6 +214,12 @@ class Table:
         """A pickle has the client and the name; where it is read the table is opened."""
         return _opened, (self.client, self.name, self.dim)
 
+    @property
+    def table_capacity(self) -> int:
+        """The rows that the table has room for on all shards; `schema.capacity` is each shard's share. 0: it has no capacity."""
+        with self.client.handle as c:
+            return int(lib.embd_table_capacity(lib.embd_table_schema(self.c), lib.embd_shard_count(c)))
+
     def describe(self) -> Schema:
         """The definition as the servers have it now."""
         return self.client.table(self.name).schema
