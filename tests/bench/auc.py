@@ -71,25 +71,20 @@ class Machine:
         self.factors.drop()
 
 
-class WithWire:
-    """A client whose calls have one wire."""
-
-    def __init__(self, client, wire):
-        self.client, self.wire = client, wire
-
-    def pull_start(self, parts, **options):
-        return self.client.pull_start(parts, wire=self.wire, **options)
-
-    def push_start(self, parts, **options):
-        return self.client.push_start(parts, wire=self.wire, **options)
+def narrow(client, fields, wire):
+    """From now on its tables have these fields, and its calls have this wire."""
+    kind = type(client)
+    client.create_table = lambda name, dim, **given: kind.create_table(client, name, dim, **{**given, **fields})
+    client.pull_start = lambda parts, **options: kind.pull_start(client, parts, wire=wire, **options)
+    client.push_start = lambda parts, **options: kind.push_start(client, parts, wire=wire, **options)
 
 
 def deep_auc(client, folder, passes, fields, wire, seed):
     import torch
     import package_graph
     torch.manual_seed(seed)
-    model = package_graph.Model(client, DIM, seed=seed, **fields)
-    model.bags.source.client = WithWire(client, wire)
+    narrow(client, {"seed": seed, **fields}, wire)
+    model = package_graph.Model(client, DIM)
     train, held_out = (Norm(f"{folder}/{name}", i64_keys=True, batch_samples=BATCH) for name in ("train", "held-out"))
     for _ in range(passes):
         package_graph.train(model, train)

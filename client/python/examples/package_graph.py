@@ -23,12 +23,11 @@ FEATURES = ["a_section", "a_maintainer", "a_tokens", "a_dependencies", "b", "b_s
 
 
 class Model(nn.Module):
-    def __init__(self, client, dim, **fields):
+    def __init__(self, client, dim):
         super().__init__()
         self.bags = embd.torch.EmbeddingBagCollection([
             embd.torch.EmbeddingBagConfig(None, dim, "graph-vectors", feature_names=FEATURES, pooling="MEAN")],
-            client=client, optimizer=embd.Optimizer("adagrad", lr=0.1), initializer=embd.Initializer("normal", 0, 0.05),
-            **fields)
+            client=client, optimizer=embd.Optimizer("adagrad", lr=0.1), initializer=embd.Initializer("normal", 0, 0.05))
         n = len(FEATURES)
         self.pairs = torch.triu_indices(n, n, 1)
         self.top = nn.Sequential(nn.Linear(n * dim + len(self.pairs[0]), 64), nn.ReLU(), nn.Linear(64, 1))
