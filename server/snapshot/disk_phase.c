@@ -47,6 +47,7 @@ static void finish(struct disk_phase *phase)
     if (phase->in.dir >= 0)
         close(phase->in.dir);
     free(phase->in.text);
+    free(phase->in.base_tables.names);
 }
 
 static void on_thread(void *arg)

@@ -31,13 +31,14 @@ struct disk_phase {
     struct errand *errand;               /* NULL: nobody wakes this shard, and it ran at once */
     char name[SNAPSHOT_NAME_MAX + 1];
     struct embd__error error;
-    struct {                         /* of the phases that need them */
-        int data_dir, dir;           /* the shard's; of NAME.tmp, to be closed, or -1 */
-        struct manifest_base base;   /* begin */
-        struct table_scope scope;    /* begin */
-        struct grant bound;          /* begin: of the trainer that it is for */
-        struct snapshot_quota quota; /* begin */
-        bool is_bound;               /* begin: there is one */
+    struct {                            /* of the phases that need them */
+        int data_dir, dir;              /* the shard's; of NAME.tmp, to be closed, or -1 */
+        struct manifest_base base;      /* begin */
+        struct base_tables base_tables; /* begin: malloc'd */
+        struct table_scope scope;       /* begin */
+        struct grant bound;             /* begin: of the trainer that it is for */
+        struct snapshot_quota quota;    /* begin */
+        bool is_bound;                  /* begin: there is one */
         uint64_t sequence;
         struct snapshot_piece piece; /* blob: reads the request's bytes */
         char blob[128], file[MANIFEST_BLOB_FILE];

@@ -155,7 +155,8 @@ static void make_staged(struct disk_phase *phase)
     if ((!phase->in.is_bound ||
          snapshot_quota_begin(data_dir, &phase->in.bound, &phase->in.quota, e) == EMBD_OK) &&
         (base_name[0] == '\0' ||
-         snapshot_base(data_dir, base_name, &phase->in.scope, &phase->in.base, e) == EMBD_OK) &&
+         snapshot_base(data_dir, base_name, &phase->in.scope, &phase->in.base,
+                       &phase->in.base_tables, e) == EMBD_OK) &&
         snapshot_next_sequence(data_dir, &phase->in.sequence, e) == EMBD_OK)
         snapshot_begin(data_dir, phase->name, e);
 }
@@ -171,6 +172,8 @@ static void on_staged(struct disk_phase *phase, struct msg *m)
     if (shard->config.written != NULL)
         written_forget(shard->config.written);
     shard->snapshot.base = *base;
+    shard->snapshot.base_tables = phase->in.base_tables;
+    phase->in.base_tables.names = NULL;
     shard->snapshot.scope = phase->in.scope;
     shard->snapshot.quota = phase->in.quota;
     shard->snapshot.owner = phase->session;

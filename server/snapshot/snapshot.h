@@ -30,6 +30,13 @@ struct snapshot_streams {
     void *bytes; /* malloc'd, [part.bytes] */
 };
 
+/* The names of a base's tables, in their order. */
+struct base_tables {
+    char (*names)[EMBD_NAME_MAX + 1]; /* [n], malloc'd, or NULL */
+    uint32_t n;
+};
+bool base_tables_has(const struct base_tables *tables, const char *name);
+
 /* The snapshot that was begun here, the parts that commit has received so far, and its blobs. */
 struct snapshot_parts {
     char name[SNAPSHOT_NAME_MAX + 1]; /* "": none */
@@ -38,6 +45,7 @@ struct snapshot_parts {
     uint64_t id;       /* 0: not given */
     uint64_t sequence; /* 0: this process's next one */
     struct manifest_base base;
+    struct base_tables base_tables; /* of it: no others can have changes */
     struct table_scope scope;
     struct snapshot_quota quota;   /* of the trainer that it is for */
     struct manifest_table *tables; /* [LIMIT_TABLES] or NULL; schemas are filled in at the end */
@@ -100,11 +108,12 @@ int snapshot_remove(int data_dir, const char *name, struct embd__error *e);
 /* The same of a directory of any name. */
 int snapshot_remove_directory(int data_dir, const char *name, struct embd__error *e);
 
-/* Reads the complete snapshot `name` as a base: e->status, EMBD_UNSUPPORTED if it has no id, is not
+/* Reads the complete snapshot `name` as a base, and the names of its tables if `tables_out` is not
+ * NULL: e->status, EMBD_UNSUPPORTED if it has no id, is not
  * sealed, does not exist, or is not of the same tables and job (not EMBD_INVALID, which means in
  * `begin` that a shard is not the first). */
 int snapshot_base(int data_dir, const char *name, const struct table_scope *scope,
-                  struct manifest_base *out, struct embd__error *e);
+                  struct manifest_base *out, struct base_tables *tables_out, struct embd__error *e);
 
 /* A complete snapshot. */
 struct snapshot_kept {

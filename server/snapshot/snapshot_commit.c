@@ -29,6 +29,7 @@ void snapshot_forget(struct snapshot_parts *parts)
     free(parts->tables);
     free(parts->streams);
     free(parts->left_out);
+    free(parts->base_tables.names);
     XXH3_freeState(parts->blob_hash);
     *parts = (struct snapshot_parts){0};
 }
@@ -105,10 +106,6 @@ static int add_part(struct call *call, const struct table *table, const struct m
     if (grown == NULL)
         return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the list of parts");
     to->parts = grown;
-    for (uint32_t i = 0; i < to->n_parts; i++)
-        if (to->parts[i].shard == part->shard)
-            return embd__error_set(&call->error, EMBD_INVALID, "snapshot part '%s' is named twice",
-                                   part->file);
     to->parts[to->n_parts] = *part;
     to->parts[to->n_parts++].step = step;
     to->step = step > to->step ? step : to->step;
@@ -125,6 +122,34 @@ static int leave_out(struct call *call, const struct written_part *told)
     parts->left_out = grown;
     grown[parts->n_left_out++] = *told;
     return EMBD_OK;
+}
+
+/* What the base does not have cannot have changed since: snapshots leave out tables that are on
+ * some shards only. */
+static int check_changes(struct call *call, const struct written_part *told, bool is_left_out)
+{
+    const struct snapshot_parts *parts = &call->shard->snapshot;
+    if (!told->part.has_changes || is_left_out)
+        return EMBD_OK;
+    if (parts->base.id == 0)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "snapshot part '%s' has changes, and the snapshot has no base",
+                               told->part.file);
+    if (base_tables_has(&parts->base_tables, told->table))
+        return EMBD_OK;
+    return embd__error_set(&call->error, EMBD_INVALID,
+                           "snapshot base '%s' has no table '%s', which was on some shards only: "
+                           "make a snapshot of all rows",
+                           parts->base.name, told->table);
+}
+
+/* A part is in the manifest or left out, and once. */
+static int check_once(struct call *call, const struct written_part *told)
+{
+    if (!written_tells_part(&call->shard->snapshot, told->table, told->part.shard))
+        return EMBD_OK;
+    return embd__error_set(&call->error, EMBD_INVALID, "snapshot part '%s' is named twice",
+                           told->part.file);
 }
 
 static int check_file(struct call *call, int dir, const char *table,
@@ -173,16 +198,13 @@ static int read_part(struct call *call, const char *name, int dir, const msgpack
     bool is_left_out = embd__field_bool(&f, "left_out", false);
     if (embd__fields_end(&f) != EMBD_OK)
         return call->error.status;
-    if (part->has_changes && call->shard->snapshot.base.id == 0)
-        return embd__error_set(&call->error, EMBD_INVALID,
-                               "snapshot part '%s' has changes, and the snapshot has no base",
-                               part->file);
     if (!embd__scope_covers(&call->shard->snapshot.scope, told.table))
         return embd__error_set(&call->error, EMBD_INVALID,
                                "snapshot part '%s' is of table '%s', which begin did not name",
                                part->file, told.table);
-    if (check_file(call, dir, told.table, part) != EMBD_OK ||
-        check_written(call, name, &told) != EMBD_OK)
+    if (check_changes(call, &told, is_left_out) != EMBD_OK ||
+        check_file(call, dir, told.table, part) != EMBD_OK ||
+        check_written(call, name, &told) != EMBD_OK || check_once(call, &told) != EMBD_OK)
         return call->error.status;
     if (is_left_out)
         return leave_out(call, &told);
@@ -254,7 +276,8 @@ static int check_base(struct call *call)
     if (base->id == 0)
         return EMBD_OK;
     const struct table_scope *scope = &call->shard->snapshot.scope;
-    if (snapshot_base(call->shard->data_dir, base->name, scope, &found, &call->error) != EMBD_OK)
+    if (snapshot_base(call->shard->data_dir, base->name, scope, &found, NULL, &call->error) !=
+        EMBD_OK)
         return call->error.status;
     if (found.id == base->id && found.xxh3 == base->xxh3 && call->shard->snapshot.id != 0)
         return EMBD_OK;

@@ -333,8 +333,32 @@ static int check_scope(const char *name, const struct table_scope *base,
                            name, its, wanted);
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+static int copy_names(const struct manifest *manifest, struct base_tables *out,
+                      struct embd__error *e)
+{
+    out->n = manifest->n_tables;
+    out->names = malloc(((size_t)out->n + 1) * sizeof *out->names);
+    if (out->names == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the tables of a base");
+    for (uint32_t i = 0; i < out->n; i++)
+        strcpy(out->names[i], manifest->tables[i].schema.s.name);
+    qsort(out->names, out->n, sizeof *out->names, by_name);
+    return EMBD_OK;
+}
+
+bool base_tables_has(const struct base_tables *tables, const char *name)
+{
+    return tables->n > 0 &&
+           bsearch(name, tables->names, tables->n, sizeof *tables->names, by_name) != NULL;
+}
+
 int snapshot_base(int data_dir, const char *name, const struct table_scope *scope,
-                  struct manifest_base *out, struct embd__error *e)
+                  struct manifest_base *out, struct base_tables *tables_out, struct embd__error *e)
 {
     struct manifest manifest;
     struct timespec when;
@@ -350,8 +374,10 @@ int snapshot_base(int data_dir, const char *name, const struct table_scope *scop
     *out = (struct manifest_base){.id = manifest.id, .xxh3 = manifest.xxh3};
     strcpy(out->name, name); /* its form, and so its length, was checked */
     const struct table_scope found = manifest.scope;
+    if (tables_out != NULL)
+        copy_names(&manifest, tables_out, e);
     embd__manifest_fini(&manifest);
-    if (check_scope(name, &found, scope, e) != EMBD_OK)
+    if (e->status != EMBD_OK || check_scope(name, &found, scope, e) != EMBD_OK)
         return e->status;
     if (out->id == 0 || out->xxh3 == 0)
         return embd__error_set(e, EMBD_UNSUPPORTED,

@@ -147,7 +147,7 @@ static int check_streams(const struct share *share, const struct manifest_stream
 
 /* ---- comparing ---- */
 
-static bool tells_part(const struct snapshot_parts *told, const char *table, uint32_t shard)
+bool written_tells_part(const struct snapshot_parts *told, const char *table, uint32_t shard)
 {
     for (uint32_t i = 0; i < told->n_tables; i++)
         for (uint32_t j = 0; strcmp(told->names[i], table) == 0 && j < told->tables[i].n_parts; j++)
@@ -172,7 +172,7 @@ static int check_told(const struct share *share, const struct snapshot_parts *to
 {
     uint32_t shard = share->streams.shard;
     for (uint32_t i = 0; i < share->n; i++)
-        if (!tells_part(told, share->parts[i].table, shard))
+        if (!written_tells_part(told, share->parts[i].table, shard))
             return embd__error_set(e, EMBD_INVALID,
                                    "snapshot commit parts: '%s' is missing, which shard %" PRIu32
                                    " has written",

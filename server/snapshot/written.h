@@ -33,6 +33,8 @@ int written_check_part(struct written *written, const char *name, const struct w
 int written_check_streams(struct written *written, const char *name,
                           const struct manifest_streams *told, struct embd__error *e);
 
+/* Whether the request has told of that part so far, also one that is left out. */
+bool written_tells_part(const struct snapshot_parts *told, const char *table, uint32_t shard);
 /* Whether the request is complete: each part, and the pushers of each shard. EMBD_INVALID names
  * what is missing. */
 int written_check_all(struct written *written, const char *name, const struct snapshot_parts *told,

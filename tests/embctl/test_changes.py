@@ -325,6 +325,13 @@ def case_what_is_said_of_changes_is_checked():
                     "step": 0, "changes": True}
             refused("has no base", "snapshot", {"name": "x", "phase": "commit", "id": 5, "parts": [part]})
             wire.call("snapshot", {"name": "x", "phase": "abort"})
+            wire.call("snapshot", {"name": "x", "phase": "begin"})
+            wire.call("snapshot", {"name": "x", "phase": "cut", "id": 5})
+            wire.call("release", {})
+            (part,) = wire.call("snapshot", {"name": "x", "phase": "write"})[0]["parts"]
+            refused("is named twice", "snapshot",
+                    {"name": "x", "phase": "commit", "id": 5, "more": True, "parts": [part, {**part, "left_out": True}]})
+            wire.call("snapshot", {"name": "x", "phase": "abort"})
 
 
 def case_a_base_of_a_kept_one_stays():

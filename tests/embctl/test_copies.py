@@ -205,8 +205,13 @@ def case_a_table_that_is_on_some_shards_only_is_in_no_snapshot():
             for shard in (0, 2):
                 with connect(server, shard) as peer:
                     create(peer, "half", 4)
+            embctl(server, "snapshot", "upon", "--incremental", "without", code=REFUSED,
+                   says="base 'without' has no table 'half', which was on some shards only: make a snapshot of all rows")
+            assert not [n for n in os.listdir(scratch("data")) if n.startswith("upon")]
             embctl(server, "snapshot", "taken")
-        for name, tables in ("without", {"whole", "hall"}), ("taken", {"half", "whole", "hall"}):
+            embctl(server, "snapshot", "later", "--incremental", "taken")
+        everything = {"half", "whole", "hall"}
+        for name, tables in ("without", {"whole", "hall"}), ("taken", everything), ("later", everything):
             with Embd(shards=2) as server:
                 embctl(server, "load", scratch(f"data/{name}"))
                 assert {table["name"] for table in embctl_json(server, "table", "list")["tables"]} == tables
