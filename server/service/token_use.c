@@ -98,27 +98,31 @@ static uint64_t room(const struct op_quota *quota)
     return quota->limit > quota->used ? quota->limit - quota->used : 0;
 }
 
-/* What a set adds to the token's bytes when it takes its places. */
+/* What a set adds to the token's bytes when it takes its places. Two sets may have the same tables:
+ * what one of them frees counts where it is loaded alone. */
 static uint64_t bytes_of_set(const struct tables *tables, const struct staged *set,
-                             const struct grant *grant)
+                             const struct grant *grant, bool is_loaded)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < set->n; i++) {
         const char *name = set->list[i]->schema.s.name;
         const struct table *old = tables_by_name(tables, name);
-        if (grant_covers(grant, name))
-            bytes += set->list[i]->counted_bytes - (old != NULL ? old->counted_bytes : 0);
+        const uint64_t before = old != NULL ? old->counted_bytes : 0;
+        if (grant_covers(grant, name) && (is_loaded || set->list[i]->counted_bytes > before))
+            bytes += set->list[i]->counted_bytes - before;
     }
     return bytes;
 }
 
-/* Of the token's tables, as it will be when the staged ones have taken their places. */
-static uint64_t bytes_after_replace(const struct tables *tables, const struct grant *grant)
+/* Of the token's tables, as it will be when the staged ones have taken their places; `id`: the set
+ * that is loaded. */
+static uint64_t bytes_after_replace(const struct tables *tables, const struct grant *grant,
+                                    uint64_t id)
 {
     uint64_t bytes = token_use_of(tables, grant).row_bytes;
     for (uint32_t i = 0; i < STAGED_SETS; i++)
         if (tables->staged[i] != NULL)
-            bytes += bytes_of_set(tables, tables->staged[i], grant);
+            bytes += bytes_of_set(tables, tables->staged[i], grant, tables->staged[i]->id == id);
     return bytes;
 }
 
@@ -129,9 +133,10 @@ void token_use_bound_staged(struct op *op, const struct shard_session *session)
     if (session->access == NULL || grant->most_row_bytes == GRANT_UNLIMITED)
         return;
     tables_count(tables, op->as.load.table);
-    op->quota = (struct op_quota){.who = grant->name,
-                                  .used = bytes_after_replace(tables, grant),
-                                  .limit = grant->most_row_bytes};
+    op->quota =
+        (struct op_quota){.who = grant->name,
+                          .used = bytes_after_replace(tables, grant, op->as.load.fields.staged),
+                          .limit = grant->most_row_bytes};
 }
 
 void token_use_bound(struct op *op, const struct shard_session *session)

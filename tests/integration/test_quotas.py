@@ -217,6 +217,27 @@ class RowBytes(QuotaCase):
         self.assertGreater(self.use(self.connect("operator"), "few")["row_bytes"], self.use(small, "small")["row_bytes"])
 
 
+class Loads(QuotaCase):
+    def test_a_table_that_two_loads_replace_goes_once(self):
+        few = self.connect("few")
+        rows, _ = self.fill(few, self.create(few, "few_a", "snapshot"))
+        loaders = {name: wire.Wire(self.server.admin_path()) for name in ("operator", "few")}
+        for number, (name, peer) in enumerate(loaders.items(), 1):
+            self.addCleanup(peer.close)
+            peer.call("hello", {"protocol": 1, "token": self.secret[name]})
+            peer.call("table_stage", {"id": number, "schema": {**wire.constant_schema("few_a"), "dim": DIM}})
+
+        def load(name, number, first):
+            loaders[name].call("load", {"table": "few_a", "rows": KEYS, "candidates": 0, "staged": number},
+                               wire.keys(range(first, first + KEYS)), GRADS, b"", b"")
+
+        for first in range(0, rows, KEYS):
+            load("few", 2, first)
+        self.full(["token 'few'", f"limit is {6 * MB}"], lambda: [load("few", 2, first) for first in range(rows, 4 * rows, KEYS)])
+        for peer in loaders.values():
+            peer.call("table_stage", {"id": 1 if peer is loaders["operator"] else 2, "drop": True})
+
+
 class Figures(QuotaCase):
     def test_use_and_limit_are_shown_to_whom_they_concern(self):
         few, whole, operator = (self.connect(name) for name in ("few", "whole", "operator"))
