@@ -129,7 +129,7 @@ static int turn_soon(struct link *link)
 int embd__connection_on_hello(struct link *link, struct embd__error *e)
 {
     int status = link->hello.error.status;
-    if (status == EMBD_DRAINING)
+    if (status == EMBD_DRAINING || status == EMBD_BUSY)
         return embd__error_set(e, EMBD_UNREACHABLE, "%s", link->hello.error.text);
     if (status != EMBD_OK)
         return embd__error_set(e, status == EMBD_DENIED ? EMBD_DENIED : EMBD_PROTOCOL, "%s",

@@ -213,6 +213,47 @@ static int act_for(struct call *call, const struct grant *by, const char *name)
     return EMBD_OK;
 }
 
+/* ---- hello of trainers on the admin listener ---- */
+
+void authorize_leave(struct shard *shard, const struct shard_session *session)
+{
+    struct shard_session **at = &shard->trainers;
+    while (*at != NULL && *at != session)
+        at = &(*at)->next_trainer;
+    if (*at != NULL)
+        *at = session->next_trainer;
+}
+
+/* Its connection ends with the answer. */
+static int refuse_room(struct call *call, const struct grant *grant, uint32_t n_own, uint32_t n)
+{
+    call->request->session->is_refused = true;
+    return embd__error_set(&call->error, EMBD_BUSY,
+                           "hello: token '%s' has %u other connections to this admin listener, the "
+                           "limit is %u; trainers and readers have %u, the limit is %u: try again",
+                           grant->name, n_own, ADMIN_CONNECTIONS_OF_TOKEN, n,
+                           ADMIN_CONNECTIONS_OF_TRAINERS);
+}
+
+static int take_room(struct call *call, const struct grant *grant)
+{
+    struct shard *shard = call->shard;
+    struct shard_session *session = call->request->session;
+    uint32_t n = 0, n_own = 0;
+    authorize_leave(shard, session);
+    if (!session->is_admin || grant->role >= ROLE_ADMIN)
+        return EMBD_OK;
+    for (const struct shard_session *at = shard->trainers; at != NULL; at = at->next_trainer) {
+        n++;
+        n_own += at->grant->principal == grant->principal;
+    }
+    if (n_own >= ADMIN_CONNECTIONS_OF_TOKEN || n >= ADMIN_CONNECTIONS_OF_TRAINERS)
+        return refuse_room(call, grant, n_own, n);
+    session->next_trainer = shard->trainers;
+    shard->trainers = session;
+    return EMBD_OK;
+}
+
 /* Who says hello; NULL: the token is not known. */
 static const struct grant *find_greeter(const struct shard_session *session,
                                         const struct access *access, const char *token)
@@ -242,8 +283,9 @@ int authorize_hello(struct call *call, const char *token, const char *acts_for)
                             "hello: token '%s' has the role server: it needs the field 'for', the "
                             "name of a trainer's token",
                             grant->name);
-    set_grant(session, access, grant, NULL);
-    return EMBD_OK;
+    if (take_room(call, grant) == EMBD_OK)
+        set_grant(session, access, grant, NULL);
+    return call->error.status;
 }
 
 /* ---- another list ---- */

@@ -10,6 +10,13 @@
  * that a server makes a snapshot for; "": for nobody. */
 int authorize_hello(struct call *call, const char *token, const char *acts_for);
 
+/* Trainers and readers have so many of the admin listener's 64 connections: admins, and servers,
+ * get in beside them, and no token keeps others out. */
+#define ADMIN_CONNECTIONS_OF_TOKEN    24u
+#define ADMIN_CONNECTIONS_OF_TRAINERS 48u
+/* The connection is closed. */
+void authorize_leave(struct shard *shard, const struct shard_session *session);
+
 /* The method that call->reader found. */
 int authorize_method(struct call *call);
 

@@ -412,6 +412,7 @@ void shard_session_end(struct shard *shard, struct shard_session *session)
                   shard->config.index);
     hold_end(&shard->hold, session);
     reach_name(&shard->reach, session, 0);
+    authorize_leave(shard, session);
     staging_leave(shard, session);
     cut_leave(shard, session);
     cut_read_leave(shard, session);

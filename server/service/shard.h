@@ -104,6 +104,7 @@ struct shard_session {
     /* Another server of the cluster, which makes a snapshot for the token `grant`: it may call what
      * a coordinator needs, for that token's tables. NULL: the peer is the token's holder. */
     const struct grant *server;
+    struct shard_session *next_trainer; /* of those that authorize_hello counts */
     uint64_t hold_until_ns;
     uint64_t hold_ran_ns; /* the shard has run for so long since this hold began */
     bool hold_is_told;    /* in the log, as one that lasts long */

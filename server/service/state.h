@@ -39,6 +39,7 @@ struct shard {
     struct commit commit;
     struct hold hold;
     struct reach reach;
+    struct shard_session *trainers; /* and readers, on the admin listener */
     struct work_pool works;
     uint64_t materialize_limit, materialized_bytes; /* of answers kept in memory */
     struct shard_work *streaming; /* pulls whose bytes are made while they are sent */

@@ -217,6 +217,35 @@ class RowBytes(QuotaCase):
         self.assertGreater(self.use(self.connect("operator"), "few")["row_bytes"], self.use(small, "small")["row_bytes"])
 
 
+class Connections(QuotaCase):
+    def test_trainers_keep_nobody_out_of_an_admin_listener(self):
+        def enter(name):
+            peer = wire.Wire(self.server.admin_path())
+            self.addCleanup(peer.close)
+            peer.call("hello", {"protocol": 1, "token": self.secret[name]})
+            return peer
+
+        def refused(name, *words):
+            with self.assertRaises(wire.RpcError) as caught:
+                enter(name)
+            self.assertEqual(caught.exception.number, wire.BUSY, caught.exception.text)
+            for word in words:
+                self.assertIn(word, caught.exception.text)
+
+        for name in "few", "other":
+            peers = [enter(name) for _ in range(24)]
+            refused(name, f"token '{name}' has 24 other connections", "the limit is 24")
+        refused("small", "trainers and readers have 48, the limit is 48")
+        enter("operator").call("tables", {})
+        peers.pop().close()
+        while len(peers) < 24:  # when the server has seen the end
+            try:
+                peers.append(enter("other"))
+            except wire.RpcError as full:
+                self.assertEqual(full.number, wire.BUSY, full.text)
+        peers[0].call("tables", {})
+
+
 class Loads(QuotaCase):
     def test_a_table_that_two_loads_replace_goes_once(self):
         few = self.connect("few")
