@@ -3,6 +3,7 @@
 #include "server/engine/apply.h"
 
 #include "server/engine/engine.h"
+#include "server/engine/foreign.h"
 #include "server/engine/joining.h"
 #include "server/engine/staged.h"
 
@@ -53,6 +54,7 @@ void apply_drop(struct op *op)
 static void set_apart(struct engine *engine, struct op_table_set *set)
 {
     set->id = set->table->id;
+    foreign_lose_table(engine, set->table->number);
     drop(engine, set->table);
     set->table = NULL;
     joining_set_apart(&engine->tables, set->id, set->name);

@@ -24,6 +24,7 @@ void engine_fini(struct engine *engine)
     sources_fini(&engine->sources);
     sources_fini(&engine->journaled_sources);
     tables_fini(&engine->tables);
+    free(engine->behind);
 }
 
 /* ---- making way ---- */

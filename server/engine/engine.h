@@ -46,9 +46,11 @@ struct engine {
     struct rounds rounds;
     struct round_step *steps; /* being made of rounds */
     struct engine_counters counters;
-    uint32_t n_in_flight; /* operations with store calls that have not returned */
-    uint32_t n_recorded;  /* operations that a journal takes, and that are not applied yet */
-    bool is_replaying;    /* a start applies what a journal has */
+    uint32_t n_in_flight;       /* operations with store calls that have not returned */
+    uint32_t n_recorded;        /* operations that a journal takes, and that are not applied yet */
+    bool is_replaying;          /* a start applies what a journal has */
+    struct push_stream *behind; /* [n_behind] foreign.h; malloc'd */
+    uint32_t n_behind;
     /* Set by the owner; NULL: no callback. Called before `origin`'s operation changes a table.
      * EMBD_NO_MEMORY, EMBD_BUSY: it must not change it. */
     int (*before_change)(void *arg, const void *origin, const struct table *table,

@@ -1,6 +1,8 @@
 /* foreign.c - see foreign.h. */
 #include "server/engine/foreign.h"
 
+#include <stdlib.h>
+
 #include "server/engine/joining.h"
 #include "server/engine/pushers_inside.h"
 
@@ -34,6 +36,14 @@ void foreign_check_owner(struct op *op)
                         "the peer has gone, and the push was not applied: its gradients went too");
 }
 
+void foreign_mark(struct table_set *set, const struct table_set *journaled, bool has_left)
+{
+    bool may_have_left = has_left && (set->may_have_others & TABLES_UNKNOWN) != 0;
+    set->may_have_others &= ~(uint64_t)TABLES_BEYOND;
+    if (may_have_left || !table_set_is_within(set, journaled))
+        set->may_have_others |= TABLES_BEYOND;
+}
+
 /* ---- replaying ---- */
 
 static bool is_of_others(const struct op *op)
@@ -61,14 +71,25 @@ int foreign_follow(struct op *op, struct embd__error *e)
 void foreign_note(const struct op *op)
 {
     struct pushers *pushers = op_pushers(op);
-    bool is_alone = op->engine->is_replaying ? op->n_parts == 0 && op->is_number_alone
-                                             : foreign_is_number_alone(op);
-    uint32_t i = is_alone ? pushers_find(pushers, &op->number) : 0;
+    uint32_t i = op->is_number_alone ? pushers_find(pushers, &op->number) : 0;
     if (i != 0)
         pushers->sets[i].may_have_others |= TABLES_BEYOND;
 }
 
-/* ---- the end of a replay ---- */
+static void lose_table(struct pushers *pushers, uint32_t i, const void *number)
+{
+    struct table_set *set = &pushers->sets[i];
+    if (table_set_has(set, *(const uint32_t *)number) || (set->may_have_others & TABLES_UNKNOWN))
+        set->may_have_others |= TABLES_BEYOND;
+}
+
+void foreign_lose_table(struct engine *engine, uint32_t number)
+{
+    pushers_each(&engine->pushers, lose_table, &number);
+    pushers_each(&engine->journaled_pushers, lose_table, &number);
+}
+
+/* ---- what snapshots say ---- */
 
 static void forget_beyond(struct pushers *pushers, uint32_t i, const void *mask)
 {
@@ -76,20 +97,57 @@ static void forget_beyond(struct pushers *pushers, uint32_t i, const void *mask)
         pushers_forget(pushers, i);
 }
 
-void foreign_end_replay(struct engine *engine)
-{
-    const uint64_t mask = TABLES_BEYOND;
-    pushers_each(&engine->journaled_pushers, forget_beyond, &mask);
-}
-
-bool foreign_takes(const struct engine *engine, const struct push_stream *entry)
+static bool is_behind(struct engine *engine, const struct push_stream *entry)
 {
     const struct push_number id = pushers_number_of(entry);
-    return pushers_last(&engine->pushers, &id) <= entry->last;
+    uint64_t last = pushers_last(&engine->pushers, &id);
+    if (last <= entry->last)
+        return false;
+    engine->behind[engine->n_behind] = *entry;
+    engine->behind[engine->n_behind++].last = last;
+    return true;
+}
+
+int foreign_take(struct engine *engine, struct push_stream *list, uint64_t *n,
+                 struct embd__error *e)
+{
+    uint64_t n_taken = 0;
+    engine->behind = malloc((*n + 1) * sizeof *list);
+    if (engine->behind == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the pushers of a snapshot");
+    for (uint64_t i = 0; i < *n; i++)
+        if (!is_behind(engine, &list[i]))
+            list[n_taken++] = list[i];
+    *n = n_taken;
+    return EMBD_OK;
+}
+
+uint32_t foreign_list_behind(const struct engine *engine, uint32_t max, struct push_stream *out,
+                             struct table_set *sets_out)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < engine->n_behind && n < max; i++) {
+        const struct push_number id = pushers_number_of(&engine->behind[i]);
+        if (pushers_know(&engine->pushers, &id))
+            continue;
+        sets_out[n] = (struct table_set){.may_have_others = TABLES_BEYOND};
+        out[n++] = engine->behind[i];
+    }
+    return n;
+}
+
+void foreign_meet(struct engine *engine, const struct push_stream *entry)
+{
+    struct pushers *pushers = &engine->journaled_pushers;
+    const struct push_number id = pushers_number_of(entry);
+    uint32_t i = pushers_find(pushers, &id);
+    if (i != 0 && pushers->streams[i].last == entry->last)
+        pushers->sets[i].may_have_others &= ~(uint64_t)TABLES_BEYOND;
 }
 
 void foreign_forget(struct engine *engine)
 {
-    const uint64_t mask = TABLES_BEYOND | TABLES_UNKNOWN;
-    pushers_each(&engine->pushers, forget_beyond, &mask);
+    const uint64_t others = TABLES_BEYOND | TABLES_UNKNOWN, journaled = TABLES_BEYOND;
+    pushers_each(&engine->pushers, forget_beyond, &others);
+    pushers_each(&engine->journaled_pushers, forget_beyond, &journaled);
 }

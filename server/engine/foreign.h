@@ -11,8 +11,9 @@
  * nothing is applied twice.
  *
  * A foreign push to a table that is not journaled has a record of its number alone, so that the
- * next record of its stream follows. A start has lost the push itself: it forgets the stream, and
- * the trainer is told. */
+ * next record of its stream follows. A start has lost the push itself, as it has those to a table
+ * that had left the journal, or was to join it: unless the snapshot has the stream's last push, it
+ * forgets the stream, and the trainer is told. */
 #ifndef EMBD_ENGINE_FOREIGN_H
 #define EMBD_ENGINE_FOREIGN_H
 
@@ -28,16 +29,32 @@ bool foreign_is_number_alone(const struct op *op);
 /* EMBD_CLOSED, in op->error: of a push whose record has its number alone, the record is left. */
 void foreign_check_owner(struct op *op);
 
+/* Of a stream's tables, for a base that has `journaled`: whether it has pushed beyond them.
+ * `has_left`: tables have left the journal. */
+void foreign_mark(struct table_set *set, const struct table_set *journaled, bool has_left);
+
 /* Before a replayed operation takes its turn. EMBD_NO_MEMORY, EMBD_FULL. */
 int foreign_follow(struct op *op, struct embd__error *e);
-/* It has taken it, or had it before. */
+/* It has taken it, or had it before: where the journal does not have what it changed, the stream's
+ * position is the snapshot's, or nobody's. */
 void foreign_note(const struct op *op);
 
-/* The journal is replayed. */
-void foreign_end_replay(struct engine *engine);
-/* How far a snapshot knows a stream of tables that are not journaled: whether that is its position.
- * Then the streams whose position nobody knows are forgotten. */
-bool foreign_takes(const struct engine *engine, const struct push_stream *entry);
+/* The table leaves the journal: what streams have pushed to it is not to be had from there. */
+void foreign_lose_table(struct engine *engine, uint32_t number);
+
+/* How far a snapshot knows the streams of tables that are not journaled: leaves those whose
+ * position that is. The others are behind, and engine->behind has how far they had come.
+ * EMBD_NO_MEMORY. */
+int foreign_take(struct engine *engine, struct push_stream *list, uint64_t *n,
+                 struct embd__error *e);
+/* Of streams that are behind and were forgotten, for a base: the next start forgets them too.
+ * Returns how many; max at most. */
+uint32_t foreign_list_behind(const struct engine *engine, uint32_t max, struct push_stream *out,
+                             struct table_set *sets_out);
+/* The same of a stream of journaled tables: a snapshot that has its last push has all that it lost.
+ */
+void foreign_meet(struct engine *engine, const struct push_stream *entry);
+/* Then the streams whose position nobody knows are forgotten. */
 void foreign_forget(struct engine *engine);
 
 #endif

@@ -155,7 +155,7 @@ struct op {
     uint32_t n_sources;
     bool is_left_out; /* a record's, without parts: its tables are left out, its number counts */
     bool is_foreign;  /* the number is of a stream of tables of the other kind: foreign.h */
-    bool is_number_alone;  /* a record's: the operation changed tables that are not journaled */
+    bool is_number_alone;  /* a record's: it changed tables that the journal does not have */
     bool begins_old;       /* an unknown stream begins with its push 1: earlier versions */
     struct op_quota quota; /* of a push or pull; never of what a journal has */
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/engine/block.h"
+#include "server/engine/foreign.h"
 #include "server/engine/joining.h"
 
 #define BLOCK_BYTES (1u << 20) /* copied in well under a millisecond */
@@ -180,10 +181,10 @@ static void let_go(struct compaction *c)
     c->is_read = true;
 }
 
-static bool streams_init(struct streams *s, const struct pushers *pushers)
+static bool streams_init(struct streams *s, uint32_t n)
 {
-    s->list = malloc((pushers->n + 1) * sizeof *s->list);
-    s->sets = malloc((pushers->n + 1) * sizeof *s->sets);
+    s->list = malloc((n + 1) * sizeof *s->list);
+    s->sets = malloc((n + 1) * sizeof *s->sets);
     return s->list != NULL && s->sets != NULL;
 }
 
@@ -234,8 +235,8 @@ static struct compaction *compaction_new(struct commit *commit, struct embd__err
         c->left = malloc(n * sizeof *c->left);
         c->clients = malloc((engine->journaled_sources.n + 1) * sizeof *c->clients);
         c->places = malloc((engine->journaled_sources.n + 1) * sizeof *c->places);
-        if (streams_init(&c->streams, &engine->journaled_pushers) &&
-            streams_init(&c->foreign, &engine->pushers) && c->tables != NULL &&
+        if (streams_init(&c->streams, engine->journaled_pushers.n) &&
+            streams_init(&c->foreign, engine->pushers.n + engine->n_behind) && c->tables != NULL &&
             c->schemas != NULL && c->steps != NULL && c->staged != NULL && c->joined != NULL &&
             c->left != NULL && c->clients != NULL && c->places != NULL)
             return c;
@@ -261,25 +262,40 @@ static int pack(const struct compaction *c, struct streams *s, struct embd__erro
     return EMBD_OK;
 }
 
-/* Of the streams of other tables, those that have pushed to these as well; what they have pushed to
- * beyond is one more. */
-static void choose_foreign(struct compaction *c)
+static struct table_set journaled_of(const struct compaction *c)
 {
-    struct streams *s = &c->foreign;
     struct table_set journaled = {.may_have_others = 0};
-    uint32_t n = pushers_list(&c->commit->engine->pushers, s->list, s->sets);
     for (uint32_t i = 0; i < c->n; i++)
         if (c->staged[i] == 0)
             table_set_add(&journaled, c->tables[i]->number);
+    return journaled;
+}
+
+static void list_streams(struct compaction *c)
+{
+    struct streams *s = &c->streams;
+    const struct table_set journaled = journaled_of(c);
+    s->n = pushers_list(&c->commit->engine->journaled_pushers, s->list, s->sets);
+    for (uint32_t i = 0; i < s->n; i++)
+        foreign_mark(&s->sets[i], &journaled, c->n_left > 0);
+}
+
+/* Of the streams of other tables, those that have pushed to these as well. */
+static void choose_foreign(struct compaction *c)
+{
+    struct streams *s = &c->foreign;
+    const struct table_set journaled = journaled_of(c);
+    uint32_t n = pushers_list(&c->commit->engine->pushers, s->list, s->sets);
     for (uint32_t i = 0; i < n; i++) {
         struct table_set set = s->sets[i];
-        if (!table_set_meets(&set, &journaled) && (set.may_have_others & TABLES_BEYOND) == 0)
+        if (!table_set_meets(&set, &journaled))
             continue;
-        if (!table_set_is_within(&set, &journaled))
-            set.may_have_others |= TABLES_BEYOND;
+        foreign_mark(&set, &journaled, c->n_left > 0);
         s->list[s->n] = s->list[i];
         s->sets[s->n++] = set;
     }
+    s->n += foreign_list_behind(c->commit->engine, PUSHER_STREAMS_MAX - s->n, s->list + s->n,
+                                s->sets + s->n);
     c->has_foreign = s->n == 0;
 }
 
@@ -342,7 +358,7 @@ static int freeze(struct compaction *c, struct embd__error *e)
     if (freeze_tables(c, e) != EMBD_OK)
         return e->status;
     note_left(c);
-    c->streams.n = pushers_list(&engine->journaled_pushers, c->streams.list, c->streams.sets);
+    list_streams(c);
     choose_foreign(c);
     c->n_clients = engine->journaled_sources.n;
     sources_list(&engine->journaled_sources, c->clients, c->places);

@@ -7,6 +7,7 @@
 #include "proto/streamsfile.h"
 #include "server/engine/check.h"
 #include "server/engine/foreign.h"
+#include "server/engine/joining.h"
 #include "server/engine/unpack.h"
 #include "server/engine/staged.h"
 #include "server/journal/row_record.h"
@@ -208,12 +209,15 @@ static int copy_bins(struct operation_reader *reader, struct embd__error *e)
 }
 
 /* Drops the parts of a table that is left out. Returns how many there are then. */
-static uint32_t leave_out(const struct op *op, struct part *parts, uint32_t n)
+static uint32_t leave_out(struct op *op, struct part *parts, uint32_t n)
 {
+    const struct tables *tables = &op->engine->tables;
     uint32_t n_left = 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (!tables_skip(&op->engine->tables, parts[i].table))
+    for (uint32_t i = 0; i < n; i++) {
+        op->is_number_alone = op->is_number_alone || joining_is_apart_id(tables, parts[i].table);
+        if (!tables_skip(tables, parts[i].table))
             parts[n_left++] = parts[i];
+    }
     return n_left;
 }
 

@@ -6,6 +6,7 @@
 #include "proto/keyed.h"
 #include "server/engine/check.h"
 #include "server/engine/engine.h"
+#include "server/engine/joining.h"
 #include "server/engine/staged.h"
 
 bool row_record_is_left_out(struct op *op, const char *name)
@@ -93,6 +94,7 @@ int row_record_put_read(struct op *op, struct reader *r)
     op->is_foreign = fields.is_foreign;
     put->step = fields.step;
     if (row_record_is_skipped(op, fields.table)) {
+        op->is_number_alone = joining_is_apart(&op->engine->tables, fields.table);
         leave_out_but_number(op);
         return EMBD_OK;
     }

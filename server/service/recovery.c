@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/engine/foreign.h"
 #include "server/identity/identity.h"
 #include "server/service/compacting.h"
 #include "server/journal/journal.h"
@@ -153,7 +152,6 @@ static int end_replay(struct shard *shard, struct embd__error *e)
     shard->reading = NULL;
     operation_reader_fini(&shard->replayed);
     shard->engine.is_replaying = false;
-    foreign_end_replay(&shard->engine);
     log_replayed(shard, bytes);
     if (!end.is_damaged)
         cut_history_meet(shard, end.position, end.chain);

@@ -174,13 +174,13 @@ static int note(struct pushers *streams, const struct list *list, struct embd__e
 
 /* The journal has some of the pushes of a stream to other tables: a position before them is of no
  * use. */
-static int note_others(struct engine *engine, struct list *list, struct embd__error *e)
+static int note_others(struct engine *engine, struct streams_of *kept, struct embd__error *e)
 {
-    uint64_t n = 0;
-    for (uint64_t i = 0; i < list->n; i++)
-        if (foreign_takes(engine, &list->streams[i]))
-            list->streams[n++] = list->streams[i];
-    list->n = n;
+    struct list *list = &kept->kinds[0];
+    for (uint64_t i = 0; i < kept->kinds[1].n; i++)
+        foreign_meet(engine, &kept->kinds[1].streams[i]);
+    if (foreign_take(engine, list->streams, &list->n, e) != EMBD_OK)
+        return e->status;
     foreign_forget(engine);
     return note(&engine->pushers, list, e);
 }
@@ -202,7 +202,7 @@ int restore_streams(struct shard *shard, const struct journal_end *end, bool has
     struct streams_of kept = {.position = 0};
     uint64_t n_first[2] = {0, 0};
     if (agree(shard, &kept, n_first, e) == EMBD_OK &&
-        note_others(&shard->engine, &kept.kinds[0], e) == EMBD_OK && !has_journal) {
+        note_others(&shard->engine, &kept, e) == EMBD_OK && !has_journal) {
         note(&shard->engine.journaled_pushers, &kept.kinds[1], e);
         *has_journaled_out = *has_journaled_out || kept.kinds[1].n > 0;
     }

@@ -274,6 +274,73 @@ def case_streams_of_the_journal_push_to_a_table_that_left_it():
                 assert rows(server, "u") == [2.0] * SHARDS
 
 
+def case_a_trainer_is_told_when_a_table_that_left_the_journal_lost_its_pushes():
+    """It does not push after the table has left: what it pushed before is lost too, behind the snapshot."""
+    for has_base in (False, True):
+        with Scratch() as scratch:
+            server = serve(scratch)
+            make(server, durability="durable")
+            open_streams(server, True, 1)
+            push(server, 1, stream=1)
+            embctl(server, "snapshot", "s")
+            push(server, 2, stream=1)
+            set_to(server, "snapshot")
+            if has_base:
+                make(server, "v")
+                set_to(server, "durable", "v")
+            with restart(server, scratch) as server:
+                assert rows(server) == [1.0] * SHARDS
+                for number in (2, 3):
+                    refused(FORGOTTEN, push, server, number, stream=1)
+                assert rows(server) == [1.0] * SHARDS
+
+
+def case_a_stream_of_the_journal_goes_on_where_nothing_of_it_is_lost():
+    """The snapshot has its last push to the table that left, or the table has come back with a base."""
+    for comes_back in (False, True):
+        with Scratch() as scratch:
+            server = serve(scratch)
+            make(server, durability="durable")
+            make(server, "u", durability="durable")
+            open_streams(server, True, 1)
+            push(server, 1, stream=1)
+            set_to(server, "snapshot")
+            push(server, 2, stream=1)
+            push(server, 3, "u", stream=1)
+            if comes_back:
+                set_to(server, "durable")
+            else:
+                embctl(server, "snapshot", "s")
+            with restart(server, scratch) as server:
+                push(server, 3, "u", stream=1)
+                push(server, 4, stream=1)
+                assert rows(server) == [3.0] * SHARDS and rows(server, "u") == [1.0] * SHARDS
+
+
+def case_a_stream_that_a_start_forgot_is_forgotten_by_the_next_one_too():
+    """The journal begins anew between them. The snapshot's position is before a push that the journal has."""
+    with Scratch() as scratch:
+        server = serve(scratch)
+        make(server)
+        make(server, "u")
+        open_streams(server, False)
+        push(server, 1, "u")
+        embctl(server, "snapshot", "s")
+        set_to(server, "durable")
+        push(server, 2, "u")
+        push(server, 3)
+        server = restart(server, scratch)
+        refused(FORGOTTEN, push, server, 3)
+        for name in ("v", "w"):
+            make(server, name)
+            set_to(server, "durable", name)
+            server = restart(server, scratch)
+            for number in (2, 3, 4):
+                refused(FORGOTTEN, push, server, number)
+            assert rows(server) == [1.0] * SHARDS and rows(server, "u") == [1.0] * SHARDS
+        server.kill()
+
+
 def case_what_cannot_be_is_refused_and_changes_nothing():
     with Embd(shards=SHARDS) as server:
         make(server)

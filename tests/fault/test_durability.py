@@ -125,6 +125,29 @@ class Durability(unittest.TestCase):
         self.assertIn(("durable",) * SHARDS, seen)
         self.assertIn(("durable", "snapshot"), seen)
 
+    def test_a_push_to_a_table_that_was_to_become_durable_is_not_taken_for_applied(self):
+        """Its record is there, but the base with the table's rows is not: its trainer is told."""
+        gate = Gate()
+        self.addCleanup(gate.scratch.cleanup)
+        server, number = self.serve(gate), {"high": 7, "low": 9, "stream": 0, "sequence": 1}
+        self.begin(server)
+        with wire.connect(server, 0) as peer:
+            wire.open_stream(peer, {"high": 7, "low": 9, "stream": 0}, False)
+            part = {"table": peer.call("table_describe", {"name": "t"})[0]["id"], "keys": 1}
+            gate.close()
+            with gate.letting_all_but("renameat"):
+                peer.call("table_set", {"name": "t", "set": {"durability": "durable"}})
+                peer.call("push", {"parts": [part], "writer": number}, wire.keys([KEYS[0]]), wire.floats([-1.0]))
+                self.assertEqual(peer.call("table_describe", {"name": "t"})[0]["becomes"], "durable")
+        server.kill()
+        gate.open()
+        server = self.serve()
+        with wire.connect(server, 0) as peer:
+            for number["sequence"] in (1, 2):
+                with self.assertRaisesRegex(wire.RpcError, "not known"):
+                    peer.call("push", {"parts": [part], "writer": number}, wire.keys([KEYS[0]]), wire.floats([-1.0]))
+            self.assertEqual(wire.pull(peer, part["table"], [KEYS[0]]), [1.0])
+
 
 if __name__ == "__main__":
     unittest.main()
