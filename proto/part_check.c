@@ -74,3 +74,16 @@ void embd__part_check(struct embd__error *e, uint32_t i, const struct part *p)
     if (p->scores != NULL)
         check_scores(e, i, p);
 }
+
+int embd__push_check_keys(struct embd__error *e, const struct part *parts, uint32_t n)
+{
+    uint64_t n_keys = 0;
+    for (uint32_t i = 0; i < n; i++)
+        n_keys += parts[i].n_keys;
+    if (n_keys <= PUSH_KEYS_MOST)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_TOO_LARGE,
+                           "a push has %llu keys for a shard, the limit of all its tables is %u: "
+                           "push fewer samples or tables at once",
+                           (unsigned long long)n_keys, PUSH_KEYS_MOST);
+}

@@ -379,8 +379,11 @@ int embd__parts_read(struct reader *r, struct part *parts, uint32_t capacity, en
 int embd__push_read(struct reader *r, struct part *parts, uint32_t capacity,
                     struct push_extra *extra_out)
 {
-    return read_message(r, parts, capacity, PARTS_PUSH, extra_out,
-                        (struct sources_out){NULL, NULL});
+    int n =
+        read_message(r, parts, capacity, PARTS_PUSH, extra_out, (struct sources_out){NULL, NULL});
+    if (n < 0 || embd__push_check_keys(r->error, parts, (uint32_t)n) == EMBD_OK)
+        return n;
+    return r->error->status;
 }
 
 int embd__push_read_record(struct reader *r, struct part *parts, uint32_t capacity,

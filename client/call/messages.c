@@ -15,6 +15,7 @@
 
 #include "client/core/clocks.h"
 #include "proto/assert.h"
+#include "proto/part_check.h"
 
 #define HEAD_BYTES_MAX (64u << 10) /* kept free of the frame limit for what is not bins */
 /* More of it for each part, where there may be many: its record and the ends of its arrays, or its
@@ -180,6 +181,9 @@ static int end_message(struct builder *b)
     b->message = NULL;
     if (message == NULL)
         return EMBD_OK;
+    if (call->kind == PARTS_PUSH &&
+        embd__push_check_keys(&call->client->error, b->parts, message->n_slices) != EMBD_OK)
+        return call->client->error.status;
     embd__msg_request(&message->x.msg, message->x.msgid, kinds[call->kind].method);
     if (call->extra.round.n_workers > 0)
         call->extra.round.epoch = call->member->heartbeats[b->shard].epoch;

@@ -157,7 +157,7 @@ int operation_write(struct msg *m, const struct op *op, struct frame_scanner *fr
     if (embd__msg_end(m) != EMBD_OK)
         return embd__error_set(e, m->status, "an operation for the journal: %s",
                                m->status == EMBD_NO_MEMORY ? "no memory"
-                                                           : "it is larger than a frame may be");
+                                                           : "it is longer than a record may be");
     embd__msg_frame(m, frame);
     return EMBD_OK;
 }

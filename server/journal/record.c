@@ -14,8 +14,8 @@
  * Checksums of records and marks are XXH3 with the file's secret, 192 random bytes. It is no
  * cryptographic one, and need not be: who writes requests sees no checksum, and has one try a torn
  * write, told only by whether the server starts. A header made up for 56 bytes, whose four products
- * are of 64 secret bytes, is right with a chance of about 2^-63; a frame of 64 MiB has room for
- * 2^24: 2^-39 a torn write of the largest size. SipHash has a proof where checksums are seen, and
+ * are of 64 secret bytes, is right with a chance of about 2^-63; a push of 1 GiB has room for
+ * 2^28: 2^-35 a torn write of the largest size. SipHash has a proof where checksums are seen, and
  * takes 20 times as long for the body of a push (OpenSSL's, 64 KiB: 23 us; XXH3: 1.2 us, with a
  * secret or without).
  *

@@ -327,6 +327,16 @@ class LargeSteps(unittest.TestCase):
         with self.assertRaisesRegex(embd.Error, "keys"):
             client.push([embd.Part(tables[0], np.zeros(2 * n, np.uint64), np.array([0, 2 * n]), values=grads[:1])], plan="pooled")
 
+    def test_the_keys_of_a_push_are_counted_before_it_is_sent(self):
+        server = Embd("--frame-memory", "600M", "--push-limit", "200M")
+        self.addCleanup(server.kill)
+        client = self.connect(server)
+        tables = [client.create_table(f"t{i}", 1, optimizer=SGD, combiner="sum") for i in range(5)]
+        keys, grads = np.zeros(4 << 20, np.uint64), np.ones((1, 1), np.float32)
+        with self.assertRaisesRegex(embd.Error, "20971520 keys for a shard, the limit of all its tables is 16777216"):
+            client.push([embd.Part(table, keys, [0, len(keys)], values=grads) for table in tables], plan="pooled")
+        self.assertEqual(client.stats()[0].shard["requests_push"], 0)
+
     def test_workers_in_step_push_large_shares_which_are_one_record(self):
         server, client = self.start(flags=("--data-dir", self.directory))
         self.create(client, 75, durability="durable")

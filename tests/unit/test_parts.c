@@ -215,6 +215,52 @@ static void counts_are_within_their_limits_and_match_the_bins(void **state)
     assert_int_equal(deliver_counts(1, UINT64_MAX - 1, &e), EMBD_TOO_LARGE);
 }
 
+/* Of n parts, each with as many keys as a part may have. */
+static int deliver_many_keys(uint32_t n, struct embd__error *e)
+{
+    static struct part parts[5];
+    uint64_t *many = calloc(LIMIT_KEYS, sizeof *many);
+    const uint32_t offsets[2] = {0, LIMIT_KEYS};
+    struct push_extra extra = {.order = 0};
+    struct reader reader;
+    struct received r;
+    struct msg m;
+    size_t bytes;
+    for (uint32_t i = 0; i < n; i++)
+        parts[i] = (struct part){.table = i + 1,
+                                 .n_keys = LIMIT_KEYS,
+                                 .n_rows = 1,
+                                 .keys = many,
+                                 .offsets = offsets,
+                                 .grads = many,
+                                 .grads_bytes = 8};
+    embd__msg_init(&m);
+    embd__msg_request(&m, 1, METHOD_PUSH);
+    embd__push_write(&m, parts, n, &extra);
+    assert_int_equal(embd__msg_end(&m), EMBD_OK);
+    uint8_t *flat = flatten(&m, &bytes);
+    received_init(&r, LIMIT_HEADER_BYTES, LIMIT_PUSH_BYTES);
+    assert_int_equal(received_feed(&r, flat, bytes, 0), FRAME_DONE);
+    received_read(&r, &reader);
+    int status = embd__push_read(&reader, parts, 5, &extra);
+    *e = r.error;
+    received_fini(&r);
+    free(flat);
+    free(many);
+    embd__msg_fini(&m);
+    return status;
+}
+
+static void keys_of_all_parts_of_a_push_are_counted(void **state)
+{
+    struct embd__error e;
+    (void)state;
+    assert_int_equal(deliver_many_keys(4, &e), 4);
+    assert_int_equal(deliver_many_keys(5, &e), EMBD_TOO_LARGE);
+    assert_non_null(strstr(e.text, "20971520 keys for a shard"));
+    assert_non_null(strstr(e.text, "is 16777216"));
+}
+
 static void parts_are_counted(void **state)
 {
     static struct part parts[LIMIT_PART_MAPS + 1];
@@ -268,6 +314,7 @@ int main(void)
         cmocka_unit_test(a_table_id_is_needed_and_never_zero),
         cmocka_unit_test(gradients_are_whole_numbers_of_values),
         cmocka_unit_test(counts_are_within_their_limits_and_match_the_bins),
+        cmocka_unit_test(keys_of_all_parts_of_a_push_are_counted),
         cmocka_unit_test(parts_are_counted),
         cmocka_unit_test(the_second_part_is_named_too),
         cmocka_unit_test(empty_parts_are_sound),
