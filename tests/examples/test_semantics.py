@@ -431,7 +431,7 @@ def the_first_error_is_the_answer(wire, _):
     refused(w.UNKNOWN_TABLE, wire, "push", {"parts": [part], "writer": writer}, w.keys([1]), g)
 
 
-with Embd() as server, w.connect(server) as connection:
+with Embd("--push-limit", "64M") as server, w.connect(server) as connection:
     for test in (the_page_gives_the_vectors_of_first_values, the_page_gives_the_vectors_of_optimizers, first_values, pools_and_gradients, a_weight_that_the_division_makes_infinite_is_refused, optimizers, whole_rows, stochastic_rounding, rows_of_i8_and_i4,
                  what_is_wrong_in_rows_of_i8_and_i4_is_refused, rows_with_a_scale, the_first_keys_get_the_last_rooms,
                  values_are_invalid_and_shapes_malformed, the_first_error_is_the_answer):
