@@ -50,9 +50,8 @@ embd_schema joining_schema(const struct table *table)
     return schema;
 }
 
-void joining_end(struct tables *tables, uint32_t id, uint64_t joining)
+void joining_end(struct tables *tables, struct table *table, uint64_t joining)
 {
-    struct table *table = tables_by_id(tables, id);
     if (table == NULL || table->joins == EMBD_DURABILITY_SNAPSHOT || table->joining != joining)
         return;
     table->schema.s = joining_schema(table);

@@ -23,8 +23,8 @@ void joining_leave(struct tables *tables, struct table *table);
 /* Of table_durability: what a base has of it. */
 embd_schema joining_schema(const struct table *table);
 
-/* A base with the rows of that attempt is on disk. */
-void joining_end(struct tables *tables, uint32_t id, uint64_t joining);
+/* A base with the rows of that attempt is on disk. `table` NULL: it is gone. */
+void joining_end(struct tables *tables, struct table *table, uint64_t joining);
 /* No base can be made: the attempts come to nothing. */
 void joining_fail(struct tables *tables, const char *why);
 

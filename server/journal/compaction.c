@@ -426,10 +426,11 @@ bool compaction_is_over(const struct compaction *c)
 
 int compaction_end(struct compaction *c, bool *again_out, struct embd__error *e)
 {
+    struct tables *tables = &c->commit->engine->tables;
     let_go(c);
     int status = journal_base_take(c->commit->journal, e);
     for (uint32_t i = 0; i < c->n_joined && status == EMBD_OK; i++)
-        joining_end(&c->commit->engine->tables, c->joined[i].id, c->joined[i].number);
+        joining_end(tables, tables_by_id(tables, c->joined[i].id), c->joined[i].number);
     *again_out = c->is_given_up;
     compaction_free(c);
     return status;

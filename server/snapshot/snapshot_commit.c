@@ -202,14 +202,13 @@ static int read_part(struct call *call, const char *name, int dir, const msgpack
         return embd__error_set(&call->error, EMBD_INVALID,
                                "snapshot part '%s' is of table '%s', which begin did not name",
                                part->file, told.table);
-    if (check_changes(call, &told, is_left_out) != EMBD_OK ||
+    const struct table *table =
+        is_left_out ? NULL : tables_find(&call->shard->engine.tables, told.table, &call->error);
+    if (call->error.status != EMBD_OK || check_changes(call, &told, is_left_out) != EMBD_OK ||
         check_file(call, dir, told.table, part) != EMBD_OK ||
         check_written(call, name, &told) != EMBD_OK || check_once(call, &told) != EMBD_OK)
         return call->error.status;
-    if (is_left_out)
-        return leave_out(call, &told);
-    const struct table *table = tables_find(&call->shard->engine.tables, told.table, &call->error);
-    return table == NULL ? call->error.status : add_part(call, table, part, told.step);
+    return is_left_out ? leave_out(call, &told) : add_part(call, table, part, told.step);
 }
 
 static int read_streams(struct call *call, const char *name, int dir, const msgpack_object *item)
