@@ -395,6 +395,11 @@ int coordinator_open(const struct coordinator_config *config, struct coordinator
     return EMBD_OK;
 }
 
+bool coordinator_is_first(const struct coordinator *c)
+{
+    return c->config.first_own == 0;
+}
+
 void coordinator_stop(struct coordinator *c)
 {
     if (c == NULL)

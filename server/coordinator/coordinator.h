@@ -87,6 +87,8 @@ struct coordinator;
 
 int coordinator_open(const struct coordinator_config *config, struct coordinator **out,
                      struct embd__error *e);
+/* Whether the server has shard 0. */
+bool coordinator_is_first(const struct coordinator *c);
 /* The job that runs ends soon, and no other begins. NULL is allowed, here and below. */
 void coordinator_stop(struct coordinator *c);
 /* Waits for the thread. */

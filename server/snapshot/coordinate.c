@@ -111,6 +111,18 @@ static struct job_viewer viewer_of(const struct call *call)
 /* Tables that take the places of others: each shard checks whose they are. */
 #define REPLACE_PREFIX "replace-"
 
+/* Two coordinators at once spoil each other's snapshots: all askers wait for their turn at one. */
+static int check_place(struct call *call)
+{
+    const struct shard_config *config = &call->shard->config;
+    if (authorize_bound(call) == NULL || coordinator_is_first(config->coordinator))
+        return EMBD_OK;
+    return embd__error_set(&call->error, EMBD_UNSUPPORTED,
+                           "snapshot: shard 0's server coordinates what trainers ask for, and this "
+                           "is shard %u: ask there",
+                           config->index);
+}
+
 static int check_rights(struct call *call, const char *name, const struct job_order *order)
 {
     bool is_replace = strncmp(name, REPLACE_PREFIX, sizeof REPLACE_PREFIX - 1) == 0;
@@ -151,7 +163,8 @@ static int start(struct call *call, const char *name, struct job_order *order)
     order->admin_addresses = config->admin_addresses;
     order->admin_hosts = config->admin_hosts;
     bool needs_asker = order->is_read || order->has_files;
-    if (check_rights(call, name, order) != EMBD_OK || check_order(call, order) != EMBD_OK) {
+    if (check_place(call) != EMBD_OK || check_rights(call, name, order) != EMBD_OK ||
+        check_order(call, order) != EMBD_OK) {
         peers_proof_fini(&order->proof);
         return call->error.status;
     }

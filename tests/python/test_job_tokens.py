@@ -19,7 +19,7 @@ import numpy as np
 FIELDS = {"optimizer": embd.Optimizer("sgd", lr=1.0), "initializer": embd.Initializer("constant", 0)}
 KEYS = range(30)
 ONES = np.ones((30, 1), np.float32)
-INVALID, EXISTS, FULL, BUSY, DENIED = 1, wire.EXISTS, wire.FULL, wire.BUSY, 20
+INVALID, EXISTS, FULL, BUSY, DENIED, UNSUPPORTED = 1, wire.EXISTS, wire.FULL, wire.BUSY, 20, 7
 
 
 class Cluster:
@@ -350,6 +350,19 @@ class Strangers(unittest.TestCase):
         told = slow.call("snapshot", {"name": "b_slow", "phase": "progress"})[0]
         self.assertEqual((told["state"], told["error"]), ("failed", BUSY), told)
         self.assertIn("others wait", told["text"])
+
+    def test_another_server_makes_no_trainers_snapshot_beside_that_of_shard_0(self):
+        peer, beside = self.cluster.admin("a"), self.cluster.admin("b", 2)
+        job = peer.call("snapshot", {"name": "a_whole", "phase": "start", "job": "a_job", "tables": ["a_job--*"], "files": True})[0]
+        for fields in ({"phase": "start", "job": "b_job", "tables": ["b_job--*"]}, {"phase": "cancel"},
+                       {"phase": "start", "staged": 7, "staged_tables": 1}):
+            self.assertIn("shard 0", self.refused(beside, [UNSUPPORTED], "snapshot", {"name": "b_beside", **fields}))
+        while peer.call("snapshot", {"name": "a_whole", "phase": "progress"})[0]["phase"] == "begin":
+            pass
+        peer.call("snapshot", {"name": "a_whole", "phase": "go", "job": job["job"]})
+        while (told := peer.call("snapshot", {"name": "a_whole", "phase": "progress"})[0])["state"] == "running":
+            pass
+        self.assertEqual(told["state"], "done", told)
 
     def test_a_base_is_of_the_same_job(self):
         job = embd.Job(self.cluster.connect("b"), "b_second", self.cluster.data)
