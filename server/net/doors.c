@@ -63,6 +63,18 @@ static void tell_place(struct doors *doors, const char *path)
     free(absolute);
 }
 
+/* Beside the admin socket, where nobody asked for one, and with no room for its name: clients use
+ * TCP, as before there were data sockets. */
+static bool does_without(const struct doors_config *config, const struct embd__error *e)
+{
+    if (e->status != EMBD_TOO_LARGE || strcmp(config->local_dir, config->admin_dir) != 0)
+        return false;
+    log_event(LOG_WARN, "no_local_socket",
+              "path=%s why=\"%s: name a shorter local_socket, or off\"", config->local_dir,
+              e->text);
+    return true;
+}
+
 static int open_data_socket(struct doors *doors, uv_loop_t *uv, const struct doors_config *config,
                             struct embd__error *e)
 {
@@ -70,6 +82,10 @@ static int open_data_socket(struct doors *doors, uv_loop_t *uv, const struct doo
     if (config->local_dir == NULL)
         return EMBD_OK;
     int status = data_socket_path(config->local_dir, doors->port, path, e);
+    if (does_without(config, e)) {
+        *e = (struct embd__error){.status = EMBD_OK};
+        return EMBD_OK;
+    }
     if (status == EMBD_OK)
         status = listener_open_pipe(uv, &doors->local, path, config->local_group, on_peer, e);
     if (status == EMBD_OK)

@@ -156,6 +156,15 @@ class Taken(LocalCase):
         with self.assertRaisesRegex(embd.Error, "EMBD_TRANSPORT: 'pigeon'; expected auto, tcp or local"):
             self.connect(server, "pigeon")
 
+    def test_a_directory_whose_path_has_room_for_the_admin_socket_alone_will_do(self):
+        port = free_ports(1)
+        sockets = os.path.join(self.dir, "d" * (107 - len(f"{self.dir}//{port}.sock")))
+        server = self.start("--admin-dir", sockets, listen=f"127.0.0.1:{port}")
+        self.assertRegex(server.log(), f"warn no_local_socket .*/{port}.data.sock has 112 bytes, the limit is 107")
+        self.assertEqual((os.listdir(sockets), ways(self.connect(server))), ([f"{port}.sock"], [False]))
+        with self.assertRaisesRegex(NotReady, "data.sock has .* bytes, the limit is 107"):
+            self.start("--local-socket", sockets)
+
     def test_a_client_goes_on_when_the_server_comes_back(self):
         port = free_ports(1)
         options = {"listen": f"127.0.0.1:{port}"}
