@@ -7,12 +7,14 @@
 
 #include "client/core/client.h"
 #include "client/core/request.h"
+#include "proto/names.h"
 #include "proto/schema_change.h"
 
 /* Of a table on a shard. */
 struct standing {
     uint64_t step;
-    bool is_pending; /* the shard's journal does not have the table's rows yet */
+    bool is_pending;            /* the shard's journal does not have the table's rows yet */
+    embd_durability durability; /* once it is not pending any more */
 };
 
 static int read_fields(const embd_field *fields, uint32_t n, struct schema_change *out,
@@ -70,12 +72,16 @@ static int tell_partly(embd_client *client, uint32_t shard)
 
 static int read_standing(struct reader *r, const char *name, struct standing *out)
 {
-    struct fields f;
+    struct fields f, schema;
     char why[256];
     embd__read_fields(&f, r, "table_describe");
     out->step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
     out->is_pending = embd__field_has(&f, "becomes");
     embd__field_str(&f, "failed", why, sizeof why, "");
+    embd__field_map(&f, "schema", &schema, "schema");
+    out->durability =
+        (embd_durability)embd__field_enum(&schema, "durability", embd__durability_names,
+                                          EMBD_DURABILITY_AUTO, EMBD_DURABILITY_SNAPSHOT);
     if (r->error->status != EMBD_OK || why[0] == '\0')
         return r->error->status;
     return embd__error_set(r->error, EMBD_IO,
@@ -97,16 +103,33 @@ static int look(embd_client *client, uint32_t shard, const char *name, struct st
     return status;
 }
 
-static int await(embd_client *client, uint32_t shard, const char *name, struct standing *standing)
+/* A server that was started again meanwhile knows nothing of the attempt. */
+static int check_durability(embd_client *client, const char *name, embd_durability now,
+                            const embd_durability *asked)
+{
+    if (asked == NULL || now == *asked)
+        return EMBD_OK;
+    return embd__error_set(&client->error, EMBD_IO,
+                           "table '%s' has durability '%s': its server was started again before "
+                           "the journal had its rows, or the durability was set again; repeat the "
+                           "call",
+                           name, embd_durability_name(now));
+}
+
+/* `asked`: the durability; NULL: it is not what is set. */
+static int await(embd_client *client, uint32_t shard, const char *name,
+                 const embd_durability *asked, struct standing *standing)
 {
     uint32_t wait_ms = LEAST_WAIT_MS;
+    if (!standing->is_pending)
+        return EMBD_OK;
     while (standing->is_pending) {
         uv_sleep(wait_ms);
         wait_ms = wait_ms < MOST_WAIT_MS ? 2 * wait_ms : MOST_WAIT_MS;
         if (look(client, shard, name, standing) != EMBD_OK)
             return client->error.status;
     }
-    return EMBD_OK;
+    return check_durability(client, name, standing->durability, asked);
 }
 
 /* ---- all shards ---- */
@@ -125,13 +148,14 @@ static void note(embd_client *client, const char *name, const struct schema_chan
 static int set_on_all(embd_client *client, const char *name, const struct schema_change *change,
                       uint64_t *steps_out)
 {
+    const embd_durability *asked = embd__schema_change_durability(change);
     struct standing standing;
     for (uint32_t i = 0; i < client->n_shards; i++)
         if (set_on(client, i, name, change, true, &standing) != EMBD_OK)
             return client->error.status;
     for (uint32_t i = 0; i < client->n_shards; i++) {
         if (set_on(client, i, name, change, false, &standing) != EMBD_OK ||
-            await(client, i, name, &standing) != EMBD_OK)
+            await(client, i, name, asked, &standing) != EMBD_OK)
             return tell_partly(client, i);
         if (steps_out != NULL)
             steps_out[i] = standing.step;

@@ -142,7 +142,8 @@ typedef struct embd_field {
  *   EMBD_UNSUPPORTED     a field that is fixed when a table is created, a policy that records
  *                        another use of rows, or a durability that needs a data directory:
  *                        nothing has changed
- *   EMBD_IO              a journal could not take the table's rows: it keeps its durability
+ *   EMBD_IO              a journal could not take the table's rows, or its server was started again
+ *                        before it had: the table keeps its durability there
  *   EMBD_FULL            a shard has more rows than the capacity, and the policy lets too few go:
  *                        nothing has changed
  *   EMBD_UNKNOWN_TABLE   a shard does not have it: nothing has changed

@@ -129,7 +129,7 @@ static int check_one(const struct tables *tables, const struct table *table, str
     if (old != NULL && table_is_journaled(old) != table_is_journaled(table))
         return embd__error_set(e, EMBD_INVALID,
                                "table '%s' has durability '%s', the one to take its place '%s'",
-                               name, embd_durability_name(old->schema.s.durability),
+                               name, embd_durability_name(table_durability(old)),
                                embd_durability_name(table->schema.s.durability));
     return EMBD_OK;
 }

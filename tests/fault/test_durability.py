@@ -47,9 +47,9 @@ class Durability(unittest.TestCase):
         self.data = tempfile.TemporaryDirectory(prefix="embd-data-")
         self.addCleanup(self.data.cleanup)
 
-    def serve(self, gate=None):
+    def serve(self, gate=None, shards=SHARDS, **more):
         with unittest.mock.patch.dict(os.environ, gate.environment() if gate else {}):
-            server = Embd("--data-dir", self.data.name, "--http", "off", "--store", "host", shards=SHARDS)
+            server = Embd("--data-dir", self.data.name, "--http", "off", "--store", "host", shards=shards, **more)
         self.addCleanup(server.kill)
         return server
 
@@ -147,6 +147,32 @@ class Durability(unittest.TestCase):
                 with self.assertRaisesRegex(wire.RpcError, "not known"):
                     peer.call("push", {"parts": [part], "writer": number}, wire.keys([KEYS[0]]), wire.floats([-1.0]))
             self.assertEqual(wire.pull(peer, part["table"], [KEYS[0]]), [1.0])
+
+    def test_a_change_whose_server_was_started_again_is_not_said_to_be_done(self):
+        gate = Gate()
+        self.addCleanup(gate.scratch.cleanup)
+        server = self.serve(gate, 1)
+        with wire.connect(server) as peer:
+            peer.call("table_create", {"schema": wire.constant_schema("t", 1, 0.0)})
+        self.embctl(server, "snapshot", "s")
+        gate.close()
+        with gate.letting_all_but("renameat"):
+            asks = subprocess.Popen([EMBCTL, "table", "set", "t", "durability=durable"], stdout=subprocess.DEVNULL,
+                                    stderr=subprocess.PIPE, text=True,
+                                    env={**os.environ, "EMBD_SERVERS": server.addresses[0]})
+            while not any(name.endswith("renameat") for name in gate.waiting()):
+                self.assertIsNone(asks.poll())
+                time.sleep(0.001)
+            with wire.connect(server) as peer:
+                self.assertEqual(peer.call("table_describe", {"name": "t"})[0]["becomes"], "durable")
+        server.kill()
+        gate.open()
+        server = self.serve(None, 1, listen=server.addresses[0])
+        said = asks.communicate(timeout=60)[1]
+        with wire.connect(server) as peer:
+            self.assertEqual(peer.call("table_describe", {"name": "t"})[0]["schema"]["durability"], "snapshot")
+        self.assertNotEqual(asks.returncode, 0)
+        self.assertNotEqual(said, "")
 
 
 if __name__ == "__main__":
