@@ -35,11 +35,17 @@ static void free_table(const struct store_ops *ops, struct table *table)
     free(table);
 }
 
+static void end_sweep(struct tables *tables, bool has_ended)
+{
+    tables->n_swept -= has_ended;
+    tables->n_sweeps += has_ended;
+}
+
 void tables_close_table(struct tables *tables, struct table *table)
 {
     if (table != NULL) {
         uncount(tables, table);
-        tables->n_swept -= table->is_swept;
+        end_sweep(tables, table->is_swept);
         joining_leave(tables, table);
     }
     free_table(tables->ops, table);
@@ -139,7 +145,7 @@ bool tables_sweep(struct tables *tables)
 {
     struct table *table = next_swept(tables);
     table->is_swept = tables->ops->collect(table->store);
-    tables->n_swept -= !table->is_swept;
+    end_sweep(tables, !table->is_swept);
     return !table->is_swept;
 }
 

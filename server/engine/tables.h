@@ -85,6 +85,7 @@ struct tables {
     uint64_t n_refused;        /* requests that needed more of it than was left */
     uint32_t n;
     uint32_t n_swept, sweep_at; /* tables that are swept; the place in by_name of the next one */
+    uint64_t n_sweeps;          /* that have ended */
     uint32_t n_creating;        /* tables whose rows are created by pulls */
     struct table *by_name[LIMIT_TABLES]; /* ascending */
     struct table *by_id[TABLES_PLACES];  /* a hash table: from place id % TABLES_PLACES on */

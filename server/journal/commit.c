@@ -141,6 +141,7 @@ static void count_long(struct commit *commit, struct op *op, bool is_long)
 {
     commit->n_long += is_long;
     commit->n_long -= op->record.is_long;
+    commit->n_were_long += op->record.is_long;
     op->record.is_long = is_long;
 }
 

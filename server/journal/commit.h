@@ -21,6 +21,7 @@ struct commit {
     uint32_t n_long;  /* recorded pushes that are not applied yet, to tables that are is_long */
     uint64_t n_refused, refused_since_ns; /* operations since the disk takes no records */
     uint64_t n_errors;                    /* ever */
+    uint64_t n_were_long;                 /* pushes that n_long had, ever */
     uint64_t now_ns;                      /* of the operation that was submitted last */
     /* An operation of `origin` (struct op) took so long to be applied. The owner's; NULL: nobody
      * asks. */

@@ -284,6 +284,7 @@ void shard_handle(struct shard *shard, struct request *request)
     request->has_answer = true;
     request->is_push = false;
     request->place_kind = PLACE_UNKNOWN;
+    request->stopped_at = 0;
     request->work = NULL;
     request->next = NULL;
     request->times.method = -1;

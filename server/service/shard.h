@@ -172,6 +172,7 @@ struct request {
     bool is_push;
     enum request_place place_kind;
     uint32_t place;
+    uint64_t stopped_at;      /* parked, and looked at: sweeps.c */
     struct prefetch prefetch; /* private; zero before shard_arriving or shard_handle */
     struct shard_work *work;  /* private to the shard; NULL when nothing is pending */
     struct request *next;     /* list of the parked or of the unmaterialized; the shard's */

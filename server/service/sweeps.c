@@ -21,7 +21,7 @@ static bool stops_pull(const struct table *table, const struct part *part)
            !part->zero_missing;
 }
 
-bool sweeps_stop(struct call *call, bool was_parked)
+static bool stops_any(struct call *call, bool was_parked)
 {
     struct shard *shard = call->shard;
     struct push_extra extra;
@@ -35,6 +35,18 @@ bool sweeps_stop(struct call *call, bool was_parked)
             return true;
     }
     return false;
+}
+
+/* Its parts are long to read: while it is parked, once for each end of what it may wait for. */
+bool sweeps_stop(struct call *call, bool was_parked)
+{
+    const struct shard *shard = call->shard;
+    uint64_t n_ends = 1 + shard->engine.tables.n_sweeps + shard->commit.n_were_long;
+    if (was_parked && call->request->stopped_at == n_ends)
+        return true;
+    bool stops = stops_any(call, was_parked);
+    call->request->stopped_at = stops && was_parked ? n_ends : 0;
+    return stops;
 }
 
 bool sweeps_stop_push(const struct shard *shard, const struct op *push)

@@ -188,6 +188,37 @@ static void what_changes_the_table_waits_in_its_order(void **state)
     sweeps_close(&s);
 }
 
+/* Reading 4 Mi keys takes milliseconds, and other requests would each wait for it: the parts are
+ * not looked at where nothing that the push may wait for has ended. */
+static void what_waits_is_not_read_again_for_each_request(void **state)
+{
+    (void)state;
+    struct sweeps s;
+    static const uint64_t key = 5;
+    static const float grads[DIM] = {1, 2, 3, 4};
+    static const uint32_t offsets[2] = {0, 1};
+    embd_schema schema = global_schema("sums", EMBD_DURABILITY_SNAPSHOT);
+    schema.combiner = EMBD_COMBINER_SUM;
+    sweeps_open(&s, FEW, EMBD_DURABILITY_SNAPSHOT);
+    create_table(&s.j.rig, &schema);
+    fill(&s.j.rig, "sums");
+    uint64_t step = step_of(send_empty(&s, &s.j.rig.data, "sums"));
+    struct part part = part_of("sums", &key, 1, grads);
+    part.offsets = offsets;
+    struct exchange *x = send_part(&s, &s.other, METHOD_PUSH, &part);
+    uint32_t *received = (void *)x->frame.bins[1].data;
+    received[0] = 1; /* who looks now finds an error */
+    for (int i = 0; i < 3; i++) {
+        end_ok(send_one(&s, &s.third, METHOD_PULL, "plain"));
+        assert_true(shard_collect(s.j.rig.shard));
+        assert_false(x->is_answered);
+    }
+    received[0] = 0;
+    slices_left(&s);
+    assert_int_equal(step_of(x), step + 1);
+    sweeps_close(&s);
+}
+
 static void a_table_goes_behind_its_last_slice(void **state)
 {
     (void)state;
@@ -412,6 +443,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(others_are_served_between_slices),
         cmocka_unit_test(what_changes_the_table_waits_in_its_order),
+        cmocka_unit_test(what_waits_is_not_read_again_for_each_request),
         cmocka_unit_test(a_table_goes_behind_its_last_slice),
         cmocka_unit_test(a_pusher_may_leave),
         cmocka_unit_test(records_of_other_tables_are_applied_between_slices),
