@@ -1,11 +1,10 @@
 /* messages.c - shares become messages. A pull or erase may be sliced anywhere between rows: a
  * message is filled until a limit of it or of its answer would be passed, then the next one begins.
  * A message of several parts has them as columns, if the server takes those. A push is one
- * optimizer step, so a shard's parts go in one message or not at all, which may be longer than
- * others; shards without keys get
- * theirs too, to keep the step counters equal, and all have one order, by which servers find out
- * that they belong together. They have one msgid too, which is the order to servers of earlier
- * versions.
+ * optimizer step: the parts of a shard go in one message, which may be longer than others, or not
+ * at all. Shards without keys get a message too, to keep the step counters equal. All have one
+ * order, by which servers find out that they belong together. They have one msgid too, which is
+ * the order to servers of earlier versions.
  *
  * A call's messages are kept, with their buffers, for the calls after it. */
 #include "client/call/call.h"

@@ -14,7 +14,7 @@
 #define TURN_ADMIN_NS   UINT64_C(5000000000)
 
 struct turns {
-    struct turn {
+    struct {
         uint64_t principal; /* 0: an admin */
         uint64_t until_ns;
     } list[TURNS_MAX];

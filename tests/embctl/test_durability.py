@@ -247,15 +247,21 @@ def case_a_snapshot_behind_the_last_push_of_a_stream_is_its_position():
             assert rows(server) == [2.0] * SHARDS and rows(server, "u") == [2.0] * SHARDS
 
 
+def serve_two_durable(scratch):
+    """With a stream of the journal, whose push 1 was to the first table."""
+    server = serve(scratch)
+    make(server, durability="durable")
+    make(server, "u", durability="durable")
+    open_streams(server, True, 1)
+    push(server, 1, stream=1)
+    return server
+
+
 def case_streams_of_the_journal_push_to_a_table_that_left_it():
     """What a stream pushes to durable tables before and after is kept; a start forgets the stream, as pushes of it are lost."""
     for has_base in (False, True):
         with Scratch() as scratch:
-            server = serve(scratch)
-            make(server, durability="durable")
-            make(server, "u", durability="durable")
-            open_streams(server, True, 1)
-            push(server, 1, stream=1)
+            server = serve_two_durable(scratch)
             push(server, 2, "u", stream=1)
             set_to(server, "snapshot")
             embctl(server, "snapshot", "s")
@@ -299,11 +305,7 @@ def case_a_stream_of_the_journal_goes_on_where_nothing_of_it_is_lost():
     """The snapshot has its last push to the table that left, or the table has come back with a base."""
     for comes_back in (False, True):
         with Scratch() as scratch:
-            server = serve(scratch)
-            make(server, durability="durable")
-            make(server, "u", durability="durable")
-            open_streams(server, True, 1)
-            push(server, 1, stream=1)
+            server = serve_two_durable(scratch)
             set_to(server, "snapshot")
             push(server, 2, stream=1)
             push(server, 3, "u", stream=1)
