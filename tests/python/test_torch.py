@@ -212,6 +212,30 @@ class Modules(TorchTest):
         self.assertEqual(caught.exception.status, embd.Status.NOT_FINITE)
         bag.flush()
 
+    def test_scores_go_with_the_gradient(self):
+        kept = {"optimizer": SGD1, "on_full": "evict_score", "capacity": ROWS}
+        fields = {"client": self.client, "padding_idx": 0, **kept}
+        concat = self.client.create_table("combined", DIM, combiner="concat", **kept)
+        keys = torch.tensor([3, 3, 0, 5, 7])
+        scores = torch.tensor([1.0, 4.0, 9.0, 2.0, -torch.inf])
+        score_of = [4.0, 2.0, 0.0]  # of the keys 3, 5, 7; the largest counts
+        for name, module, offsets in (
+                ("rows", embd.torch.Embedding(ROWS, DIM, name="rows", **fields), ()),
+                ("bags", embd.torch.EmbeddingBag(ROWS, DIM, mode="sum", name="bags", **fields), (torch.tensor([0, 2]),)),
+                ("combined", embd.torch.EmbeddingBag(ROWS, DIM, mode="sum", table=concat, padding_idx=0),
+                 (torch.tensor([0, 2]),))):
+            with self.subTest(name):
+                with embd.torch.accumulate(module):
+                    module(keys, *offsets, scores=scores).sum().backward()
+                    module(keys[4:], *(o[:1] for o in offsets)).sum().backward()
+                module.flush()
+                states = module.table.get(np.array([3, 5, 7], np.uint64), states=True).states
+                np.testing.assert_array_equal(states[:, -1], np.float32(score_of))
+                with self.assertRaisesRegex(ValueError, r"scores are \(4,\), input is \(5,\)"):
+                    module(keys, *offsets, scores=scores[1:])
+        with self.assertRaisesRegex(ValueError, "scores need 'evict_score'"):
+            self.bag()(keys, torch.tensor([0]), scores=scores)
+
     def test_half_precision_leaves_the_module(self):
         bag = self.bag(dtype=torch.float16)
         out = bag(torch.tensor([1]), torch.tensor([0]))

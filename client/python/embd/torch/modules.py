@@ -78,6 +78,16 @@ class _Rows(Reference):
         """Where the rows of a forward are."""
         return self.device or input.device
 
+    def _scores(self, input: torch.Tensor, scores: torch.Tensor, kept: Any) -> Any:
+        """[n_keys] of the keys that are not padding, which `kept` selects; None: all."""
+        if self.table.schema.on_full != "evict_score":
+            raise ValueError(f"scores are given, but table {self.table.name} has on_full {self.table.schema.on_full!r}; "
+                             "scores need 'evict_score'")
+        if scores.shape != input.shape:
+            raise ValueError(f"scores are {tuple(scores.shape)}, input is {tuple(input.shape)}")
+        flat: Any = to_numpy(scores.detach().to(torch.float32))[0].reshape(-1)
+        return flat if kept is None else flat[kept]
+
     @property
     def _pushes(self) -> bool:
         return bool(self.training and torch.is_grad_enabled())
@@ -143,19 +153,21 @@ class Embedding(_Rows):
     def weights(self) -> list[Weight]:
         return [Weight("weight", self.table, self.num_embeddings, self.padding_idx)]
 
-    def prefetch(self, input: torch.Tensor) -> Ticket:
+    def prefetch(self, input: torch.Tensor, *, scores: Optional[torch.Tensor] = None) -> Ticket:
         """Starts the pull of a forward to come; give the ticket to forward in the place of the indices. It does
-        not see pushes that are started later."""
+        not see pushes that are started later. `scores`, shaped as the indices, go with the gradient: see
+        embd.Part."""
         keys = self._keys(input).reshape(-1)
         kept = None
         if self.padding_idx is not None:
             kept = np.flatnonzero(keys != self.padding_idx)
             keys = keys[kept]
-        part = Part(self.table, keys, raw=True)
+        part = Part(self.table, keys, raw=True,
+                    scores=None if scores is None else self._scores(input, scores, kept))
         return self.source.start([part], self.device_of(input), (input.shape, kept))
 
-    def forward(self, input: Union[torch.Tensor, Ticket]) -> torch.Tensor:
-        ticket = input if isinstance(input, Ticket) else self.prefetch(input)
+    def forward(self, input: Union[torch.Tensor, Ticket], *, scores: Optional[torch.Tensor] = None) -> torch.Tensor:
+        ticket = input if isinstance(input, Ticket) else self.prefetch(input, scores=scores)
         shape, kept = ticket.layout
         rows, = ticket.rows(self._pushes)
         if kept is not None:
@@ -221,23 +233,31 @@ class EmbeddingBag(_Rows):
         return starts
 
     def prefetch(self, input: torch.Tensor, offsets: Optional[torch.Tensor] = None,
-                 per_sample_weights: Optional[torch.Tensor] = None) -> Ticket:
+                 per_sample_weights: Optional[torch.Tensor] = None, *, scores: Optional[torch.Tensor] = None) -> Ticket:
         """Starts the pull of a forward to come; give the ticket to forward in the place of its arguments. It does
-        not see pushes that are started later."""
+        not see pushes that are started later. `scores`, shaped as the indices, go with the gradient: see
+        embd.Part."""
+        flat = None if scores is None else self._scores(input, scores, self._kept(input))
         if self._pools(per_sample_weights):
-            return self.source.start([self.pooled_part(input, offsets, per_sample_weights)], self.device_of(input))
+            part = self.pooled_part(input, offsets, per_sample_weights, flat)
+            return self.source.start([part], self.device_of(input))
         keys, ends, weights = self._batch(input, offsets, per_sample_weights)
-        return self.source.start([Part(self.table, keys, raw=True)], self.device_of(input), (ends, weights))
+        return self.source.start([Part(self.table, keys, raw=True, scores=flat)], self.device_of(input), (ends, weights))
+
+    def _kept(self, input: torch.Tensor) -> Any:
+        """[n_indices], true where there is no padding; None: there is none."""
+        return None if self.padding_idx is None else self._keys(input).reshape(-1) != self.padding_idx
 
     def _pools(self, weights: Optional[torch.Tensor]) -> bool:
         """Whether servers combine the rows."""
         return self.table.schema.combiner == self.mode and not (weights is not None and weights.requires_grad)
 
     def pooled_part(self, input: torch.Tensor, offsets: Optional[torch.Tensor],
-                    weights: Optional[torch.Tensor]) -> Part:
+                    weights: Optional[torch.Tensor], scores: Any = None) -> Part:
         """The batch of a forward, to be combined by servers."""
         keys, ends, kept_weights = self._batch(input, offsets, weights)
-        return Part(self.table, keys, ends, weights=None if kept_weights is None else to_numpy(kept_weights)[0])
+        return Part(self.table, keys, ends, weights=None if kept_weights is None else to_numpy(kept_weights)[0],
+                    scores=scores)
 
     def _batch(self, input: torch.Tensor, offsets: Optional[torch.Tensor],
                weights: Optional[torch.Tensor]) -> tuple[Any, Any, Optional[torch.Tensor]]:
@@ -262,12 +282,14 @@ class EmbeddingBag(_Rows):
         return weights.reshape(-1)
 
     def forward(self, input: Union[torch.Tensor, Ticket], offsets: Optional[torch.Tensor] = None,
-                per_sample_weights: Optional[torch.Tensor] = None) -> torch.Tensor:
-        if op.is_compiling() and not isinstance(input, Ticket) and self._pools(per_sample_weights):
+                per_sample_weights: Optional[torch.Tensor] = None, *,
+                scores: Optional[torch.Tensor] = None) -> torch.Tensor:
+        if (op.is_compiling() and not isinstance(input, Ticket) and scores is None
+                and self._pools(per_sample_weights)):
             anchor = self.source.anchor if self._pushes else self.source.anchor.detach()
             pooled: torch.Tensor = op.bags(anchor, input, offsets, per_sample_weights, self._operand)
             return pooled.to(self.dtype)
-        ticket = input if isinstance(input, Ticket) else self.prefetch(input, offsets, per_sample_weights)
+        ticket = input if isinstance(input, Ticket) else self.prefetch(input, offsets, per_sample_weights, scores=scores)
         rows, = ticket.rows(self._pushes)
         if ticket.layout is not None:
             ends, weights = ticket.layout

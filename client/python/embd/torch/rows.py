@@ -65,7 +65,7 @@ def parts_with(parts: Sequence[Part], gradients: Sequence[Optional[torch.Tensor]
     answered = [(part, gradient.to(torch.float32).contiguous()) for part, gradient in zip(parts, gradients)
                 if gradient is not None]
     arrays = copies.to_numpy(*(gradient for _, gradient in answered))
-    return [Part(part.table, part.keys, part.offsets, weights=part.weights, values=values, raw=part.raw)
+    return [Part(part.table, part.keys, part.offsets, weights=part.weights, values=values, raw=part.raw, scores=part.scores)
             for (part, _), values in zip(answered, arrays)]
 
 
@@ -149,16 +149,25 @@ def _weights(part: Part) -> Any:
     return part.weights
 
 
+def _scores(parts: Sequence[Part]) -> Any:
+    """None where no key has a score."""
+    if all(part.scores is None for part in parts):
+        return None
+    return np.concatenate([np.full(part.keys.size, -np.inf, np.float32) if part.scores is None else part.scores.reshape(-1)
+                           for part in parts])
+
+
 def _joined(parts: list[Part]) -> Part:
     table: Table = parts[0].table
     keys = np.concatenate([part.keys.reshape(-1) for part in parts])
     values = np.concatenate([part.gradient().reshape(-1, table.dim) for part in parts])
+    scores = _scores(parts)
     if not table.combines:
-        return Part(table, keys, values=values)
+        return Part(table, keys, values=values, scores=scores)
     offsets, base = [np.zeros(1, np.uint64)], 0
     for part in parts:
         offsets.append(_offsets(part)[1:] + np.uint64(base))
         base += part.keys.size
     weighted = any(part.weights is not None and not part.raw for part in parts)
     weights = np.concatenate([_weights(part) for part in parts]) if weighted else None
-    return Part(table, keys, np.concatenate(offsets), weights=weights, values=values)
+    return Part(table, keys, np.concatenate(offsets), weights=weights, values=values, scores=scores)
