@@ -228,6 +228,16 @@ static void name_cause(struct job *job, bool is_cancelled, bool is_left, bool is
         embd__error_set(e, EMBD_CLOSED, "'%s' was cancelled", job->order.name);
 }
 
+/* That there is no snapshot is somebody's business: nobody wanted it so, and nobody asks again. */
+static bool is_failure(const struct coordinator *c, const struct job *job)
+{
+    const struct job_order *order = &job->order;
+    const int status = job->error.status;
+    bool is_snapshot = !order->is_read && !order->is_abort && order->staged == 0;
+    bool is_wanted = c->is_cancelled && !c->is_left;
+    return is_snapshot && !is_wanted && status != EMBD_OK && status != EMBD_BUSY;
+}
+
 static void end_job(struct job *job)
 {
     struct coordinator *c = job->coordinator;
@@ -236,6 +246,7 @@ static void end_job(struct job *job)
     name_cause(job, c->is_cancelled, c->is_left, c->is_stopped);
     report->state = job->error.status == EMBD_OK ? JOB_DONE : JOB_FAILED;
     report->error = job->error;
+    c->n_failures += is_failure(c, job);
     report->phase = job->phase;
     report->elapsed_us = (coordinator_clock_ns() - c->began_ns) / 1000;
     struct job_report told = *report;
@@ -393,6 +404,16 @@ int coordinator_open(const struct coordinator_config *config, struct coordinator
     pthread_condattr_destroy(&attributes);
     *out = c;
     return EMBD_OK;
+}
+
+uint64_t coordinator_failures(struct coordinator *c)
+{
+    if (c == NULL)
+        return 0;
+    pthread_mutex_lock(&c->mutex);
+    uint64_t n = c->n_failures;
+    pthread_mutex_unlock(&c->mutex);
+    return n;
 }
 
 bool coordinator_is_first(const struct coordinator *c)

@@ -94,6 +94,10 @@ void coordinator_stop(struct coordinator *c);
 /* Waits for the thread. */
 void coordinator_close(struct coordinator *c);
 
+/* Snapshots of the cluster that failed here since the start. Those that were cancelled, or had to
+ * wait for another one, are none. 0 where c is NULL. */
+uint64_t coordinator_failures(struct coordinator *c);
+
 /* Begins the job. Takes what proof points to, also after an error. EMBD_BUSY: another one runs, and
  * the error names it; EMBD_DRAINING; EMBD_NO_MEMORY. */
 int coordinator_start(struct coordinator *c, struct job_order *order, struct job_report *out,

@@ -20,6 +20,7 @@ struct coordinator {
     struct turns turns;
     uint64_t began_ns, heard_ns; /* of the newest: its asker was last heard */
     uint64_t files_bytes;        /* that its asker has sent */
+    uint64_t n_failures;         /* coordinator_failures */
     bool runs, goes, is_cancelled, is_stopped;
     bool is_left;    /* cancelled, since its asker has left */
     bool is_open;    /* its connections are: they may be stopped */

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "server/coordinator/coordinator.h"
 #include "server/snapshot/snapshot_select.h"
 #include "server/log/log.h"
 #include "server/service/state.h"
@@ -40,6 +41,11 @@ void snapshot_watch_failed(struct shard *shard, const char *phase, const char *n
     shard->counters.snapshot_errors++;
     log_event(LOG_WARN, "snapshot_failed", "shard=%u snapshot=%s phase=%s why=\"%s\"",
               shard->config.index, name, phase, why->text);
+}
+
+uint64_t snapshot_watch_jobs_failed(const struct shard *shard)
+{
+    return shard->config.is_first ? coordinator_failures(shard->config.coordinator) : 0;
 }
 
 /* At least a second, also if the clock was set back: 0 means none. */

@@ -15,6 +15,9 @@ void snapshot_watch_begin(struct shard *shard);
 void snapshot_watch_committed(struct shard *shard);
 void snapshot_watch_failed(struct shard *shard, const char *phase, const char *name,
                            const struct embd__error *why);
+/* Snapshots of the cluster that this process coordinated and that failed; the first shard of the
+ * process tells them. */
+uint64_t snapshot_watch_jobs_failed(const struct shard *shard);
 /* 0: none. */
 uint64_t snapshot_watch_age_us(const struct shard *shard);
 

@@ -185,6 +185,12 @@ def case_a_snapshot_verifies_and_loads():
             embctl(server, "snapshot", "x", code=REFUSED, says="data directory")
 
 
+def snapshots_failed(server):
+    """By shard: the first of its process tells it."""
+    told = [s for s in embctl_json(server, "stats")["stats"] if s["name"] == "snapshot_jobs_failed"]
+    return [s["value"] for s in sorted(told, key=lambda s: s["shard"])]
+
+
 def case_a_table_that_is_on_some_shards_only_is_in_no_snapshot():
     with Scratch() as scratch:
         os.mkdir(scratch("data"))
@@ -197,7 +203,9 @@ def case_a_table_that_is_on_some_shards_only_is_in_no_snapshot():
                    says=f"{server.addresses[0]} has no table 'half', which {server.addresses[1]} has")
             assert not [n for n in os.listdir(scratch("data")) if n.startswith("refused")]
             assert "job_failed job=snapshot name=refused phase=write" in server.log()
+            assert snapshots_failed(server) == [1, 0, 0]
             embctl(server, "snapshot", "without")
+            assert snapshots_failed(server) == [1, 0, 0]
             assert (f"table_left_out name=without table=half has={server.addresses[1]} lacks={server.addresses[0]}"
                     in server.log())
             assert not [n for n in os.listdir(scratch("data/without")) if "half" in n]

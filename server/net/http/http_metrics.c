@@ -99,6 +99,11 @@ static const struct metric shard_metrics[] = {
      "Memory of materialized responses that are not sent yet.", GAUGE, 1},
     {"snapshots", "embd_snapshots_total", "Snapshots written.", COUNTER, 1},
     {"snapshot_errors", "embd_snapshot_errors_total", "Snapshot phases that failed.", COUNTER, 1},
+    {"snapshot_jobs_failed", "embd_snapshot_jobs_failed_total",
+     "Snapshots of the cluster that this process coordinated and that failed, reported by its "
+     "first "
+     "shard.",
+     COUNTER, 1},
     {"snapshot_age_us", "embd_snapshot_age_seconds",
      "Age of the newest snapshot, reported by the first shard of each process; 0: none.", GAUGE,
      MICROS},

@@ -85,6 +85,7 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"materialized_memory_bytes", shard->materialized_bytes},
         {"snapshots", c->snapshots},
         {"snapshot_errors", c->snapshot_errors},
+        {"snapshot_jobs_failed", snapshot_watch_jobs_failed(shard)},
         {"snapshot_age_us", snapshot_watch_age_us(shard)},
         {"round_steps", k->round_steps},
         {"pushes_again", k->pushes_again},
