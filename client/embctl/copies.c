@@ -1,10 +1,12 @@
 /* copies.c - embctl snapshot, dump, load and verify: the state of a cluster in directories. */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/embctl/blobs.h"
 #include "client/embctl/embctl.h"
 #include "client/embctl/listing.h"
+#include "client/embctl/progress.h"
 #include "client/embctl/transfer.h"
 #include "embd/admin.h"
 
@@ -48,6 +50,8 @@ struct copy_arguments {
     const char *base, *job;
     struct table_names tables;
     bool cancels, looks;
+    bool has_wait;
+    uint64_t wait_s;
 };
 
 static int parse_copy(int key, char *arg, struct argp_state *state)
@@ -79,6 +83,10 @@ static int parse_copy(int key, char *arg, struct argp_state *state)
         return 0;
     case 'T':
         add_names(state, &a->tables, arg);
+        return 0;
+    case 'w':
+        a->has_wait = true;
+        a->wait_s = parse_uint(state, "--wait", arg, 0, 1000000);
         return 0;
     case 'r':
         a->replaces = true;
@@ -115,6 +123,8 @@ static const struct argp_option snapshot_options[] = {
     {"job", 'j', "JOB", 0, "The snapshot belongs to this job", 0},
     {"tables", 'T', "TABLE,PREFIX*,...", 0,
      "Write these tables alone: names, or prefixes with '*'; may be repeated", 0},
+    {"wait", 'w', "SECONDS", 0,
+     "Wait so long for another snapshot, dump or load to end (default: 60)", 0},
     {0},
 };
 
@@ -122,15 +132,30 @@ struct snapshot {
     const char *name;
     embd_blob blobs[EMBD_BLOBS_MAX];
     embd_snapshot_options options; /* its blobs are those */
+    uint64_t wait_s;
 };
+
+/* Asks again, soon enough to keep its turn. */
+static int wait_for_others(embd_client *client, const struct snapshot *s, struct progress *told,
+                           embd_dump_report *report)
+{
+    static const struct timespec pause = {0, 200000000};
+    int status = EMBD_BUSY;
+    while (status == EMBD_BUSY &&
+           progress_wait(told, "waits for another snapshot, dump or load", s->wait_s)) {
+        nanosleep(&pause, NULL);
+        status = embd_snapshot(client, s->name, &s->options, report);
+    }
+    return status;
+}
 
 static int snapshot(embd_client *client, void *arg, embd_progress *progress, void *told,
                     embd_dump_report *report)
 {
     const struct snapshot *s = arg;
     (void)progress;
-    (void)told;
-    return embd_snapshot(client, s->name, &s->options, report);
+    int status = embd_snapshot(client, s->name, &s->options, report);
+    return status == EMBD_BUSY ? wait_for_others(client, s, told, report) : status;
 }
 
 static int cancel(embd_client *client, const char *name)
@@ -182,7 +207,7 @@ static int watch_snapshot(int (*what)(embd_client *client, const char *name), co
 
 static int check_snapshot(const struct copy_arguments *a)
 {
-    bool takes = a->n_blobs || a->keep || a->base || a->job || a->tables.n;
+    bool takes = a->n_blobs || a->keep || a->base || a->job || a->tables.n || a->has_wait;
     const char *why = a->cancels && a->looks ? "--cancel and --status do not go together"
                       : takes && (a->cancels || a->looks)
                           ? "--cancel and --status take no other option"
@@ -206,6 +231,9 @@ int command_snapshot(int argc, char **argv)
                "NAME is 1 to 64 characters of a-z, 0-9, '-' and '_', and begins with a letter or "
                "digit. The servers need "
                "a data directory (embd --data-dir). " NEEDS_ADMINS "\n"
+               "A cluster makes one snapshot, dump or replacing load at a time. While another one "
+               "runs, this command waits for its turn. It ends with exit code 5, and the name of "
+               "the other one, if its turn has not come after --wait SECONDS.\n"
                "Examples:\n"
                "  embctl snapshot nightly-2024-05-01\n"
                "  embctl snapshot --blob dense=weights.npz step-9000\n"
@@ -215,7 +243,7 @@ int command_snapshot(int argc, char **argv)
                "  embctl snapshot --status\n"
                "  embctl snapshot --cancel nightly-2024-05-01\n"
                "  embctl verify /var/lib/embd/nightly-2024-05-01"};
-    struct copy_arguments a = {.words = {.max = 1}};
+    struct copy_arguments a = {.words = {.max = 1}, .wait_s = 60};
     struct snapshot taken = {.options = EMBD_SNAPSHOT_OPTIONS()};
     uint32_t *n_blobs = &taken.options.n_blobs;
     parse_command(&argp, argc, argv, &a);
@@ -225,6 +253,7 @@ int command_snapshot(int argc, char **argv)
     for (; *n_blobs < a.n_blobs && !code; ++*n_blobs)
         code = blob_from_file(a.blobs[*n_blobs], &taken.blobs[*n_blobs]);
     taken.name = a.words.list[0];
+    taken.wait_s = a.wait_s;
     taken.options.blobs = taken.blobs;
     taken.options.keep = (uint32_t)a.keep;
     taken.options.base = a.base;

@@ -81,6 +81,16 @@ int progress_report(void *arg, uint64_t rows_done, uint64_t rows_total, uint64_t
     return stop_asked;
 }
 
+bool progress_wait(struct progress *p, const char *what, uint64_t most_s)
+{
+    uint64_t waited_s = (now_ns() - p->began_ns) / 1000000000u;
+    if (p->on_terminal) {
+        fprintf(stderr, "\r\033[K%s %llu s", what, (unsigned long long)waited_s);
+        p->is_shown = true;
+    }
+    return waited_s < most_s && !stop_asked;
+}
+
 uint64_t progress_end(struct progress *p)
 {
     if (p->is_shown)

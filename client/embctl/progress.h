@@ -22,6 +22,10 @@ void progress_begin(struct progress *p, const char *label, const char *next_labe
 /* An embd_progress; arg is a struct progress. */
 int progress_report(void *arg, uint64_t rows_done, uint64_t rows_total, uint64_t bytes_done);
 
+/* Says so on a terminal, and for how long. False: it has lasted for `most_s`, or a signal stops it.
+ */
+bool progress_wait(struct progress *p, const char *what, uint64_t most_s);
+
 /* Takes the line away. Returns the microseconds since begin. */
 uint64_t progress_end(struct progress *p);
 

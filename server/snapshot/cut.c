@@ -17,6 +17,7 @@
 #include "server/service/compacting.h"
 #include "server/engine/block.h"
 #include "server/snapshot/cut_read.h"
+#include "server/snapshot/snapshot_rights.h"
 #include "server/snapshot/snapshot_scope.h"
 #include "server/snapshot/snapshot_watch.h"
 #include "server/files/writing.h"
@@ -182,8 +183,8 @@ int cut_begin(struct call *call, const char *name, const struct snapshot_cut *wh
         return embd__error_set(e, EMBD_INVALID,
                                "snapshot cut: this connection holds nothing; hold first");
     if (shard->cut != NULL && shard->cut->writing != NULL)
-        return embd__error_set(e, EMBD_BUSY, "snapshot '%s' is still being written",
-                               shard->cut->name);
+        return embd__error_set(e, EMBD_BUSY, "another snapshot%s is still being written",
+                               snapshot_shown_name(call, shard->cut->name).text);
     if (cut_is_read(shard))
         return embd__error_set(e, EMBD_BUSY, "a dump is still being read");
     if (check_since(shard, what, e) != EMBD_OK ||

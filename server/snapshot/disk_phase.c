@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "server/files/errand.h"
+#include "server/snapshot/snapshot_rights.h"
 #include "server/snapshot/snapshot_watch.h"
 
 struct disk_phase *disk_phase_new(struct shard *shard, struct call *call,
@@ -14,8 +15,10 @@ struct disk_phase *disk_phase_new(struct shard *shard, struct call *call,
     const struct disk_phase *other = shard->disk_phase;
     if (other != NULL) {
         embd__error_set(e, EMBD_BUSY,
-                        "snapshot %s '%s': the disk is still busy with %s of '%s'; try again",
-                        order->what, order->name, other->order.what, other->name);
+                        "snapshot %s '%s': the disk is still busy with %s of a snapshot%s; try "
+                        "again",
+                        order->what, order->name, other->order.what,
+                        snapshot_shown_name(call, other->name).text);
         return NULL;
     }
     struct disk_phase *phase = calloc(1, sizeof *phase);

@@ -186,12 +186,26 @@ static void on_staged(struct disk_phase *phase, struct msg *m)
         embd__msg_field_uint(m, "base_id", base->id);
 }
 
+/* Another coordinator's snapshot goes to its end first: its parts would get lost. Coordinators come
+ * to shard 0 before all others, so that who waits there has begun nowhere. */
+static int check_free(struct call *call, const char *name)
+{
+    const struct snapshot_parts *other = &call->shard->snapshot;
+    if (other->name[0] == '\0' || other->owner == NULL || other->owner == call->request->session)
+        return EMBD_OK;
+    return embd__error_set(&call->error, EMBD_BUSY,
+                           "snapshot begin '%s': another snapshot%s is being made by another "
+                           "coordinator; try again",
+                           name, snapshot_shown_name(call, other->name).text);
+}
+
 /* A new staged directory; an increment of the snapshot `base_name` unless that is "". */
 static int begin_shard(struct call *call, const char *name, const char *base_name,
                        const struct table_scope *scope)
 {
     const struct disk_phase_order order = {phase_names[PHASE_BEGIN], name, make_staged, on_staged};
-    if (snapshot_check_scope(call->shard, scope, &call->error) != EMBD_OK)
+    if (snapshot_check_scope(call->shard, scope, &call->error) != EMBD_OK ||
+        check_free(call, name) != EMBD_OK)
         return call->error.status;
     struct disk_phase *phase = disk_phase_new(call->shard, call, &order, &call->error);
     if (phase == NULL)
@@ -215,10 +229,13 @@ static void end_and_remove(struct disk_phase *phase)
         snapshot_remove(phase->in.data_dir, phase->name, &phase->error);
 }
 
+/* What was begun may be another one: then this was of remains. */
 static void on_aborted(struct disk_phase *phase, struct msg *m)
 {
+    struct snapshot_parts *begun = &phase->shard->snapshot;
     cut_discard(phase->in.cut);
-    snapshot_forget(&phase->shard->snapshot);
+    if (strcmp(begun->name, phase->name) == 0)
+        snapshot_forget(begun);
     if (m != NULL)
         embd__msg_map(m, 0);
 }

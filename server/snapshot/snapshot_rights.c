@@ -1,6 +1,7 @@
 /* snapshot_rights.c - see snapshot_rights.h. */
 #include "server/snapshot/snapshot_rights.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "server/access/access.h"
@@ -68,4 +69,14 @@ int snapshot_check_keep(struct call *call, const char *name, const char *job)
     if (authorize_bound(call) == NULL || authorize_name(call, "snapshot", name) != EMBD_OK)
         return call->error.status;
     return job[0] != '\0' ? authorize_name(call, "job", job) : refuse(call, "keep without 'job'");
+}
+
+/* Its prefixes cover the names of its own. */
+struct shown_name snapshot_shown_name(const struct call *call, const char *name)
+{
+    struct shown_name shown = {""};
+    const struct grant *bound = call != NULL ? authorize_bound(call) : NULL;
+    if (bound == NULL || grant_covers(bound, name))
+        snprintf(shown.text, sizeof shown.text, " '%s'", name);
+    return shown;
 }

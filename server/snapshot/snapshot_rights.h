@@ -22,4 +22,11 @@ int snapshot_check_blob(struct call *call, const char *name);
 /* Only the newest of that job stay. */
 int snapshot_check_keep(struct call *call, const char *name, const char *job);
 
+/* " 'NAME'", where the peer may know of a snapshot of that name; else "". A NULL `call` is the
+ * server's own. */
+struct shown_name {
+    char text[SNAPSHOT_NAME_MAX + 4];
+};
+struct shown_name snapshot_shown_name(const struct call *call, const char *name);
+
 #endif

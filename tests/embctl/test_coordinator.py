@@ -103,6 +103,11 @@ def look(server):
             return None
 
 
+def snapshot_failures(server):
+    with Wire(server.admin_path()) as wire:
+        return wire.call("stats")[0]["stats"]["snapshot_jobs_failed"]
+
+
 def wait_phase(server, *phases, name=None):
     end = time.monotonic() + 15
     while time.monotonic() < end:
@@ -240,12 +245,13 @@ def case_who_hangs_before_its_files_were_sent_holds_up_nobody():
             began = time.monotonic()
             wire.call("snapshot", {"name": "mute", "phase": "start", "files": True})
             wait_phase(server, "files")
-            embctl(server, "snapshot", "other", code=REFUSED, says="the snapshot 'mute' has run for")
+            embctl(server, "snapshot", "other", "--wait", 0, code=REFUSED, says="the snapshot 'mute' has run for")
             told = wait_end(server, within=QUIET_S + 5, state="failed")
             assert "sent nothing for 10 s" in told["text"], told
             assert QUIET_S - 1 < time.monotonic() - began < QUIET_S + 4
             assert pushing.longest < ONE_S, pushing.longest
             assert not [f for f in os.listdir(scratch("data")) if f.startswith("mute")]
+            assert snapshot_failures(server) == 1
             embctl(server, "snapshot", "other")
 
 
@@ -259,7 +265,7 @@ def case_who_hangs_or_dies_while_it_dumps_holds_up_nobody():
                     wait_phase(server, "read")
                     embctl(server, "dump", "--all", scratch("never"), code=REFUSED, says="has run for")
                     pushing.goes_on(ONE_S)
-                    embctl(server, "snapshot", "busy", code=REFUSED, says=f"the dump '{how.replace(' ', '-')}' has run for")
+                    embctl(server, "snapshot", "busy", "--wait", 0, code=REFUSED, says=f"the dump '{how.replace(' ', '-')}' has run for")
                     if how == "hangs":
                         told = wait_end(server, within=QUIET_S + 5, state="failed")
                         assert "sent nothing for 10 s" in told["text"], told
@@ -293,16 +299,19 @@ def case_a_dump_is_the_tables_at_its_cut_while_pushes_go_on():
             print(f"   pushes waited {waited} us for the last cut, {pushing.longest * 1000:.1f} ms at most for all")
 
 
-def case_two_at_once_the_second_is_told():
+def case_two_at_once_the_second_is_told_and_may_wait():
     with Scratch() as scratch, slow(400), serve(scratch) as server:
         create(server)
         first = ask(server, "snapshot", "first")
         wait_phase(server, "write")
-        embctl(server, "snapshot", "second", code=REFUSED, says="the snapshot 'first' has run for")
-        embctl(server, "snapshot", "second", code=REFUSED, says="embctl snapshot --cancel first")
+        embctl(server, "snapshot", "second", "--wait", 0, code=REFUSED, says="the snapshot 'first' has run for")
+        embctl(server, "snapshot", "second", "--wait", 0, code=REFUSED, says="embctl snapshot --cancel first")
         status = embctl_json(server, "snapshot", "--status")["snapshot"][0]
         assert (status["name"], status["state"], status["phase"]) == ("first", "running", "write"), status
+        waiting = ask(server, "snapshot", "second")
         assert first.wait(20) == OK
+        assert waiting.wait(20) == OK
+        assert snapshot_failures(server) == 0
         status = embctl_json(server, "snapshot", "--status", "first")["snapshot"][0]
         assert (status["state"], status["phase"]) == ("done", "keep"), status
         embctl(server, "snapshot", "--status", "unknown", code=REFUSED, says="no snapshot 'unknown'")
@@ -323,6 +332,7 @@ def case_cancelled_it_leaves_nothing():
                 if half:
                     half.end()
                 assert f"'gone{i}' was cancelled" in look(server)["text"], look(server)
+                assert snapshot_failures(server) == 0, "nobody is alarmed for what somebody wanted"
                 assert not [f for f in os.listdir(scratch("data")) if f.startswith("gone")], os.listdir(scratch("data"))
                 pushing.goes_on(ONE_S)
         os.mkdir(scratch("data/left.tmp"))
@@ -393,6 +403,31 @@ def case_the_coordinator_may_die_in_any_phase():
                     embctl(again, "snapshot", "--cancel", "half")
                     embctl(again, "snapshot", "half")
                 embctl(again, "snapshot", "next")
+
+
+def case_two_coordinators_at_once_both_complete():
+    """The second one waits at shard 0, where both come first, and removes nothing of the first one."""
+    with Scratch() as scratch, contextlib.ExitStack() as stack:
+        addresses = write_cluster(scratch, "ab")
+        a, b = (stack.enter_context(process(scratch, addresses, i, name)) for i, name in enumerate("ab"))
+        create(a)
+        os.mkdir(scratch("a/left.tmp"))
+        with Wire(a.admin_path()) as first, Wire(b.admin_path()) as second:
+            job = first.call("snapshot", {"name": "first", "phase": "start", "files": True})[0]["job"]
+            wait_phase(a, "files")
+            second.call("snapshot", {"name": "left", "phase": "cancel"})
+            wait_end(b, state="done")
+            second.call("snapshot", {"name": "second", "phase": "start"})
+            for _ in range(5):
+                assert wait_phase(b, "begin", name="second")["shards_done"] == 0
+                first.call("snapshot", {"name": "first", "phase": "progress"})
+            first.call("snapshot", {"name": "first", "phase": "go", "job": job})
+            assert wait_end(a)["state"] == "done", look(a)
+            assert wait_end(b)["name"] == "second" and look(b)["state"] == "done", look(b)
+        assert sorted(n for n in os.listdir(scratch("a")) if not n.startswith("identity")) == ["first", "second"]
+        for name in "ab":
+            for made in "first", "second":
+                embctl(None, "verify", scratch(f"{name}/{made}"))
 
 
 class FakeServer:

@@ -397,6 +397,19 @@ class Strangers(unittest.TestCase):
         peer.call("release", {})
         self.assertEqual(self.cluster.state(), before)
 
+    def test_a_trainer_is_told_to_wait_but_not_for_whose_snapshot(self):
+        begins, admin, peer = (self.cluster.admin(name) for name in ("root", "root", "b"))
+        with open(self.cluster.tokens.file("ps"), encoding="ascii") as file:
+            peer.call("hello", {"protocol": 1, "token": file.read().strip(), "for": "b"})
+        own = {"name": "b_job-9", "phase": "begin", "job": "b_job", "tables": ["b_job--*"]}
+        for name, is_shown in ("a_secret", False), ("b_made_by_root", True):
+            begins.call("snapshot", {"name": name, "phase": "begin"})
+            self.assertIn(f"another snapshot '{name}' is being made", self.refused(admin, [BUSY], "snapshot", {**own, "name": "x"}))
+            text = self.refused(peer, [BUSY], "snapshot", own)
+            self.assertIn("is being made", text)
+            self.assertEqual(name in text, is_shown, text)
+            begins.call("snapshot", {"name": name, "phase": "abort"})
+
 
 if __name__ == "__main__":
     clusters.main()
