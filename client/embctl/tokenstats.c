@@ -1,5 +1,5 @@
 /* tokenstats.c - embctl stats --tokens: what the tables under a token's prefixes take on each
- * shard, and may take. */
+ * shard, and may take, and the snapshots of its jobs in each data directory. */
 #include <string.h>
 
 #include "client/embctl/embctl.h"
@@ -8,9 +8,12 @@
 #include "embd/admin.h"
 
 /* Figures are named as their columns. */
-static const struct column columns[] = {{"token", CELL_TEXT},      {"shard", CELL_NUMBER},
-                                        {"tables", CELL_COUNT},    {"tables_limit", CELL_COUNT},
-                                        {"row_bytes", CELL_BYTES}, {"row_bytes_limit", CELL_BYTES}};
+static const struct column columns[] = {
+    {"token", CELL_TEXT},           {"shard", CELL_NUMBER},
+    {"tables", CELL_COUNT},         {"tables_limit", CELL_COUNT},
+    {"row_bytes", CELL_BYTES},      {"row_bytes_limit", CELL_BYTES},
+    {"snapshots", CELL_COUNT},      {"snapshots_limit", CELL_COUNT},
+    {"snapshot_bytes", CELL_BYTES}, {"snapshot_bytes_limit", CELL_BYTES}};
 #define N_COLUMNS (sizeof columns / sizeof *columns)
 
 struct reading {

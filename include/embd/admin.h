@@ -18,9 +18,11 @@ EMBD_API int embd_stats(embd_client *client, uint32_t shard,
                                      uint64_t value),
                         void *arg);
 
-/* Reports what the tables under a token's prefixes take on a shard (`tables`, `row_bytes`), and may
- * take (`tables_limit`, `row_bytes_limit`, absent where there is no limit). An admin hears of every
- * token that has limits, others of their own. Visits, blocking and statuses as embd_stats. */
+/* Reports what the tables under a token's prefixes take on a shard (`tables`, `row_bytes`), and
+ * what the snapshots of its jobs take in the data directory (`snapshots`, `snapshot_bytes`; of the
+ * first shard of each process); and what they may take (the same names with `_limit`, absent where
+ * there is no limit). An admin hears of every token that has limits, others of their own. Visits,
+ * blocking and statuses as embd_stats. */
 EMBD_API int embd_token_stats(embd_client *client, uint32_t shard,
                               int (*visit)(void *arg, const char *token, const char *name,
                                            uint64_t value),

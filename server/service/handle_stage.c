@@ -35,20 +35,26 @@ static int check_free(struct call *call, uint64_t id)
                               : ", among them the first; wait for it, or end it");
 }
 
+static struct staging_set *refuse_set(struct call *call, uint32_t limit, const char *whose)
+{
+    embd__error_set(&call->error, EMBD_BUSY,
+                    "table_stage: %u loads%s have staged tables, the limit; try again", limit,
+                    whose);
+    return NULL;
+}
+
 /* The set that the tables belong to; NULL: there are too many. */
 static struct staging_set *take_set(struct call *call, uint64_t id)
 {
     struct staging *staging = &call->shard->staging;
     struct staging_set *set = staging_find(staging, id);
-    if (set == NULL && (set = staging_find(staging, 0)) == NULL) {
-        embd__error_set(&call->error, EMBD_BUSY,
-                        "table_stage: %u loads have staged tables, the "
-                        "limit; try again",
-                        STAGED_SETS);
-        return NULL;
-    }
+    const uint64_t principal = principal_of(call);
+    if (set == NULL && principal != 0 && staging_of_trainers(staging) >= STAGED_BY_TRAINERS)
+        return refuse_set(call, STAGED_BY_TRAINERS, " of trainers");
+    if (set == NULL && (set = staging_find(staging, 0)) == NULL)
+        return refuse_set(call, STAGED_SETS, "");
     set->id = id;
-    set->principal = principal_of(call);
+    set->principal = principal;
     return set;
 }
 

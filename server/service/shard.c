@@ -114,6 +114,7 @@ void shard_close(struct shard *shard)
     EMBD_ASSERT(shard->hold.first == NULL && shard->streaming == NULL &&
                 shard_n_in_flight(shard) == 0);
     snapshot_forget(&shard->snapshot);
+    snapshot_use_fini(&shard->snapshot_use);
     staging_fini(shard);
     free(shard->hold.let_in);
     engine_fini(&shard->engine);

@@ -21,6 +21,14 @@ struct staging_set *staging_find(struct staging *staging, uint64_t id)
     return NULL;
 }
 
+uint32_t staging_of_trainers(const struct staging *staging)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < STAGED_SETS; i++)
+        n += staging->sets[i].id != 0 && staging->sets[i].principal != 0;
+    return n;
+}
+
 void staging_forget(struct staging_set *set)
 {
     free(set->streams[0]);

@@ -6,6 +6,10 @@
 #include "server/engine/op.h"
 #include "server/service/shard.h"
 
+/* Trainers have so many sets: an admin's load has room beside them, also while an earlier one of an
+ * admin is being dropped. */
+#define STAGED_BY_TRAINERS (STAGED_SETS - 2)
+
 /* A set of staged tables, and who loads it. One of them is each trainer's token's at most, and one
  * is admins': no loader waits for those of other tokens. */
 struct staging_set {
@@ -32,6 +36,8 @@ void staging_fini(struct shard *shard);
 /* NULL: there is none of that id. With 0: a free one. */
 struct staging_set *staging_find(struct staging *staging, uint64_t id);
 void staging_forget(struct staging_set *set);
+/* How many sets are trainers'. */
+uint32_t staging_of_trainers(const struct staging *staging);
 /* Whether the tables of that id are about to take their places. */
 bool staging_is_checked(const struct staging *staging, uint64_t id);
 

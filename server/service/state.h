@@ -17,6 +17,7 @@
 #include "server/engine/routed.h"
 #include "server/service/shard.h"
 #include "server/snapshot/snapshot.h"
+#include "server/snapshot/snapshot_use.h"
 #include "server/service/metrics/stages.h"
 #include "server/service/staging.h"
 #include "server/service/work.h"
@@ -56,6 +57,7 @@ struct shard {
         struct erase_answer erase[LIMIT_PARTS];
     } answers;
     struct snapshot_parts snapshot;
+    struct snapshot_use snapshot_use; /* of the shard that commits */
     uint64_t snapshot_made_s;      /* the newest, since 1970; of the shard that commits. 0: none */
     struct cut_read *cut_read;     /* whose rows are fetched; NULL: none */
     struct cut *cut;               /* being written or committed; NULL: none */

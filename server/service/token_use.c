@@ -35,7 +35,11 @@ static void count(const struct tables *tables, const char *prefix, struct token_
 struct token_use token_use_of(const struct tables *tables, const struct grant *grant)
 {
     struct token_use use = {.most_tables = grant->most_tables,
-                            .most_row_bytes = grant->most_row_bytes};
+                            .most_row_bytes = grant->most_row_bytes,
+                            .snapshots = GRANT_UNLIMITED,
+                            .snapshot_bytes = GRANT_UNLIMITED,
+                            .most_snapshots = GRANT_UNLIMITED,
+                            .most_snapshot_bytes = GRANT_UNLIMITED};
     memcpy(use.name, grant->name, sizeof use.name);
     for (uint32_t i = 0; i < grant->n_prefixes; i++)
         if (!is_within_another(grant, i))
@@ -45,18 +49,33 @@ struct token_use token_use_of(const struct tables *tables, const struct grant *g
 
 static bool is_limited(const struct grant *grant)
 {
-    return grant->most_tables != GRANT_UNLIMITED || grant->most_row_bytes != GRANT_UNLIMITED;
+    return grant->most_tables != GRANT_UNLIMITED || grant->most_row_bytes != GRANT_UNLIMITED ||
+           grant->most_snapshots != GRANT_UNLIMITED ||
+           grant->most_snapshot_bytes != GRANT_UNLIMITED;
 }
 
-uint32_t token_use_list(const struct tables *tables, const struct access *access,
-                        const struct grant *only, struct token_use *out, uint32_t most)
+static void add_snapshots(const struct shard *shard, const struct grant *grant,
+                          struct token_use *use)
 {
+    if (!shard->config.is_first || !shard->snapshot_use.is_known)
+        return;
+    snapshot_use_of(&shard->snapshot_use, grant, &use->snapshots, &use->snapshot_bytes);
+    use->most_snapshots = grant->most_snapshots;
+    use->most_snapshot_bytes = grant->most_snapshot_bytes;
+}
+
+uint32_t token_use_list(const struct shard *shard, const struct grant *only, struct token_use *out,
+                        uint32_t most)
+{
+    const struct access *access = shard->access;
     uint32_t n = 0, n_grants = access != NULL ? access_count(access) : 0;
     for (uint32_t i = 0; i < n_grants && n < most; i++) {
         const struct grant *grant = access_at(access, i);
         bool is_wanted = only == NULL || grant->principal == only->principal;
-        if (is_wanted && is_limited(grant))
-            out[n++] = token_use_of(tables, grant);
+        if (!is_wanted || !is_limited(grant))
+            continue;
+        out[n] = token_use_of(&shard->engine.tables, grant);
+        add_snapshots(shard, grant, &out[n++]);
     }
     return n;
 }

@@ -14,20 +14,24 @@
 struct access;
 struct call;
 struct grant;
+struct shard;
 struct shard_session;
 
 struct token_use {
     char name[64]; /* of the token */
     uint64_t tables, row_bytes;
     uint64_t most_tables, most_row_bytes; /* UINT64_MAX: no limit */
+    /* In the data directory; only the first shard of its process tells them. UINT64_MAX: not told,
+     * or no limit. */
+    uint64_t snapshots, snapshot_bytes, most_snapshots, most_snapshot_bytes;
 };
 
 struct token_use token_use_of(const struct tables *tables, const struct grant *grant);
 
-/* Of tokens with a limit, in the order of the list, up to `most`: all in `access` (NULL: there are
- * none), or `only` that one (NULL: all). Returns how many. */
-uint32_t token_use_list(const struct tables *tables, const struct access *access,
-                        const struct grant *only, struct token_use *out, uint32_t most);
+/* Of tokens with a limit, in the order of the list, up to `most`: all, or `only` that one (NULL:
+ * all). Returns how many. */
+uint32_t token_use_list(const struct shard *shard, const struct grant *only, struct token_use *out,
+                        uint32_t most);
 
 /* Whether the peer may create the table, or stage it: EMBD_FULL if it would be one too many. */
 int token_use_check_new(struct call *call, const char *table);

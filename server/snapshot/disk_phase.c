@@ -36,12 +36,22 @@ struct disk_phase *disk_phase_new(struct shard *shard, struct call *call,
     return phase;
 }
 
+static void take_use(struct shard *shard, struct snapshot_use *use)
+{
+    if (!use->is_known)
+        return;
+    snapshot_use_fini(&shard->snapshot_use);
+    shard->snapshot_use = *use;
+    *use = (struct snapshot_use){.n = 0};
+}
+
 /* The result's head is written before its fields. */
 static void finish(struct disk_phase *phase)
 {
     struct request *request = phase->request;
     struct msg *m = request != NULL && phase->error.status == EMBD_OK ? &request->answer : NULL;
     phase->shard->disk_phase = NULL;
+    take_use(phase->shard, &phase->in.use);
     if (m != NULL)
         embd__msg_result(m, request->frame->msgid);
     phase->order.done(phase, m);

@@ -9,6 +9,7 @@
 
 #include "server/access/access.h"
 #include "server/service/state.h"
+#include "server/snapshot/snapshot_use.h"
 
 struct cut;
 struct disk_phase;
@@ -45,6 +46,7 @@ struct disk_phase {
         char *text;      /* commit: the manifest, malloc'd */
         struct cut *cut; /* abort: that is to end first; or NULL */
         bool removes;
+        struct snapshot_use use;     /* of phases that look at the directory */
         uint32_t n_kept, n_removed;  /* keep */
         char job[EMBD_NAME_MAX + 1]; /* keep: of the snapshot; "": any */
     } in;

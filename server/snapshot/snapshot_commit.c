@@ -369,6 +369,7 @@ static void publish(struct disk_phase *phase)
     if (remove_left_out(&phase->shard->snapshot, phase->in.dir, e) == EMBD_OK &&
         whole_write(phase->in.dir, "manifest.json", text, strlen(text), e) == EMBD_OK)
         snapshot_publish(phase->in.data_dir, phase->name, e);
+    snapshot_use_look(&phase->in.use, phase->in.data_dir);
 }
 
 static void on_published(struct disk_phase *phase, struct msg *m)

@@ -19,6 +19,7 @@ void snapshot_watch_begin(struct shard *shard)
         return;
     const struct snapshot_list *all = snapshot_select_list(shard->config.chosen);
     uint32_t i = 0;
+    snapshot_use_take(&shard->snapshot_use, all);
     while (i < all->n && !embd__scope_is_all(&all->list[i].scope))
         i++;
     if (i == all->n)

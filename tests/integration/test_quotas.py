@@ -267,7 +267,69 @@ class Loads(QuotaCase):
             peer.call("table_stage", {"id": 1 if peer is loaders["operator"] else 2, "drop": True})
 
 
+    def test_trainers_leave_room_for_an_admins_load(self):
+        def stage(name, number):
+            peer = wire.Wire(self.server.admin_path())
+            self.addCleanup(peer.close)
+            peer.call("hello", {"protocol": 1, "token": self.secret[name]})
+            peer.call("table_stage", {"id": number, "schema": wire.constant_schema(f"{name}_t")})
+            return peer
+
+        def busy(words, *arguments):
+            with self.assertRaises(wire.RpcError) as caught:
+                stage(*arguments)
+            self.assertEqual(caught.exception.number, wire.BUSY, caught.exception.text)
+            self.assertIn(words, caught.exception.text)
+
+        for i in range(15):
+            self.add(f"t{i}", "trainer", f"t{i}_")
+        self.end()
+        self.start()
+        peers = [stage(f"t{i}", 1 + i) for i in range(14)]
+        busy("tables of another load", "t0", 20)
+        busy("14 loads of trainers have staged tables", "t14", 20)
+        stage("operator", 30).call("table_stage", {"id": 30, "schema": wire.constant_schema("u")})
+        peers.pop().close()
+        while True:  # when the server has dropped its tables
+            try:
+                stage("t14", 20)
+                break
+            except wire.RpcError as full:
+                self.assertEqual(full.number, wire.BUSY, full.text)
+
+
 class Figures(QuotaCase):
+    @staticmethod
+    def snapshots(n, size, **limits):
+        return {"snapshots": n, "snapshots_limit": 32, "snapshot_bytes": size, **limits}
+
+    def size_of(self, name):
+        path = os.path.join(self.data, name)
+        return sum(os.path.getsize(os.path.join(path, file)) for file in os.listdir(path) if file != "manifest.json")
+
+    def test_snapshots_of_a_tokens_jobs_are_shown_beside_their_limits(self):
+        self.limit("few", "snapshot_bytes=64M")
+        self.server.process.send_signal(signal.SIGHUP)
+        self.server.wait_log("keys_reloaded")
+        few = self.connect("few")
+        self.push(few, self.create(few, "few_a", "snapshot"), 0)
+        for name, job, n in (("one", "few_job", 1), ("of_others", "other_job", 1), ("two", "few_job", 2), ("three", "few_job", 1)):
+            made = embctl(self.server, "snapshot", name, "--job", job, "--tables", "few_a", *(["--keep", "1"] if name == "three" else []),
+                          EMBD_TOKEN=self.secret["operator"])
+            self.assertEqual(made.returncode, OK, made.stderr)
+            self.assertEqual(self.use(few, "few")["snapshots"], n, name)
+        wanted = self.snapshots(1, self.size_of("three"), snapshot_bytes_limit=64 * MB)
+        self.assertGreater(wanted["snapshot_bytes"], KEYS * DIM * 4)
+        self.end()
+        self.start()
+        for name, value in wanted.items():
+            self.assertEqual(self.use(self.connect("few"), "few")[name], value, name)
+        with urllib.request.urlopen(f"http://{http_address(self.server)}/metrics", timeout=10) as page:
+            metrics = page.read().decode()
+        for name, value in wanted.items():
+            self.assertIn(f'embd_token_{name}{{shard="0",token="few"}} {value}\n', metrics)
+        self.assertNotIn('embd_token_snapshot_bytes_limit{shard="0",token="other"}', metrics)
+
     def test_use_and_limit_are_shown_to_whom_they_concern(self):
         few, whole, operator = (self.connect(name) for name in ("few", "whole", "operator"))
         self.push(few, self.create(few, "few_a", "snapshot"), 0)
@@ -275,7 +337,7 @@ class Figures(QuotaCase):
         self.assertEqual((use["tables"], use["tables_limit"], use["row_bytes_limit"]), (1, 2, 6 * MB))
         self.assertGreaterEqual(use["row_bytes"], KEYS * DIM * 4)
         self.assertEqual(self.use(operator, "few"), use)
-        self.assertEqual(self.use(operator, "other"), {"tables": 0, "tables_limit": 64, "row_bytes": 0})
+        self.assertEqual(self.use(operator, "other"), {"tables": 0, "tables_limit": 64, "row_bytes": 0, **self.snapshots(0, 0)})
         self.assertEqual([self.use(few, "other"), self.use(whole, "few"), self.use(operator, "whole")], [None] * 3)
         with urllib.request.urlopen(f"http://{http_address(self.server)}/metrics", timeout=10) as page:
             metrics = page.read().decode()
@@ -292,7 +354,8 @@ class Figures(QuotaCase):
         self.assertEqual(own.returncode, OK, own.stderr)
         row, = json.loads(own.stdout)["tokens"]
         self.assertEqual(row, {"token": "few", "shard": 0, "tables": 1, "tables_limit": 2,
-                               "row_bytes": self.use(few, "few")["row_bytes"], "row_bytes_limit": 6 * MB})
+                               "row_bytes": self.use(few, "few")["row_bytes"], "row_bytes_limit": 6 * MB,
+                               **self.snapshots(0, 0, snapshot_bytes_limit=None)})
         shown = embctl(self.server, "stats", "--tokens", "-o", "json", EMBD_TOKEN=self.secret["operator"])
         self.assertEqual([t["token"] for t in json.loads(shown.stdout)["tokens"]], ["few", "small", "other"])
         self.assertEqual(embctl(self.server, "stats", "--tokens", "--all").returncode, USAGE)

@@ -267,6 +267,16 @@ static const struct token_metric token_metrics[] = {
      offsetof(struct token_use, row_bytes)},
     {"embd_token_row_bytes_limit", "Memory that they may take.",
      offsetof(struct token_use, most_row_bytes)},
+    {"embd_token_snapshots",
+     "Complete snapshots of the token's jobs in the data directory, reported by the first shard of "
+     "each process.",
+     offsetof(struct token_use, snapshots)},
+    {"embd_token_snapshots_limit", "Snapshots that there may be when one more begins.",
+     offsetof(struct token_use, most_snapshots)},
+    {"embd_token_snapshot_bytes", "Bytes of the files of these snapshots.",
+     offsetof(struct token_use, snapshot_bytes)},
+    {"embd_token_snapshot_bytes_limit", "Bytes that they may take.",
+     offsetof(struct token_use, most_snapshot_bytes)},
 };
 
 /* A limit that a token does not have is left out. */

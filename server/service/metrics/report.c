@@ -170,5 +170,5 @@ void shard_report(const struct shard *shard, struct shard_report *out)
         memcpy(table->name, tables->by_name[i]->schema.s.name, sizeof table->name);
         table->n_figures = table_figures(shard, tables->by_name[i], table->figures);
     }
-    out->n_tokens = token_use_list(tables, shard->access, NULL, out->tokens, REPORT_TOKENS);
+    out->n_tokens = token_use_list(shard, NULL, out->tokens, REPORT_TOKENS);
 }

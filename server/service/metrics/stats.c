@@ -60,23 +60,29 @@ static void write_own(struct msg *m, const struct shard *shard, const struct gra
 
 /* ---- tokens ---- */
 
-static void write_limit(struct msg *m, const char *name, uint64_t limit)
-{
-    if (limit != UINT64_MAX)
-        embd__msg_field_uint(m, name, limit);
-}
-
+/* What is not told, and a limit that there is none of, is left out. */
 static void write_token(struct msg *m, const struct token_use *use)
 {
+    const struct figure figures[] = {
+        {"tables", use->tables},
+        {"tables_limit", use->most_tables},
+        {"row_bytes", use->row_bytes},
+        {"row_bytes_limit", use->most_row_bytes},
+        {"snapshots", use->snapshots},
+        {"snapshots_limit", use->most_snapshots},
+        {"snapshot_bytes", use->snapshot_bytes},
+        {"snapshot_bytes_limit", use->most_snapshot_bytes},
+    };
+    struct figure told[sizeof figures / sizeof *figures];
+    uint32_t n = 0;
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
+        if (figures[i].value != UINT64_MAX)
+            told[n++] = figures[i];
     embd__msg_map(m, 2);
     embd__msg_field_str(m, "token", use->name);
     embd__msg_str(m, "stats");
-    uint32_t n_limits = (use->most_tables != UINT64_MAX) + 0u + (use->most_row_bytes != UINT64_MAX);
-    embd__msg_map(m, 2 + n_limits);
-    embd__msg_field_uint(m, "tables", use->tables);
-    write_limit(m, "tables_limit", use->most_tables);
-    embd__msg_field_uint(m, "row_bytes", use->row_bytes);
-    write_limit(m, "row_bytes_limit", use->most_row_bytes);
+    embd__msg_map(m, n);
+    write_figures(m, told, n);
 }
 
 /* ---- all ---- */
@@ -103,8 +109,7 @@ int handle_stats(struct call *call)
         return call->error.status;
     bool sees_all = authorizes_table(call, "");
     const struct grant *only = authorizes_tokens(call) ? NULL : call->request->session->grant;
-    uint32_t n_tokens =
-        token_use_list(&shard->engine.tables, shard->access, only, uses, REPORT_TOKENS);
+    uint32_t n_tokens = token_use_list(shard, only, uses, REPORT_TOKENS);
     for (uint32_t i = 0; i < shard->engine.tables.n; i++)
         n += authorizes_table(call, shard->engine.tables.by_name[i]->schema.s.name);
     struct msg *m = call->answer;
