@@ -65,6 +65,7 @@ int command_verify(int argc, char **argv);
 int command_export(int argc, char **argv);
 int command_import(int argc, char **argv);
 int command_inspect(int argc, char **argv);
+int command_digest(int argc, char **argv);
 int command_blobs(int argc, char **argv);
 
 /* ---- options every command takes, before or after its name ---- */

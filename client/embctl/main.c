@@ -6,7 +6,7 @@
  * top.c, table.c, tableset.c and tablestats.c (settings.h: a definition on the command line),
  * watch.c, get.c and delete.c (chosen.h: which keys), copies.c (snapshot, dump, load, verify;
  * progress.h shows how far they are), models.c (export, import), jobs.c (import --job; jobfile.h:
- * its tables), inspect.c, blobs.c, token.c. */
+ * its tables), digest.c, inspect.c, blobs.c, token.c. */
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +50,7 @@ static const struct command all_commands[] = {
     {"dump", "Copy tables into a directory here", command_dump, NULL},
     {"load", "Fill a cluster from a dump or snapshot directory", command_load, NULL},
     {"verify", "Check a dump or snapshot directory", command_verify, NULL},
+    {"digest", "Checksums of tables, to compare clusters and directories", command_digest, NULL},
     {"inspect", "Show what a dump, snapshot or model folder holds", command_inspect, NULL},
     {"blobs", "List or show the files that a trainer gave to a snapshot", command_blobs, NULL},
     {"export", "Write a table as a model folder of HugeCTR", command_export, NULL},

@@ -308,6 +308,38 @@ EMBD_API int embd_blob_list(const char *dir,
 EMBD_API int embd_blob_read(const char *dir, const char *name, void **data_out,
                             uint64_t *bytes_out);
 
+/* ---- comparing tables ---- */
+
+#define EMBD_DIGEST_PARTS 1024
+
+/* What a table holds, as numbers: keys, slots, rows as they are stored, optimizer state, and keys
+ * that wait for admission. They depend neither on the order of the rows, nor on the number of
+ * shards, nor on the store. */
+typedef struct embd_table_digest {
+    const char *name;
+    uint64_t rows, candidates; /* candidates: keys that wait for admission */
+    uint64_t step;             /* the highest of the shards; not part of the digest */
+    uint64_t digest;           /* of all parts */
+    const uint64_t *parts; /* [EMBD_DIGEST_PARTS]: the sum of XXH3 of the rows whose keys have that
+                              number as the upper ten bits of their hash */
+} embd_table_digest;
+
+/* Calls `visit` with the digest of one table, or of each when `table` is NULL, all of one
+ * consistent cut. All pointers are valid during the call. A visit that returns nonzero ends it;
+ * that value is returned. The rows travel to this machine, as for a dump. Needs the admin listeners
+ * of the shards. `progress` may be NULL. Blocks. Statuses as embd_dump. */
+EMBD_API int embd_digest(embd_client *client, const char *table,
+                         int (*visit)(void *arg, const embd_table_digest *table), void *arg,
+                         embd_progress *progress, void *progress_arg);
+
+/* The same of a dump or snapshot directory, without a server.
+ *   EMBD_INVALID         it has only what changed since its base, or parts are missing
+ *   EMBD_UNKNOWN_TABLE
+ *   EMBD_CORRUPT, EMBD_IO, EMBD_NO_MEMORY */
+EMBD_API int embd_digest_directory(const char *dir, const char *table,
+                                   int (*visit)(void *arg, const embd_table_digest *table),
+                                   void *arg, embd_progress *progress, void *progress_arg);
+
 /* ---- looking into directories ---- */
 
 /* A table of a dump or snapshot, or that of a model folder (embd_hugectr_inspect). */

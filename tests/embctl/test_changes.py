@@ -111,6 +111,8 @@ def case_a_chain_loads_as_the_tables_were_at_its_last_cut():
         late = part_rows(scratch("data/s2"))
         assert not late["all", 0][1] and not late["new", 0][1], "tables that came later have all rows"
         assert late["plain", 0][1]
+        embctl(None, "digest", "-d", scratch("data/s1"), code=REFUSED, says="only what changed since its base")
+        assert embctl_json(None, "digest", "-d", scratch("data/s0")) == embctl_json(None, "digest", "-d", scratch("dump0"))
         assert embctl_json(None, "verify", scratch("data/s3"))["verify"][0]["rows"] == sum(
             n for number in range(4) for n, _ in part_rows(scratch(f"data/s{number}")).values())
 

@@ -73,7 +73,10 @@ def case_rows_are_the_same_on_one_two_and_three_shards():
         write_random(scratch("made"))
         made = partfiles.read(scratch("made"))
         assert sum(len(t["candidates"]) for t in made.values()) == 200
-        before = "made"
+        before, expected = "made", digests(scratch("made"))
+        assert len({d["digest"] for d in expected}) == len(SCHEMAS)
+        assert [d["rows"] + d["candidates"] for d in expected] == [
+            len(made[d["table"]]["rows"]) + len(made[d["table"]]["candidates"]) for d in expected]
         for shards in (2, 3, 1, 2):
             with Embd(shards=shards) as server:
                 after = f"{before}-{shards}"
@@ -86,7 +89,47 @@ def case_rows_are_the_same_on_one_two_and_three_shards():
                 assert len(files) == shards * len(SCHEMAS)
                 assert dumped["bytes"] == verified["bytes"] == sum(os.path.getsize(scratch(f"{after}/{n}")) for n in files)
                 assert_same(partfiles.read(scratch(after)), made)
+                assert embctl_json(server, "digest")["tables"] == digests(scratch(after)) == expected
                 before = after
+
+
+def digests(path, *only):
+    return embctl_json(None, "digest", "--directory", path, *only)["tables"]
+
+
+def changed_at(array, schema):
+    """The blocks of random_blocks with one bit of one array of the first block changed."""
+    blocks = random_blocks(schema)
+    arrays = blocks[0][0]
+    arrays[array] = bytes([arrays[array][0] ^ 1]) + arrays[array][1:]
+    return blocks
+
+
+def case_one_bit_gives_a_table_another_digest():
+    with Scratch() as scratch:
+        write_random(scratch("made"), only="rowwise_slot")
+        made, = digests(scratch("made"))
+        for array in range(7):  # keys, slots, rows, states, and those of candidates
+            partfiles.fill(scratch("made"), lambda schema, n=array: changed_at(n, schema), step=2**40 + 7)
+            now, = digests(scratch("made"), "rowwise_slot")
+            assert now["digest"] != made["digest"] and {**now, "digest": made["digest"]} == made, array
+        partfiles.fill(scratch("made"), lambda schema: random_blocks(schema)[::-1], step=2**40 + 7)
+        assert digests(scratch("made")) == [made]  # in another order
+        partfiles.fill(scratch("made"), random_blocks, step=2**40 + 8)
+        assert digests(scratch("made")) == [{**made, "steps": 2**40 + 8}]
+        embctl(None, "digest", "-d", scratch("made"), "other", code=NOT_FOUND, says="holds no table 'other'")
+
+
+def case_a_digest_is_of_one_table_and_leaves_nothing_behind():
+    with Embd(shards=2) as server:
+        create_all(server)
+        embctl(server, "delete", "sgd_hash", 1)
+        all_of_them = embctl_json(server, "digest")["tables"]
+        assert embctl_json(server, "digest", "sgd_hash")["tables"] == [d for d in all_of_them if d["table"] == "sgd_hash"]
+        assert "ROWS" in embctl(server, "digest")
+        embctl(server, "digest", "other", code=NOT_FOUND, says="other")
+        with Scratch() as scratch:
+            embctl(server, "dump", "--all", scratch("after"))  # no cut is held
 
 
 def case_what_was_pushed_is_what_is_dumped():
