@@ -251,9 +251,9 @@ static int read_process(const struct sources *from, struct config *out, struct e
     if (status == EMBD_OK)
         status = read_key_files(from, self, &out->credential_files, e);
     if (status == EMBD_OK)
-        status =
-            config_text(SETTING_PEER_CA, config_pick(from, self, true, SETTING_PEER_CA),
-                        out->credential_files.tls_client_ca, out->peer_ca, sizeof out->peer_ca, e);
+        status = config_text(SETTING_PEER_CA, config_pick(from, self, true, SETTING_PEER_CA),
+                             out->credential_files.tls_client_ca, out->credential_files.peer_ca,
+                             sizeof out->credential_files.peer_ca, e);
     if (status == EMBD_OK)
         status = read_peer_token(config_pick(from, self, true, SETTING_PEER_TOKEN), out, e);
     if (status == EMBD_OK)

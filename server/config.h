@@ -45,7 +45,6 @@ struct config {
     struct listen_address http;
     enum config_http http_is;
     bool accepts_journal_damage, accepts_empty;
-    char peer_ca[1024];                 /* "": tls_client_ca */
     char peer_token[1024];              /* "": none */
     char drop_table[EMBD_NAME_MAX + 1]; /* "": none */
     bool is_check;                      /* only whether this can be read was asked */

@@ -51,28 +51,37 @@ int directory_open(struct process *p, struct embd__error *e)
     return identity_open(&identity, &p->identity, e);
 }
 
-void directory_take_credentials(struct process *p)
+static int take_ca(struct process *p, const struct peer_ca *ca, struct embd__error *e)
+{
+    if (p->coordinator != NULL)
+        coordinator_set_ca(p->coordinator, ca->pem, ca->bytes, ca->is_system, e);
+    if (e->status == EMBD_OK && p->identity != NULL)
+        identity_set_ca(p->identity, ca->pem, ca->bytes, ca->is_system, e);
+    return e->status;
+}
+
+int directory_take_credentials(struct process *p, struct embd__error *e)
 {
     char token[ACCESS_PEER_BYTES] = "";
-    if (p->credentials.access != NULL)
-        access_peer_token(p->credentials.access, token);
+    const struct credentials *own = &p->credentials;
+    if (own->access != NULL)
+        access_peer_token(own->access, token);
     if (p->identity != NULL)
         identity_set_token(p->identity, token);
+    return own->tls != NULL && own->peer_ca != NULL ? take_ca(p, own->peer_ca, e) : EMBD_OK;
 }
 
 int directory_ask(struct process *p, struct embd__error *e)
 {
     const struct credential_files *files = &p->config.credential_files;
-    bool has_tls = credential_files_have_tls(files), has_ca = p->config.peer_ca[0] != '\0';
+    bool has_tls = credential_files_have_tls(files), has_ca = p->credentials.peer_ca != NULL;
     const struct identity_asking asking = {
-        .ca_file = has_tls && has_ca ? p->config.peer_ca : NULL,
         .cert = has_tls ? files->tls_cert : NULL,
         .key = has_tls ? files->tls_key : NULL,
         .wait_ms = p->config.has_etcd ? (p->config.etcd_lease_s + MAP_S) * 1000 : 0,
     };
     if (p->identity == NULL || identity_state(p->identity) != IDENTITY_ASKING)
         return EMBD_OK;
-    directory_take_credentials(p);
     if (!has_tls || has_ca)
         return identity_ask(p->identity, &asking, (const char *const *)p->places.addresses, e);
     log_event(LOG_WARN, "servers_not_asked",

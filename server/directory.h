@@ -11,7 +11,8 @@ int directory_open(struct process *p, struct embd__error *e);
 /* The shards have started: the other servers are asked. EMBD_NO_MEMORY. */
 int directory_ask(struct process *p, struct embd__error *e);
 
-/* Other tokens count from now on. */
-void directory_take_credentials(struct process *p);
+/* Other tokens and authorities count from now on, for what this server asks others. EMBD_NO_MEMORY:
+ * the authorities before stay. */
+int directory_take_credentials(struct process *p, struct embd__error *e);
 
 #endif

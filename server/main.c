@@ -208,9 +208,10 @@ static int open_coordinator(struct process *p, struct embd__error *e)
         .cert = has_cert ? files->tls_cert : NULL,
         .key = has_cert ? files->tls_key : NULL,
         .peer_token = path_or_null(p->config.peer_token),
-        .peer_ca = has_cert ? path_or_null(p->config.peer_ca) : NULL,
     };
-    return coordinator_open(&config, &p->coordinator, e);
+    if (coordinator_open(&config, &p->coordinator, e) != EMBD_OK)
+        return e->status;
+    return directory_take_credentials(p, e);
 }
 
 /* ---- shards ---- */

@@ -175,7 +175,8 @@ static void read_credentials_again(struct process *p)
     }
     credentials_drop(&p->credentials);
     p->credentials = next;
-    directory_take_credentials(p);
+    if (directory_take_credentials(p, &e) != EMBD_OK)
+        log_event(LOG_ERROR, "keys_not_reloaded", "why=\"%s\"", e.text);
     p->http_process.certificate_expires = credentials_expire(&p->credentials);
     log_event(LOG_INFO, "keys_reloaded", "tls=%s tokens=%u", next.tls != NULL ? "yes" : "no",
               next.access != NULL ? access_count(next.access) : 0);

@@ -136,6 +136,16 @@ int job_wait(struct job *job, const char *awaited)
     return EMBD_OK;
 }
 
+static int take_own_ca(struct job *job)
+{
+    struct coordinator *c = job->coordinator;
+    pthread_mutex_lock(&c->mutex);
+    peers_proof_set_ca(&job->order.proof, c->own.ca, c->own.ca_bytes, c->own.believes_system,
+                       &job->error);
+    pthread_mutex_unlock(&c->mutex);
+    return job->error.status;
+}
+
 static int open_peers(struct job *job)
 {
     const struct coordinator_config *config = &job->coordinator->config;
@@ -152,8 +162,9 @@ static int open_peers(struct job *job)
         .key = config->key,
         .acts_for = is_trainers ? job->order.asker.token : NULL,
         .token_file = is_trainers ? config->peer_token : NULL,
-        .ca_file = is_trainers ? config->peer_ca : NULL,
     };
+    if (is_trainers && take_own_ca(job) != EMBD_OK)
+        return job->error.status;
     if (peers_open(&peers, &job->peers, &job->error) != EMBD_OK)
         return job->error.status;
     pthread_mutex_lock(&job->coordinator->mutex);
@@ -416,6 +427,15 @@ uint64_t coordinator_failures(struct coordinator *c)
     return n;
 }
 
+int coordinator_set_ca(struct coordinator *c, const void *ca, uint64_t ca_bytes,
+                       bool believes_system, struct embd__error *e)
+{
+    pthread_mutex_lock(&c->mutex);
+    int status = peers_proof_set_ca(&c->own, ca, ca_bytes, believes_system, e);
+    pthread_mutex_unlock(&c->mutex);
+    return status;
+}
+
 bool coordinator_is_first(const struct coordinator *c)
 {
     return c->config.first_own == 0;
@@ -441,5 +461,6 @@ void coordinator_close(struct coordinator *c)
         pthread_join(c->thread, NULL);
     pthread_cond_destroy(&c->news);
     pthread_mutex_destroy(&c->mutex);
+    peers_proof_fini(&c->own);
     free(c);
 }

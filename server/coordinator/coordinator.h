@@ -78,15 +78,17 @@ struct job_report {
 struct coordinator_config {
     uint32_t n_shards, first_own, n_own;
     const char *cert, *key; /* paths of this server's; NULL: none. Outlive the coordinator */
-    /* Paths, likewise: this server's token for other servers, and the authorities that it trusts,
-     * for jobs of trainers. */
-    const char *peer_token, *peer_ca;
+    const char *peer_token; /* likewise: of its token for other servers, for jobs of trainers */
 };
 
 struct coordinator;
 
 int coordinator_open(const struct coordinator_config *config, struct coordinator **out,
                      struct embd__error *e);
+/* The authorities that this server believes, for jobs of trainers that begin from now on; copied.
+ * EMBD_NO_MEMORY: those before stay. */
+int coordinator_set_ca(struct coordinator *c, const void *ca, uint64_t ca_bytes,
+                       bool believes_system, struct embd__error *e);
 /* Whether the server has shard 0. */
 bool coordinator_is_first(const struct coordinator *c);
 /* The job that runs ends soon, and no other begins. NULL is allowed, here and below. */

@@ -18,6 +18,7 @@ struct coordinator {
     struct job_report jobs[JOBS_REMEMBERED]; /* the newest is jobs[n_jobs - 1] */
     uint32_t n_jobs;
     struct turns turns;
+    struct peers_proof own;      /* the authorities that this server believes */
     uint64_t began_ns, heard_ns; /* of the newest: its asker was last heard */
     uint64_t files_bytes;        /* that its asker has sent */
     uint64_t n_failures;         /* coordinator_failures */

@@ -103,11 +103,25 @@ static void enter_round(struct identity *identity, struct peers *peers)
     pthread_mutex_unlock(&identity->mutex);
 }
 
-static void copy_token(struct identity *identity, char out[IDENTITY_TOKEN_BYTES])
+/* What a round shows, and whom it believes. */
+static int copy_proof(struct identity *identity, char token[IDENTITY_TOKEN_BYTES],
+                      struct peers_proof *out, struct embd__error *e)
 {
+    const struct peers_proof *ca = &identity->ca;
+    *out = (struct peers_proof){.token = NULL};
     pthread_mutex_lock(&identity->mutex);
-    memcpy(out, identity->token, IDENTITY_TOKEN_BYTES);
+    memcpy(token, identity->token, IDENTITY_TOKEN_BYTES);
+    peers_proof_set_ca(out, ca->ca, ca->ca_bytes, ca->believes_system, e);
     pthread_mutex_unlock(&identity->mutex);
+    out->token = token[0] != '\0' ? token : NULL;
+    return e->status;
+}
+
+static void not_asked(struct round *round, const struct embd__error *why)
+{
+    if (!round->is_none_told)
+        log_event(LOG_WARN, "servers_not_asked", "why=\"%s\"", why->text);
+    round->is_none_told = true;
 }
 
 static void ask_all(struct round *round, char *const *addresses)
@@ -117,27 +131,28 @@ static void ask_all(struct round *round, char *const *addresses)
     struct embd__error e = {.status = EMBD_OK}, ignored = {.status = EMBD_OK};
     struct peers *peers;
     char token[IDENTITY_TOKEN_BYTES];
-    copy_token(identity, token);
-    const struct peers_proof proof = {.token = token[0] != '\0' ? token : NULL};
+    struct peers_proof proof;
+    int status = copy_proof(identity, token, &proof, &e);
     const struct peers_config config = {.n_shards = identity->config.n_shards,
                                         .addresses = (const char *const *)addresses,
                                         .proof = &proof,
                                         .cert = asking->cert,
                                         .key = asking->key,
-                                        .ca_file = asking->ca_file,
                                         .asks_data = true};
-    if (peers_open(&config, &peers, &e) != EMBD_OK) {
-        if (!round->is_none_told)
-            log_event(LOG_WARN, "servers_not_asked", "why=\"%s\"", e.text);
-        round->is_none_told = true;
-        return;
+    if (status == EMBD_OK)
+        status = peers_open(&config, &peers, &e);
+    if (status == EMBD_OK) {
+        enter_round(identity, peers);
+        add_questions(identity, peers, addresses);
+        peers_run(peers, take, round, &ignored);
+        take_errors(round, peers);
+        enter_round(identity, NULL);
+        peers_close(peers);
+    } else {
+        not_asked(round, &e);
     }
-    enter_round(identity, peers);
-    add_questions(identity, peers, addresses);
-    peers_run(peers, take, round, &ignored);
-    take_errors(round, peers);
-    enter_round(identity, NULL);
-    peers_close(peers);
+    proof.token = NULL; /* it is ours */
+    peers_proof_fini(&proof);
 }
 
 /* ---- the thread ---- */
@@ -265,6 +280,15 @@ void identity_set_token(struct identity *identity, const char *token)
     pthread_mutex_lock(&identity->mutex);
     snprintf(identity->token, sizeof identity->token, "%s", token);
     pthread_mutex_unlock(&identity->mutex);
+}
+
+int identity_set_ca(struct identity *identity, const void *ca, uint64_t ca_bytes,
+                    bool believes_system, struct embd__error *e)
+{
+    pthread_mutex_lock(&identity->mutex);
+    int status = peers_proof_set_ca(&identity->ca, ca, ca_bytes, believes_system, e);
+    pthread_mutex_unlock(&identity->mutex);
+    return status;
 }
 
 void identity_go_on(struct identity *identity)

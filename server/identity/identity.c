@@ -376,6 +376,7 @@ void identity_close(struct identity *identity)
     free(identity->is_met);
     pthread_cond_destroy(&identity->news);
     pthread_mutex_destroy(&identity->mutex);
+    peers_proof_fini(&identity->ca);
     free(identity);
 }
 

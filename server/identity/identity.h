@@ -80,7 +80,6 @@ void identity_begin_history(struct identity *identity);
 /* ---- the other servers ---- */
 
 struct identity_asking {
-    const char *ca_file;    /* NULL: no TLS */
     const char *cert, *key; /* NULL: none */
     uint32_t wait_ms;       /* for identity_set_addresses or identity_go_on; 0: not at all */
 };
@@ -92,6 +91,10 @@ int identity_ask(struct identity *identity, const struct identity_asking *asking
                  const char *const *addresses, struct embd__error *e);
 /* Shown from now on; "": none. */
 void identity_set_token(struct identity *identity, const char *token);
+/* The authorities to believe from now on, copied; none: no TLS. EMBD_NO_MEMORY: those before stay.
+ */
+int identity_set_ca(struct identity *identity, const void *ca, uint64_t ca_bytes,
+                    bool believes_system, struct embd__error *e);
 /* No addresses will come soon. */
 void identity_go_on(struct identity *identity);
 /* Where the shards are now; "": not known. [n_shards], copied. */

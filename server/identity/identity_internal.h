@@ -8,10 +8,9 @@
 
 #include "server/identity/identity.h"
 #include "server/identity/identity_file.h"
+#include "server/peers/peers.h"
 
 #define IDENTITY_TOKEN_BYTES 260u
-
-struct peers;
 
 struct identity {
     struct identity_config config;
@@ -34,8 +33,9 @@ struct identity {
     uint64_t cut, cut_rows;
     uint32_t n_other_cuts; /* as the log has it */
     char token[IDENTITY_TOKEN_BYTES];
-    char **addresses;    /* [n_shards]; NULL: unknown yet */
-    struct peers *peers; /* while a round runs */
+    struct peers_proof ca; /* the authorities alone */
+    char **addresses;      /* [n_shards]; NULL: unknown yet */
+    struct peers *peers;   /* while a round runs */
     /* The thread's. */
     struct identity_asking asking;
     pthread_t thread;

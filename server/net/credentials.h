@@ -11,6 +11,7 @@ struct tls_context;
 /* Paths; "": not configured. */
 struct credential_files {
     char tls_cert[1024], tls_key[1024], tls_client_ca[1024], tokens[1024];
+    char peer_ca[1024]; /* or "system" */
 };
 
 static inline bool credential_files_have_tls(const struct credential_files *files)
@@ -26,10 +27,19 @@ static inline bool credential_files_have_tokens(const struct credential_files *f
 /* Differs when one of the files was written or replaced. */
 uint64_t credential_files_stamp(const struct credential_files *files);
 
+/* The authorities that this server believes when it asks others, as they were read: a file that
+ * cannot be read later changes nothing. */
+struct peer_ca {
+    bool is_system; /* those of the system, and no bytes */
+    uint64_t bytes;
+    char pem[]; /* [bytes] */
+};
+
 /* Shares; NULL where the files name none. */
 struct credentials {
     struct tls_context *tls;
     struct access *access;
+    struct peer_ca *peer_ca; /* malloc'd; not in shares: NULL */
 };
 
 /* All or nothing. EMBD_INVALID and others, naming the file and what is wrong with it. */

@@ -48,6 +48,21 @@ struct peers {
     struct peer *list; /* [n_shards] */
 };
 
+int peers_proof_set_ca(struct peers_proof *proof, const void *ca, uint64_t ca_bytes,
+                       bool believes_system, struct embd__error *e)
+{
+    void *copy = ca_bytes > 0 ? malloc(ca_bytes) : NULL;
+    if (copy == NULL && ca_bytes > 0)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for authorities");
+    if (copy != NULL)
+        memcpy(copy, ca, ca_bytes);
+    free(proof->ca);
+    proof->ca = copy;
+    proof->ca_bytes = ca_bytes;
+    proof->believes_system = believes_system;
+    return EMBD_OK;
+}
+
 void peers_proof_fini(struct peers_proof *proof)
 {
     if (proof->token != NULL)
@@ -184,7 +199,7 @@ static int open_credentials(struct peers *peers, struct embd__error *e)
     const struct peers_proof *proof = config->proof;
     const struct tls_files files = {.cert = config->cert,
                                     .key = config->key,
-                                    .ca = proof->believes_system ? "system" : config->ca_file,
+                                    .ca = proof->believes_system ? "system" : NULL,
                                     .ca_pem = proof->ca,
                                     .ca_pem_bytes = proof->ca_bytes};
     if (find_token(peers, e) != EMBD_OK ||

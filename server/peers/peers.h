@@ -16,6 +16,9 @@ struct peers_proof {
     uint64_t ca_bytes;
     bool believes_system; /* the authorities of this system instead */
 };
+/* Replaces the authorities by a copy. EMBD_NO_MEMORY: those before stay. */
+int peers_proof_set_ca(struct peers_proof *proof, const void *ca, uint64_t ca_bytes,
+                       bool believes_system, struct embd__error *e);
 /* Overwrites the token. Zero is allowed. */
 void peers_proof_fini(struct peers_proof *proof);
 
@@ -25,9 +28,8 @@ struct peers_config {
     const char *const *addresses;        /* [n_shards] of data listeners, to name shards by */
     const char *const *admin_addresses;  /* [n_shards] paths, "": none */
     const char *const *admin_hosts;      /* [n_shards] "host:port", "": none; NULL: none at all */
-    const struct peers_proof *proof;
-    bool asks_data;      /* data listeners, as a client does: the lists of admins' are not used */
-    const char *ca_file; /* whom to believe then; NULL: the proof's, or no TLS */
+    const struct peers_proof *proof;     /* without authorities: no TLS */
+    bool asks_data; /* data listeners, as a client does: the lists of admins' are not used */
     const char *cert, *key; /* of this server, for peers that ask for a certificate; NULL: none */
     /* The trainer's token that all is done for; NULL: for no trainer. Then this server shows its
      * own token, of this file, in place of the proof's; NULL: it has none. */

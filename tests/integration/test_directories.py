@@ -16,7 +16,7 @@ import msgpack
 
 import wire
 from certificates import Authority, Tokens
-from embd_process import Embd, NotReady
+from embd_process import Embd, NotReady, run
 from listed import Listed
 
 SHORT_EPOCHS = os.path.join(os.environ["EMBD_BIN"], "..", "tests", "integration", "embd-short-epochs")
@@ -274,10 +274,19 @@ class Guarded(unittest.TestCase):
         _, _, (cert, key) = self.files()
         with Listed("ab", f"tls_cert: {cert}\ntls_key: {key}\n") as cluster:
             self.assertIn("servers_not_asked", cluster.start("a").log())
-        with Listed("ab", f"tls_cert: {cert}\ntls_key: {key}\npeer_ca: {cert}.missing\n") as cluster:
-            server = cluster.start("a")
-            time.sleep(1.2)  # of some rounds one tells
-            self.assertEqual(server.log().count("servers_not_asked"), 1, server.log())
+
+    def test_authorities_that_cannot_be_read_are_refused(self):
+        _, _, (cert, key) = self.files()
+        ca = f"{cert}.missing"
+        with Listed("a", f"tls_cert: {cert}\ntls_key: {key}\npeer_ca: {ca}\n") as cluster:
+            for text in None, "no certificate":
+                if text is not None:
+                    with open(ca, "w", encoding="ascii") as file:
+                        file.write(text)
+                for more in [], ["--check"]:
+                    answer = run("--config", cluster.path("embd.yaml"), "--server", "a", *more)
+                    self.assertEqual(answer.returncode, 2, answer.stderr)
+                    self.assertIn(ca, answer.stderr)
 
     def test_the_token_of_servers_reads_no_table_and_is_no_ones_else(self):
         tokens, _, _ = self.files()

@@ -3,6 +3,8 @@ and goes back to them beside the other; what is not its own it cannot name, and 
 import contextlib
 import functools
 import os
+import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -43,7 +45,8 @@ class Cluster:
         if far:
             self.ca = Authority(self.folder, "ca")
             cert, key = self.ca.issue("server")
-            secured = f"tls_cert: {cert}\ntls_key: {key}\npeer_ca: {self.ca.path}\n"
+            self.peer_ca = shutil.copy(self.ca.path, os.path.join(self.folder, "peer-ca.pem"))
+            secured = f"tls_cert: {cert}\ntls_key: {key}\npeer_ca: {self.peer_ca}\n"
             secured += f"peer_token: {self.tokens.file('ps')}\n" if peer_token else ""
         self.config = os.path.join(self.folder, "embd.yaml")
         with open(self.config, "w", encoding="ascii") as file:
@@ -363,6 +366,16 @@ class Strangers(unittest.TestCase):
         while (told := peer.call("snapshot", {"name": "a_whole", "phase": "progress"})[0])["state"] == "running":
             pass
         self.assertEqual(told["state"], "done", told)
+
+    def test_authorities_that_cannot_be_read_any_more_leave_those_before(self):
+        self.addCleanup(shutil.copy, self.cluster.ca.path, self.cluster.peer_ca)
+        with open(self.cluster.peer_ca, "w", encoding="ascii") as file:
+            file.write("no certificate")
+        for server in self.cluster.servers:
+            server.process.send_signal(signal.SIGHUP)
+            server.wait_log("keys_not_reloaded")
+            self.assertIn(self.cluster.peer_ca, server.log())
+        self.cluster.job("a")[0].checkpoint(21)
 
     def test_a_base_is_of_the_same_job(self):
         job = embd.Job(self.cluster.connect("b"), "b_second", self.cluster.data)
