@@ -485,6 +485,13 @@ class Operating(clusters.ClusterTest):
         report = self.client.dump(self.copy, progress=lambda *what: seen.append(what))
         self.assertEqual(report.rows, 4)
         self.assertEqual(embd.verify(self.copy).rows, 4)
+        live, = self.client.digest("t")
+        kept, = embd.stored.digest(self.copy)
+        self.assertEqual((live.name, live.rows, live.step, live[:5]), ("t", 4, live.step, kept[:5]))
+        np.testing.assert_array_equal(live.parts, kept.parts)
+        self.assertEqual(np.count_nonzero(live.parts), 4)
+        with self.assertRaises(embd.UnknownTableError):
+            embd.stored.digest(self.copy, "u")
         stored, = embd.stored.read(self.copy)
         self.assertEqual((stored.kind, stored.name, stored.dim, stored.rows), ("dump", "t", 3, 4))
         self.assertEqual(stored.schema.optimizer.kind, "adagrad")

@@ -28,7 +28,7 @@ from .job import Checkpoint, Job
 from .pusher import Pusher
 from .schema import Initializer, Optimizer, Schema
 from .sparse import csr_of
-from .stored import DumpReport, StoredTable, verify
+from .stored import DumpReport, StoredTable, TableDigest, verify
 from .structs import enum_values as _enum_values
 from .table import Call, Part, Table
 from .tensors import load_safetensors, save_safetensors
@@ -43,6 +43,6 @@ __all__ = [
     "Call", "Checkpoint", "Client", "Clock", "ClockReport", "ClosedError", "CorruptError", "Csr", "DeadlineError", "DumpReport", "Error",
     "ExistsError", "FullError", "Initializer", "InvalidError", "Job", "KeyStatus", "Latency", "LateError", "NoMemoryError", "Optimizer", "Part", "Pusher",
     "RollbackWarning", "Schema",
-    "ShardFigures", "ShardStats", "SnapshotStatus", "Status", "StorageError", "StoredTable", "Table", "UnknownTableError", "UnreachableError",
+    "ShardFigures", "ShardStats", "SnapshotStatus", "Status", "StorageError", "StoredTable", "Table", "TableDigest", "UnknownTableError", "UnreachableError",
     "UnsupportedError", "WorkerWarning", "connect", "csr_of", "jagged", "load_safetensors", "save_safetensors", "stored", "verify",
 ]

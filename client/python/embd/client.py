@@ -15,7 +15,7 @@ from ._native import ffi, lib
 from .arrays import Floats
 from .handle import Flight, Handle
 from .schema import CFields, CSchema
-from .stored import DumpReport, Progress, progress_callback
+from .stored import DumpReport, Progress, TableDigest, progress_callback
 from .table import Batch, Call, Part, Table, call_options, warn_of_rollback
 
 Servers = Union[str, Sequence[str]]
@@ -302,6 +302,17 @@ class Client:
         with progress_callback(progress) as (callback, arg), self.handle as c:
             self.handle.check(function(c, name, os.fsencode(directory), callback, arg, report))
         return DumpReport(**structs.read(report))
+
+    def digest(self, table: Optional[str] = None, progress: Optional[Progress] = None) -> list[TableDigest]:
+        """Checksums of one table, or of all, of one consistent cut: of keys, rows as they are stored, optimizer state, and keys
+        that wait for admission. Tables with the same digest hold the same, on any number of shards and in any store. The
+        rows travel to this machine. embd.stored.digest is the same of a directory."""
+        found: list[TableDigest] = []
+        me = ffi.new_handle(found)
+        name = ffi.NULL if table is None else table.encode()
+        with progress_callback(progress) as (callback, arg), self.handle as c:
+            self.handle.check(lib.embd_digest(c, name, lib.embd_python_on_digest, me, callback, arg))
+        return found
 
     def snapshot(self, name: str, blobs: Optional[Mapping[str, bytes]] = None, keep: int = 0,
                  base: Optional[str] = None, job: Optional[str] = None, tables: Sequence[str] = ()) -> DumpReport:

@@ -41,6 +41,17 @@ class StoredTable(NamedTuple):
     job: Optional[str] = None  # whose snapshot it is
 
 
+class TableDigest(NamedTuple):
+    """What a table holds as checksums, which are the same on any number of shards: see Client.digest."""
+
+    name: str
+    rows: int
+    candidates: int  # keys that wait for admission
+    step: int  # not in the digest
+    digest: int
+    parts: NDArray[np.uint64]  # [1024] of the rows by the upper ten bits of their keys' hash
+
+
 class _Watch:
     """A progress function of the caller's; what it raises is kept and raised once C has returned."""
 
@@ -80,6 +91,24 @@ def verify(directory: Path, progress: Optional[Progress] = None) -> DumpReport:
     with progress_callback(progress) as (callback, arg):
         errors.check(lib.embd_verify(os.fsencode(directory), callback, arg, report))
     return DumpReport(**structs.read(report))
+
+
+@ffi.def_extern()  # type: ignore[untyped-decorator]
+def embd_python_on_digest(arg: Any, table: Any) -> int:
+    parts = np.frombuffer(ffi.buffer(table.parts, 8 * lib.EMBD_DIGEST_PARTS), np.uint64).copy()
+    ffi.from_handle(arg).append(TableDigest(ffi.string(table.name).decode(), table.rows, table.candidates, table.step,
+                                            table.digest, parts))
+    return 0
+
+
+def digest(directory: Path, table: Optional[str] = None, progress: Optional[Progress] = None) -> list[TableDigest]:
+    """The digest of one table of a dump or whole snapshot, or of all, as Client.digest has it. Needs no server."""
+    found: list[TableDigest] = []
+    me = ffi.new_handle(found)
+    name = ffi.NULL if table is None else table.encode()
+    with progress_callback(progress) as (callback, arg):
+        errors.check(lib.embd_digest_directory(os.fsencode(directory), name, lib.embd_python_on_digest, me, callback, arg))
+    return found
 
 
 def _room(dim: int, n_rows: int) -> tuple[NDArray[np.uint64], NDArray[np.uint32], Floats]:
