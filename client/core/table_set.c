@@ -1,6 +1,7 @@
 /* table_set.c - fields of a table are set on all shards. The happy path: each shard checks the
  * fields, then each sets them, one after the other. What can fail: a shard refuses them, and none
- * has set any; or a shard is lost between two, and the call is to be repeated. Setting a field to
+ * has set any; or a shard is lost between two, or its journal cannot take the table's rows, and the
+ * call is to be repeated. Setting a field to
  * the value that it has changes nothing, so that a repeated call completes the first. */
 #include <stdio.h>
 #include <string.h>
@@ -52,13 +53,20 @@ static int set_on(embd_client *client, uint32_t shard, const char *name,
     return status;
 }
 
-/* Shard `shard` failed, or its answer was lost. */
-static int tell_partly(embd_client *client, uint32_t shard)
+/* Shard `shard` failed, or its answer was lost. A durability is not taken back: what a trainer was
+ * told under it meanwhile would not hold. */
+static int tell_partly(embd_client *client, uint32_t shard, const embd_durability *asked)
 {
     struct embd__error why = client->error;
     if (client->n_shards == 1)
         return why.status;
     client->error.status = EMBD_OK;
+    if (asked != NULL)
+        return embd__error_set(
+            &client->error, why.status,
+            "%.250s; %u of %u shards have durability '%s' and keep it, shard %u may have: repeat "
+            "the call, or set the durability back",
+            why.text, shard, client->n_shards, embd_durability_name(*asked), shard);
     return embd__error_set(
         &client->error, why.status,
         "%.300s; %u of %u shards have set it, shard %u may have: repeat the call", why.text, shard,
@@ -156,7 +164,7 @@ static int set_on_all(embd_client *client, const char *name, const struct schema
     for (uint32_t i = 0; i < client->n_shards; i++) {
         if (set_on(client, i, name, change, false, &standing) != EMBD_OK ||
             await(client, i, name, asked, &standing) != EMBD_OK)
-            return tell_partly(client, i);
+            return tell_partly(client, i, asked);
         if (steps_out != NULL)
             steps_out[i] = standing.step;
     }

@@ -119,11 +119,14 @@ static embd_durability durability_of_staged(const struct op *op, uint64_t id)
                                                         : EMBD_DURABILITY_SNAPSHOT;
 }
 
-/* The stronger of what it was and what it becomes. */
+/* The stronger of what it was and what it becomes. A table that leaves the journal is on disk as
+ * one that has left: what a start has of it is the snapshot, before anybody counts on that. */
 static embd_durability durability_of_set(const struct op_table_set *set)
 {
     const embd_durability *to = embd__schema_change_durability(&set->change);
     embd_durability now = table_durability(set->table);
+    if (to != NULL && *to == EMBD_DURABILITY_SNAPSHOT && now != EMBD_DURABILITY_SNAPSHOT)
+        return EMBD_DURABILITY_DURABLE;
     return to != NULL && *to > now ? *to : now;
 }
 

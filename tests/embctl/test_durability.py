@@ -3,7 +3,7 @@ kill, and nothing is applied twice or counted as applied that is not."""
 import json
 import os
 
-from embctl import REFUSED, Embd, Scratch, embctl, embctl_json, run_cases
+from embctl import FAILED, REFUSED, Embd, Scratch, embctl, embctl_json, run_cases
 from wire import RpcError, connect, constant_schema, floats, keys, open_stream, owned, pull
 
 SHARDS = 2
@@ -359,6 +359,24 @@ def case_what_cannot_be_is_refused_and_changes_nothing():
         embctl(server, "table", "set", "t", "durability=durable", "create_on=push")
         embctl(server, "table", "set", "t", "create_on=pull", code=REFUSED, says="pulls are not journaled")
         assert durability(server) == "durable"
+
+
+def case_a_shard_that_cannot_write_its_base_leaves_the_others_as_they_were_set():
+    with Scratch() as scratch, serve(scratch) as server:
+        make(server)
+        for number in range(1, 9):  # names of shard 1's next base
+            os.mkdir(scratch(f"data/journal.1.{number:08}.base.tmp"))
+        embctl(server, "table", "set", "t", "durability=durable", code=FAILED,
+               says="1 of 2 shards have durability 'durable' and keep it, shard 1 may have: repeat the call, or set the durability back")
+        told = []
+        for shard in range(SHARDS):
+            with connect(server, shard) as wire:
+                told.append(wire.call("table_describe", {"name": "t"})[0])
+        assert [t["schema"]["durability"] for t in told] == ["durable", "snapshot"], told
+        assert "failed" in told[1] and "failed" not in told[0], told
+        push(server)
+        set_to(server, "snapshot")
+        assert durability(server) == "snapshot" and rows(server) == [1.0] * SHARDS
 
 
 def case_tables_of_both_kinds_are_pushed_apart_and_replaced_alike():

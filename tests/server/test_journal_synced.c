@@ -169,6 +169,42 @@ static void what_a_start_has_read_is_on_disk_before_it_is_served(void **state)
     scratch_remove(j.dir);
 }
 
+static void set_durability(struct rig *rig, const char *name, const char *to)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    struct schema_change change;
+    struct exchange *x = ask(rig, &rig->admin, METHOD_TABLE_SET);
+    embd__schema_change_init(&change);
+    assert_int_equal(embd__schema_change_add(&change, "durability", to, &e), EMBD_OK);
+    embd__msg_map(&x->out, 2);
+    embd__msg_field_str(&x->out, "name", name);
+    embd__msg_str(&x->out, "set");
+    embd__schema_change_write(&x->out, &change);
+    ask_ok(x);
+    ask_free(x);
+}
+
+/* Whatever its durability was: a start has it from the snapshot from then on. */
+static void a_table_has_left_the_journal_on_disk_before_that_is_told(void **state)
+{
+    (void)state;
+    static const embd_durability before[] = {EMBD_DURABILITY_BUFFERED, EMBD_DURABILITY_DURABLE};
+    for (int i = 0; i < 2; i++) {
+        struct journaled j;
+        embd_schema schema = kept_schema("a", before[i]);
+        journaled_new(&j);
+        create_table(&j.rig, &schema);
+        for (int k = 0; k < 32;
+             k++) /* until the disk is known: then buffered ones are not synced */
+            push_two(&j.rig, "a", 1);
+        forget();
+        set_durability(&j.rig, "a", "snapshot");
+        note("told", "now");
+        expect_then("write " SEGMENT, (const char *[]){"sync " SEGMENT}, 1, "told now");
+        journaled_end(&j);
+    }
+}
+
 /* Else a push that was refused is applied after a power cut. */
 static void what_was_withdrawn_is_on_disk_before_it_is_told(void **state)
 {
@@ -199,6 +235,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_base_has_its_name_on_disk_before_what_it_replaces_goes),
         cmocka_unit_test(what_a_start_has_read_is_on_disk_before_it_is_served),
+        cmocka_unit_test(a_table_has_left_the_journal_on_disk_before_that_is_told),
         cmocka_unit_test(what_was_withdrawn_is_on_disk_before_it_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
