@@ -1,4 +1,5 @@
 /* figures.c - the figures of all shards at one moment. */
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -9,36 +10,65 @@
 
 /* ---- reading ---- */
 
-static bool is_of(const struct figure *figure, const char *table, const char *name)
+/* Figures of a shard itself come first: no table has an empty name. */
+static const char *owner(const struct figure *figure)
 {
-    bool same = table && figure->table ? !strcmp(table, figure->table) : table == figure->table;
-    return same && !strcmp(figure->name, name);
+    return figure->table ? figure->table : "";
 }
 
-/* Shards answer alike: the figure is mostly the one after that before it. */
+static int by_name(const void *left, const void *right)
+{
+    const struct figure *a = left, *b = right;
+    int tables = strcmp(owner(a), owner(b));
+    return tables != 0 ? tables : strcmp(a->name, b->name);
+}
+
 static struct figure *find(const struct figures *f, const char *table, const char *name)
 {
-    for (size_t i = 0; i < f->n; i++) {
-        size_t at = (f->next + i) % f->n;
-        if (is_of(&f->list[at], table, name))
-            return &f->list[at];
-    }
+    struct figure wanted = {.table = (char *)table, .name = (char *)name};
+    struct figure *const *found = tfind(&wanted, &f->index, by_name);
+    return found ? *found : NULL;
+}
+
+static void free_figure(void *pointer)
+{
+    struct figure *figure = pointer;
+    free(figure->table);
+    free(figure->name);
+    free(figure->values);
+    free(figure->known);
+    free(figure);
+}
+
+static struct figure *new_figure(const char *table, const char *name, uint32_t n_shards)
+{
+    struct figure *figure = calloc(1, sizeof *figure);
+    if (!figure)
+        return NULL;
+    *figure = (struct figure){.table = table ? strdup(table) : NULL,
+                              .name = strdup(name),
+                              .values = calloc(n_shards, sizeof *figure->values),
+                              .known = calloc(n_shards, sizeof *figure->known)};
+    if ((!table || figure->table) && figure->name && figure->values && figure->known)
+        return figure;
+    free_figure(figure);
     return NULL;
 }
 
 static struct figure *add(struct figures *f, const char *table, const char *name)
 {
-    struct figure *grown = reallocarray(f->list, f->n + 1, sizeof *grown);
+    struct figure **grown = reallocarray(f->list, f->n + 1, sizeof(struct figure *));
     if (!grown)
         return NULL;
     f->list = grown;
-    struct figure *figure = &grown[f->n++];
-    *figure = (struct figure){.table = table ? strdup(table) : NULL,
-                              .name = strdup(name),
-                              .values = calloc(f->n_shards, sizeof *figure->values),
-                              .known = calloc(f->n_shards, sizeof *figure->known)};
-    bool failed = (table && !figure->table) || !figure->name || !figure->values || !figure->known;
-    return failed ? NULL : figure;
+    struct figure *figure = new_figure(table, name, f->n_shards);
+    if (figure && !tsearch(figure, &f->index, by_name)) {
+        free_figure(figure);
+        return NULL;
+    }
+    if (figure)
+        f->list[f->n++] = figure;
+    return figure;
 }
 
 static int on_figure(void *arg, const char *table, const char *name, uint64_t value)
@@ -53,7 +83,6 @@ static int on_figure(void *arg, const char *table, const char *name, uint64_t va
         return EMBD_NO_MEMORY;
     figure->values[f->shard] = value;
     figure->known[f->shard] = true;
-    f->next = (size_t)(figure - f->list) + 1;
     return 0;
 }
 
@@ -70,7 +99,6 @@ int figures_open(embd_client *client, const char *only_table, struct figures *ou
 int figures_read_shard(embd_client *client, uint32_t shard, struct figures *f)
 {
     f->shard = shard;
-    f->next = 0;
     int status = embd_stats(client, shard, on_figure, f);
     f->is_up[shard] = status == EMBD_OK;
     return status;
@@ -97,12 +125,7 @@ int figures_read_some(embd_client *client, const char *only_table, struct figure
 
 void figures_free(struct figures *f)
 {
-    for (size_t i = 0; i < f->n; i++) {
-        free(f->list[i].table);
-        free(f->list[i].name);
-        free(f->list[i].values);
-        free(f->list[i].known);
-    }
+    tdestroy(f->index, free_figure);
     free(f->list);
     free(f->is_up);
     *f = (struct figures){0};
@@ -168,8 +191,8 @@ uint64_t figures_of_tables(const struct figures *f, uint32_t shard, const char *
 {
     uint64_t sum = 0;
     for (size_t i = 0; i < f->n; i++)
-        if (f->list[i].table && !strcmp(f->list[i].name, name))
-            sum += f->list[i].values[shard];
+        if (f->list[i]->table && !strcmp(f->list[i]->name, name))
+            sum += f->list[i]->values[shard];
     return sum;
 }
 
@@ -188,7 +211,7 @@ uint64_t figures_shard_memory(const struct figures *f, uint32_t shard)
 const char *figures_next_table(const struct figures *f, size_t *at)
 {
     while (*at < f->n) {
-        const struct figure *figure = &f->list[(*at)++];
+        const struct figure *figure = f->list[(*at)++];
         if (figure->table && !strcmp(figure->name, "rows"))
             return figure->table;
     }

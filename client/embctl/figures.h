@@ -17,14 +17,14 @@ struct figure {
 };
 
 struct figures {
-    struct figure *list; /* [n], in the order of the shards' answers */
+    struct figure **list; /* [n], in the order of the shards' answers */
     size_t n;
+    void *index; /* the same by table and name, a tree of tsearch */
     uint32_t n_shards;
     bool *is_up;            /* [n_shards] have answered */
     double at;              /* seconds of the monotonic clock */
     const char *only_table; /* NULL: figures of everything */
     uint32_t shard;         /* being read */
-    size_t next;            /* where its next figure is, if it answers as the one before it */
 };
 
 struct sums {

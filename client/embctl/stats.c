@@ -49,14 +49,14 @@ static void print_json(const struct figures *f)
             listing_uint(&s, 0, shard);
         }
         for (size_t i = 0; i < f->n; i++) {
-            if (!f->list[i].known[shard])
+            if (!f->list[i]->known[shard])
                 continue;
             listing_row(&l);
             listing_uint(&l, 0, shard);
-            if (f->list[i].table)
-                listing_text(&l, 1, f->list[i].table);
-            listing_text(&l, 2, f->list[i].name);
-            listing_uint(&l, 3, f->list[i].values[shard]);
+            if (f->list[i]->table)
+                listing_text(&l, 1, f->list[i]->table);
+            listing_text(&l, 2, f->list[i]->name);
+            listing_uint(&l, 3, f->list[i]->values[shard]);
         }
     }
     listing_print_pair(&l, &s);
@@ -142,8 +142,8 @@ static void print_table(const struct figures *f, const struct figures *before, b
     struct listing l;
     listing_init(&l, "stats", columns, make_columns(columns, f->n_shards, before != NULL));
     for (size_t i = 0; i < f->n; i++)
-        if (all || f->list[i].table || figures_sum(f, &f->list[i]).most > 0)
-            add_line(&l, f, before, &f->list[i]);
+        if (all || f->list[i]->table || figures_sum(f, f->list[i]).most > 0)
+            add_line(&l, f, before, f->list[i]);
     listing_print(&l);
     listing_fini(&l);
 }

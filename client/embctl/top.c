@@ -32,7 +32,7 @@ static uint64_t requests(const struct figures *f, uint32_t shard)
 {
     uint64_t sum = 0;
     for (size_t i = 0; i < f->n; i++) {
-        const struct figure *figure = &f->list[i];
+        const struct figure *figure = f->list[i];
         if (!figure->table && !strncmp(figure->name, "requests_", 9) &&
             strcmp(figure->name, "requests_parked") && strcmp(figure->name, "requests_in_flight"))
             sum += figure->values[shard];

@@ -30,7 +30,7 @@ def run_help():
 
 
 def promtool(*arguments):
-    return subprocess.run([PROMTOOL, *arguments], capture_output=True, text=True, timeout=60, check=False,
+    return subprocess.run([PROMTOOL, *arguments], capture_output=True, text=True, timeout=200, check=False,
                           cwd=os.path.join(DEPLOY, "prometheus"))
 
 

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 import unittest
 import urllib.request
 
@@ -61,6 +62,15 @@ class QuotaCase(unittest.TestCase):
 
     def create(self, peer, name, durability="durable", **options):
         return wire.create(peer, name, DIM, value=0.0, durability=durability, **options)
+
+    def until_taken(self, peer, name):
+        """A shard has the new list a moment after the log says that it was read."""
+        end = time.monotonic() + 60
+        while True:
+            try:
+                return self.create(peer, name)
+            except wire.RpcError as refused:
+                self.assertTrue(refused.number == wire.FULL and time.monotonic() < end, refused.text)
 
     def push(self, peer, table, first, n=KEYS, **more):
         return peer.call("push", {"parts": [{"table": table, "keys": n}], **more}, wire.keys(range(first, first + n)),
@@ -134,7 +144,7 @@ class Tables(QuotaCase):
         self.limit("few", "tables=3")
         self.server.process.send_signal(signal.SIGHUP)
         self.server.wait_log("keys_reloaded")
-        self.create(few, "few_c")
+        self.until_taken(few, "few_c")
         self.full(["limit is 3"], self.create, few, "few_d")
 
 
