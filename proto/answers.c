@@ -58,7 +58,10 @@ void embd__pull_answer_write(struct msg *m, const struct part_answer *answers, u
             embd__msg_field_bool(m, "status", true);
     }
     for (uint32_t i = 0; i < n; i++) {
-        embd__msg_bin(m, answers[i].values, value_bytes(&answers[i]));
+        if (answers[i].into > 0)
+            embd__msg_bin_shared(m, answers[i].into, value_bytes(&answers[i]));
+        else
+            embd__msg_bin(m, answers[i].values, value_bytes(&answers[i]));
         if (answers[i].has_status)
             embd__msg_bin(m, answers[i].statuses, answers[i].n_keys);
     }

@@ -27,6 +27,7 @@ struct part {
     bool scale; /* with offsets, of mean and sqrtn: the server divides, by the keys of this message
                  * alone: a pull's rows, a push's gradients */
     float lr;   /* push: the learning rate of its step; 0: the table's */
+    uint64_t into;           /* pull: where in shared memory its rows go; 0: into the answer */
     const uint64_t *keys;    /* [n_keys], slot offsets added */
     const uint32_t *offsets; /* [n_rows + 1] or NULL: one key per row */
     const uint16_t *slots;   /* [n_rows], slot tables only */

@@ -7,6 +7,7 @@
  * Both stay in m->status, later calls do nothing, and embd__msg_end returns it. */
 #include "proto/message.h"
 #include "proto/assert.h"
+#include "proto/little.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -180,6 +181,29 @@ void embd__msg_bin_begin(struct msg *m, uint64_t bytes)
     m->n_whole++;
 }
 
+void embd__msg_share(struct msg *m, const struct shared_range *shared)
+{
+    m->shared = *shared;
+}
+
+void embd__msg_bin_shared(struct msg *m, uint64_t at, uint64_t bytes)
+{
+    uint8_t body[SHARED_BIN_BYTES];
+    msgpack_packer p = packer(m);
+    embd__put_u64(body, at);
+    embd__put_u64(body + 8, bytes);
+    msgpack_pack_ext(&p, sizeof body, SHARED_BIN_TYPE);
+    msgpack_pack_ext_body(&p, body, sizeof body);
+    m->n_whole++;
+}
+
+static bool is_shared(const struct msg *m, const void *data, uint64_t bytes)
+{
+    uintptr_t at = (uintptr_t)data - (uintptr_t)m->shared.base;
+    return m->shared.base != NULL && bytes >= SHARED_LEAST_BYTES && bytes <= m->shared.bytes &&
+           at <= m->shared.bytes - bytes;
+}
+
 void embd__msg_bin_piece(struct msg *m, const void *data, uint64_t bytes)
 {
     add_piece(m, data, bytes);
@@ -187,6 +211,10 @@ void embd__msg_bin_piece(struct msg *m, const void *data, uint64_t bytes)
 
 void embd__msg_bin(struct msg *m, const void *data, uint64_t bytes)
 {
+    if (is_shared(m, data, bytes)) {
+        embd__msg_bin_shared(m, (uint64_t)((const uint8_t *)data - m->shared.base), bytes);
+        return;
+    }
     embd__msg_bin_begin(m, bytes);
     add_piece(m, data, bytes);
 }
@@ -210,6 +238,7 @@ static void begin(struct msg *m, uint32_t n_elements, uint32_t type)
     m->head_bytes = 0;
     m->n_bins = m->n_whole = 0;
     m->count_at = 0;
+    m->shared.base = NULL;
     m->status = EMBD_OK;
     embd__msg_array(m, n_elements);
     embd__msg_uint(m, type);

@@ -19,7 +19,7 @@ struct record {
     uint32_t table, n_keys, n_rows;
     uint16_t flags, dtype;
     float lr;
-    uint32_t grads_bytes;
+    uint32_t grads_bytes; /* of a pull with HAS_INTO: where its rows go, in units of 8 bytes */
 };
 _Static_assert(sizeof(struct record) == 24, "a record in memory is one on the wire");
 
@@ -31,13 +31,17 @@ enum {
     ZERO_MISSING = 16,
     SCALE = 32,
     HAS_SCORES = 64,
+    HAS_INTO = 128,
 };
 
 static const uint16_t flags_of[] = {
-    [PARTS_PULL] = HAS_OFFSETS | HAS_SLOTS | HAS_WEIGHTS | WANT_STATUS | ZERO_MISSING | SCALE,
+    [PARTS_PULL] =
+        HAS_OFFSETS | HAS_SLOTS | HAS_WEIGHTS | WANT_STATUS | ZERO_MISSING | SCALE | HAS_INTO,
     [PARTS_PUSH] = HAS_OFFSETS | HAS_SLOTS | HAS_WEIGHTS | WANT_STATUS | SCALE | HAS_SCORES,
     [PARTS_ERASE] = HAS_SLOTS | WANT_STATUS,
 };
+
+enum { INTO_UNIT = 8 };
 
 enum column { KEYS, OFFSETS, SLOTS, WEIGHTS, SCORES, GRADS, COLUMNS };
 
@@ -114,10 +118,10 @@ static struct record record_of(const struct part *p)
             (uint16_t)((p->offsets != NULL ? HAS_OFFSETS : 0) | (p->slots != NULL ? HAS_SLOTS : 0) |
                        (p->weights != NULL ? HAS_WEIGHTS : 0) | (p->want_status ? WANT_STATUS : 0) |
                        (p->zero_missing ? ZERO_MISSING : 0) | (p->scale ? SCALE : 0) |
-                       (p->scores != NULL ? HAS_SCORES : 0)),
+                       (p->scores != NULL ? HAS_SCORES : 0) | (p->into > 0 ? HAS_INTO : 0)),
         .dtype = (uint16_t)p->dtype,
         .lr = p->lr,
-        .grads_bytes = (uint32_t)p->grads_bytes,
+        .grads_bytes = p->into > 0 ? (uint32_t)(p->into / INTO_UNIT) : (uint32_t)p->grads_bytes,
     };
 }
 
@@ -205,7 +209,7 @@ static void check_record(struct reader *r, uint32_t i, const struct record *reco
                         "part %u field 'lr' is %g, expected 0 or, in a push, a finite number "
                         "above 0",
                         i, (double)record->lr);
-    if (record->grads_bytes > 0 && !is_push)
+    if (record->grads_bytes > 0 && !is_push && !(record->flags & HAS_INTO))
         embd__error_set(e, EMBD_INVALID, "part %u has %u bytes of gradients, only a push may", i,
                         record->grads_bytes);
 }
@@ -223,6 +227,10 @@ static void read_part(struct reader *r, uint32_t i, const struct record *record,
                        .scale = flags & SCALE,
                        .lr = record->lr,
                        .grads_bytes = record->grads_bytes};
+    if (flags & HAS_INTO) {
+        p->into = (uint64_t)INTO_UNIT * record->grads_bytes;
+        p->grads_bytes = 0;
+    }
     p->keys = take(r, &sources[KEYS], i, KEYS, 8ull * p->n_keys);
     if (flags & HAS_OFFSETS)
         p->offsets = take(r, &sources[OFFSETS], i, OFFSETS, 4 * ((uint64_t)p->n_rows + 1));

@@ -12,9 +12,11 @@
  * error, result], [2, method, params]. What the elements mean beyond that is the reader's business
  * (read.c). */
 #include "proto/frame.h"
+#include "proto/little.h"
 
 #include <string.h>
 
+enum { FIXEXT16 = 0xd8 };
 enum { TYPE_REQUEST = 0, TYPE_RESPONSE = 1, TYPE_NOTIFICATION = 2 };
 
 void embd__frame_init(struct frame_scanner *s, uint8_t *head, uint32_t head_capacity,
@@ -25,6 +27,7 @@ void embd__frame_init(struct frame_scanner *s, uint8_t *head, uint32_t head_capa
     s->frame_limit = frame_limit;
     s->more = NULL;
     s->pieces = NULL;
+    s->takes_shared = false;
     embd__frame_reset(s);
 }
 
@@ -39,6 +42,7 @@ void embd__frame_reset(struct frame_scanner *s)
     s->msgid = 0;
     s->depth = 0;
     s->want = 0;
+    s->is_shared = false;
     s->token_bytes = 0;
     s->token_want = 0;
     s->item = 0;
@@ -267,6 +271,23 @@ static int open_bin(struct frame_scanner *s, uint32_t bytes, struct embd__error 
     return FRAME_BIN;
 }
 
+/* Directly in the params of a request, or in the result of an answer: where bins stand. */
+static bool is_shared_bin(const struct frame_scanner *s)
+{
+    return s->takes_shared && s->token[0] == FIXEXT16 && s->token[1] == SHARED_BIN_TYPE &&
+           s->depth == 2 && s->item == 3 && !s->stack[1].is_map;
+}
+
+/* Its body does not go into the head. */
+static int open_shared(struct frame_scanner *s)
+{
+    s->frame_bytes += SHARED_BIN_BYTES - 3; /* what its bytes have more than a bin's header */
+    s->is_shared = true;
+    s->shared_bytes = 0;
+    s->want = SHARED_BIN_BYTES;
+    return FRAME_MORE;
+}
+
 static int open_str(struct frame_scanner *s, uint32_t bytes, struct embd__error *e)
 {
     return is_bin_as_str(s) ? open_bin(s, bytes, e) : open_body(s, bytes, e);
@@ -295,6 +316,8 @@ static int take_token(struct frame_scanner *s, struct embd__error *e)
         return open_bin(s, (uint32_t)token_number(s, s->token_want - 1), e);
     if (byte >= 0xc7 && byte <= 0xc9) /* a length, then the ext type */
         return open_body(s, token_number(s, s->token_want - 2), e);
+    if (is_shared_bin(s))
+        return open_shared(s);
     if (byte >= 0xd4 && byte <= 0xd8)
         return open_body(s, 1u << (byte - 0xd4), e);
     status = copy_token(s, e); /* nil, false, true and numbers */
@@ -352,6 +375,32 @@ static void scan_body(struct frame_scanner *s, const uint8_t *p, size_t n, size_
         end_item(s);
 }
 
+/* The body is whole: in the head it is an empty bin. More bytes than a bin may have are more than
+ * any shared memory has, too. */
+static int end_shared(struct frame_scanner *s, struct embd__error *e)
+{
+    uint64_t bytes = embd__get_u64(s->shared + 8);
+    s->is_shared = false;
+    s->shared_at = embd__get_u64(s->shared);
+    s->token[0] = 0xc6; /* bin 32 */
+    s->token_want = 5;
+    int event = open_bin(s, bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX, e);
+    s->token_want = 0;
+    return event == FRAME_BIN ? FRAME_SHARED : event;
+}
+
+/* Returns FRAME_MORE, FRAME_SHARED or an error. */
+static int scan_shared(struct frame_scanner *s, const uint8_t *p, size_t n, size_t *used_out,
+                       struct embd__error *e)
+{
+    uint32_t take = n < s->want ? (uint32_t)n : s->want;
+    memcpy(s->shared + s->shared_bytes, p, take);
+    s->shared_bytes += take;
+    s->want -= take;
+    *used_out += take;
+    return s->want > 0 ? FRAME_MORE : end_shared(s, e);
+}
+
 /* Bytes of a small number or a short text with its body, which make up most of a header; 0: it is
  * neither. */
 static size_t short_size(uint8_t byte)
@@ -387,6 +436,12 @@ int embd__frame_scan(struct frame_scanner *s, const uint8_t *p, size_t n, size_t
         size_t used = *used_out;
         if (used == n)
             return FRAME_MORE;
+        if (s->want > 0 && s->is_shared) {
+            int event = scan_shared(s, p + used, n - used, used_out, e);
+            if (event != FRAME_MORE)
+                return event;
+            continue;
+        }
         if (s->want > 0) {
             scan_body(s, p + used, n - used, used_out);
             continue;

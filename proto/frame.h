@@ -15,10 +15,16 @@
 
 #include "proto/errors.h"
 
+/* A bin that lies in shared memory is an ext of this type, which stands where the bin would:
+ * offset and bytes, little-endian u64. */
+#define SHARED_BIN_TYPE  1
+#define SHARED_BIN_BYTES 16u
+
 enum frame_event {
-    FRAME_MORE, /* all bytes eaten, the message goes on */
-    FRAME_BIN,  /* a bin's payload comes next in the stream; the caller takes it */
-    FRAME_DONE, /* the message ended with the last byte eaten */
+    FRAME_MORE,   /* all bytes eaten, the message goes on */
+    FRAME_BIN,    /* a bin's payload comes next in the stream; the caller takes it */
+    FRAME_DONE,   /* the message ended with the last byte eaten */
+    FRAME_SHARED, /* a bin whose payload lies in shared memory, at shared_at: nothing of it comes */
 };
 
 /* Where a bin stands in the head, and its payload. */
@@ -48,7 +54,9 @@ struct frame_scanner {
      * NULL: bins have them. */
     const struct msg_bin *pieces;
     uint32_t n_pieces;
-    int type; /* 0 request, 1 response, 2 notification; -1 not known yet */
+    bool takes_shared;  /* the user's, set after init: bins may lie in shared memory */
+    uint64_t shared_at; /* where the bin just announced does */
+    int type;           /* 0 request, 1 response, 2 notification; -1 not known yet */
     bool has_msgid;
     uint32_t msgid;
     /* Private. */
@@ -59,6 +67,9 @@ struct frame_scanner {
     uint32_t depth;
     uint32_t want; /* bytes of the current item's header, or of a str/ext body, still to copy */
     uint8_t token[16];
+    uint8_t shared[SHARED_BIN_BYTES]; /* of the body, as far as it has come */
+    uint32_t shared_bytes;
+    bool is_shared; /* it is such a body that `want` counts */
     uint32_t token_bytes, token_want;
     uint32_t item; /* index of the next element of the outermost array */
 };

@@ -49,7 +49,8 @@
     X(TABLE_REPLACE, "table_replace", LISTENER_ADMIN)                                              \
     X(GET, "get", LISTENER_DATA)                                                                   \
     X(PUT, "put", LISTENER_DATA)                                                                   \
-    X(KEYS, "keys", LISTENER_DATA)
+    X(KEYS, "keys", LISTENER_DATA)                                                                 \
+    X(SHARE, "share", LISTENER_DATA)
 
 enum listener { LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
 enum method {
@@ -74,6 +75,15 @@ struct msg_bin {
     const void *data; /* NULL: made while sending */
 };
 
+/* Shorter bins are sent. */
+#define SHARED_LEAST_BYTES 1024u
+
+/* Memory that the receiver has, too. */
+struct shared_range {
+    const uint8_t *base; /* NULL: none */
+    uint64_t bytes;
+};
+
 /* Owner: one thread. Buffers are kept between messages. */
 struct msg {
     uint8_t *head;
@@ -85,7 +95,8 @@ struct msg {
     uint32_t own_capacity;
     uint32_t count_at; /* offset of the array16 count that embd__msg_end fills in */
     uint32_t limit;    /* of the message's bytes, by its method */
-    int status;        /* EMBD_OK, EMBD_NO_MEMORY or EMBD_TOO_LARGE; sticky */
+    struct shared_range shared;
+    int status; /* EMBD_OK, EMBD_NO_MEMORY or EMBD_TOO_LARGE; sticky */
 };
 
 void embd__msg_init(struct msg *m);
@@ -120,6 +131,12 @@ void embd__msg_field_str(struct msg *m, const char *name, const char *text);
 /* Cuts out a bin of `bytes`, at most the message's limit. `data` must stay until the message is
  * sent; NULL: see top. */
 void embd__msg_bin(struct msg *m, const void *data, uint64_t bytes);
+
+/* From now on, bins of this message that lie in `shared`, and are long enough for it to pay, are
+ * named there and not sent. */
+void embd__msg_share(struct msg *m, const struct shared_range *shared);
+/* A bin that lies `at` in what the receiver shares with us. */
+void embd__msg_bin_shared(struct msg *m, uint64_t at, uint64_t bytes);
 
 /* A bin of `bytes` in pieces, which the caller adds: one or more, `bytes` in all. */
 void embd__msg_bin_begin(struct msg *m, uint64_t bytes);
@@ -228,7 +245,7 @@ int embd__fields_end(struct fields *f);
  * embd__msg_end. Bin order for each part: keys, offsets, slots, weights, scores, grads, as far as
  * present.
  * Map of a part: table, keys, rows (with offsets only), dtype (absent: f32), slots, weights,
- * scores, status, zero, scale (flags: present and true). */
+ * scores, status, zero, scale (flags: present and true), lr, into. */
 void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum parts_kind kind);
 /* Reads and checks all that can be without a schema: counts, bin lengths, offsets (start, rise,
  * end, naming part, position and value). grads may have any length; the handler compares it with
@@ -266,6 +283,7 @@ struct part_answer {
     embd_dtype dtype;
     bool has_status;
     const void *values;
+    uint64_t into; /* where in shared memory values are; 0: in the answer */
     const uint8_t *statuses;
 };
 void embd__pull_answer_write(struct msg *m, const struct part_answer *answers, uint32_t n,

@@ -22,7 +22,7 @@ static uint32_t count_fields(const struct part *p)
 {
     return 2u + (p->offsets != NULL) + (p->dtype != EMBD_DTYPE_F32) + (p->slots != NULL) +
            (p->weights != NULL) + (p->scores != NULL) + p->want_status + p->zero_missing +
-           p->scale + (p->lr != 0.0f);
+           p->scale + (p->lr != 0.0f) + (p->into > 0);
 }
 
 static void write_flag(struct msg *m, const char *name, bool value)
@@ -48,6 +48,8 @@ static void write_map(struct msg *m, const struct part *p)
     write_flag(m, "scale", p->scale);
     if (p->lr != 0.0f)
         embd__msg_field_f32(m, "lr", p->lr);
+    if (p->into > 0)
+        embd__msg_field_uint(m, "into", p->into);
 }
 
 static void write_bins(struct msg *m, const struct part *p, enum parts_kind kind)
@@ -221,8 +223,10 @@ static void read_map(struct reader *r, const msgpack_object *item, uint32_t i, e
     }
     if (kind != PARTS_ERASE)
         p->scale = embd__field_bool(&f, "scale", false);
-    if (kind == PARTS_PULL)
+    if (kind == PARTS_PULL) {
         p->zero_missing = embd__field_bool(&f, "zero", false);
+        p->into = embd__field_uint(&f, "into", 0, UINT64_MAX - 1, 0);
+    }
     if (kind == PARTS_PUSH) {
         p->lr = read_lr(&f);
         promise->scores = embd__field_bool(&f, "scores", false);

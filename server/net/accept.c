@@ -150,6 +150,7 @@ static void turn_away(struct connection *c, int status, const char *why)
 static void begin_session(struct connection *c)
 {
     c->session.is_admin = c->listener == LISTENER_ADMIN;
+    shared_begin(c);
     if (c->door == DOOR_ADMIN_SOCKET)
         c->session.grant = &grant_of_owner;
 }

@@ -145,6 +145,7 @@ void connection_close(struct connection *c)
         connection_forget(c, x, true);
     outlet_fini(&c->outlet, io);
     shard_session_end(io->shard, &c->session);
+    shared_end(c);
     if (c->is_unauthenticated)
         unauthenticated_remove(c);
     tls_connection_uncharge(c->tls, io);
@@ -338,6 +339,8 @@ void connection_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     struct connection *c = handle->data;
     size_t bytes;
+    if (c->session.awaits_share)
+        shared_look(c);
     uint8_t *direct = connection_is_open(c) ? request_parser_direct(c, &bytes) : NULL;
     (void)suggested;
     if (direct != NULL)

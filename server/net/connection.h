@@ -58,6 +58,7 @@ struct connection {
     bool is_dirty;           /* in io->dirty */
     bool is_unauthenticated; /* in io->unauthenticated */
     uint32_t charged_bytes;  /* to the quota, for the connection itself */
+    int shared_fd;           /* of memory that the peer sent and `share` has not taken; -1: none */
     struct turn turn;
     uint8_t *kept; /* received, but no further request may begin now; NULL: nothing */
     size_t kept_at, kept_bytes;

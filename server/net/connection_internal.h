@@ -1,7 +1,7 @@
 /* connection_internal.h - what the files of a connection ask of each other: connection.c (its life,
- * sending, receiving), request_parser.c (requests), tls_connection.c (both through TLS), accept.c
- * (how it begins), sweep.c (deadlines and the end). After each call that may close, look at the
- * state. */
+ * sending, receiving), request_parser.c (requests), tls_connection.c (both through TLS), shared.c
+ * (memory shared with its peer), accept.c (how it begins), sweep.c (deadlines and the end). After
+ * each call that may close, look at the state. */
 #ifndef EMBD_CONNECTION_INTERNAL_H
 #define EMBD_CONNECTION_INTERNAL_H
 
@@ -93,6 +93,14 @@ void tls_connection_write(struct connection *c, bool later);
 void tls_connection_read(struct connection *c);
 void tls_connection_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf);
 void tls_connection_on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
+
+/* ---- shared.c: memory that a peer on this host shares ---- */
+
+void shared_begin(struct connection *c);
+/* Something is to be read, and perhaps brings a descriptor. */
+void shared_look(struct connection *c);
+/* Gives it back. No request may be left. */
+void shared_end(struct connection *c);
 
 /* ---- unauthenticated.c, for the few that are ---- */
 

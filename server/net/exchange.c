@@ -51,6 +51,7 @@ struct exchange *exchange_new(struct shard_io *io, struct connection *connection
     embd__frame_init(&x->frame, x->head, sizeof x->head,
                      connection->is_unauthenticated ? UNAUTHENTICATED_FRAME_BYTES
                                                     : io->limits.frame_bytes);
+    x->frame.takes_shared = connection->session.shared.base != NULL;
     io->n_exchanges++;
     return x;
 }

@@ -296,6 +296,7 @@ static void net_stats(void *arg, struct shard_net_stats *out)
         .bytes_in = io->bytes_in,
         .bytes_out = io->bytes_out,
         .frame_memory_bytes = io->pool.lent_bytes + io->pool.idle_bytes,
+        .shared_memory_bytes = io->shared_bytes,
         .frame_errors = io->frame_errors,
         .late_us = io->late.total_ns / 1000,
         .late_longest_us = late_longest_ns(&io->late) / 1000,

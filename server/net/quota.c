@@ -55,6 +55,22 @@ void quota_give_connection(struct quota *quota, uint64_t bytes)
     give(&quota->used, bytes);
 }
 
+bool quota_take_shared(struct quota *quota, uint64_t bytes)
+{
+    if (!take(&quota->shared, bytes, quota->limit / 4))
+        return false;
+    if (quota_take(quota, bytes))
+        return true;
+    give(&quota->shared, bytes);
+    return false;
+}
+
+void quota_give_shared(struct quota *quota, uint64_t bytes)
+{
+    give(&quota->shared, bytes);
+    give(&quota->used, bytes);
+}
+
 bool quota_take_large(struct quota *quota, uint64_t bytes)
 {
     return take(&quota->large, bytes, quota->limit / 2);

@@ -9,16 +9,18 @@
  *   of a push      larger than other frames: also against half of the limit    the same
  *   an answer      a chunk to make rows in                                     it waits
  *   of get, keys   all of it                                                   refused BUSY
+ *   shared memory  all that a peer on this host shares, also what is not   refused BUSY; the peer
+ *                  touched yet                                             does without
  *   i8, i4         gradients of a push as f32; rows of a pull from GPUs too    refused BUSY
  *
  * Heads of answers and ciphertext to be sent exist already when they are charged; they are bounded
  * for each connection. Idle buffers are not charged: a shard keeps at most an eighth of the limit
  * in them, for some seconds (frame_memory.h).
  *
- * Connections get at most half of the limit, so that frames have room. So do pushes larger than
- * other frames may be, from the bin on that makes them so: peers that announce such and do not send
- * them leave room to the others. What is received leaves a
- * 32nd to new connections and to answers, whose end gives memory back. */
+ * Connections get at most half of the limit, and shared memory a quarter, so that frames have
+ * room. So do pushes larger than other frames may be, from the bin on that makes them so: peers
+ * that announce such and do not send them leave room to the others. What is received leaves a 32nd
+ * to new connections and to answers, whose end gives memory back. */
 #ifndef EMBD_QUOTA_H
 #define EMBD_QUOTA_H
 
@@ -32,6 +34,7 @@ struct quota {
     _Atomic uint64_t used;
     _Atomic uint64_t connections; /* of it */
     _Atomic uint64_t large;       /* of it, for pushes larger than other frames */
+    _Atomic uint64_t shared;      /* of it, that peers on this host share */
     uint64_t limit;
 };
 
@@ -46,6 +49,10 @@ void quota_give(struct quota *quota, uint64_t bytes);
 /* For connections. */
 bool quota_take_connection(struct quota *quota, uint64_t bytes);
 void quota_give_connection(struct quota *quota, uint64_t bytes);
+
+/* For memory that a peer shares. */
+bool quota_take_shared(struct quota *quota, uint64_t bytes);
+void quota_give_shared(struct quota *quota, uint64_t bytes);
 
 /* What is received of a large push is charged here first. */
 bool quota_take_large(struct quota *quota, uint64_t bytes);

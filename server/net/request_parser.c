@@ -55,6 +55,31 @@ static size_t eat_payload(struct request_parser *parser, const uint8_t *p, size_
     return eaten;
 }
 
+/* Where a bin lies that the peer names in memory it shares; NULL, and the request is refused: not
+ * in it. */
+static const uint8_t *find_shared(struct exchange *x)
+{
+    const struct shared_memory *shared = &x->connection->session.shared;
+    uint64_t at = x->frame.shared_at, bytes = x->frame.bin_bytes;
+    if (bytes <= shared->bytes && at <= shared->bytes - bytes)
+        return shared->base + at;
+    if (x->refusal.status == EMBD_OK)
+        embd__error_set(&x->refusal, EMBD_INVALID,
+                        "bin %u lies at %llu in shared memory and has %llu bytes; the connection "
+                        "shares %llu bytes",
+                        x->frame.n_bins - 1, (unsigned long long)at, (unsigned long long)bytes,
+                        (unsigned long long)shared->bytes);
+    return NULL;
+}
+
+/* Copied before anything of it is looked at: the peer can change it at any time. */
+static void take_shared(struct request_parser *parser, const struct exchange *x)
+{
+    if (parser->shared != NULL && parser->bin != NULL)
+        memcpy(parser->bin, parser->shared, x->frame.bin_bytes);
+    parser->shared = NULL;
+}
+
 enum {
     SCAN_MORE,  /* all bytes are used, the frame goes on */
     SCAN_WAIT,  /* there is no memory for a bin now: call again later */
@@ -72,6 +97,8 @@ static int scan(struct request_parser *parser, struct shard_io *io, const uint8_
     if (x->is_waiting)
         parser->bin = exchange_place_bin(io, x);
     while (!x->is_waiting) {
+        if (parser->shared != NULL)
+            take_shared(parser, x);
         used += eat_payload(parser, p + used, n - used);
         *used_out = used;
         if (parser->bin_left > 0)
@@ -86,7 +113,8 @@ static int scan(struct request_parser *parser, struct shard_io *io, const uint8_
             return SCAN_FRAME;
         if (event == FRAME_MORE)
             return SCAN_MORE;
-        parser->bin_left = x->frame.bin_bytes;
+        parser->bin_left = event == FRAME_SHARED ? 0 : x->frame.bin_bytes;
+        parser->shared = event == FRAME_SHARED ? find_shared(x) : NULL;
         parser->bin = exchange_place_bin(io, x);
     }
     return SCAN_WAIT;

@@ -75,6 +75,7 @@ struct shard_io {
 
     uint64_t n_exchanges; /* from the first byte of a request to the last of its answer */
     uint64_t bytes_in, bytes_out, frame_errors;
+    uint64_t shared_bytes; /* of memory that peers share */
 
     uint64_t swept_ms; /* time of the last sweep */
     struct late late;  /* of the ticks */

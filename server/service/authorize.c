@@ -15,7 +15,7 @@ static const enum role least[METHOD_COUNT] = {
     [METHOD_GET] = ROLE_READER,           [METHOD_PUT] = ROLE_TRAINER,
     [METHOD_KEYS] = ROLE_READER,          [METHOD_TABLE_DROP] = ROLE_TRAINER,
     [METHOD_SNAPSHOT] = ROLE_TRAINER,     [METHOD_TABLE_STAGE] = ROLE_TRAINER,
-    [METHOD_LOAD] = ROLE_TRAINER,
+    [METHOD_LOAD] = ROLE_TRAINER,         [METHOD_SHARE] = ROLE_READER,
 };
 
 /* What a server calls that makes a snapshot for a trainer. */

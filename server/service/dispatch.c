@@ -28,6 +28,7 @@ static const struct method_entry {
     bool while_draining, while_loading;
 } methods[METHOD_COUNT] = {
     [METHOD_HELLO] = {handle_hello, TOUCH_NOTHING, false, true},
+    [METHOD_SHARE] = {handle_share, TOUCH_NOTHING, false, true},
     [METHOD_PING] = {handle_ping, TOUCH_NOTHING, true, true},
     [METHOD_CLUSTER] = {handle_cluster, TOUCH_NOTHING, false, true},
     [METHOD_TABLES] = {handle_tables, TOUCH_NOTHING, false, false},

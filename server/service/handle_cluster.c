@@ -1,5 +1,5 @@
-/* handle_cluster.c - who this is, whether it lives, where the others are, and its end: hello, ping,
- * cluster, drain. */
+/* handle_cluster.c - who this is, whether it lives, where the others are, and its end: hello,
+ * share, ping, cluster, drain. */
 #include "proto/local/place.h"
 #include "server/identity/identity.h"
 #include "server/service/authorize.h"
@@ -9,9 +9,9 @@
 
 /* Additions to version 1 of the protocol that a peer may rely on. */
 static const char *const features[] = {
-    "f16",     "bf16",    "weights", "status",    "create_on_pull", "admit_after", "rounds",
-    "cuts",    "writers", "streams", "jobs",      "order",          "push_scale",  "push_lr",
-    "columns", "i8",      "i4",      "put_writer"};
+    "f16",     "bf16",    "weights", "status",     "create_on_pull", "admit_after", "rounds",
+    "cuts",    "writers", "streams", "jobs",       "order",          "push_scale",  "push_lr",
+    "columns", "i8",      "i4",      "put_writer", "share"};
 #define N_FEATURES (sizeof features / sizeof features[0])
 
 static int check_protocol(struct call *call, uint64_t protocol)
@@ -54,13 +54,17 @@ int handle_hello(struct call *call)
     embd__field_str(&f, "token", token, sizeof token, "");
     embd__field_str(&f, "for", acts_for, sizeof acts_for, "");
     uint64_t client_id = embd__field_uint(&f, "client_id", 0, UINT64_MAX, 0);
+    bool shares = embd__field_bool(&f, "share", false);
     if (call_end(call, &f) != EMBD_OK || check_protocol(call, protocol) != EMBD_OK ||
         authorize_hello(call, token, acts_for) != EMBD_OK)
         return call->error.status;
-    reach_name(&call->shard->reach, call->request->session, client_id);
+    struct shard_session *session = call->request->session;
+    session->awaits_share = shares && session->share != NULL;
+    reach_name(&call->shard->reach, session, client_id);
     struct msg *m = call->answer;
     embd__msg_result(m, call->reader.msgid);
-    embd__msg_map(m, (call->shard->is_loading ? 11u : 13u) + (config->local != NULL));
+    embd__msg_map(m, (call->shard->is_loading ? 11u : 13u) + (config->local != NULL) +
+                         (session->share != NULL));
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "server", "embd " EMBD_VERSION);
     embd__msg_str(m, "features");
@@ -80,6 +84,28 @@ int handle_hello(struct call *call)
         write_start(call);
     if (config->local != NULL)
         embd__local_write(m, config->local);
+    if (session->share != NULL)
+        embd__msg_field_uint(m, "share", session->share_most);
+    return EMBD_OK;
+}
+
+int handle_share(struct call *call)
+{
+    struct shard_session *session = call->request->session;
+    struct fields f;
+    embd__read_fields(&f, &call->reader, "share");
+    uint64_t bytes = embd__field_uint(&f, "bytes", 0, UINT64_MAX - 1, FIELD_REQUIRED);
+    if (call_end(call, &f) != EMBD_OK)
+        return call->error.status;
+    session->awaits_share = false;
+    if (session->share == NULL)
+        return embd__error_set(&call->error, EMBD_UNSUPPORTED,
+                               "share: this connection is not by the data socket, the only one "
+                               "that can share memory");
+    if (session->share(session, bytes, &call->error) != EMBD_OK)
+        return call->error.status;
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, 0);
     return EMBD_OK;
 }
 

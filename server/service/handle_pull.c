@@ -29,6 +29,38 @@ bool pull_creates(struct call *call)
     return false;
 }
 
+/* ---- rows into shared memory ---- */
+
+static int check_into(const struct call *call, uint32_t i, uint64_t bytes, struct embd__error *e)
+{
+    const struct shared_memory *shared = &call->request->session->shared;
+    uint64_t into = call->work->op.parts[i].in.into;
+    if (into == 0 || (into % 8 == 0 && into <= shared->bytes && bytes <= shared->bytes - into))
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_INVALID,
+                           "part %u field 'into' is %llu, for rows of %llu bytes; expected a "
+                           "multiple of 8, and rows that end within the %llu bytes of memory that "
+                           "the connection shares",
+                           i, (unsigned long long)into, (unsigned long long)bytes,
+                           (unsigned long long)shared->bytes);
+}
+
+/* All of them at once: before the table can change, and before the answer that names them. The
+ * peer may write there meanwhile, and nothing depends on what it writes. */
+static void make_shared(struct shard_work *work, uint32_t i)
+{
+    const struct op_part *part = &work->op.parts[i];
+    struct answer_rows *rows = &work->rows[i];
+    uint8_t *to = work->request->session->shared.base + part->in.into;
+    if (rows->values == NULL) {
+        materialize_rows(work, i, to, part->in.n_rows);
+        return;
+    }
+    memcpy(to, rows->values, rows->values_bytes);
+    materialize_free(work->shard, rows);
+    materialize_end(work, &work->op.parts[i]);
+}
+
 /* ---- the answer ---- */
 
 /* The bins that had to be made in advance are made. */
@@ -41,7 +73,9 @@ static void on_done(struct op *op)
     for (uint32_t i = 0; i < op->n_parts && is_ok; i++) {
         struct op_part *part = &op->parts[i];
         counters->keys_pulled += part->in.n_keys;
-        if (is_whole || part->in.n_rows == 0)
+        if (part->in.into > 0 && part->in.n_rows > 0)
+            make_shared(work, i);
+        else if (is_whole || part->in.n_rows == 0)
             materialize_end(work, part);
         has_rows = has_rows || part->table != NULL;
     }
@@ -51,8 +85,9 @@ static void on_done(struct op *op)
     call_answer(work->shard, work->request, &op->error);
 }
 
-static int size_parts(struct shard_work *work, struct embd__error *e)
+static int size_parts(const struct call *call, struct embd__error *e)
 {
+    struct shard_work *work = call->work;
     uint64_t bytes = 0;
     if (work_size_rows(work, e) != EMBD_OK)
         return e->status;
@@ -60,6 +95,8 @@ static int size_parts(struct shard_work *work, struct embd__error *e)
         const struct op_part *part = &work->op.parts[i];
         uint64_t row_bytes = embd__wire_row_bytes(part->in.dtype, part->table->schema.s.dim);
         work->rows[i].row_bytes = row_bytes;
+        if (check_into(call, i, part->in.n_rows * row_bytes, e) != EMBD_OK)
+            return e->status;
         bytes += part->in.n_rows * row_bytes; /* at most 2^12 * 2^22 * 2^14 */
         bytes += part->statuses != NULL ? part->in.n_keys : 0;
     }
@@ -100,6 +137,8 @@ static int make_room(struct shard_work *work, struct embd__error *e)
     return EMBD_OK;
 }
 
+#define NO_BIN UINT32_MAX /* the answer has no bytes of its rows */
+
 static int write_answer(struct call *call)
 {
     struct shard_work *work = call->work;
@@ -113,10 +152,11 @@ static int write_answer(struct call *call)
             .dtype = part->in.dtype,
             .has_status = part->statuses != NULL,
             .values = work->rows[i].values,
+            .into = part->in.into,
             .statuses = part->statuses,
         };
-        work->rows[i].bin = bin;
-        bin += part->statuses != NULL ? 2 : 1;
+        work->rows[i].bin = part->in.into > 0 ? NO_BIN : bin;
+        bin += 0u + (part->in.into == 0) + (part->statuses != NULL);
     }
     embd__msg_result(call->answer, call->reader.msgid);
     embd__pull_answer_write(call->answer, answers, work->op.n_parts, shard_told_map(work->shard));
@@ -134,7 +174,7 @@ int handle_pull(struct call *call)
     struct op *op = &work->op;
     struct embd__error *e = &call->error;
     struct stage_times *times = &call->request->times;
-    if (decode_parts(call, OP_PULL) != EMBD_OK || size_parts(work, e) != EMBD_OK)
+    if (decode_parts(call, OP_PULL) != EMBD_OK || size_parts(call, e) != EMBD_OK)
         return e->status;
     stage_ends(times, STAGE_DECODE);
     if ((pull_is_whole(&call->shard->engine) && make_room(work, e) != EMBD_OK) ||

@@ -28,7 +28,7 @@ struct row_memory;
 
 struct shard_net_stats {
     uint64_t connections, local_connections, requests_in_flight, bytes_in, bytes_out,
-        frame_memory_bytes, frame_errors;
+        frame_memory_bytes, shared_memory_bytes, frame_errors;
     uint64_t late_us, late_longest_us; /* see server/net/late.h */
 };
 
@@ -84,8 +84,20 @@ struct shard_config {
     uint64_t materialize_bytes; /* at most kept of half-sent answers; 0: RAM / 4 / n_shards */
 };
 
+/* Memory that the peer of a connection has, too, and may change at any time. */
+struct shared_memory {
+    uint8_t *base; /* NULL: none */
+    uint64_t bytes;
+};
+
 /* The shard's state of one connection. Zeroed by net before first use. */
 struct shard_session {
+    /* Net's. Takes memory from the peer, who sent its descriptor; sets `shared`. NULL: the
+     * connection can have none. */
+    int (*share)(struct shard_session *session, uint64_t bytes, struct embd__error *e);
+    uint64_t share_most; /* bytes that it takes at most */
+    struct shared_memory shared;
+    bool awaits_share;        /* the shard's: hello said that `share` comes, with a descriptor */
     bool holds;               /* has asked for a hold and not released it */
     uint32_t n_journaled;     /* pushes of this connection whose record is being written */
     uint32_t n_parked;        /* requests of this connection that wait for a hold to end */

@@ -3,6 +3,7 @@
 #include "tests/unit/golden_messages.h"
 #include "tests/unit/golden_erase.h"
 #include "tests/unit/golden_hello.h"
+#include "tests/unit/golden_shared.h"
 #include "tests/unit/golden_hold.h"
 #include "tests/unit/golden_identity.h"
 #include "tests/unit/golden_packed.h"
@@ -644,6 +645,9 @@ static void check_snapshot_request(struct reader *r)
 const struct golden goldens[] = {
     GOLDEN(hello_request, read_hello_request, check_hello_request),
     GOLDEN(hello_result, read_hello_result, check_hello_result),
+    GOLDEN(share_request, read_share_request, read_share_request),
+    GOLDEN(pull_shared_request, read_pull_shared_request, read_pull_shared_request),
+    GOLDEN(pull_shared_result, read_pull_shared_result, read_pull_shared_result),
     GOLDEN(ping_request, read_empty, read_empty),
     GOLDEN(ping_result, read_empty, read_empty),
     GOLDEN(cluster_result, read_cluster_result, check_cluster_result),

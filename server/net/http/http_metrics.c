@@ -131,6 +131,8 @@ static const struct metric shard_metrics[] = {
      "Requests received in part or whole and not yet completely answered.", GAUGE, 1},
     {"bytes_in", "embd_received_bytes_total", "Bytes received.", COUNTER, 1},
     {"bytes_out", "embd_sent_bytes_total", "Bytes sent.", COUNTER, 1},
+    {"shared_memory_bytes", "embd_shared_memory_bytes",
+     "Memory that clients on this host share with the server, part of frame_memory.", GAUGE, 1},
     {"frame_memory_bytes", "embd_frame_memory_bytes", "Memory for requests being received.", GAUGE,
      1},
     {"frame_errors", "embd_frame_errors_total",

@@ -102,6 +102,7 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"bytes_in", net.bytes_in},
         {"bytes_out", net.bytes_out},
         {"frame_memory_bytes", net.frame_memory_bytes},
+        {"shared_memory_bytes", net.shared_memory_bytes},
         {"frame_errors", net.frame_errors},
         {"late_us", net.late_us},
         {"late_longest_us", net.late_longest_us},

@@ -1,0 +1,173 @@
+/* shared.c - memory that a peer on this host shares: its rows and gradients do not go through the
+ * socket.
+ *
+ * The happy path: hello of a connection to the data socket says that `share` comes. That request
+ * brings a descriptor of a memfd beside its first byte. The memory is checked, charged to
+ * frame_memory and mapped; requests name places in it, until the connection ends.
+ *
+ * libuv reads with read(), which drops descriptors. So while one is awaited, each read is preceded
+ * by a look at the socket, which leaves the bytes to libuv and brings the descriptor.
+ *
+ * What can fail: no descriptor came, or it is of something that could shrink under us (SIGBUS), or
+ * that a page of could be missing; it is larger than what is taken; memory is short. The connection
+ * goes on without. The peer can write there at any time: see request_parser.c and handle_pull.c. */
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "server/net/connection_internal.h"
+
+enum {
+    PAGE_BYTES = 4096,
+    SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
+};
+#define SHARED_MOST_BYTES (256ull << 20)
+/* Of frame_memory, for one connection. */
+#define SHARED_SHARE 16u
+
+static struct connection *connection_of(struct shard_session *session)
+{
+    return (struct connection *)(void *)((char *)session - offsetof(struct connection, session));
+}
+
+/* ---- the descriptor ---- */
+
+static void close_fd(struct connection *c)
+{
+    if (c->shared_fd >= 0)
+        close(c->shared_fd);
+    c->shared_fd = -1;
+}
+
+static void keep_fd(struct connection *c, struct msghdr *message)
+{
+    struct cmsghdr *control = CMSG_FIRSTHDR(message);
+    if (control == NULL || control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS ||
+        control->cmsg_len != CMSG_LEN(sizeof(int)))
+        return;
+    close_fd(c);
+    memcpy(&c->shared_fd, CMSG_DATA(control), sizeof c->shared_fd);
+}
+
+void shared_look(struct connection *c)
+{
+    uint8_t byte;
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec iov = {&byte, 1};
+    struct msghdr message = {.msg_iov = &iov,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = CMSG_LEN(sizeof(int))}; /* others are dropped */
+    uv_os_fd_t fd;
+    if (uv_fileno((uv_handle_t *)&c->uv.pipe, &fd) == 0 &&
+        recvmsg(fd, &message, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC) > 0)
+        keep_fd(c, &message);
+}
+
+/* ---- taking ---- */
+
+static int check_bytes(const struct shard_session *session, uint64_t bytes, struct embd__error *e)
+{
+    if (session->shared.base != NULL)
+        return embd__error_set(e, EMBD_INVALID,
+                               "share: the connection shares %llu bytes already, and may once",
+                               (unsigned long long)session->shared.bytes);
+    if (bytes == 0 || bytes % PAGE_BYTES != 0 || bytes > session->share_most)
+        return embd__error_set(e, EMBD_INVALID,
+                               "share field 'bytes' is %llu, expected a multiple of %u, at most "
+                               "%llu (a %uth of frame_memory)",
+                               (unsigned long long)bytes, PAGE_BYTES,
+                               (unsigned long long)session->share_most, SHARED_SHARE);
+    return EMBD_OK;
+}
+
+/* Whether its pages stay, whatever the peer does: F_SEAL_SHRINK is what only memory can have, and
+ * huge pages may be missing when they are touched. */
+static int check_file(int fd, uint64_t bytes, struct embd__error *e)
+{
+    struct stat file;
+    struct statfs system;
+    int seals = fd < 0 ? -1 : fcntl(fd, F_GET_SEALS);
+    if (fd < 0)
+        return embd__error_set(e, EMBD_INVALID,
+                               "share: no descriptor came with the request; hello needs the field "
+                               "'share', and the request's first byte brings it by SCM_RIGHTS");
+    if (seals < 0 || fstatfs(fd, &system) != 0 || system.f_type != TMPFS_MAGIC ||
+        fstat(fd, &file) != 0 || !S_ISREG(file.st_mode))
+        return embd__error_set(e, EMBD_INVALID,
+                               "share: the descriptor is not of a memfd of ordinary pages");
+    if ((seals & SEALS) != SEALS)
+        return embd__error_set(e, EMBD_INVALID,
+                               "share: the memfd's seals are 0x%x, expected F_SEAL_SHRINK, "
+                               "F_SEAL_GROW and F_SEAL_SEAL (0x%x)",
+                               (unsigned)seals, (unsigned)SEALS);
+    if ((uint64_t)file.st_size < bytes)
+        return embd__error_set(e, EMBD_INVALID,
+                               "share field 'bytes' is %llu, and the memfd has %llu",
+                               (unsigned long long)bytes, (unsigned long long)file.st_size);
+    return EMBD_OK;
+}
+
+/* Charged before it is mapped. */
+static int map(struct connection *c, uint64_t bytes, struct embd__error *e)
+{
+    struct quota *quota = c->io->pool.quota;
+    if (!quota_take_shared(quota, bytes))
+        return embd__error_set(e, EMBD_BUSY,
+                               "share: no frame memory for %llu bytes: peers share %llu, the limit "
+                               "is a quarter of %llu (frame_memory)",
+                               (unsigned long long)bytes,
+                               (unsigned long long)atomic_load(&quota->shared),
+                               (unsigned long long)quota->limit);
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->shared_fd, 0);
+    if (base == MAP_FAILED) { /* sealed against writing, too */
+        quota_give_shared(quota, bytes);
+        return embd__error_set(e, EMBD_INVALID, "share: the memfd cannot be mapped for writing");
+    }
+    madvise(base, bytes, MADV_DONTDUMP);
+    c->session.shared = (struct shared_memory){base, bytes};
+    c->io->shared_bytes += bytes;
+    return EMBD_OK;
+}
+
+static int take(struct shard_session *session, uint64_t bytes, struct embd__error *e)
+{
+    struct connection *c = connection_of(session);
+    if (check_bytes(session, bytes, e) == EMBD_OK && check_file(c->shared_fd, bytes, e) == EMBD_OK)
+        map(c, bytes, e);
+    close_fd(c); /* what is mapped stays */
+    return e->status;
+}
+
+/* ---- the connection ---- */
+
+void shared_begin(struct connection *c)
+{
+    uint64_t share = c->io->pool.quota->limit / SHARED_SHARE;
+    c->shared_fd = -1;
+    if (c->door != DOOR_DATA_SOCKET)
+        return;
+    c->session.share = take;
+    c->session.share_most =
+        share < SHARED_MOST_BYTES ? share / PAGE_BYTES * PAGE_BYTES : SHARED_MOST_BYTES;
+}
+
+void shared_end(struct connection *c)
+{
+    struct shared_memory *shared = &c->session.shared;
+    close_fd(c);
+    if (shared->base == NULL)
+        return;
+    munmap(shared->base, shared->bytes);
+    quota_give_shared(c->io->pool.quota, shared->bytes);
+    c->io->shared_bytes -= shared->bytes;
+    *shared = (struct shared_memory){0};
+}
