@@ -15,9 +15,9 @@ void *embd__message_on_bin(struct exchange *x, uint32_t index, uint32_t bytes)
     if (index < message->n_bins && message->bins[index].bytes == bytes) {
         const struct answer_bin *bin = &message->bins[index];
         message->at = index;
-        if (bin->window > 0)
+        if (bin->unit > 0)
             message->slices[bin->slice].next = message->slices[bin->slice].first;
-        x->window = bin->window;
+        x->unit = bin->unit;
         return bin->to;
     }
     embd__error_set(&x->error, EMBD_PROTOCOL,
@@ -27,13 +27,13 @@ void *embd__message_on_bin(struct exchange *x, uint32_t index, uint32_t bytes)
     return NULL;
 }
 
-void embd__message_on_window(struct exchange *x, uint32_t bytes)
+void embd__message_on_units(struct exchange *x, const uint8_t *p, uint32_t bytes)
 {
     struct message *message = message_of(x);
     struct slice *slice = &message->slices[message->bins[message->at].slice];
     const struct work *work = &message->call->works[slice->work];
     uint32_t n = bytes / (uint32_t)work->row_bytes;
-    embd__pull_place(message->call, work, &work->shares[message->shard], slice->next, n);
+    embd__pull_place(message->call, work, &work->shares[message->shard], p, slice->next, n);
     slice->next += n;
 }
 

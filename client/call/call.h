@@ -23,8 +23,8 @@ struct share {
     const uint32_t *from; /* [n_keys] position in the part's keys; NULL: as they stand */
     uint8_t *grads;       /* push: [n_rows] of row_bytes, made by embd__push_fill */
     const void *given;    /* push: the same, where the caller's array is sent as it is; else NULL */
-    uint8_t *values;      /* pull: [n_rows] of row_bytes, where the answer goes; of a work
-                          with window_rows, so many at a time */
+    uint8_t *values;      /* pull: [n_rows] of row_bytes, where the answer goes; one row of them
+                             where the work is_placed */
     uint8_t *statuses;    /* [n_keys], the statuses of the answer; NULL: not requested */
 };
 
@@ -61,8 +61,7 @@ struct work {
     uint8_t *rows;
     struct sums sums;      /* push */
     uint8_t *row_statuses; /* [n_distinct] or NULL */
-    /* Stores pulled rows as they arrive. 0: once all have arrived. */
-    uint32_t window_rows;
+    bool is_placed;        /* pulled rows get to their places as they arrive */
     /* A push's gradients are not made yet: their inputs are here. */
     bool is_unfilled;
     float *row; /* [dim] scratch row, pooled plan only */
@@ -71,7 +70,8 @@ struct work {
 struct answer_bin {
     void *to;
     uint64_t bytes;
-    uint32_t window; /* rows of `slice` to store in pieces of this many bytes; 0: all go to `to` */
+    uint32_t unit; /* rows of `slice`, of so many bytes, are placed as they come; 0: all go to `to`
+                    */
     uint32_t slice;
 };
 
@@ -100,7 +100,7 @@ struct message {
     bool may_have_columns; /* the server takes them */
     bool has_columns;
     uint32_t shard, n_slices, n_bins;
-    uint32_t at; /* bin that is coming in, of those with a window */
+    uint32_t at; /* bin that is coming in, of those with a unit */
     /* In the call's arena. */
     uint32_t capacity; /* slices */
     struct slice *slices;
@@ -176,9 +176,9 @@ void embd__plan_note(const struct work *work, uint32_t n_distinct);
 
 /* Shares with destinations. */
 int embd__pull_prepare(struct embd_call *call, struct work *work);
-/* Rows first .. first + n of a share, the first ones of its values, into the caller's. */
+/* Rows first .. first + n of a share, as they came, into the caller's. */
 void embd__pull_place(const struct embd_call *call, const struct work *work,
-                      const struct share *share, uint32_t first, uint32_t n);
+                      const struct share *share, const uint8_t *rows, uint32_t first, uint32_t n);
 /* All answers have arrived: rows become the caller's values. */
 int embd__pull_finish(struct embd_call *call, struct work *work);
 
@@ -201,7 +201,7 @@ void embd__messages_fini(struct embd_call *call);
 /* ---- answers.c: of a message's exchange ---- */
 
 void *embd__message_on_bin(struct exchange *x, uint32_t index, uint32_t bytes);
-void embd__message_on_window(struct exchange *x, uint32_t bytes);
+void embd__message_on_units(struct exchange *x, const uint8_t *p, uint32_t bytes);
 void embd__message_on_answer(struct exchange *x, struct reader *reader);
 
 /* ---- numbered.c ---- */

@@ -80,7 +80,7 @@ static struct message *make_message(struct embd_call *call)
     message->call = call;
     message->x = (struct exchange){.owner = &call->job,
                                    .on_bin = embd__message_on_bin,
-                                   .on_window = embd__message_on_window,
+                                   .on_units = embd__message_on_units,
                                    .on_end = embd__job_on_end};
     embd__msg_init(&message->x.msg);
     call->messages[call->messages_made] = message;
@@ -283,10 +283,9 @@ static void expect(struct message *message, void *to, uint64_t bytes)
 static void expect_rows(struct message *message, const struct work *work, const struct share *share,
                         uint32_t first, uint32_t n)
 {
-    uint32_t window = work->window_rows * (uint32_t)work->row_bytes;
     uint64_t bytes = n * work->row_bytes;
-    expect(message, share->values + (window > 0 ? 0 : first * work->row_bytes), bytes);
-    message->bins[message->n_bins - 1].window = window;
+    expect(message, share->values + (work->is_placed ? 0 : first * work->row_bytes), bytes);
+    message->bins[message->n_bins - 1].unit = work->is_placed ? (uint32_t)work->row_bytes : 0;
     message->bins[message->n_bins - 1].slice = message->n_slices - 1;
 }
 

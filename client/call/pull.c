@@ -2,8 +2,8 @@
  *
  * Every occurrence (pooled plan): with one shard and f32 on the wire the answer is received
  * straight into the caller's values, divided by the server. Rows of another dtype, and single rows
- * of several shards, come into a small window that stays in the cache, and are put in their places
- * in f32 while others are on their way. Otherwise the answer comes into the arena; partial sums are
+ * of several shards, are put in their places in f32 as they come, out of a buffer that stays in the
+ * cache (receive.h). Otherwise the answer comes into the arena; partial sums are
  * added in the order of the shards, the first taken as it is, then divided here. Distinct keys
  * (rows plan): rows come into the arena and are combined here in the batch's order, which is the
  * order the server would have used: the same bits. */
@@ -12,21 +12,15 @@
 #include "client/call/call.h"
 #include "proto/combine.h"
 
-#define WINDOW_BYTES    (128u << 10) /* of rows that come in before they are put in their places */
 #define PREFETCH_FLOATS 256u
 #define PREFETCH_ROWS   8u /* rows ahead, when rows of the arena are read in the batch's order */
 
 /* ---- before ---- */
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Rows of a share that are in memory before they are in their places. */
 static uint64_t rows_kept(const struct work *work, const struct share *share)
 {
-    return work->window_rows > 0 ? least(work->window_rows, share->n_rows) : share->n_rows;
+    return work->is_placed && share->n_rows > 0 ? 1 : share->n_rows;
 }
 
 static int place_values(struct embd_call *call, struct work *work)
@@ -34,8 +28,7 @@ static int place_values(struct embd_call *call, struct work *work)
     uint32_t n_shards = call->client->n_shards;
     uint64_t n = 0;
     bool is_direct = !work->by_rows && n_shards == 1 && call->wire == EMBD_DTYPE_F32;
-    bool is_placed = !work->by_rows && !is_direct && (n_shards == 1 || !work->is_pooled);
-    work->window_rows = is_placed ? 1 + WINDOW_BYTES / (uint32_t)work->row_bytes : 0;
+    work->is_placed = !work->by_rows && !is_direct && (n_shards == 1 || !work->is_pooled);
     for (uint32_t s = 0; s < n_shards; s++)
         n += rows_kept(work, &work->shares[s]);
     work->rows = is_direct ? (uint8_t *)work->part->values
@@ -66,19 +59,18 @@ static void prefetch_row(float *row, uint32_t dim)
 }
 
 void embd__pull_place(const struct embd_call *call, const struct work *work,
-                      const struct share *share, uint32_t first, uint32_t n)
+                      const struct share *share, const uint8_t *rows, uint32_t first, uint32_t n)
 {
     float *values = work->part->values;
     if (share->from == NULL) { /* one shard */
-        embd__rows_to_f32(values + (size_t)first * work->dim, share->values, call->wire, work->dim,
-                          n);
+        embd__rows_to_f32(values + (size_t)first * work->dim, rows, call->wire, work->dim, n);
         return;
     }
     const uint32_t *from = share->from + first;
     for (uint32_t i = 0; i < n; i++) {
         if (i + PREFETCH_ROWS < n)
             prefetch_row(values + (size_t)from[i + PREFETCH_ROWS] * work->dim, work->dim);
-        embd__rows_to_f32(values + (size_t)from[i] * work->dim, share->values + i * work->row_bytes,
+        embd__rows_to_f32(values + (size_t)from[i] * work->dim, rows + i * work->row_bytes,
                           call->wire, work->dim, 1);
     }
 }

@@ -87,6 +87,7 @@ struct link_config embd__link_config(embd_client *client, const char *address)
 {
     return (struct link_config){
         .loop = &client->io.loop,
+        .buffer = client->io.buffer,
         .address = address,
         .credentials = &client->credentials,
         .shard = SHARD_ANY,

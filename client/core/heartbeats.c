@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/core/clocks.h"
+#include "client/io/receive.h"
 #include "embd/sync.h"
 
 #define BEATS_IN_LEASE 3u
@@ -18,6 +19,7 @@
 struct heartbeats {
     embd_client *client;
     uv_loop_t loop;
+    uint8_t *buffer; /* of its links */
     uv_timer_t timer;
     uv_async_t wake;
     pthread_t thread;
@@ -187,6 +189,7 @@ static int open_links(struct heartbeats *heartbeats, struct embd__error *e)
     for (uint32_t i = 0; i < client->n_shards; i++) {
         struct link_config config = embd__link_config(client, client->shards[i].address);
         config.loop = &heartbeats->loop;
+        config.buffer = heartbeats->buffer;
         config.shard = i;
         config.n_shards = client->n_shards;
         if (embd__link_open(&config, &heartbeats->links[i], e) != EMBD_OK)
@@ -206,6 +209,7 @@ static void fini(struct heartbeats *heartbeats)
     uv_close((uv_handle_t *)&heartbeats->wake, NULL);
     uv_run(&heartbeats->loop, UV_RUN_DEFAULT);
     uv_loop_close(&heartbeats->loop);
+    free(heartbeats->buffer);
     pthread_mutex_destroy(&heartbeats->mutex);
     drop_gone(heartbeats);
     free(heartbeats);
@@ -216,11 +220,14 @@ static int start(embd_client *client)
     struct embd__error *e = &client->error;
     struct heartbeats *heartbeats =
         calloc(1, sizeof *heartbeats + client->n_shards * sizeof *heartbeats->links);
-    if (heartbeats == NULL || uv_loop_init(&heartbeats->loop) != 0) {
+    uint8_t *buffer = embd__receive_buffer_new();
+    if (heartbeats == NULL || buffer == NULL || uv_loop_init(&heartbeats->loop) != 0) {
         free(heartbeats);
+        free(buffer);
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a worker's heartbeats");
     }
     heartbeats->client = client;
+    heartbeats->buffer = buffer;
     pthread_mutex_init(&heartbeats->mutex, NULL);
     uv_timer_init(&heartbeats->loop, &heartbeats->timer);
     uv_async_init(&heartbeats->loop, &heartbeats->wake, on_wake);

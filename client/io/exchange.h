@@ -32,10 +32,11 @@ struct exchange {
     /* The memory for bin `index` of the answer, of at least `bytes`; NULL with `error` set when the
      * answer cannot have such a bin. Not called for bins of 0 bytes unless expected so. */
     void *(*on_bin)(struct exchange *x, uint32_t index, uint32_t bytes);
-    /* on_bin may set a window, of fewer bytes than the bin: its memory has room for that many, and
-     * on_window takes them before the next ones arrive in the same place. */
-    uint32_t window;
-    void (*on_window)(struct exchange *x, uint32_t bytes);
+    /* on_bin may set a unit, which divides the bin and has RECEIVE_UNIT_BYTES at most: its memory
+     * has room for one, and on_units takes as many as have come, in their order. `p` is aligned to
+     * 64, and is the receiver's again when on_units returns. */
+    uint32_t unit;
+    void (*on_units)(struct exchange *x, const uint8_t *p, uint32_t bytes);
     /* The answer is complete and is not an error of the server. Sets `error`, or the reader's, if
      * it does not match the request. */
     void (*on_answer)(struct exchange *x, struct reader *reader);

@@ -270,7 +270,7 @@ static bool expire_flights(struct link *link, uint64_t now)
         is_silent |= silent_since(link, x) + QUIET_NS <= now;
         if (link->receiving == x) {
             link->receiving = NULL;
-            link->receiver.to = NULL;
+            embd__receive_drop(&link->receiver);
         }
         fail_late(link, x);
     }

@@ -6,6 +6,9 @@
  * one side at a time: the mutex orders it on the way there, `done` on the way back. */
 #include "client/io/io_thread.h"
 
+#include <stdlib.h>
+
+#include "client/io/receive.h"
 #include "proto/assert.h"
 
 #define QUIET_NS                                                                                   \
@@ -60,10 +63,13 @@ static void on_wake(uv_async_t *wake)
 
 int embd__io_init(struct io_thread *io, struct embd__error *e)
 {
-    int made = uv_loop_init(&io->loop);
-    if (made != 0)
+    io->buffer = embd__receive_buffer_new();
+    int made = io->buffer == NULL ? UV_ENOMEM : uv_loop_init(&io->loop);
+    if (made != 0) {
+        free(io->buffer);
         return embd__error_set(e, EMBD_NO_MEMORY, "no event loop could be made: %s",
                                uv_strerror(made));
+    }
     io->submitted_end = &io->submitted;
     pthread_mutex_init(&io->mutex, NULL);
     pthread_cond_init(&io->ended, NULL);
@@ -108,6 +114,7 @@ void embd__io_fini(struct io_thread *io)
 {
     uv_run(&io->loop, UV_RUN_DEFAULT);
     uv_loop_close(&io->loop);
+    free(io->buffer);
     pthread_cond_destroy(&io->ended);
     pthread_mutex_destroy(&io->mutex);
 }

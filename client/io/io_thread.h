@@ -22,6 +22,7 @@ struct job {
 /* Jobs on their way to the loop. Owner: the caller's thread, apart from what the mutex guards. */
 struct io_thread {
     uv_loop_t loop;
+    uint8_t *buffer;      /* of the loop's links, see receive.h */
     uint64_t last_run_ns; /* caller's loop: when it last ran */
     bool has_thread;
     pthread_t thread;

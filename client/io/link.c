@@ -231,7 +231,7 @@ static int out_of_step(const struct frame_scanner *frame, struct embd__error *e)
                            frame->msgid);
 }
 
-static int on_bin(void *owner, uint8_t **to_out, uint32_t *window_out, struct embd__error *e)
+static int on_bin(void *owner, uint8_t **to_out, uint32_t *unit_out, struct embd__error *e)
 {
     struct link *link = owner;
     const struct frame_scanner *frame = &link->receiver.frame;
@@ -244,16 +244,16 @@ static int on_bin(void *owner, uint8_t **to_out, uint32_t *window_out, struct em
     link->receiving = x;
     if (x == NULL || x->error.status != EMBD_OK)
         return EMBD_OK; /* dropped, the stream stays in step */
-    x->window = 0;
+    x->unit = 0;
     *to_out = x->on_bin(x, frame->n_bins - 1, frame->bin_bytes);
-    *window_out = x->window;
+    *unit_out = *to_out != NULL ? x->unit : 0;
     return EMBD_OK;
 }
 
-static void on_window(void *owner, uint32_t bytes)
+static void on_units(void *owner, const uint8_t *p, uint32_t bytes)
 {
     struct link *link = owner;
-    link->receiving->on_window(link->receiving, bytes);
+    link->receiving->on_units(link->receiving, p, bytes);
 }
 
 static void read_answer(struct link *link, struct exchange *x)
@@ -384,6 +384,7 @@ static int init_parts(struct link *link, struct embd__error *e)
     }
     if (!msgpack_zone_init(&link->zone, 1024))
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a link");
+    link->receiver.in = config->buffer;
     int status = embd__receive_init(&link->receiver, e);
     if (status != EMBD_OK)
         msgpack_zone_destroy(&link->zone);
@@ -410,7 +411,7 @@ int embd__link_open(const struct link_config *config, struct link **out, struct 
     link->receiver.owner = link;
     link->receiver.bytes = &link->figures.bytes_received;
     link->receiver.on_bin = on_bin;
-    link->receiver.on_window = on_window;
+    link->receiver.on_units = on_units;
     link->receiver.on_frame = on_frame;
     embd__connection_init(link);
     uv_timer_init(config->loop, &link->retry);

@@ -23,6 +23,7 @@ enum transport {
 /* The configuration of a link. */
 struct link_config {
     uv_loop_t *loop;
+    uint8_t *buffer;                 /* of receive.h: one for all links of the loop */
     const char *address;             /* "host:port", or a path; must outlive the link */
     bool is_path;                    /* of a Unix socket */
     enum transport transport;        /* where it is no path */

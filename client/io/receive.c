@@ -1,7 +1,10 @@
 /* receive.c - one recvmsg reads the rest of a bin into its destination and the following bytes into
- * a small buffer, so that a large answer is copied once, by the kernel, and a small one takes one
- * call. A bin with a window is read in pieces, into the same place: each piece is processed while
- * it is in the cache. */
+ * a buffer, so that a large answer is copied once, by the kernel, and a small one takes one call.
+ *
+ * A bin of units, such as rows that belong to many places, is read into the buffer, and its owner
+ * puts each unit where it belongs while the buffer is in the cache. That costs less than a readv
+ * with an iovec for each: the kernel takes some 50 ns for an iovec, a copy out of the cache some
+ * 10 ns for 256 bytes. The unit that has not come as a whole waits in the owner's memory. */
 #include "client/io/receive.h"
 
 #include <errno.h>
@@ -9,8 +12,16 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "proto/assert.h"
+
+uint8_t *embd__receive_buffer_new(void)
+{
+    return aligned_alloc(RECEIVE_ALIGNMENT, RECEIVE_BUFFER_BYTES);
+}
+
 int embd__receive_init(struct receiver *r, struct embd__error *e)
 {
+    EMBD_ASSERT(r->in != NULL);
     r->head = malloc(LIMIT_ANSWER_HEADER_BYTES);
     r->more = malloc((LIMIT_ANSWER_BINS - LIMIT_BINS) * sizeof *r->more);
     if (r->head == NULL || r->more == NULL) {
@@ -31,12 +42,17 @@ void embd__receive_reset(struct receiver *r)
 {
     embd__frame_init(&r->frame, r->head, LIMIT_ANSWER_HEADER_BYTES, LIMIT_FRAME_BYTES);
     r->frame.more = r->more;
-    r->to = NULL;
     r->left = 0;
-    r->window = 0;
+    embd__receive_drop(r);
     r->bin_ended = false;
     r->patience = 1;
     r->has_heard = false;
+}
+
+void embd__receive_drop(struct receiver *r)
+{
+    r->to = NULL;
+    r->unit = r->kept = 0;
 }
 
 /* Shown to the reader in place of a destination that is not aligned as it requires: the owner of
@@ -49,44 +65,47 @@ static int begin_bin(struct receiver *r, struct embd__error *e)
     if (embd__frame_over(&r->frame))
         return embd__error_set(e, EMBD_PROTOCOL, "an answer of %llu bytes is over the limit of %u",
                                (unsigned long long)r->frame.frame_bytes, LIMIT_FRAME_BYTES);
-    r->window = r->filled = 0;
-    int status = r->on_bin(r->owner, &r->to, &r->window, e);
+    embd__receive_drop(r);
+    int status = r->on_bin(r->owner, &r->to, &r->unit, e);
     if (status != EMBD_OK)
         return status;
-    bin->data = (uintptr_t)r->to % sizeof elsewhere == 0 ? r->to : (uint8_t *)&elsewhere;
+    bool is_there = r->unit == 0 && (uintptr_t)r->to % sizeof elsewhere == 0;
+    bin->data = is_there ? r->to : (uint8_t *)&elsewhere;
     r->left = r->frame.bin_bytes;
+    EMBD_ASSERT(r->unit <= RECEIVE_UNIT_BYTES && (r->unit == 0 || r->left % r->unit == 0));
     r->bin_ended = r->left == 0;
     return EMBD_OK;
 }
 
-/* Bytes that there is room for where the next ones go. */
-static uint32_t room(const struct receiver *r)
-{
-    uint32_t rest = r->window - r->filled;
-    return r->window == 0 || r->left < rest ? r->left : rest;
-}
-
-/* So many have come; to `to`, if that is anywhere. */
 static void landed(struct receiver *r, size_t n)
 {
     r->left -= (uint32_t)n;
     r->bin_ended = r->left == 0;
-    if (r->to == NULL)
-        return;
-    r->to += n;
-    r->filled += (uint32_t)n;
-    if (r->window == 0 || (r->filled < r->window && !r->bin_ended))
-        return;
-    r->to -= r->filled;
-    r->on_window(r->owner, r->filled);
-    r->filled = 0;
 }
 
-static size_t take_payload(struct receiver *r, const uint8_t *p, size_t n)
+/* p[0 .. n) of the buffer: `kept` bytes that were there before, and new ones. Returns how many are
+ * the bin's. */
+static size_t take_units(struct receiver *r, uint8_t *p, size_t n)
 {
-    size_t taken = n < room(r) ? n : room(r);
+    size_t fresh = n - r->kept < r->left ? n - r->kept : r->left, taken = r->kept + fresh;
+    size_t whole = taken / r->unit * r->unit, shift = (uintptr_t)p % RECEIVE_ALIGNMENT;
+    if (shift > 0)
+        p = memmove(p - shift, p, taken);
+    landed(r, fresh);
+    if (whole > 0)
+        r->on_units(r->owner, p, (uint32_t)whole);
+    r->kept = (uint32_t)(taken - whole);
+    memcpy(r->to, p + whole, r->kept);
+    return taken;
+}
+
+static size_t take_payload(struct receiver *r, uint8_t *p, size_t n)
+{
+    if (r->unit > 0)
+        return take_units(r, p, n);
+    size_t taken = n < r->left ? n : r->left;
     if (r->to != NULL)
-        memcpy(r->to, p, taken);
+        r->to = (uint8_t *)memcpy(r->to, p, taken) + taken;
     landed(r, taken);
     return taken;
 }
@@ -110,7 +129,7 @@ static int scan(struct receiver *r, const uint8_t *p, size_t n, size_t *used_out
     return EMBD_PROTOCOL;
 }
 
-static int eat(struct receiver *r, const uint8_t *p, size_t n, struct embd__error *e)
+static int eat(struct receiver *r, uint8_t *p, size_t n, struct embd__error *e)
 {
     while (n > 0 || r->bin_ended) {
         size_t used = 0;
@@ -130,9 +149,8 @@ static int eat(struct receiver *r, const uint8_t *p, size_t n, struct embd__erro
 /* Bytes that came directly to their destination. */
 static size_t account_direct(struct receiver *r, size_t got)
 {
-    if (r->left == 0 || r->to == NULL)
-        return 0;
-    size_t placed = got < room(r) ? got : room(r);
+    size_t placed = got < r->left ? got : r->left;
+    r->to += placed;
     landed(r, placed);
     return placed;
 }
@@ -171,15 +189,21 @@ static int ended(const struct receiver *r, const struct channel *ch, int error,
                                                            : "; if it uses TLS, set EMBD_TLS_CA");
 }
 
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 /* Reads until the socket is empty. */
 static int read_all(struct receiver *r, struct channel *ch, struct embd__error *e)
 {
     for (;;) {
-        bool direct = r->left > 0 && r->to != NULL, has_more = direct && room(r) < r->left;
-        struct iovec iov[2] = {{r->to, room(r)}, {r->in, sizeof r->in}};
-        size_t asked = (direct ? room(r) : 0) + (has_more ? 0 : sizeof r->in);
-        ssize_t got =
-            embd__channel_receive(ch, direct ? iov : iov + 1, direct && !has_more ? 2 : 1);
+        bool is_direct = r->left > 0 && r->to != NULL && r->unit == 0;
+        size_t kept = r->kept, most = (size_t)RECEIVE_AHEAD_BYTES + (is_direct ? 0 : r->left);
+        struct iovec iov[2] = {{r->to, r->left},
+                               {r->in + kept, least(most, RECEIVE_BUFFER_BYTES - kept)}};
+        size_t asked = (is_direct ? r->left : 0) + iov[1].iov_len;
+        ssize_t got = embd__channel_receive(ch, is_direct ? iov : iov + 1, is_direct ? 2 : 1);
         if (got == -EAGAIN)
             return EMBD_OK;
         if (got == -EPROTO && ch->error.status != EMBD_OK)
@@ -188,8 +212,10 @@ static int read_all(struct receiver *r, struct channel *ch, struct embd__error *
             return ended(r, ch, (int)-got, e);
         r->has_heard = true;
         embd__count(r->bytes, (uint64_t)got);
-        size_t placed = account_direct(r, (size_t)got);
-        int status = eat(r, r->in, (size_t)got - placed, e);
+        size_t placed = is_direct ? account_direct(r, (size_t)got) : 0;
+        if (kept > 0)
+            memcpy(r->in, r->to, kept);
+        int status = eat(r, r->in, kept + (size_t)got - placed, e);
         if (status != EMBD_OK || (size_t)got < asked)
             return status;
     }

@@ -1,6 +1,6 @@
 /* receive.h - bytes of a socket become answers: heads are scanned, payloads of bins go straight to
- * where they belong. Nothing is written anywhere but into memory that on_bin gave, within its size.
- */
+ * where they belong, or by units to their owner. Nothing is written anywhere but into memory that
+ * on_bin gave, within its size. */
 #ifndef EMBD_IO_RECEIVE_H
 #define EMBD_IO_RECEIVE_H
 
@@ -8,7 +8,12 @@
 #include "client/io/link_figures.h"
 #include "proto/frame.h"
 
-#define RECEIVE_BUFFER_BYTES (16u << 10)
+/* All receivers of a loop have one buffer: however many answers are on their way, it stays in the
+ * cache. Of what follows a bin less is read, since most of it may have a place of its own. */
+#define RECEIVE_BUFFER_BYTES (128u << 10)
+#define RECEIVE_AHEAD_BYTES  (16u << 10)
+#define RECEIVE_UNIT_BYTES   (RECEIVE_BUFFER_BYTES / 2)
+#define RECEIVE_ALIGNMENT    64u
 /* So much of a bin is waited for at once, for fewer wakeups: an eighth of what is missing, so that
  * most of it is copied while the rest is on its way; within these bounds, or not at all. */
 #define RECEIVE_PATIENCE_MOST  (512u << 10)
@@ -19,30 +24,35 @@ struct receiver {
     struct frame_scanner frame;
     uint8_t *head;          /* [LIMIT_ANSWER_HEADER_BYTES] */
     struct frame_bin *more; /* of frame */
+    uint8_t *in;            /* [RECEIVE_BUFFER_BYTES] the loop's; holds nothing between two calls */
     /* The bin being received: `left` bytes to `to`; NULL: they are dropped. */
     uint8_t *to;
     uint32_t left;
-    /* window 0: `to` has room for all of it; else for this many at a time */
-    uint32_t window, filled;
+    /* 0: `to` has room for all of it. Else for one unit, of which `kept` bytes have come. */
+    uint32_t unit, kept;
     bool bin_ended;    /* call the scanner again, also without more bytes */
     bool has_heard;    /* a byte, on this connection */
     counter *bytes;    /* all that were received; the link's */
     uint32_t patience; /* bytes for which the kernel wakes us; 1: for every segment */
-    /* A bin of frame.bin_bytes begins: sets *to_out, and *window_out, which is 0. Negative: the
+    /* A bin of frame.bin_bytes begins: sets *to_out, and *unit_out, which is 0. Negative: the
      * connection is of no use any more. */
-    int (*on_bin)(void *owner, uint8_t **to_out, uint32_t *window_out, struct embd__error *e);
-    /* The window is full, or the bin ended within it. */
-    void (*on_window)(void *owner, uint32_t bytes);
+    int (*on_bin)(void *owner, uint8_t **to_out, uint32_t *unit_out, struct embd__error *e);
+    /* Some units of the bin, as exchange.h says. */
+    void (*on_units)(void *owner, const uint8_t *p, uint32_t bytes);
     /* The frame is complete. */
     int (*on_frame)(void *owner, struct embd__error *e);
     void *owner;
-    uint8_t in[RECEIVE_BUFFER_BYTES];
 };
 
+/* The buffer of a loop; NULL: no memory. Freed with free(), behind its receivers. */
+uint8_t *embd__receive_buffer_new(void);
+/* `in` is set. */
 int embd__receive_init(struct receiver *r, struct embd__error *e);
 void embd__receive_fini(struct receiver *r);
 /* Ready for the first byte of a new connection. */
 void embd__receive_reset(struct receiver *r);
+/* The rest of the bin that is coming in goes nowhere. */
+void embd__receive_drop(struct receiver *r);
 /* Reads what the channel has. Negative: closed, failed, or out of step; `e` says why. */
 int embd__receive(struct receiver *r, struct channel *ch, struct embd__error *e);
 

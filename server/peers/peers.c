@@ -18,6 +18,7 @@
 #include <uv.h>
 
 #include "client/io/link.h"
+#include "client/io/receive.h"
 
 #define RECONNECT_MIN_MS 10u
 #define RECONNECT_MAX_MS 1000u
@@ -39,6 +40,7 @@ struct peers {
     struct credentials credentials;
     struct credentials here; /* for Unix sockets */
     uv_loop_t loop;
+    uint8_t *buffer; /* of its links */
     uv_async_t stop;
     bool has_loop, has_stop;
     atomic_bool stops;
@@ -114,6 +116,7 @@ static int open_data_link(struct peers *peers, struct peer *peer, struct embd__e
     const struct peers_config *config = &peers->config;
     const struct link_config link = {
         .loop = &peers->loop,
+        .buffer = peers->buffer,
         .address = config->addresses[peer->shard],
         .credentials = &peers->credentials,
         .shard = peer->shard,
@@ -136,6 +139,7 @@ static int open_link(struct peers *peers, struct peer *peer, struct embd__error 
     bool by_host = host[0] != '\0' && (prefers_host || !here);
     struct link_config link = {
         .loop = &peers->loop,
+        .buffer = peers->buffer,
         .address = by_host ? host : config->admin_addresses[peer->shard],
         .is_path = !by_host,
         .credentials = by_host ? &peers->credentials : &peers->here,
@@ -160,7 +164,8 @@ static int open_loop(struct peers *peers, struct embd__error *e)
 {
     peers->has_loop = uv_loop_init(&peers->loop) == 0;
     peers->has_stop = peers->has_loop && uv_async_init(&peers->loop, &peers->stop, on_stop) == 0;
-    if (!peers->has_stop)
+    peers->buffer = embd__receive_buffer_new();
+    if (!peers->has_stop || peers->buffer == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no loop to ask other shards");
     return EMBD_OK;
 }
@@ -252,6 +257,7 @@ void peers_close(struct peers *peers)
     embd__credentials_fini(&peers->credentials);
     embd__credentials_fini(&peers->here);
     free(peers->list);
+    free(peers->buffer);
     free(peers);
 }
 
