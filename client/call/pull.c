@@ -67,11 +67,14 @@ void embd__pull_place(const struct embd_call *call, const struct work *work,
         return;
     }
     const uint32_t *from = share->from + first;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++, rows += work->row_bytes) {
+        float *to = values + (size_t)from[i] * work->dim;
         if (i + PREFETCH_ROWS < n)
             prefetch_row(values + (size_t)from[i + PREFETCH_ROWS] * work->dim, work->dim);
-        embd__rows_to_f32(values + (size_t)from[i] * work->dim, rows + i * work->row_bytes,
-                          call->wire, work->dim, 1);
+        if (call->wire == EMBD_DTYPE_F32)
+            memcpy(to, rows, work->row_bytes);
+        else
+            embd__rows_to_f32(to, rows, call->wire, work->dim, 1);
     }
 }
 

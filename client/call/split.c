@@ -112,6 +112,7 @@ struct split {
     uint32_t n_shards;
     uint16_t *shard_of; /* [n_keys] */
     struct filling *fillings;
+    uint32_t *counts; /* [n_shards] of keys; of rows of one key each, without slots */
 };
 
 static void count(const struct split *split)
@@ -176,25 +177,37 @@ static bool allot(struct embd_call *call, const struct split *split)
 }
 
 /* Rows of one key each, without slots: the same in tight loops, since the first message can only go
- * when the last key has its shard. */
+ * when the last key has its shard. What they write for each key are counts that lie together: with
+ * many shards the fillings would not stay in the nearest cache. */
 static void count_single(const struct split *split)
 {
     const uint64_t *keys = split->work->keys;
     embd_partition partition = split->work->schema->partition;
     for (uint32_t i = 0, n = split->work->n_keys; i < n; i++)
         split->shard_of[i] = (uint16_t)embd__route(partition, split->n_shards, 0, keys[i]);
+    for (uint32_t s = 0; s < split->n_shards; s++)
+        split->counts[s] = 0;
     for (uint32_t i = 0, n = split->work->n_keys; i < n; i++)
-        split->fillings[split->shard_of[i]].n_keys++;
+        split->counts[split->shard_of[i]]++;
+    for (uint32_t s = 0; s < split->n_shards; s++)
+        split->fillings[s].n_keys = split->counts[s];
 }
 
 static void place_single(const struct split *split)
 {
     const uint64_t *keys = split->work->keys;
+    uint64_t *placed = split->fillings[0].keys;
+    uint32_t *from = split->fillings[0].from, *next = split->counts;
+    for (uint32_t s = 0, at = 0; s < split->n_shards; s++) {
+        uint32_t n_keys = next[s];
+        split->fillings[s].n_keys = n_keys;
+        next[s] = at;
+        at += n_keys;
+    }
     for (uint32_t i = 0, n = split->work->n_keys; i < n; i++) {
-        struct filling *f = &split->fillings[split->shard_of[i]];
-        uint32_t at = f->n_keys++;
-        f->from[at] = i;
-        f->keys[at] = keys[i];
+        uint32_t at = next[split->shard_of[i]]++;
+        from[at] = i;
+        placed[at] = keys[i];
     }
 }
 
@@ -245,7 +258,8 @@ static int split_for_many(struct embd_call *call, struct work *work)
     struct split split = {.work = work, .n_shards = n};
     split.shard_of = embd__arena_array(&call->arena, work->n_keys, sizeof *split.shard_of);
     split.fillings = embd__arena_array(&call->arena, n, sizeof *split.fillings);
-    if (split.shard_of == NULL || split.fillings == NULL)
+    split.counts = embd__arena_array(&call->arena, n, sizeof *split.counts);
+    if (split.shard_of == NULL || split.fillings == NULL || split.counts == NULL)
         return embd__call_no_memory(call);
     for (uint32_t s = 0; s < n; s++)
         split.fillings[s] = (struct filling){.last_row = UINT32_MAX};

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/call/call.h"
 #include "proto/route.h"
 #include "tests/client/batch.h"
 #include "tests/client/cluster.h"
@@ -503,10 +504,46 @@ static void large_pushes_whose_keys_go_first_equal_the_model(void **state)
                                     .values = values);
         memset(values, 0x55, sizeof values);
         options = (embd_call_options)
-            EMBD_CALL_OPTIONS(.plan = EMBD_PLAN_POOLED); /* several windows a shard */
+            EMBD_CALL_OPTIONS(.plan = EMBD_PLAN_POOLED); /* more than a receive buffer */
         check(embd_pull(client, &part, 1, &options));
         assert_memory_equal(values, expected, sizeof values);
     }
+    close_bench();
+}
+
+/* However wide the rows are: they are put in their places as they come. */
+static void a_pull_keeps_no_rows_in_memory_of_the_client(void **state)
+{
+    enum { KEYS = 20000, DIM = 67, KEY_BYTES = 32, SHARD_BYTES = 16 << 10 };
+    static uint64_t keys[KEYS];
+    static float values[KEYS * DIM], expected[KEYS * DIM];
+    embd_schema schema;
+    embd_client *own;
+    embd_table *table;
+    (void)state;
+    base_schema(&schema);
+    schema.dim = DIM;
+    schema.combiner = EMBD_COMBINER_CONCAT;
+    open_bench(&schema);
+    check(embd_connect(cluster.address, NULL, &own));
+    check(embd_table_open(own, schema.name, &table));
+    for (uint64_t i = 0; i < KEYS; i++)
+        keys[i] = i * 0x9e3779b97f4a7c15u;
+    struct model_batch batch = {.n_keys = KEYS, .n_rows = KEYS, .keys = keys};
+    model_pull(b.model, &batch, false, false, expected, NULL);
+    embd_part part = EMBD_PART(.table = table, .n_keys = KEYS, .keys = keys, .values = values);
+    for (int wire = EMBD_DTYPE_F32; wire < WIRES; wire++) {
+        embd_call_options options =
+            EMBD_CALL_OPTIONS(.plan = EMBD_PLAN_POOLED, .wire = (embd_dtype)wire);
+        memset(values, 0x55, sizeof values);
+        for (int again = 0; again < 2; again++) /* the arena has its size after the first */
+            check(embd_pull(own, &part, 1, &options));
+        if (wire == EMBD_DTYPE_F32)
+            assert_memory_equal(values, expected, sizeof values);
+        for (const struct embd_call *call = own->calls; call != NULL; call = call->next)
+            assert_in_range(call->arena.capacity, 1, KEYS * KEY_BYTES + n_shards * SHARD_BYTES);
+    }
+    embd_close(own);
     close_bench();
 }
 
@@ -552,6 +589,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_infinite_gradient_is_refused_on_every_wire),
         cmocka_unit_test(one_call_carries_many_parts_and_several_calls_are_in_flight),
         cmocka_unit_test(large_pushes_whose_keys_go_first_equal_the_model),
+        cmocka_unit_test(a_pull_keeps_no_rows_in_memory_of_the_client),
         cmocka_unit_test(batches_without_keys_and_without_rows_are_fine),
     };
     if (argc != 3)
