@@ -95,6 +95,14 @@ static int read_push_limit(const struct sources *from, struct config *out, struc
                        LIMIT_FRAME_BYTES, most, most, &out->limits.push_bytes, e);
 }
 
+static int read_yes(enum setting_id id, const struct setting *at, bool *out, struct embd__error *e)
+{
+    *out = at->text != NULL && strcmp(at->text, "yes") == 0;
+    if (at->text == NULL || *out || strcmp(at->text, "no") == 0)
+        return EMBD_OK;
+    return config_complain(e, EMBD_INVALID, id, at, "'%.60s' is not yes or no", at->text);
+}
+
 static int read_limits(const struct sources *from, struct config *out, struct embd__error *e)
 {
     enum { DAY = 86400 };
@@ -127,6 +135,10 @@ static int read_limits(const struct sources *from, struct config *out, struct em
         status =
             config_size(SETTING_JOURNAL_LIMIT, config_pick(from, NULL, true, SETTING_JOURNAL_LIMIT),
                         0, UINT64_MAX, (uint64_t)4 << 30, &out->journal_limit, e);
+    if (status == EMBD_OK)
+        status =
+            read_yes(SETTING_JOURNAL_STRICT, config_pick(from, NULL, true, SETTING_JOURNAL_STRICT),
+                     &out->is_journal_strict, e);
     limits->frame_bytes = LIMIT_FRAME_BYTES; /* as in hello */
     limits->connections = (uint32_t)connections;
     limits->stall_ms = (uint32_t)stall * 1000;
@@ -170,14 +182,6 @@ static int read_restore(const struct setting *at, struct config *out, struct emb
         return config_complain(e, EMBD_INVALID, SETTING_RESTORE, at, "%s, nor newest or none",
                                why.text);
     return EMBD_OK;
-}
-
-static int read_yes(enum setting_id id, const struct setting *at, bool *out, struct embd__error *e)
-{
-    *out = at->text != NULL && strcmp(at->text, "yes") == 0;
-    if (at->text == NULL || *out || strcmp(at->text, "no") == 0)
-        return EMBD_OK;
-    return config_complain(e, EMBD_INVALID, id, at, "'%.60s' is not yes or no", at->text);
 }
 
 /* HTTP has neither TLS nor tokens: a non-loopback address needs http_open. */

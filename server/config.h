@@ -58,6 +58,7 @@ struct config {
     struct net_limits limits;
     struct credential_files credential_files;
     uint64_t frame_memory, journal_limit;
+    bool is_journal_strict;
     uint64_t row_memory; /* 0: no limit */
     bool has_row_memory;
     int cpus[CONFIG_CPUS_MAX];

@@ -237,6 +237,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .dropped_table = p->config.drop_table[0] != '\0' ? p->config.drop_table : NULL,
             .accepts_journal_damage = p->config.accepts_journal_damage,
             .journal_limit = p->config.journal_limit,
+            .is_journal_strict = p->config.is_journal_strict,
             .is_first = i == 0,
             .row_memory = p->row_memory,
             .drain = running_on_drain,

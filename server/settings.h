@@ -53,6 +53,10 @@ enum {
       "Compact a shard's journal after this many bytes, but not before it is larger than its "     \
       "base, and earlier if its disk has little room: "                                            \
       "bytes, 512M, 2G; 0: only at start, after a snapshot and for room (4G)")                     \
+    X(JOURNAL_STRICT, "journal_strict", IN_FLAGS | IN_TOP, "yes|no",                               \
+      "yes: compact at journal_limit also where the base is larger: the disk has to hold no more " \
+      "than 2.2 times the tables and journal_limit, but each journal_limit of changes writes the " \
+      "tables anew (no)")                                                                          \
     X(RESTORE, "restore", IN_FLAGS | IN_TOP, "WHICH",                                              \
       "Snapshot to restore at start: newest (the newest one that verifies), NAME (the server "     \
       "does "                                                                                      \

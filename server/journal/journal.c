@@ -362,6 +362,11 @@ static bool is_worth_base(const struct journal *journal)
     return room_is_worth(&journal->room, bytes_behind_base(journal));
 }
 
+bool journal_has_behind(const struct journal *journal, uint64_t bytes)
+{
+    return journal->next_base == NULL && bytes_behind_base(journal) >= bytes;
+}
+
 bool journal_wants_base(const struct journal *journal, uint64_t least_bytes)
 {
     uint64_t behind = bytes_behind_base(journal);

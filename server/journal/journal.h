@@ -134,7 +134,9 @@ int journal_write_now(struct journal *journal, const struct frame_scanner *frame
  * while it is written the journal goes on, in the next segment. After an error everything is
  * unchanged. */
 
-/* Whether so much is behind the last base, and more than it has itself. */
+/* Whether so much is behind the last base, and none is being written. */
+bool journal_has_behind(const struct journal *journal, uint64_t bytes);
+/* The same, and more than the base has itself. */
 bool journal_wants_base(const struct journal *journal, uint64_t least_bytes);
 /* Whether the disk has little room, and a base would give enough of it back. */
 bool journal_lacks_room(const struct journal *journal);

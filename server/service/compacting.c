@@ -61,6 +61,18 @@ static void end(struct shard *shard)
 
 /* ---- when ---- */
 
+/* So much is behind the base. If it has more, that has to be behind it too, so that compaction
+ * writes no more than pushes do; unless the disk is what counts. */
+static bool is_beyond_limit(const struct shard *shard)
+{
+    const struct journal *journal = shard->commit.journal;
+    uint64_t limit = shard->config.journal_limit;
+    if (limit == 0)
+        return false;
+    return shard->config.is_journal_strict ? journal_has_behind(journal, limit)
+                                           : journal_wants_base(journal, limit);
+}
+
 static bool is_due(struct shard *shard)
 {
     struct compacting *c = &shard->compacting;
@@ -68,8 +80,7 @@ static bool is_due(struct shard *shard)
     uint64_t limit = shard->config.journal_limit;
     if (journal == NULL || shard->draining || shard->now_ns < c->not_before_ns)
         return false;
-    if ((limit > 0 && journal_wants_base(journal, limit)) || journal_lacks_room(journal) ||
-        shard->engine.tables.n_joining > 0)
+    if (is_beyond_limit(shard) || journal_lacks_room(journal) || shard->engine.tables.n_joining > 0)
         return true;
     bool asked = c->is_asked;
     c->is_asked = false;

@@ -58,6 +58,7 @@ struct shard_config {
                                   it is open. With `loaded` only; NULL: nobody asks */
     const char *dropped_table;   /* name of a table that a start leaves out, for good; NULL: none */
     bool accepts_journal_damage; /* drops what follows it, instead of failing */
+    bool is_journal_strict;      /* also where the base has more bytes than: */
     uint64_t journal_limit; /* bytes after its base at which the journal is compacted; 0: never */
     bool is_first;          /* of its process: the one that commits snapshots */
     struct row_memory *row_memory; /* [STORE_PLACES], of the process; NULL: no limit */

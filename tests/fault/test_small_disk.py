@@ -81,7 +81,7 @@ class SmallDisk(unittest.TestCase):
         """A sixteenth of 2 MiB each, in turn with waiting for a base that is due."""
         for _ in range(n):
             bases, base = self.figure("journal_bases"), self.figure("journal_base_bytes")
-            is_due = self.figure("journal_bytes") - base >= max(limit, base + 1)
+            is_due = self.figure("journal_bytes") - base >= (limit if "--journal-strict" in self.flags else max(limit, base + 1))
             while is_due and self.figure("journal_bases") == bases:
                 self.peak = max(self.peak, self.used())
             self.push(256)
@@ -104,6 +104,16 @@ class SmallDisk(unittest.TestCase):
         self.assertGreaterEqual(self.figure("journal_bases"), 2)
         self.assertLessEqual(self.peak, 3.3 * table + (64 << 10) + SMALL)
         self.assertGreater(self.peak, 2.2 * table + limit)
+        self.server.kill()
+
+    def test_with_space_the_peak_of_a_strict_limit_is_2_2_times_the_tables_and_that(self):
+        limit, table = MIB, 8 * MIB
+        self.open("tmpfs", 256 * MIB, table, "--journal-limit", "1M", "--journal-strict", "yes")
+        self.fill_up()
+        self.push_in_turn_with_bases(4 * limit // (64 << 10), limit)
+        self.assertGreaterEqual(self.figure("journal_bases"), 3)
+        self.assertLessEqual(self.peak, 2.2 * table + limit + (64 << 10) + SMALL)
+        self.assertGreater(self.peak, table + limit)
         self.server.kill()
 
     def test_tables_larger_than_the_limit_run_on_a_disk_of_2_2_times_them_and_the_limit(self):
