@@ -73,6 +73,8 @@ bool job_enter(struct job *job, enum job_phase phase)
     if (phase != JOB_ABORT)
         job->phase = phase;
     coordinator_newest(c)->shards_done = 0;
+    if (phase == JOB_HOLD)
+        c->hold_began_ns = coordinator_clock_ns();
     pthread_mutex_unlock(&c->mutex);
     if (ends)
         embd__error_set(&job->error, EMBD_CLOSED, "it was cancelled");
@@ -89,11 +91,20 @@ void job_tell(struct job *job, uint32_t shards_done, uint64_t rows, uint64_t byt
     pthread_mutex_unlock(&c->mutex);
 }
 
+/* With the mutex held. */
+static void end_hold(struct coordinator *c)
+{
+    if (c->hold_began_ns != 0)
+        c->held_ns += coordinator_clock_ns() - c->hold_began_ns;
+    c->hold_began_ns = 0;
+}
+
 void job_tell_pause(struct job *job, uint64_t pause_us)
 {
     struct coordinator *c = job->coordinator;
     pthread_mutex_lock(&c->mutex);
     coordinator_newest(c)->pause_us = pause_us;
+    end_hold(c);
     pthread_mutex_unlock(&c->mutex);
 }
 
@@ -258,6 +269,8 @@ static void end_job(struct job *job)
     report->state = job->error.status == EMBD_OK ? JOB_DONE : JOB_FAILED;
     report->error = job->error;
     c->n_failures += is_failure(c, job);
+    end_hold(c); /* of one that failed in it */
+    turns_rest(&c->turns, job->order.asker.principal, c->held_ns, coordinator_clock_ns());
     report->phase = job->phase;
     report->elapsed_us = (coordinator_clock_ns() - c->began_ns) / 1000;
     struct job_report told = *report;
@@ -345,12 +358,25 @@ static int refuse_busy(const struct job_report *other, uint64_t s, const struct 
                            job_phase_names[other->phase], other->name);
 }
 
-static int check_free(struct coordinator *c, const struct job_asker *asker, struct embd__error *e)
+/* It takes no place: others come before it. */
+static int refuse_resting(const struct job_asker *asker, uint64_t rests_ns, struct embd__error *e)
 {
+    return embd__error_set(e, EMBD_BUSY,
+                           "the last snapshot or load of token '%s' held changes, and its next one "
+                           "waits as long; try again in %llu ms",
+                           asker->token, (unsigned long long)(rests_ns / 1000000u + 1));
+}
+
+static int check_free(struct coordinator *c, const struct job_order *order, struct embd__error *e)
+{
+    const struct job_asker *asker = &order->asker;
     const struct job_report *other = c->runs ? coordinator_newest(c) : NULL;
     const uint64_t now_ns = coordinator_clock_ns();
     if (c->is_stopped)
         return embd__error_set(e, EMBD_DRAINING, "the server ends");
+    const uint64_t rests_ns = turns_left_ns(&c->turns, asker->principal, now_ns);
+    if (rests_ns > 0 && !order->is_abort) /* which holds nothing */
+        return refuse_resting(asker, rests_ns, e);
     if (other == NULL && turns_is_next(&c->turns, asker->principal, now_ns))
         return EMBD_OK;
     turns_wait(&c->turns, asker->principal, now_ns);
@@ -364,14 +390,14 @@ static int check_free(struct coordinator *c, const struct job_asker *asker, stru
 static int start(struct coordinator *c, struct job *job, struct job_report *out,
                  struct embd__error *e)
 {
-    if (check_free(c, &job->order.asker, e) != EMBD_OK)
+    if (check_free(c, &job->order, e) != EMBD_OK)
         return e->status;
     if (c->has_thread)
         pthread_join(c->thread, NULL); /* it has ended its job, and returns */
     turns_take(&c->turns, job->order.asker.principal);
     c->goes = c->is_cancelled = c->is_left = c->is_open = false;
     c->began_ns = c->heard_ns = coordinator_clock_ns();
-    c->files_bytes = 0;
+    c->files_bytes = c->hold_began_ns = c->held_ns = 0;
     c->job = job;
     c->runs = true;
     *out = *add(c, job);

@@ -21,6 +21,8 @@ struct coordinator {
     struct peers_proof own;      /* the authorities that this server believes */
     uint64_t began_ns, heard_ns; /* of the newest: its asker was last heard */
     uint64_t files_bytes;        /* that its asker has sent */
+    uint64_t hold_began_ns;      /* of its hold, while that lasts; else 0 */
+    uint64_t held_ns;            /* how long it has lasted */
     uint64_t n_failures;         /* coordinator_failures */
     bool runs, goes, is_cancelled, is_stopped;
     bool is_left;    /* cancelled, since its asker has left */

@@ -20,6 +20,7 @@ struct job {
 /* Sets the phase that watchers see. False: the job was cancelled, and has the error. */
 bool job_enter(struct job *job, enum job_phase phase);
 void job_tell(struct job *job, uint32_t shards_done, uint64_t rows, uint64_t bytes);
+/* The hold of the phase JOB_HOLD has ended. */
 void job_tell_pause(struct job *job, uint64_t pause_us);
 /* Until the asker says go. EMBD_CLOSED: cancelled, or the asker is silent. */
 int job_wait(struct job *job, const char *awaited);

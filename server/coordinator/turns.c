@@ -49,3 +49,43 @@ void turns_take(struct turns *turns, uint64_t principal)
     if (i < turns->n)
         remove_at(turns, i);
 }
+
+/* ---- resting ---- */
+
+static void remove_ended(struct turns *turns, uint64_t now_ns)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < turns->n_rests; i++)
+        if (now_ns < turns->rests[i].until_ns)
+            turns->rests[n++] = turns->rests[i];
+    turns->n_rests = n;
+}
+
+/* Of more than there is room for, who has the least left rests no more. */
+static uint32_t find_least(const struct turns *turns)
+{
+    uint32_t least = 0;
+    for (uint32_t i = 1; i < turns->n_rests; i++)
+        if (turns->rests[i].until_ns < turns->rests[least].until_ns)
+            least = i;
+    return least;
+}
+
+void turns_rest(struct turns *turns, uint64_t principal, uint64_t held_ns, uint64_t now_ns)
+{
+    if (principal == 0 || held_ns == 0)
+        return;
+    turns_take(turns, principal);
+    remove_ended(turns, now_ns);
+    uint32_t i = turns->n_rests < TURNS_MAX ? turns->n_rests++ : find_least(turns);
+    turns->rests[i].principal = principal;
+    turns->rests[i].until_ns = now_ns + held_ns;
+}
+
+uint64_t turns_left_ns(const struct turns *turns, uint64_t principal, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < turns->n_rests; i++)
+        if (turns->rests[i].principal == principal && now_ns < turns->rests[i].until_ns)
+            return turns->rests[i].until_ns - now_ns;
+    return 0;
+}

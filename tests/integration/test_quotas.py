@@ -7,6 +7,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import time
 import unittest
 import urllib.request
 
@@ -306,6 +307,61 @@ class Loads(QuotaCase):
                 break
             except wire.RpcError as full:
                 self.assertEqual(full.number, wire.BUSY, full.text)
+
+
+class Holds(QuotaCase):
+    SHARDS = 2
+
+    def start(self):
+        self.server = embd_process.Embd("--http", "127.0.0.1:0", "--tokens", self.tokens.path, "--data-dir", self.data,
+                                        shards=self.SHARDS)
+
+    def half_push(self):
+        """A push that shard 0 has; a function has shard 1 get it. Until then a cut waits."""
+        peers = [wire.connect(self.server, shard, timeout=60) for shard in range(self.SHARDS)]
+        parts = []
+        for shard, peer in enumerate(peers):
+            self.addCleanup(peer.close)
+            peer.call("hello", {"protocol": 1, "client_id": 77, "token": self.secret["few"]})
+            table = self.create(peer, "few_a", "snapshot")
+            parts.append(wire.request(9, "push", {"parts": [{"table": table, "keys": 1}]},
+                                      wire.keys(wire.owned(1, shard, self.SHARDS)), wire.floats([1.0] * DIM)))
+
+        def send(shard):
+            peers[shard].send(parts[shard])
+            peers[shard].receive()
+        send(0)
+        return lambda: send(1)
+
+    def test_a_trainer_whose_snapshot_held_pushes_rests_as_long_before_its_next(self):
+        complete = self.half_push()
+        peer = wire.Wire(self.server.admin_path())
+        self.addCleanup(peer.close)
+        peer.call("hello", {"protocol": 1, "token": self.secret["few"]})
+        fields = {"phase": "start", "job": "few_job", "tables": ["few_a"]}
+
+        def look():
+            return peer.call("snapshot", {"name": "few_1", "phase": "progress"})[0]
+        peer.call("snapshot", {"name": "few_1", **fields})
+        while look()["phase"] != "hold":
+            pass
+        began = time.monotonic()
+        time.sleep(0.5)
+        ended = time.monotonic()
+        complete()
+        while look()["state"] == "running":
+            pass
+        self.assertEqual(look()["state"], "done")
+        operator = embctl(self.server, "snapshot", "at_once", "--wait", "0", EMBD_TOKEN=self.secret["operator"])
+        self.assertEqual(operator.returncode, OK, operator.stderr)
+        while True:
+            try:
+                peer.call("snapshot", {"name": "few_2", **fields})
+                break
+            except wire.RpcError as error:
+                self.assertEqual(error.number, wire.BUSY)
+                self.assertIn("token 'few' held changes", error.text)
+        self.assertGreaterEqual(time.monotonic() - ended, ended - began)
 
 
 class Figures(QuotaCase):
