@@ -2,6 +2,8 @@
  * are erased or loaded, streams. */
 #include "server/engine/apply.h"
 
+#include <stddef.h>
+
 #include "server/engine/engine.h"
 #include "server/engine/foreign.h"
 #include "server/engine/joining.h"
@@ -60,20 +62,54 @@ static void set_apart(struct engine *engine, struct op_table_set *set)
     joining_set_apart(&engine->tables, set->id, set->name);
 }
 
+static struct engine *engine_of(struct setting_owner *owner)
+{
+    return (struct engine *)(void *)((char *)owner - offsetof(struct engine, set));
+}
+
+/* Pulls that came meanwhile are answered with the rows that go. */
+static bool make_way(struct setting_owner *owner, const struct table *table)
+{
+    struct engine *engine = engine_of(owner);
+    struct embd__error e = {.status = EMBD_OK};
+    return engine->before_change == NULL ||
+           engine->before_change(engine->arg, engine->set.op->origin, table, CHANGE_ROWS, &e) ==
+               EMBD_OK;
+}
+
+static void on_set(struct setting_owner *owner, uint32_t n_gone, const struct embd__error *e)
+{
+    struct engine *engine = engine_of(owner);
+    struct op *op = engine->set.op;
+    struct op_table_set *set = &op->as.set;
+    engine->set.is_on = false;
+    engine->counters.keys_evicted += n_gone;
+    op->n_applied = n_gone > 0;
+    op->n_out = 0;
+    op->in_flight = false;
+    if (e->status != EMBD_OK)
+        op->error = *e;
+    if (engine->is_replaying && engine->set.was_journaled && !table_is_journaled(set->table))
+        set_apart(engine, set);
+    op_end(op);
+}
+
 void apply_set(struct op *op)
 {
     struct op_table_set *set = &op->as.set;
-    uint32_t n_gone;
+    struct engine *engine = op->engine;
     if (set->table == NULL) {
-        joining_set_apart(&op->engine->tables, set->id, set->name);
+        joining_set_apart(&engine->tables, set->id, set->name);
+        op_end(op);
         return;
     }
-    bool was_journaled = table_is_journaled(set->table);
-    tables_set(&op->engine->tables, set->table, &set->change, &n_gone, &op->error);
-    op->engine->counters.keys_evicted += n_gone;
-    op->n_applied = n_gone > 0;
-    if (op->engine->is_replaying && was_journaled && !table_is_journaled(set->table))
-        set_apart(op->engine, set);
+    engine->set.owner = (struct setting_owner){.make_way = make_way, .ended = on_set};
+    engine->set.is_on = true;
+    engine->set.was_journaled = table_is_journaled(set->table);
+    engine->set.op = op;
+    op->n_out = 1;
+    op->in_flight = true;
+    tables_begin_set(&engine->tables, set->table, &set->change, &engine->set.owner);
 }
 
 void apply_stage(struct op *op)

@@ -1,5 +1,5 @@
-/* apply.h - the operations that end before engine_apply returns. Each sets op->error, or its
- * results. */
+/* apply.h - the operations that end before engine_apply returns, but for a set. Each sets
+ * op->error, or its results. */
 #ifndef EMBD_ENGINE_APPLY_H
 #define EMBD_ENGINE_APPLY_H
 
@@ -22,6 +22,7 @@ void apply_replace(struct op *op);
 /* Whether it can be applied, as far as tables and streams say. */
 int apply_check_replace(struct op *op, struct embd__error *e);
 void apply_streams(struct op *op);
+/* Ends now, or with slices of tables_sweep. */
 void apply_set(struct op *op);
 
 #endif

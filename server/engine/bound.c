@@ -1,9 +1,10 @@
 /* bound.c - see bound.h. The happy path: the new bound is not below the table's rows, and nothing
- * happens. Below them, one pass over the table finds the rows that go first by use.h, as many as
- * are too many, and they are erased. What can fail: the policy lets none go, or not enough of them.
+ * happens. Below them the rows that go first by use.h go, as many as are too many. What can fail:
+ * the policy lets none go, or not enough of them.
  *
- * The pass holds the lowest ranks in a heap whose root is the highest of them. It works on any
- * store, by its scan and erase; the shard does nothing else meanwhile. */
+ * A store that can (store_caps.shrinks) does it in slices. On any other, one pass over the table
+ * finds the rows, by the store's scan, and they are erased; the shard does nothing else meanwhile.
+ * The pass holds the lowest ranks in a heap whose root is the highest of them. */
 #include "server/engine/bound.h"
 
 #include <stdlib.h>
@@ -197,7 +198,7 @@ static int remove_rows(const struct store_ops *ops, struct table *table, const s
     return e->status;
 }
 
-/* ---- both ---- */
+/* ---- room ---- */
 
 /* capacity with on_full = grow is room that a start makes at once: no more than there is by now. */
 static int check_room(const struct store_ops *ops, const struct table *table, const embd_schema *to,
@@ -218,19 +219,68 @@ static int check_room(const struct store_ops *ops, const struct table *table, co
         to->name, (unsigned long long)to->capacity, (unsigned long long)most);
 }
 
+/* ---- a store that does it in slices ---- */
+
+static uint64_t excess_now(const struct store_ops *ops, const struct table *table,
+                           const embd_schema *to)
+{
+    struct store_stats stats;
+    ops->stats(table->store, &stats);
+    return excess(&stats, to);
+}
+
+static int refuse_shrink(const struct store_ops *ops, const struct table *table,
+                         const struct store_shrink *shrink, struct embd__error *e)
+{
+    struct store_stats stats;
+    ops->stats(table->store, &stats);
+    e->status = EMBD_OK;
+    return refuse(&stats, shrink->to, shrink->n_may_go, e);
+}
+
+int bound_go_on(const struct store_ops *ops, struct table *table, struct store_shrink *shrink,
+                uint32_t *n_gone_out, struct embd__error *e)
+{
+    bool shows = shrink->phase == STORE_SHRINK_CHOSEN;
+    int status = ops->shrink(table->store, shrink, e);
+    if (status == EMBD_FULL)
+        return refuse_shrink(ops, table, shrink, e);
+    if (shows)
+        *n_gone_out = (uint32_t)shrink->n;
+    table->lost.shrunk += shows ? shrink->n : 0;
+    return status;
+}
+
+/* Whether enough rows may go. */
+static int count(const struct store_ops *ops, const struct table *table,
+                 struct store_shrink *shrink, struct embd__error *e)
+{
+    shrink->only_counts = true;
+    while (e->status == EMBD_OK && shrink->phase != STORE_SHRINK_DONE)
+        ops->shrink(table->store, shrink, e);
+    if (e->status == EMBD_OK && shrink->n_may_go < shrink->n)
+        refuse_shrink(ops, table, shrink, e);
+    return e->status;
+}
+
+/* ---- both ---- */
+
 int bound_check(const struct store_ops *ops, const struct table *table, const embd_schema *to,
                 struct embd__error *e)
 {
     struct pass pass;
-    if (check_room(ops, table, to, e) != EMBD_OK || lets_all_go(to))
+    struct store_shrink shrink = {.to = to, .n = excess_now(ops, table, to)};
+    if (check_room(ops, table, to, e) != EMBD_OK || lets_all_go(to) || shrink.n == 0)
         return e->status;
+    if (ops->caps.shrinks && embd__schema_use_floats(to) > 0)
+        return count(ops, table, &shrink, e);
     choose(ops, table, to, &pass, e);
     free(pass.heap);
     return e->status;
 }
 
-int bound_make(const struct store_ops *ops, struct table *table, const embd_schema *to,
-               uint32_t *n_gone_out, struct embd__error *e)
+static int make(const struct store_ops *ops, struct table *table, const embd_schema *to,
+                uint32_t *n_gone_out, struct embd__error *e)
 {
     struct pass pass;
     int status = choose(ops, table, to, &pass, e);
@@ -239,4 +289,15 @@ int bound_make(const struct store_ops *ops, struct table *table, const embd_sche
     free(pass.heap);
     table->lost.shrunk += *n_gone_out;
     return status;
+}
+
+int bound_begin(const struct store_ops *ops, struct table *table, const embd_schema *to,
+                struct store_shrink *shrink_out, uint32_t *n_gone_out, struct embd__error *e)
+{
+    *n_gone_out = 0;
+    *shrink_out = (struct store_shrink){.to = to, .n = excess_now(ops, table, to)};
+    if (shrink_out->n > 0 && ops->caps.shrinks && embd__schema_use_floats(to) > 0)
+        return EMBD_OK;
+    shrink_out->phase = STORE_SHRINK_DONE;
+    return make(ops, table, to, n_gone_out, e);
 }

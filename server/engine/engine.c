@@ -114,7 +114,6 @@ void engine_apply(struct op *op)
         [OP_PUT] = apply_put,
         [OP_STREAM_OPEN] = apply_open_stream,
         [OP_STREAMS] = apply_streams,
-        [OP_TABLE_SET] = apply_set,
         [OP_STAGE] = apply_stage,
         [OP_UNSTAGE] = apply_unstage,
         [OP_REPLACE] = apply_replace,
@@ -123,6 +122,8 @@ void engine_apply(struct op *op)
         pull_apply(op);
     } else if (op->kind == OP_PUSH) {
         push_apply(op);
+    } else if (op->kind == OP_TABLE_SET) {
+        apply_set(op);
     } else {
         at_once[op->kind](op);
         op_end(op);

@@ -24,6 +24,7 @@
 #include "server/engine/rounds/step.h"
 #include "server/engine/pushers.h"
 #include "server/engine/sources.h"
+#include "server/engine/table_setting.h"
 
 /* The effect of an operation on a table. */
 enum change {
@@ -37,6 +38,14 @@ struct engine_counters {
     uint64_t round_steps, pushes_again;
 };
 
+/* A set that takes rows from its table, slice by slice. */
+struct engine_set {
+    struct setting_owner owner; /* first */
+    bool is_on, was_journaled;
+    struct op *op;    /* that waits for it: */
+    struct op orphan; /* this one, where its owner has gone */
+};
+
 struct engine {
     struct tables tables;
     struct pushers pushers, journaled_pushers; /* of pushes to snapshot tables, and to the others */
@@ -45,6 +54,7 @@ struct engine {
     struct jobs jobs;
     struct rounds rounds;
     struct round_step *steps; /* being made of rounds */
+    struct engine_set set;
     struct engine_counters counters;
     uint32_t n_in_flight;       /* operations with store calls that have not returned */
     uint32_t n_recorded;        /* operations that a journal takes, and that are not applied yet */

@@ -295,16 +295,37 @@ void op_returned(struct op_call *call, int status)
 void op_wait(struct op *op)
 {
     const struct store_ops *ops = op->engine->tables.ops;
+    while (op->n_out > 0 && op->kind == OP_TABLE_SET)
+        tables_sweep(&op->engine->tables);
     while (op->n_out > 0)
         for (uint32_t i = 0; i < op->n_calls && op->n_out > 0; i++)
             if (op->calls[i].store != NULL)
                 ops->collect(op->calls[i].store);
 }
 
+/* It goes on; apply.c. */
+static void forget_set(struct op *op)
+{
+    struct engine_set *set = &op->engine->set;
+    set->orphan = *op;
+    set->orphan.origin = NULL;
+    if (op->record.commit != NULL)
+        set->orphan.record.then = NULL;
+    else
+        set->orphan.done = NULL;
+    set->op = &set->orphan;
+    op->n_out = 0;
+    op->in_flight = false;
+}
+
 void op_forget(struct op *op)
 {
     if (!op->in_flight)
         return;
+    if (op->kind == OP_TABLE_SET) {
+        forget_set(op);
+        return;
+    }
     for (uint32_t i = 0; i < op->n_calls; i++)
         if (op->calls[i].store != NULL)
             op->engine->tables.ops->cancel(op->calls[i].store, &op->calls[i].as.ticket);

@@ -174,8 +174,8 @@ struct op {
     void (*ended)(struct op *op); /* called before `done`; or NULL */
     struct pushers *noted;        /* where a push counts as applied; NULL: nowhere */
     struct sources *reached;      /* where its place is noted when it has ended */
-    bool in_flight;               /* left with calls that have not returned */
-    struct op_call *calls;        /* [2 * parts_capacity]: n_calls made, n_out have not returned */
+    bool in_flight;        /* left with calls that have not returned, or a set with rows that go */
+    struct op_call *calls; /* [2 * parts_capacity]: n_calls made, n_out have not returned */
     uint32_t at, n_calls, n_out;
 
     /* op_begin sets neither of these, but the error's status. */

@@ -9,8 +9,6 @@
 
 #include "proto/assert.h"
 #include "proto/route.h"
-#include "server/engine/admission.h"
-#include "server/engine/bound.h"
 #include "server/engine/joining.h"
 
 void tables_init(struct tables *tables, const struct store_ops *ops)
@@ -35,17 +33,12 @@ static void free_table(const struct store_ops *ops, struct table *table)
     free(table);
 }
 
-static void end_sweep(struct tables *tables, bool has_ended)
-{
-    tables->n_swept -= has_ended;
-    tables->n_sweeps += has_ended;
-}
-
 void tables_close_table(struct tables *tables, struct table *table)
 {
     if (table != NULL) {
         uncount(tables, table);
-        end_sweep(tables, table->is_swept);
+        tables->n_swept -= table->is_swept;
+        tables->n_sweeps += table->is_swept;
         joining_leave(tables, table);
     }
     free_table(tables->ops, table);
@@ -59,6 +52,7 @@ void tables_fini(struct tables *tables)
         while (tables->staged[i] != NULL && tables->staged[i]->n > 0)
             tables_close_table(tables, tables->staged[i]->list[--tables->staged[i]->n]);
     tables_give_up(tables);
+    free(tables->setting);
     tables_init(tables, tables->ops);
 }
 
@@ -126,27 +120,6 @@ int tables_freeze(const struct tables *tables, struct table *table, struct store
         cut->copy_bytes = row_memory_room(tables->memory, beyond) / n + 1;
     }
     return tables->ops->freeze(table->store, cut, e);
-}
-
-/* ---- what pushes left to do ---- */
-
-/* There is one. */
-static struct table *next_swept(struct tables *tables)
-{
-    struct table *table;
-    do {
-        tables->sweep_at = (tables->sweep_at + 1) % tables->n;
-        table = tables->by_name[tables->sweep_at];
-    } while (!table->is_swept);
-    return table;
-}
-
-bool tables_sweep(struct tables *tables)
-{
-    struct table *table = next_swept(tables);
-    table->is_swept = tables->ops->collect(table->store);
-    end_sweep(tables, !table->is_swept);
-    return !table->is_swept;
 }
 
 /* ---- by name and id ---- */
@@ -378,42 +351,6 @@ int tables_create(struct tables *tables, const embd_schema *schema, uint32_t id,
         return e->status;
     *created_out = tables->prepared != NULL;
     *out = *created_out ? add_prepared(tables, schema->name) : tables_by_name(tables, schema->name);
-    return EMBD_OK;
-}
-
-/* As if it had joined the journal. */
-static int make(const struct schema_change *change, const struct table *table, embd_schema *out,
-                struct embd__error *e)
-{
-    embd_schema now = joining_schema(table);
-    return embd__schema_change_make(change, &now, out, e);
-}
-
-int tables_check_set(const struct tables *tables, const struct table *table,
-                     const struct schema_change *change, struct embd__error *e)
-{
-    embd_schema changed;
-    if (make(change, table, &changed, e) != EMBD_OK)
-        return e->status;
-    return bound_check(tables->ops, table, &changed, e);
-}
-
-int tables_set(struct tables *tables, struct table *table, const struct schema_change *change,
-               uint32_t *n_gone_out, struct embd__error *e)
-{
-    embd_schema changed;
-    bool did_create = creates_by_pulls(table);
-    *n_gone_out = 0;
-    if (make(change, table, &changed, e) != EMBD_OK ||
-        bound_make(tables->ops, table, &changed, n_gone_out, e) != EMBD_OK ||
-        admission_make(tables->ops, table, &changed, e) != EMBD_OK)
-        return e->status;
-    joining_take(tables, table, &changed);
-    table->schema.s = changed;
-    tables->n_creating += creates_by_pulls(table);
-    tables->n_creating -= did_create;
-    tables->ops->alter(table->store);
-    tables_count(tables, table);
     return EMBD_OK;
 }
 

@@ -29,7 +29,7 @@ struct table {
     /* its last push was refused for lack of room: the next one is checked before its record is
      * written */
     bool was_full;
-    bool is_swept; /* its last push has rows left to step: tables_sweep */
+    bool is_swept; /* its last push has rows left to step, or rows go: tables_sweep */
     bool is_long;  /* its last push had: its rows take longer than other tables are to wait */
     uint64_t look; /* the last that came to it, and at which part: tables_first */
     uint32_t look_at;
@@ -84,9 +84,10 @@ struct tables {
     struct row_memory *memory; /* the owner's; NULL: rows may take what there is */
     uint64_t n_refused;        /* requests that needed more of it than was left */
     uint32_t n;
-    uint32_t n_swept, sweep_at; /* tables that are swept; the place in by_name of the next one */
-    uint64_t n_sweeps;          /* that have ended */
-    uint32_t n_creating;        /* tables whose rows are created by pulls */
+    uint32_t n_swept, sweep_at;    /* tables that are swept; the place in by_name of the next one */
+    uint64_t n_sweeps;             /* that have ended */
+    struct table_setting *setting; /* of the table whose rows go; NULL: none do */
+    uint32_t n_creating;           /* tables whose rows are created by pulls */
     struct table *by_name[LIMIT_TABLES]; /* ascending */
     struct table *by_id[TABLES_PLACES];  /* a hash table: from place id % TABLES_PLACES on */
     struct table *prepared;              /* the next table, created but not visible yet; or NULL */
@@ -151,27 +152,17 @@ bool tables_skip_name(const struct tables *tables, const char *name);
 void tables_count(struct tables *tables, struct table *table);
 void tables_count_as(struct tables *tables, struct table *table, const struct store_stats *stats);
 void tables_count_all(struct tables *tables);
-/* A push was applied that left so many slices (store_stats) of its work for tables_sweep. */
+/* A push was applied that left so many slices (store_stats) of its work for tables_sweep
+ * (table_setting.h). */
 static inline void tables_note_push(struct tables *tables, struct table *table, uint64_t slices)
 {
     table->is_long = slices > 0;
     tables->n_swept += table->is_long && !table->is_swept;
     table->is_swept |= table->is_long;
 }
-/* Where tables->n_swept > 0: makes one slice, of one table; the tables take turns. Whether that was
- * a table's last. */
-bool tables_sweep(struct tables *tables);
 /* store_ops.freeze, with what is left for copies. */
 int tables_freeze(const struct tables *tables, struct table *table, struct store_cut *cut,
                   struct embd__error *e);
-
-/* Whether the change can be made. EMBD_INVALID, EMBD_UNSUPPORTED, EMBD_FULL (bound.h). */
-int tables_check_set(const struct tables *tables, const struct table *table,
-                     const struct schema_change *change, struct embd__error *e);
-/* Makes it. No store call may be in flight. Errors as above, and EMBD_NO_MEMORY: nothing changed
- * but for *n_gone_out rows, and candidates. */
-int tables_set(struct tables *tables, struct table *table, const struct schema_change *change,
-               uint32_t *n_gone_out, struct embd__error *e);
 
 /* Ends the table and its rows. No store call may be in flight. */
 void tables_drop(struct tables *tables, struct table *table);

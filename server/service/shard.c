@@ -110,6 +110,8 @@ void shard_close(struct shard *shard)
     compacting_close(shard);
     recovery_give_up(shard);
     commit_fini(&shard->commit);
+    while (shard->engine.set.is_on)
+        tables_sweep(&shard->engine.tables);
     round_close(&shard->engine);
     EMBD_ASSERT(shard->hold.first == NULL && shard->streaming == NULL &&
                 shard_n_in_flight(shard) == 0);

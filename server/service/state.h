@@ -137,10 +137,10 @@ void submit_result_empty(const struct shard_work *work, struct msg *m);
 /* Tries the parked requests again, first come, first served. */
 void dispatch_parked(struct shard *shard);
 
-/* Operations that have not ended: their records or store calls are under way. */
+/* Operations that have not ended: their records, store calls or slices are under way. */
 static inline uint32_t shard_n_in_flight(const struct shard *shard)
 {
-    return shard->engine.n_in_flight + shard->engine.n_recorded;
+    return shard->engine.n_in_flight + shard->engine.n_recorded + shard->engine.set.is_on;
 }
 
 /* The version of the map in answers; 0: the map is a file, which does not change. */

@@ -1,6 +1,6 @@
 /* store.h - where the rows of one table of one shard live: a small table of functions that every
- * store (host memory, one GPU, all GPUs of a process) fills in. None is optional; store_caps says
- * where stores differ.
+ * store (host memory, one GPU, all GPUs of a process) fills in. None is optional but shrink;
+ * store_caps says where stores differ.
  *
  * Called by the shard's thread only. Requests reach a store validated: known table, counts within
  * limits, offsets rising, slots in range, finite weights and gradients (unless admitted). Keys
@@ -165,6 +165,22 @@ struct store_cut {
                             cut is given up; 0: as much as there is */
 };
 
+/* Rows that go because there are more than a lower capacity lets be. */
+enum store_shrink_phase {
+    STORE_SHRINK_CHOOSES, /* nothing shows */
+    STORE_SHRINK_CHOSEN,  /* likewise; with the next slice all of them are gone at once */
+    STORE_SHRINK_REMOVES, /* their memory is given back */
+    STORE_SHRINK_DONE,
+};
+
+struct store_shrink {
+    const embd_schema *to;         /* by whose policy (use.h) they go */
+    uint64_t n;                    /* as many, at least 1; the table has as many rows or more */
+    bool only_counts;              /* ends when n_may_go is set */
+    enum store_shrink_phase phase; /* 0 at first, then the store's */
+    uint64_t n_may_go;             /* set before rows are chosen: of all rows, those that may go */
+};
+
 struct store_stats {
     uint64_t rows, candidates, capacity; /* capacity: rows there is memory for now */
     uint64_t row_bytes;   /* of values and optimizer state of all rows there is memory for */
@@ -187,6 +203,7 @@ struct store_caps {
     /* Bytes of values one pull call should be asked for so that they are still in cache when they
      * are sent; is_async: the whole request at once. */
     uint64_t pull_bytes;
+    bool shrinks; /* has `shrink`; elsewhere rows are scanned and erased */
 };
 
 struct store_ops {
@@ -266,6 +283,12 @@ struct store_ops {
     /* Rows given back are the first to be taken again. No calls are under way. EMBD_NO_MEMORY
      * (never on the host), EMBD_UNSUPPORTED: nothing changed. Blocks. */
     int (*erase)(struct store *store, struct store_erase *erase, struct embd__error *e);
+
+    /* Where caps.shrinks: one slice, of some milliseconds at most. Called again until shrink->phase
+     * is STORE_SHRINK_DONE. Between two calls the table is read, and nothing changes it but
+     * `alter`, once the rows are gone. EMBD_FULL: fewer rows may go; EMBD_NO_MEMORY: both before
+     * rows are chosen, it is over and nothing has changed. */
+    int (*shrink)(struct store *store, struct store_shrink *shrink, struct embd__error *e);
 
     /* Fields of the schema have changed: of schema_fields.h those that may, except its
      * initializer's kind. Calls from now on go by them. The table has no more rows than its

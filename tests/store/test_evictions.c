@@ -226,6 +226,96 @@ static void test_ttl(void **state)
     pair_close(&pair);
 }
 
+/* Rows are used at other times, so often and with such scores that many ranks differ in part. */
+static void use_rows(struct pair *pair, uint32_t n_keys)
+{
+    enum { BATCH = 60 };
+    for (uint32_t n = 0; n < 20; n++) {
+        uint64_t keys[BATCH];
+        struct batch batch;
+        for (uint32_t i = 0; i < BATCH; i++)
+            keys[i] = dice_below(&pair->dice, n % 3 ? n_keys : n_keys / 4);
+        batch_of(&batch, keys, BATCH);
+        pair_push(pair, &batch, EMBD_DTYPE_F32, true);
+        batch_free(&batch);
+    }
+}
+
+/* Slice by slice: until the rows that are chosen go, the table is as it was, then all of them are
+ * gone. */
+static void shrink_to(struct pair *pair, uint64_t capacity)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    embd_schema to = pair->schema.s;
+    to.capacity = capacity;
+    struct store_shrink shrink = {.to = &to, .n = pair->model->n_rows - capacity};
+    for (uint32_t n = 0; shrink.phase != STORE_SHRINK_DONE; n++) {
+        bool shows = shrink.phase == STORE_SHRINK_CHOSEN;
+        assert_int_equal(pair->ops->shrink(pair->store, &shrink, &e), EMBD_OK);
+        if (shows) {
+            assert_int_equal(model_bound(pair->model, &to), EMBD_OK);
+            pair->schema.s = pair->model->schema = to;
+            pair->ops->alter(pair->store);
+        }
+        if (n % 7 == 0 || shrink.phase != STORE_SHRINK_CHOOSES)
+            pair_read(pair);
+        if (shrink.phase == STORE_SHRINK_CHOSEN)
+            pair_compare(pair);
+    }
+    assert_true(shrink.n_may_go >= shrink.n);
+    pair_compare(pair);
+}
+
+/* The capacity of a table is set lower, again and again, and goes up: with every policy the model's
+ * rows go. */
+static void test_shrinking(void **state)
+{
+    (void)state;
+    enum { KEYS = 400 };
+    embd_schema schema = plain_schema(2, EMBD_OPTIMIZER_ADAGRAD);
+    struct pair pair;
+    if (strcmp(store_name, "host") != 0)
+        skip();
+    for (int policy = EMBD_ON_FULL_EVICT_LRU; policy <= EMBD_ON_FULL_EVICT_SCORE; policy++) {
+        schema.on_full = (embd_on_full)policy;
+        schema.capacity = KEYS - 30; /* evictions' rows are removed first */
+        schema.ttl = policy == EMBD_ON_FULL_EVICT_TTL ? 2 : 0;
+        pair_open(&pair, store_name, &schema, 43 + (uint64_t)policy);
+        for (uint32_t n = 0; n < 4; n++) {
+            use_rows(&pair, KEYS);
+            shrink_to(&pair, pair.model->n_rows - 1 - dice_below(&pair.dice, 60));
+        }
+        use_rows(&pair, KEYS);
+        pair_compare(&pair);
+        pair_close(&pair);
+    }
+}
+
+/* Fewer rows have expired than are to go: nothing changes. */
+static void test_shrinking_too_far(void **state)
+{
+    (void)state;
+    embd_schema schema = plain_schema(2, EMBD_OPTIMIZER_SGD);
+    struct embd__error e = {.status = EMBD_OK};
+    struct pair pair;
+    if (strcmp(store_name, "host") != 0)
+        skip();
+    schema.on_full = EMBD_ON_FULL_EVICT_TTL;
+    schema.capacity = 100;
+    schema.ttl = 10;
+    pair_open(&pair, store_name, &schema, 47);
+    use_rows(&pair, 90);
+    struct store_shrink shrink = {.to = &pair.schema.s, .n = pair.model->n_rows};
+    while (e.status == EMBD_OK)
+        pair.ops->shrink(pair.store, &shrink, &e);
+    assert_int_equal(e.status, EMBD_FULL);
+    assert_in_range(shrink.n_may_go, 1, shrink.n - 1);
+    pair_compare(&pair);
+    use_rows(&pair, 200);
+    pair_compare(&pair);
+    pair_close(&pair);
+}
+
 /* Keys listed part by part, between pushes, erases and cursors that no list gave: those
  * that stay are all listed, by a host once; keys never pushed are never listed. */
 static void test_list_of_a_changing_table(void **state)
@@ -343,6 +433,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_ttl),
         cmocka_unit_test(test_seconds),
         cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_shrinking),
+        cmocka_unit_test(test_shrinking_too_far),
         cmocka_unit_test(test_list_of_a_changing_table),
         cmocka_unit_test(test_list_of_a_growing_index),
     };

@@ -87,6 +87,13 @@ void eviction_queue_drop(struct store *store);
  * after the last. */
 typedef void row_visit(struct store *store, const struct index_entry *entry, void *arg);
 uint64_t eviction_queue_visit(struct store *store, uint64_t hash, row_visit *visit, void *arg);
+/* The same for some buckets of a segment, from one place on, which moves behind them; zeroed at
+ * first. False: all were visited. Nothing changes the index between two calls. */
+struct visit_place {
+    uint64_t hash, bucket;
+};
+bool eviction_queue_visit_some(struct store *store, struct visit_place *place, uint64_t n_buckets,
+                               row_visit *visit, void *arg);
 
 uint64_t eviction_queue_bytes(const struct eviction_queue *queue);
 

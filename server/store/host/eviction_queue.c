@@ -21,15 +21,15 @@ MEMORY_PREFETCH void prefetch_uses(const struct store *store, const struct index
             prefetch_use(store, bucket->ref[i] - 1);
 }
 
-uint64_t eviction_queue_visit(struct store *store, uint64_t hash, row_visit *visit, void *arg)
+/* Those of buckets from .. end of the n of a segment. */
+static void visit_buckets(struct store *store, const struct index_bucket *buckets, uint64_t from,
+                          uint64_t end, row_visit *visit, void *arg)
 {
-    uint64_t n, next;
-    const struct index_bucket *buckets = index_segment(&store->index, hash, &n, &next);
-    for (uint64_t at = 0; at < n; at++) {
+    for (uint64_t at = from; at < end; at++) {
         const struct index_bucket *b = &buckets[at];
-        if (at + 2 * AHEAD_BUCKETS < n)
+        if (at + 2 * AHEAD_BUCKETS < end)
             __builtin_prefetch(b + 2 * AHEAD_BUCKETS, 0, 2);
-        if (at + AHEAD_BUCKETS < n)
+        if (at + AHEAD_BUCKETS < end)
             prefetch_uses(store, b + AHEAD_BUCKETS);
         for (unsigned i = 0; i < INDEX_BUCKET && b->ref[i] != 0; i++) {
             struct index_entry entry = {.hash = b->hash[i], .ref = b->ref[i], .slot = b->slot[i]};
@@ -37,7 +37,28 @@ uint64_t eviction_queue_visit(struct store *store, uint64_t hash, row_visit *vis
                 visit(store, &entry, arg);
         }
     }
+}
+
+uint64_t eviction_queue_visit(struct store *store, uint64_t hash, row_visit *visit, void *arg)
+{
+    uint64_t n, next;
+    const struct index_bucket *buckets = index_segment(&store->index, hash, &n, &next);
+    visit_buckets(store, buckets, 0, n, visit, arg);
     return next;
+}
+
+bool eviction_queue_visit_some(struct store *store, struct visit_place *place, uint64_t n_buckets,
+                               row_visit *visit, void *arg)
+{
+    uint64_t n, next;
+    const struct index_bucket *buckets = index_segment(&store->index, place->hash, &n, &next);
+    uint64_t left = n - place->bucket, end = place->bucket + (left < n_buckets ? left : n_buckets);
+    visit_buckets(store, buckets, place->bucket, end, visit, arg);
+    place->bucket = end < n ? end : 0;
+    if (end < n)
+        return true;
+    place->hash = next;
+    return next != 0;
 }
 
 /* ---- the queue ---- */

@@ -40,6 +40,7 @@ static void host_close(struct store *store)
 {
     if (store == NULL)
         return;
+    host_end_shrink(store);
     index_close(&store->index);
     rows_close(&store->rows);
     merge_fini(&store->merge);
@@ -99,21 +100,39 @@ static void host_set_step(struct store *store, uint64_t step)
     eviction_queue_drop(store);
 }
 
+static bool is_same_rule(const struct use_rule *a, const struct use_rule *b)
+{
+    return a->counts == b->counts && a->occurrences == b->occurrences && a->scores == b->scores &&
+           a->half_life == b->half_life;
+}
+
+/* The set of pending rows has at least the size of the capacity; the queue has rows in the order of
+ * the rule, for passes of a part of the capacity. */
+static void alter_eviction(struct store *store)
+{
+    const embd_schema *s = &store->schema->s;
+    const struct use_rule rule = use_rule_of(s);
+    bool is_as_long = embd__schema_bound(s) == store->bound;
+    if (store->pending.n_left > 0 && !row_set_grow(&store->pending.set, host_row_numbers(store)))
+        pending_remove_all(store);
+    if (!is_as_long || !is_same_rule(&rule, &store->use_rule))
+        eviction_queue_drop(store);
+    store->use_rule = rule;
+    store->none_expire_before = 0;
+}
+
 /* The rest is read from the schema where it is used. */
 static void host_alter(struct store *store)
 {
     const embd_schema *s = &store->schema->s;
     host_end_sweep(store);
     merge_forget(&store->merge);
-    pending_remove_all(store); /* their set has the size of the capacity */
+    alter_eviction(store);
     store->initializer.a = s->initializer.a;
     store->initializer.b = s->initializer.b;
     store->is_global = optimizer_is_global(&s->optimizer);
     store->is_wholerow = embd__schema_is_wholerow(s);
-    store->none_expire_before = 0;
     store->has_candidates |= s->admit_after > 1;
-    store->use_rule = use_rule_of(s);
-    eviction_queue_drop(store);
     if (embd__schema_bound(s) < store->bound)
         changes_forget(&store->changes);
     store->bound = embd__schema_bound(s);
@@ -165,7 +184,7 @@ static void host_buffer_free(void *buffer, size_t bytes)
 
 const struct store_ops store_host = {
     .name = "host",
-    .caps = {.pull_bytes = PULL_BYTES},
+    .caps = {.pull_bytes = PULL_BYTES, .shrinks = true},
     .open = host_open,
     .close = host_close,
     .pull = host_pull,
@@ -182,6 +201,7 @@ const struct store_ops store_host = {
     .load = host_load,
     .set_step = host_set_step,
     .erase = host_erase,
+    .shrink = host_shrink,
     .alter = host_alter,
     .stats = host_stats,
     .memory = host_memory,

@@ -13,6 +13,7 @@
  *   keys            keys get rows (admission, capacity, all or nothing) and lose them
  *   push            gradients -> one optimizer step of each distinct key
  *   sweep           the step of all other rows, in slices
+ *   shrink          rows go where the capacity is set below them, in slices
  *   pull            records -> the answer
  *   scan            copies out and in
  *   frozen          copies out of a cut
@@ -82,7 +83,8 @@ struct store {
     struct eviction_queue queue;
     struct pending_removal pending;
 
-    struct sweep sweep; /* is_global */
+    struct sweep sweep;    /* is_global */
+    struct shrink *shrink; /* while rows go: shrink.c; NULL: none do */
     struct cow cow;
     struct changes changes;
 };
@@ -221,6 +223,9 @@ int host_list(struct store *store, uint64_t *cursor, uint32_t max_keys, struct s
 int host_read(struct store *store, const struct store_read *read, struct embd__error *e);
 int host_load(struct store *store, const struct row_block *block, struct embd__error *e);
 int host_erase(struct store *store, struct store_erase *erase, struct embd__error *e);
+
+int host_shrink(struct store *store, struct store_shrink *shrink, struct embd__error *e);
+void host_end_shrink(struct store *store);
 
 int host_freeze(struct store *store, struct store_cut *cut, struct embd__error *e);
 int host_scan_frozen(struct store *store, uint32_t max_rows, struct store_scan *out, bool *done_out,
