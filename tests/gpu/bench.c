@@ -1,6 +1,6 @@
 /* bench.c - the cuda store's figures on one GPU, each beside what the device itself can do, in one
  * run. Medians of repeated runs; inputs change from run to run, so that nothing is in the cache
- * that would not be. usage: gpu-bench [million keys] */
+ * that would not be. usage: gpu-bench [million keys] [pushes]; pushes: those of known keys alone */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -522,6 +522,11 @@ int main(int argc, char **argv)
     printf("%s, %d multiprocessors\n", p.name, p.multiProcessorCount);
     printf("| %-52s | %18s | spread | |\n| --- | --- | --- | --- |\n", "what", "median");
     measure_copy(&b);
+    if (argc > 2 && strcmp(argv[2], "pushes") == 0) {
+        run_table(&b, 64, EMBD_OPTIMIZER_ROWWISE_ADAGRAD, "row-wise adagrad");
+        run_table(&b, 64, EMBD_OPTIMIZER_ADAM, "adam");
+        return 0;
+    }
     run_table(&b, 16, EMBD_OPTIMIZER_SGD, "sgd");
     run_table(&b, 32, EMBD_OPTIMIZER_SGD, "sgd");
     run_table(&b, 64, EMBD_OPTIMIZER_SGD, "sgd");

@@ -10,6 +10,7 @@ enum call_kind { CALL_PULL, CALL_PUSH, CALL_INSERT };
 /* A call's progress. queue.c has the allowed moves. */
 enum call_state {
     CALL_WAITING,   /* for the calls before it */
+    CALL_LOOKED_UP, /* the device looks whether it creates anything at all */
     CALL_PLANNED,   /* the device counts what it creates */
     CALL_REPLANNED, /* it counts again, after the one eviction that a call may cause */
     CALL_ENQUEUED,  /* nothing is left but to wait */
@@ -75,7 +76,8 @@ struct call {
     bool forgets;      /* all candidates, before it is planned: server/store/candidates.h */
     bool may_drop;     /* keys without room are reported; else the call is refused */
     void *step_memory; /* of the device, for the step of a push, once it is reserved */
-    bool is_sorted;    /* the refs are sorted ahead; void if the report has misses */
+    bool is_light;     /* its keys are looked up, and nothing is planned unless one has no row */
+    bool is_sorted;    /* the items are sorted ahead */
 };
 
 /* NULL: out of memory. */

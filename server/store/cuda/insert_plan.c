@@ -49,6 +49,16 @@ static struct plan_view view_of(const struct call *call)
     return p;
 }
 
+int insert_plan_look(struct call *call, uint64_t *items)
+{
+    struct store *store = call->store;
+    memset(call->report, 0, sizeof *call->report);
+    int status = call->in.row_of ? launch_expand(call->in, store->stream) : 0;
+    return status ? status
+                  : launch_look(store->view, call->in, call->plan, items, &call->report->misses,
+                                store->stream);
+}
+
 int insert_plan_start(struct call *call)
 {
     struct store *store = call->store;
@@ -176,7 +186,9 @@ int insert_plan_commit(struct call *call, bool may_drop, const struct first_push
     if (status == 0 && store->evicts && call->n_inserted > 0)
         status = launch_begin_use(store->view, cuda_use(store), store->n_rows, call->n_inserted,
                                   store->stream);
-    if (status == 0 && needs_resolve(call))
+    if (status == 0 && call->is_light && call->statuses != NULL)
+        status = device_fill(call->statuses, EMBD_KEY_HIT, call->in.n, store->stream);
+    else if (status == 0 && needs_resolve(call))
         status = launch_resolve(store->view, call->in, call->plan, call->statuses, store->stream);
     store->n_rows += call->n_inserted;
     store->n_candidates += r->n_filtered_new;

@@ -10,6 +10,11 @@
 void insert_plan_lay_out(struct call *call, struct arena *arena);
 int insert_plan_start(struct call *call);
 
+/* Instead of the start, where all keys probably have rows: looks them up, and sets the refs, the
+ * items that a push sorts, and `misses` of the report. Where there are misses, the call has to be
+ * started. */
+int insert_plan_look(struct call *call, uint64_t *items);
+
 /* The functions below need the report. */
 
 /* Decides how many keys get a row, and takes memory for rows and entries. EMBD_FULL,

@@ -40,6 +40,79 @@ static uint64_t gradient_bytes(const struct call *call)
            (call->change->dtype == EMBD_DTYPE_F32 ? 4 : 2);
 }
 
+/* The memory of the step. */
+struct step_memory {
+    struct push_view view;
+    uint64_t *unsorted; /* items */
+    void *temp;
+    size_t temp_bytes;
+    uint32_t *marks; /* is_global: rows that the push names */
+};
+
+static uint64_t mark_words(const struct call *call)
+{
+    return (call->store->n_rows + call->in.n) / 32 + 1;
+}
+
+static void lay_out(const struct call *call, struct step_memory *s, struct arena *arena)
+{
+    uint64_t n = call->in.n, n_chunks = 2 * n / EMBD_SUM_RUN + 2,
+             width = (call->store->view.dim + 3) / 4 * 4;
+    s->temp_bytes = sort_items_bytes(call->in.n);
+    s->temp = arena_take(arena, s->temp_bytes);
+    s->unsorted = arena_take(arena, n * sizeof *s->unsorted);
+    s->view.items = arena_take(arena, n * sizeof *s->view.items);
+    s->view.counts = arena_take(arena, sizeof *s->view.counts);
+    s->view.longs = arena_take(arena, n_chunks * sizeof *s->view.longs);
+    s->view.chunks = arena_take(arena, n_chunks * sizeof *s->view.chunks);
+    s->view.partials = arena_take(arena, n_chunks * width * sizeof *s->view.partials);
+    if (call->store->is_wholerow)
+        s->view.sums = arena_take(arena, n * call->store->view.dim * sizeof *s->view.sums);
+    s->marks = NULL;
+    if (call->store->is_global)
+        s->marks = arena_take(arena, mark_words(call) * sizeof *s->marks);
+}
+
+/* Takes the memory of the step, before anything is created: a push without memory changes nothing.
+ */
+static int take_step_memory(struct call *call)
+{
+    struct step_memory s;
+    struct arena arena = {.base = NULL};
+    lay_out(call, &s, &arena);
+    return device_new(&call->step_memory, arena.bytes, call->store->stream);
+}
+
+static int bits_of(uint64_t n)
+{
+    int bits = 1;
+    while (n >> bits)
+        bits++;
+    return bits;
+}
+
+static int enqueue_sort(const struct call *call, const struct step_memory *s)
+{
+    return launch_sort_items(s->temp, s->temp_bytes, s->unsorted, (uint64_t *)s->view.items,
+                             call->in.n, bits_of(call->store->n_rows), call->store->stream);
+}
+
+/* If the last push found all its keys, this one probably will too: it is not planned then, unless
+ * the look finds a key without a row. */
+static bool may_look(const struct call *call)
+{
+    return call->kind == CALL_PUSH && call->in.n > 0 && !call->store->misses && !call->forgets;
+}
+
+static int look(struct call *call)
+{
+    struct step_memory s;
+    struct arena arena = {.base = call->step_memory};
+    lay_out(call, &s, &arena);
+    call->is_light = true;
+    return insert_plan_look(call, s.unsorted);
+}
+
 int push_start(struct call *call)
 {
     struct store *store = call->store;
@@ -62,55 +135,15 @@ int push_start(struct call *call)
     }
     if (status == 0)
         status = call_upload(call, block, false);
+    if (status == 0 && may_look(call) && take_step_memory(call) == 0)
+        return look(call);
     return status ? status : insert_plan_start(call);
 }
 
-/* The memory of the step. */
-struct step_memory {
-    struct push_view view;
-    void *temp;
-    size_t temp_bytes;
-    uint32_t *marks; /* is_global: rows that the push names */
-};
-
-static uint64_t mark_words(const struct call *call)
+int push_plan_again(struct call *call)
 {
-    return (call->store->n_rows + call->in.n) / 32 + 1;
-}
-
-static void lay_out(const struct call *call, struct step_memory *s, struct arena *arena)
-{
-    uint64_t n = call->in.n, n_chunks = 2 * n / EMBD_SUM_RUN + 2,
-             width = (call->store->view.dim + 3) / 4 * 4;
-    s->temp_bytes = sort_bytes(call->in.n);
-    s->temp = arena_take(arena, s->temp_bytes);
-    s->view.refs = arena_take(arena, n * sizeof *s->view.refs);
-    s->view.positions = arena_take(arena, n * sizeof *s->view.positions);
-    s->view.counts = arena_take(arena, sizeof *s->view.counts);
-    s->view.longs = arena_take(arena, n_chunks * sizeof *s->view.longs);
-    s->view.chunks = arena_take(arena, n_chunks * sizeof *s->view.chunks);
-    s->view.partials = arena_take(arena, n_chunks * width * sizeof *s->view.partials);
-    if (call->store->is_wholerow)
-        s->view.sums = arena_take(arena, n * call->store->view.dim * sizeof *s->view.sums);
-    s->marks = NULL;
-    if (call->store->is_global)
-        s->marks = arena_take(arena, mark_words(call) * sizeof *s->marks);
-}
-
-static int bits_of(uint64_t n)
-{
-    int bits = 1;
-    while (n >> bits)
-        bits++;
-    return bits;
-}
-
-static int enqueue_sort(const struct call *call, const struct step_memory *s)
-{
-    void *stream = call->store->stream;
-    return launch_sort(s->temp, s->temp_bytes, call->plan.refs, (uint32_t *)s->view.refs,
-                       call->plan.positions, (uint32_t *)s->view.positions, call->in.n,
-                       bits_of(call->store->n_rows), stream);
+    call->is_light = call->is_sorted = false;
+    return insert_plan_start(call);
 }
 
 /* Steps the rows that the push does not name. */
@@ -131,15 +164,17 @@ static int enqueue_sweep(const struct call *call, const struct step_memory *s,
                                  store->schema->s.optimizer.kind, *step, store->stream);
 }
 
-/* Sorts the refs, unless they are sorted: those of new rows rise with their keys. */
+/* Sorts the items, unless they are sorted: refs of new rows rise with their keys. */
 static int sort(const struct call *call, struct step_memory *s)
 {
-    if (insert_plan_is_all_new(call)) {
-        s->view.refs = call->plan.refs;
-        s->view.positions = call->plan.positions;
+    if (call->is_sorted)
         return 0;
+    int status = launch_items(call->plan.refs, call->in.n, s->unsorted, call->store->stream);
+    if (insert_plan_is_all_new(call)) {
+        s->view.items = s->unsorted;
+        return status;
     }
-    return call->is_sorted && !call->report->misses ? 0 : enqueue_sort(call, s);
+    return status ? status : enqueue_sort(call, s);
 }
 
 static int enqueue_apply(struct call *call, const struct push_view *view,
@@ -160,10 +195,10 @@ static int note_use(const struct call *call, const struct push_view *view)
     struct store *store = call->store;
     struct use_view use = cuda_use(store);
     uint32_t n = call->in.n;
-    int status = launch_note_use(store->view, use, view->refs, n, store->stream);
+    int status = launch_note_use(store->view, use, view->items, n, store->stream);
     if (status == 0 && use.rule.scores && view->in.scores != NULL)
-        status = launch_note_scores(store->view, use, view->refs, view->positions, view->in.scores,
-                                    n, store->stream);
+        status =
+            launch_note_scores(store->view, use, view->items, view->in.scores, n, store->stream);
     return status;
 }
 
@@ -174,13 +209,13 @@ static int enqueue_step(struct call *call, struct step_memory *s, const struct o
     if (status == 0)
         status = sort(call, s);
     if (status == 0)
-        status = frozen_keep_refs(store, s->view.refs, call->in.n);
+        status = frozen_keep_refs(store, call->plan.refs, call->in.n);
     if (status == 0)
         status = enqueue_apply(call, &s->view, step);
     if (status == 0 && store->evicts)
         status = note_use(call, &s->view);
     if (status == 0 && !store->is_global)
-        status = change_sets_note_refs(store, s->view.refs, call->in.n);
+        status = change_sets_note_refs(store, call->plan.refs, call->in.n);
     return status;
 }
 
@@ -199,25 +234,12 @@ static int step_alone(struct store *store, float lr, struct embd__error *e)
     return status ? cuda_error(store, status, "applying a push", e) : EMBD_OK;
 }
 
-/* Takes the memory of the step, before anything is created: a push without memory changes nothing.
- */
-static int take_step_memory(struct call *call)
-{
-    struct step_memory s;
-    struct arena arena = {.base = NULL};
-    lay_out(call, &s, &arena);
-    return device_new(&call->step_memory, arena.bytes, call->store->stream);
-}
-
-/* If the last push found all its keys, this one probably will too; else the sort is wasted. */
 void push_presort(struct call *call)
 {
     struct step_memory s;
-    struct arena arena;
-    if (call->kind != CALL_PUSH || call->in.n == 0 || call->store->misses ||
-        take_step_memory(call) != 0)
+    struct arena arena = {.base = call->step_memory};
+    if (!call->is_light)
         return;
-    arena = (struct arena){.base = call->step_memory};
     lay_out(call, &s, &arena);
     call->is_sorted = enqueue_sort(call, &s) == 0;
 }

@@ -6,8 +6,15 @@
 
 /* Enqueues everything up to the report. 0 or a device's status. */
 int push_start(struct call *call);
-/* After push_start: sorts while the report is on its way. Optional; may do nothing. */
+/* After push_start: sorts while the report is on its way, if the call is light. */
 void push_presort(struct call *call);
+/* With the report of a light call: whether it has to be planned after all. push_plan_again enqueues
+ * that, up to another report. */
+static inline bool push_needs_plan(const struct call *call)
+{
+    return call->is_light && call->report->misses;
+}
+int push_plan_again(struct call *call);
 /* Takes device memory for the step. 0 or a device's status. */
 int push_take_memory(struct call *call);
 /* With the report: takes all memory and room that push_commit needs. Then push_commit fails only

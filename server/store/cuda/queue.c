@@ -1,7 +1,8 @@
 /* queue.c - the calls of a store, in the order made.
  *
  * A call goes from waiting to enqueued to ended. One that may create rows is planned in between:
- * the device counts what it creates, and calls behind it wait. cuda_collect moves calls on, and
+ * the device counts what it creates, and calls behind it wait. A push behind one whose keys all had
+ * rows is only looked up first. cuda_collect moves calls on, and
  * calls the done of those that have ended. What can fail: memory, which fails the call and changes
  * nothing; and the device, which fails the store for good. */
 #include "server/store/cuda/queue.h"
@@ -23,7 +24,9 @@
 /* The states that may follow each state, as bits. A batch that changed nothing is dissolved: its
  * calls wait again. */
 static const unsigned allowed[CALL_STATES] = {
-    [CALL_WAITING] = 1u << CALL_PLANNED | 1u << CALL_ENQUEUED | 1u << CALL_ENDED,
+    [CALL_WAITING] =
+        1u << CALL_LOOKED_UP | 1u << CALL_PLANNED | 1u << CALL_ENQUEUED | 1u << CALL_ENDED,
+    [CALL_LOOKED_UP] = 1u << CALL_PLANNED | 1u << CALL_ENQUEUED | 1u << CALL_ENDED,
     [CALL_PLANNED] =
         1u << CALL_WAITING | 1u << CALL_REPLANNED | 1u << CALL_ENQUEUED | 1u << CALL_ENDED,
     [CALL_REPLANNED] = 1u << CALL_ENQUEUED | 1u << CALL_ENDED,
@@ -97,10 +100,21 @@ static void start(struct call *call)
     int status = call->kind == CALL_PULL ? pull_start(call) : push_start(call);
     if (status != 0)
         fail(call, status, "starting a call");
+    else if (call->kind == CALL_PULL)
+        record(call, CALL_ENQUEUED);
     else
-        record(call, call->kind == CALL_PULL ? CALL_ENQUEUED : CALL_PLANNED);
-    if (call->state == CALL_PLANNED)
+        record(call, call->is_light ? CALL_LOOKED_UP : CALL_PLANNED);
+    if (call->state == CALL_LOOKED_UP)
         push_presort(call);
+}
+
+static void plan_again(struct call *call)
+{
+    int status = push_plan_again(call);
+    if (status != 0)
+        fail(call, status, "planning a push");
+    else
+        record(call, CALL_PLANNED);
 }
 
 static void commit(struct call *call)
@@ -182,10 +196,11 @@ static void start_together(struct call *first)
 
 static bool is_planned(const struct call *call)
 {
-    return call->state == CALL_PLANNED || call->state == CALL_REPLANNED;
+    return call->state == CALL_LOOKED_UP || call->state == CALL_PLANNED ||
+           call->state == CALL_REPLANNED;
 }
 
-/* Starts waiting calls, up to the first planned one. */
+/* Starts waiting calls, up to the first that waits for its report. */
 static void start_ready(struct store *store)
 {
     uint32_t n_under_way = 0;
@@ -218,6 +233,8 @@ static bool advance(struct call *call)
         fail_batch(call, error, "running a call");
     else if (call->batching == CALL_BATCH_FIRST)
         end_pushes(call);
+    else if (call->state == CALL_LOOKED_UP && push_needs_plan(call))
+        plan_again(call);
     else if (is_planned(call))
         commit(call);
     else

@@ -1,7 +1,7 @@
 /* apply.cu - one optimizer step of each row that a push names: one kernel sums its gradients and
  * applies the step.
  *
- * refs are sorted, so the occurrences of a row are a run, and neighbouring rows step together. A
+ * Items are sorted, so the occurrences of a row are a run, and neighbouring rows step together. A
  * warp takes 32 places: each lane checks whether a run begins at its own, then `lanes_for(dim)`
  * lanes work on each run. The rows and first gradients of several turns are loaded at once. A run
  * longer than EMBD_SUM_RUN is queued: as many groups of lanes sum its pieces, which are then added
@@ -131,7 +131,7 @@ __device__ static inline uint32_t long_run_end(const push_view &p, uint32_t at, 
     uint32_t low = at, high = p.in.n;
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
-        if (p.refs[middle] == ref)
+        if (ref_at(p, middle) == ref)
             low = middle;
         else
             high = middle;
@@ -153,11 +153,12 @@ __device__ static inline void queue_run(const push_view &p, uint32_t at, uint32_
 /* The run that begins at this lane's place, or none. Long runs are queued instead. */
 __device__ static inline run run_at(const push_view &p, uint32_t at)
 {
-    run r = {at < p.in.n ? p.refs[at] : 0, at, at + 1, 0};
-    if (r.ref == 0 || (at > 0 && p.refs[at - 1] == r.ref))
+    uint64_t item = at < p.in.n ? p.items[at] : 0;
+    run r = {item_ref(item), at, at + 1, 0};
+    if (r.ref == 0 || (at > 0 && ref_at(p, at - 1) == r.ref))
         return run{0, at, at + 1, 0};
-    r.first = gradient_row(p, p.positions[at]);
-    while (r.end < p.in.n && r.end - at <= EMBD_SUM_RUN && p.refs[r.end] == r.ref)
+    r.first = gradient_row(p, (uint32_t)item);
+    while (r.end < p.in.n && r.end - at <= EMBD_SUM_RUN && ref_at(p, r.end) == r.ref)
         r.end++;
     if (r.end - at > EMBD_SUM_RUN) {
         queue_run(p, at, r.ref);
@@ -203,7 +204,7 @@ static __global__ void __launch_bounds__(256) sum_chunks(table_view t, push_view
     for (uint64_t i = lane_index(); i < n; i += lane_count()) {
         run_chunk c = p.chunks[i / fours];
         uint32_t column = (uint32_t)(i % fours) * 4;
-        four first = gradient_at<false>(t, p, gradient_row(p, p.positions[c.begin]), column);
+        four first = gradient_at<false>(t, p, gradient_row(p, position_at(p, c.begin)), column);
         four_store(p.partials, EMBD_DTYPE_F32, i / fours * fours * 4 + column,
                    sum_run<false>(t, p, first, c.begin, c.end, column));
     }
@@ -220,7 +221,8 @@ static __global__ void __launch_bounds__(BLOCK)
         run r = {0, 0, 1, 0};
         if (i < n) {
             long_run queued = p.longs[i];
-            r = run{p.refs[queued.at], queued.first_chunk, queued.first_chunk + queued.n_chunks, 0};
+            r = run{ref_at(p, queued.at), queued.first_chunk, queued.first_chunk + queued.n_chunks,
+                    0};
         }
         step_rows<RULE, true, false, 1>(t, p, &r, step, lanes);
     }

@@ -37,55 +37,57 @@ int launch_begin_use(struct table_view t, struct use_view use, uint64_t first_ro
     return LAUNCH(begin_use, s.grid, s.block, stream, t, use, first_row, n);
 }
 
-/* How many of refs [n], rising, are refs[i], their first: in steps that double, then halve. */
-__device__ static inline uint32_t run_of(const uint32_t *refs, uint64_t n, uint64_t i)
+/* How many of items [n], rising, have the ref of items[i], their first: in steps that double, then
+ * halve. */
+__device__ static inline uint32_t run_of(const uint64_t *items, uint64_t n, uint64_t i)
 {
     uint64_t end = i, step = 1;
-    while (end + step < n && refs[end + step] == refs[i]) {
+    while (end + step < n && item_ref(items[end + step]) == item_ref(items[i])) {
         end += step;
         step *= 2;
     }
     for (; step; step /= 2)
-        if (end + step < n && refs[end + step] == refs[i])
+        if (end + step < n && item_ref(items[end + step]) == item_ref(items[i]))
             end += step;
     return (uint32_t)(end - i) + 1;
 }
 
 template <bool OCCURRENCES>
 static __global__ void __launch_bounds__(256)
-    note_use(table_view t, use_view use, const uint32_t *refs, uint32_t n)
+    note_use(table_view t, use_view use, const uint64_t *items, uint32_t n)
 {
     for (uint64_t i = lane_index(); i < n; i += lane_count()) {
-        uint32_t ref = refs[i];
-        if (ref != 0 && (i == 0 || refs[i - 1] != ref))
+        uint32_t ref = item_ref(items[i]);
+        if (ref != 0 && (i == 0 || item_ref(items[i - 1]) != ref))
             use_note(use_of(t, use, ref - 1), use.time, &use.rule,
-                     OCCURRENCES ? run_of(refs, n, i) : 1);
+                     OCCURRENCES ? run_of(items, n, i) : 1);
     }
 }
 
-int launch_note_use(struct table_view t, struct use_view use, const uint32_t *refs, uint32_t n,
+int launch_note_use(struct table_view t, struct use_view use, const uint64_t *items, uint32_t n,
                     void *stream)
 {
     struct shape s = shape_of(n);
-    return use.rule.occurrences ? LAUNCH(note_use<true>, s.grid, s.block, stream, t, use, refs, n)
-                                : LAUNCH(note_use<false>, s.grid, s.block, stream, t, use, refs, n);
+    return use.rule.occurrences
+               ? LAUNCH(note_use<true>, s.grid, s.block, stream, t, use, items, n)
+               : LAUNCH(note_use<false>, s.grid, s.block, stream, t, use, items, n);
 }
 
-/* A push in order of its rows: refs [n], rising, and where their scores are. */
+/* A push in order of its rows: items [n], rising, and where their scores are. */
 struct scored {
-    const uint32_t *refs, *positions;
+    const uint64_t *items;
     const float *scores;
     uint64_t n;
 };
 
 __device__ static inline bool has_ref(const scored &s, uint64_t at, uint32_t ref)
 {
-    return at < s.n && s.refs[at] == ref;
+    return at < s.n && item_ref(s.items[at]) == ref;
 }
 
 __device__ static inline uint32_t higher_of(const scored &s, uint64_t at, uint32_t highest)
 {
-    uint32_t order = use_score_order(s.scores[s.positions[at]]);
+    uint32_t order = use_score_order(s.scores[(uint32_t)s.items[at]]);
     return order > highest ? order : highest;
 }
 
@@ -109,8 +111,8 @@ static __global__ void __launch_bounds__(256) note_scores(table_view t, use_view
     uint32_t lane = threadIdx.x % 32;
     for (uint64_t base = lane_index() - lane; base < s.n; base += lane_count()) {
         uint64_t i = base + lane;
-        uint32_t ref = i < s.n ? s.refs[i] : 0, highest = USE_NO_SCORE, n = 0;
-        bool is_first = ref != 0 && (i == 0 || s.refs[i - 1] != ref);
+        uint32_t ref = i < s.n ? item_ref(s.items[i]) : 0, highest = USE_NO_SCORE, n = 0;
+        bool is_first = ref != 0 && (i == 0 || item_ref(s.items[i - 1]) != ref);
         for (; is_first && n < 32 && has_ref(s, i + n, ref); n++)
             highest = higher_of(s, i + n, highest);
         uint32_t longer = __ballot_sync(ALL_LANES, n == 32);
@@ -126,11 +128,11 @@ static __global__ void __launch_bounds__(256) note_scores(table_view t, use_view
     }
 }
 
-int launch_note_scores(struct table_view t, struct use_view use, const uint32_t *refs,
-                       const uint32_t *positions, const float *scores, uint32_t n, void *stream)
+int launch_note_scores(struct table_view t, struct use_view use, const uint64_t *items,
+                       const float *scores, uint32_t n, void *stream)
 {
     struct shape s = shape_of(n);
-    scored push = {refs, positions, scores, n};
+    scored push = {items, scores, n};
     return LAUNCH(note_scores, s.grid, s.block, stream, t, use, push);
 }
 

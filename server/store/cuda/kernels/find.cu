@@ -79,6 +79,42 @@ static __global__ void __launch_bounds__(256, 6) search(table_view t, keys_view 
         p.report->misses = 1;
 }
 
+template <bool HAS_SLOTS>
+static __global__ void __launch_bounds__(256, 6)
+    look(table_view t, keys_view in, uint32_t *refs, uint64_t *items, uint32_t *misses_out)
+{
+    bool misses = false;
+    find_each<HAS_SLOTS>(t, in, [&](uint32_t i, uint64_t, uint32_t, uint32_t ref) {
+        refs[i] = ref;
+        items[i] = item_of(ref, i);
+        misses = misses || !is_row(ref);
+    });
+    if (__syncthreads_or(misses) && threadIdx.x == 0)
+        *misses_out = 1;
+}
+
+int launch_look(struct table_view t, struct keys_view in, struct plan_view p, uint64_t *items,
+                uint32_t *misses, void *stream)
+{
+    struct shape s = shape_of(in.n);
+    if (t.row_slots)
+        return LAUNCH(look<true>, s.grid, s.block, stream, t, in, p.refs, items, misses);
+    return LAUNCH(look<false>, s.grid, s.block, stream, t, in, p.refs, items, misses);
+}
+
+static __global__ void __launch_bounds__(256)
+    make_items(const uint32_t *refs, uint32_t n, uint64_t *items)
+{
+    for (uint64_t i = lane_index(); i < n; i += lane_count())
+        items[i] = item_of(refs[i], (uint32_t)i);
+}
+
+int launch_items(const uint32_t *refs, uint32_t n, uint64_t *items, void *stream)
+{
+    struct shape s = shape_of(n);
+    return LAUNCH(make_items, s.grid, s.block, stream, refs, n, items);
+}
+
 int launch_search(struct table_view t, struct keys_view in, struct plan_view p, void *stream)
 {
     struct shape s = shape_of(in.n);

@@ -12,6 +12,16 @@ static inline bool is_plain(const table_view &t, const push_view &p)
            p.in.weights == nullptr && t.dim == lanes_for(t.dim) * 4;
 }
 
+__device__ static inline uint32_t ref_at(const push_view &p, uint64_t i)
+{
+    return item_ref(p.items[i]);
+}
+
+__device__ static inline uint32_t position_at(const push_view &p, uint64_t i)
+{
+    return (uint32_t)p.items[i];
+}
+
 __device__ static inline uint32_t gradient_row(const push_view &p, uint32_t k)
 {
     return p.in.row_of ? p.in.row_of[k] : k;
@@ -33,9 +43,9 @@ __device__ static inline four sum_run(const table_view &t, const push_view &p, f
 {
     four sum = first;
     if (!IS_PLAIN && p.in.weights)
-        embd__combine_first_weighted(sum.c, first.c, p.in.weights[p.positions[begin]], 4);
+        embd__combine_first_weighted(sum.c, first.c, p.in.weights[position_at(p, begin)], 4);
     for (uint32_t i = begin + 1; i < end; i++) {
-        uint32_t k = p.positions[i];
+        uint32_t k = position_at(p, i);
         four g = gradient_at<IS_PLAIN>(t, p, gradient_row(p, k), column);
         if (!IS_PLAIN && p.in.weights)
             embd__combine_add_weighted(sum.c, g.c, p.in.weights[k], 4);

@@ -153,6 +153,10 @@ struct plan_view {
 
 /* Sets refs, positions, is_leader and the counts of the report. */
 int launch_search(struct table_view t, struct keys_view in, struct plan_view p, void *stream);
+/* For a push whose keys probably all have rows: sets refs, items and *misses alone. *misses starts
+ * at 0. */
+int launch_look(struct table_view t, struct keys_view in, struct plan_view p, uint64_t *items,
+                uint32_t *misses, void *stream);
 int launch_group(struct table_view t, struct keys_view in, struct plan_view p, void *stream);
 /* Sets n_promoted, for the first `room` leaders; after the selection of leaders. */
 int launch_count(struct keys_view in, struct plan_view p, uint64_t room, void *stream);
@@ -179,13 +183,26 @@ struct run_counts {
     uint32_t n_long, n_chunks;
 };
 
+/* What a push sorts: a ref, row + 1 or 0: dropped, and the position of its key. */
+EMBD_INLINE uint64_t item_of(uint32_t ref, uint32_t position)
+{
+    return (uint64_t)ref << 32 | position;
+}
+
+EMBD_INLINE uint32_t item_ref(uint64_t item)
+{
+    return (uint32_t)(item >> 32);
+}
+
+/* items[i]: that of refs[i], whose key is at position i. */
+int launch_items(const uint32_t *refs, uint32_t n, uint64_t *items, void *stream);
+
 struct push_view {
     struct keys_view in;
     embd_dtype dtype;
     const void *grads;         /* [n_rows][dim] of dtype */
     bool is_aligned;           /* four columns at a time may be loaded at once */
-    const uint32_t *refs;      /* [n] rising: row + 1, or 0: dropped */
-    const uint32_t *positions; /* [n] keys of the refs, rising within one ref */
+    const uint64_t *items;     /* [n] rising */
     struct run_counts *counts; /* starts at 0 */
     struct long_run *longs;    /* [n / EMBD_SUM_RUN + 1] */
     struct run_chunk *chunks;  /* [2 * n / EMBD_SUM_RUN + 2] */
@@ -195,7 +212,7 @@ struct push_view {
 
 /* A push of distinct keys that all get a new row. */
 struct first_push {
-    struct push_view push; /* refs and the fields after it are unused */
+    struct push_view push; /* items and the fields after it are unused */
     embd_optimizer_kind kind;
     struct optimizer_step step;
 };
@@ -253,7 +270,7 @@ int launch_list_movers(const uint32_t *rows, uint32_t n, uint64_t n_after, uint8
 int launch_move_rows(struct table_view t, const uint32_t *rows, const uint32_t *movers,
                      const uint32_t *n_movers, uint32_t n, void *stream);
 
-/* Puts the rows of refs [n], rising, 0: none, into this change set. */
+/* Puts the rows of refs [n], 0: none, into this change set. */
 int launch_note_rows(struct table_view t, const uint32_t *refs, uint32_t n, uint8_t set,
                      void *stream);
 /* Drops the oldest set: the set numbers of the first n_rows rows are one less; 0 stays. */
@@ -296,12 +313,12 @@ struct use_view {
 /* Begins the use record of new rows first_row .. first_row + n. */
 int launch_begin_use(struct table_view t, struct use_view use, uint64_t first_row, uint64_t n,
                      void *stream);
-/* Records a push of the rows of refs [n], rising, 0: none. */
-int launch_note_use(struct table_view t, struct use_view use, const uint32_t *refs, uint32_t n,
+/* Records a push of the rows of items [n], rising. */
+int launch_note_use(struct table_view t, struct use_view use, const uint64_t *items, uint32_t n,
                     void *stream);
-/* Gives the rows of refs [n], rising, 0: none, the highest of their keys' scores. */
-int launch_note_scores(struct table_view t, struct use_view use, const uint32_t *refs,
-                       const uint32_t *positions, const float *scores, uint32_t n, void *stream);
+/* Gives the rows of items [n], rising, the highest of their keys' scores. */
+int launch_note_scores(struct table_view t, struct use_view use, const uint64_t *items,
+                       const float *scores, uint32_t n, void *stream);
 
 /* Counts of rows that may go. Starts at 0, first_expiry at UINT64_MAX. */
 struct use_survey {
@@ -359,6 +376,10 @@ size_t sort_bytes(uint32_t n);
 int launch_sort(void *temp, size_t temp_bytes, const uint32_t *keys, uint32_t *keys_out,
                 const uint32_t *values, uint32_t *values_out, uint32_t n, int key_bits,
                 void *stream);
+size_t sort_items_bytes(uint32_t n);
+/* By refs of so many bits; equal refs stay in their order. */
+int launch_sort_items(void *temp, size_t temp_bytes, const uint64_t *items, uint64_t *items_out,
+                      uint32_t n, int ref_bits, void *stream);
 size_t select_bytes(uint32_t n);
 int launch_select(void *temp, size_t temp_bytes, const uint32_t *values, const uint8_t *flags,
                   uint32_t *out, uint32_t *n_out, uint32_t n, void *stream);

@@ -17,7 +17,7 @@ __device__ static inline uint32_t run_begin(const push_view &p, uint32_t i)
     uint32_t low = 0, high = i;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (p.refs[middle] < p.refs[i])
+        if (ref_at(p, middle) < ref_at(p, i))
             low = middle + 1;
         else
             high = middle;
@@ -29,13 +29,13 @@ static __global__ void __launch_bounds__(BLOCK) sum_gradients(table_view t, push
 {
     uint32_t lanes = lanes_for(t.dim);
     for (uint64_t at = lane_index() / lanes; at < p.in.n; at += lane_count() / lanes) {
-        uint32_t i = (uint32_t)at, ref = p.refs[i], end = i + 1;
-        if (ref == 0 || (i > 0 && p.refs[i - 1] == ref && (i - run_begin(p, i)) % EMBD_SUM_RUN))
+        uint32_t i = (uint32_t)at, ref = ref_at(p, i), end = i + 1;
+        if (ref == 0 || (i > 0 && ref_at(p, i - 1) == ref && (i - run_begin(p, i)) % EMBD_SUM_RUN))
             continue;
-        while (end < p.in.n && end - i < EMBD_SUM_RUN && p.refs[end] == ref)
+        while (end < p.in.n && end - i < EMBD_SUM_RUN && ref_at(p, end) == ref)
             end++;
         for (uint32_t c = threadIdx.x % lanes * 4; c < t.dim; c += lanes * 4) {
-            four first = gradient_at<false>(t, p, gradient_row(p, p.positions[i]), c);
+            four first = gradient_at<false>(t, p, gradient_row(p, position_at(p, i)), c);
             packed_store(p.sums, EMBD_DTYPE_F32, at * t.dim, c, t.dim, t.dim % 4 == 0,
                          sum_run<false>(t, p, first, i, end, c));
         }
@@ -129,7 +129,7 @@ __device__ static inline float clipped(const table_view &t, const push_view &p, 
                                        const wholerow_step &step, uint32_t c)
 {
     float sum = r.g[c];
-    for (uint64_t i = r.at + EMBD_SUM_RUN; i < p.in.n && p.refs[i] == p.refs[r.at];
+    for (uint64_t i = r.at + EMBD_SUM_RUN; i < p.in.n && ref_at(p, i) == ref_at(p, r.at);
          i += EMBD_SUM_RUN)
         sum = sum + p.sums[i * t.dim + c];
     if (step.column.scaler != 1.0f)
@@ -200,8 +200,8 @@ static __global__ void __launch_bounds__(BLOCK)
     step_rows(table_view t, push_view p, wholerow_step step)
 {
     for (uint64_t at = lane_index() / 32; at < p.in.n; at += lane_count() / 32) {
-        uint32_t ref = p.refs[at];
-        if (ref == 0 || (at > 0 && p.refs[at - 1] == ref))
+        uint32_t ref = ref_at(p, at);
+        if (ref == 0 || (at > 0 && ref_at(p, at - 1) == ref))
             continue;
         own_row r = {row_of_ref(t, ref),  t.states + (uint64_t)(ref - 1) * t.state_stride,
                      p.sums + at * t.dim, threadIdx.x % 32,

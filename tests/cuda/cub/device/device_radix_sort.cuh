@@ -39,6 +39,24 @@ struct DeviceRadixSort {
         }
         return 0;
     }
+
+    static int SortKeys(void *temp, size_t &temp_bytes, const uint64_t *keys, uint64_t *keys_out,
+                        int n, int begin_bit, int end_bit, cudaStream_t)
+    {
+        size_t needed = (size_t)n + 1;
+        if (temp == nullptr) {
+            temp_bytes = needed;
+            return 0;
+        }
+        if (temp_bytes < needed)
+            return 1;
+        uint64_t below = end_bit == 64 ? ~UINT64_C(0) : (UINT64_C(1) << end_bit) - 1;
+        uint64_t mask = below & ~((UINT64_C(1) << begin_bit) - 1);
+        std::copy(keys, keys + n, keys_out);
+        std::stable_sort(keys_out, keys_out + n,
+                         [=](uint64_t a, uint64_t b) { return (a & mask) < (b & mask); });
+        return 0;
+    }
 };
 } // namespace cub
 
