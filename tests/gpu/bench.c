@@ -75,6 +75,7 @@ struct bench {
     uint64_t *keys;   /* [QUERIES][STEP], device */
     float *grads;     /* [STEP][64], device */
     void *out;        /* [BATCH][256 bytes], device */
+    void *rows_out;   /* [STEP][256 bytes], device */
     uint32_t *rows;   /* [QUERIES][BATCH], device */
     double copy_rate; /* bytes a microsecond, read and written */
 };
@@ -232,12 +233,26 @@ static void measure_pull(struct bench *b, uint32_t row_bytes)
     row(name, BATCH / pull / 1e3, "G/s", spread, BATCH / gather / 1e3, "the gather");
 }
 
-static double time_push(struct bench *b, double *spread_out)
+/* Of keys that have just been pulled: the device is at rest again. */
+static void pull_first(struct bench *b)
+{
+    struct store_pull pull = {.in = {.n_keys = STEP, .n_rows = STEP, .keys = b->keys},
+                              .count = STEP,
+                              .values = b->rows_out};
+    struct ending ending = {.done.fn = on_done};
+    store_cuda.pull(b->store, &pull, &ending.done);
+    await(b, &ending);
+    check(cudaDeviceSynchronize(), "pull");
+}
+
+static double time_push(struct bench *b, bool is_pulled, double *spread_out)
 {
     double t[RUNS];
     for (int i = -2; i < RUNS; i++) {
         baseline_keys(b->keys, 0, STEP, b->n_keys, 1000 + (uint64_t)(i + 2) * STEP);
         check(cudaDeviceSynchronize(), "keys");
+        if (is_pulled)
+            pull_first(b);
         struct store_change push = {.in = {.n_keys = STEP, .n_rows = STEP, .keys = b->keys},
                                     .grads = b->grads};
         struct ending ending = {.done.fn = on_done};
@@ -277,7 +292,7 @@ static void measure_first_push(struct bench *b)
  * also the bucket in which each key has to be looked up. */
 static void measure_push(struct bench *b, const char *name, double row_and_state)
 {
-    double spread, us = time_push(b, &spread), n = (double)b->n_keys;
+    double spread, us = time_push(b, false, &spread), n = (double)b->n_keys;
     double n_distinct = n * (1.0 - exp(-(double)STEP / n));
     double bytes = STEP * (8.0 + 256.0) + n_distinct * 2.0 * row_and_state;
     double buckets = STEP * (double)(ENTRY_BUCKET * sizeof(struct entry));
@@ -285,6 +300,9 @@ static void measure_push(struct bench *b, const char *name, double row_and_state
     row("  its bytes", bytes / us / 1e3, "GB/s", spread, b->copy_rate / 1e3, "the copy");
     row("  and those of its keys' buckets", (bytes + buckets) / us / 1e3, "GB/s", spread,
         b->copy_rate / 1e3, "the copy");
+    us = time_push(b, true, &spread);
+    row("  of keys that were pulled", STEP / us / 1e3, "G/s", spread, 0, "");
+    row("  its bytes", bytes / us / 1e3, "GB/s", spread, b->copy_rate / 1e3, "the copy");
 }
 
 static void measure_scan(struct bench *b)
@@ -518,6 +536,7 @@ int main(int argc, char **argv)
     b.rows = device_memory_new((uint64_t)QUERIES * BATCH * 4);
     b.out = device_memory_new((uint64_t)BATCH * 256);
     b.grads = device_memory_new((uint64_t)STEP * 256);
+    b.rows_out = device_memory_new((uint64_t)STEP * 256);
     baseline_floats(b.grads, (uint64_t)STEP * 64);
     printf("%s, %d multiprocessors\n", p.name, p.multiProcessorCount);
     printf("| %-52s | %18s | spread | |\n| --- | --- | --- | --- |\n", "what", "median");

@@ -33,8 +33,9 @@ void call_free(struct call *call)
     buffer_free(call->staging, call->staging_bytes);
     device_free(call->scratch, store->stream);
     device_free(call->step_memory, store->stream);
+    device_free(call->found_memory, store->stream);
     call->staging = NULL;
-    call->scratch = call->step_memory = NULL;
+    call->scratch = call->step_memory = call->found_memory = NULL;
     call->next = store->spare;
     store->spare = call;
 }

@@ -78,6 +78,8 @@ struct call {
     void *step_memory; /* of the device, for the step of a push, once it is reserved */
     bool is_light;     /* its keys are looked up, and nothing is planned unless one has no row */
     bool is_sorted;    /* the items are sorted ahead */
+    struct found_view found; /* of a pull that is kept, or of a push: lookup.h */
+    void *found_memory;      /* of a push */
 };
 
 /* NULL: out of memory. */

@@ -24,6 +24,7 @@ int compact_rows(struct store *store, const struct removal *removal, uint32_t n_
     uint64_t n_after = store->n_rows - n_gone;
     if (n_gone == 0)
         return 0;
+    lookup_drop_all(store);
     int status = launch_sort(removal->temp, removal->sort_bytes, removal->rows, removal->sorted,
                              removal->rows, removal->order, n_gone, 32, stream);
     if (status == 0)

@@ -25,6 +25,7 @@ void cuda_close(struct store *store)
         free(call);
     }
     frozen_end(store);
+    lookup_drop_all(store);
     device_range_close(&store->values);
     device_range_close(&store->states);
     device_range_close(&store->row_keys);
@@ -146,6 +147,7 @@ int cuda_open_on(const struct table_schema *schema, int device, struct store **o
     store->room = UINT64_MAX;
     store->window_bytes = WINDOW_BYTES;
     store->window_keys = WINDOW_KEYS;
+    store->lookup_keys_min = LOOKUP_KEYS_MIN;
     store->is_global = optimizer_is_global(&schema->s.optimizer);
     store->is_wholerow = embd__schema_is_wholerow(&schema->s);
     store->evicts = embd__schema_use_floats(&schema->s) > 0;

@@ -9,6 +9,7 @@
  *   pull         enqueues pulls
  *   insert_plan  counts what a request creates, then creates its rows and entries
  *   push         enqueues pushes and inserts
+ *   lookup       what pulls found, kept for the pushes of the same keys
  *   batch_push   small pushes that go in one launch
  *   prepare      decides what a push or insert would be refused for, before it is made
  *   compact      removes rows; the last rows take their places
@@ -35,6 +36,7 @@
 #include "server/store/cuda/device.h"
 #include "server/store/cuda/frozen.h"
 #include "server/store/cuda/kernels/kernels.h"
+#include "server/store/cuda/lookup.h"
 #include "server/store/store.h"
 
 /* Beyond WINDOW_BYTES of rows touched at random, address translation takes most of the device's
@@ -68,6 +70,8 @@ struct store {
     uint64_t room, needed;
     uint64_t window_bytes; /* WINDOW_BYTES; tests make it small */
     uint32_t window_keys;  /* WINDOW_KEYS; likewise */
+    struct lookups lookups;
+    uint32_t lookup_keys_min; /* LOOKUP_KEYS_MIN; likewise */
     struct change_sets changes;
     struct frozen frozen;
     bool misses;           /* the last push had keys without a row */
@@ -81,6 +85,15 @@ struct store {
     bool failed;               /* for good: `why` is the answer to every call */
     char why[200];
 };
+
+/* Bits of the refs of n rows. */
+static inline int ref_bits(uint64_t n_rows)
+{
+    int bits = 1;
+    while (n_rows >> bits)
+        bits++;
+    return bits;
+}
 
 /* ---- table.c ---- */
 

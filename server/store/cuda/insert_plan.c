@@ -59,6 +59,16 @@ int insert_plan_look(struct call *call, uint64_t *items)
                                 store->stream);
 }
 
+int insert_plan_compare(struct call *call)
+{
+    struct store *store = call->store;
+    memset(call->report, 0, sizeof *call->report);
+    int status = call->in.row_of ? launch_expand(call->in, store->stream) : 0;
+    return status ? status
+                  : launch_compare(store->view, call->in, call->found, &call->report->misses,
+                                   store->stream);
+}
+
 int insert_plan_start(struct call *call)
 {
     struct store *store = call->store;

@@ -14,6 +14,8 @@ int insert_plan_start(struct call *call);
  * items that a push sorts, and `misses` of the report. Where there are misses, the call has to be
  * started. */
 int insert_plan_look(struct call *call, uint64_t *items);
+/* The same where a pull has found them all, as call->found says. */
+int insert_plan_compare(struct call *call);
 
 /* The functions below need the report. */
 

@@ -46,11 +46,8 @@ static int take_memory(struct call *call, struct restore *r)
 static int set_rows(struct call *call, const struct restore *r)
 {
     struct store *store = call->store;
-    int bits = 1;
-    while (store->n_rows >> bits)
-        bits++;
     int status = launch_sort(r->temp, r->temp_bytes, call->plan.refs, r->refs, call->plan.positions,
-                             r->positions, call->in.n, bits, store->stream);
+                             r->positions, call->in.n, ref_bits(store->n_rows), store->stream);
     if (status == 0)
         status = frozen_keep_refs(store, r->refs, call->in.n);
     if (status == 0)

@@ -24,6 +24,7 @@ static struct pull_view view_of(const struct call *call)
         .values = call->values,
         .is_aligned = aligned(call->values, call->store->view.dim, pull->dtype),
         .statuses = call->statuses,
+        .found = call->found,
     };
     return view;
 }
@@ -59,6 +60,13 @@ static bool needs_windows(const struct store *store, const struct pull_view *vie
            view->in.n >= store->window_keys;
 }
 
+static int note_found(const struct store *store, const struct pull_view *view, const uint32_t *refs)
+{
+    if (view->found.keys == NULL)
+        return 0;
+    return launch_note_found(store->view, view->in, refs, view->found, store->stream);
+}
+
 static int gather_windows(struct store *store, struct pull_view view, uint32_t *refs)
 {
     uint64_t bytes = store->n_rows * store->view.stride;
@@ -67,7 +75,7 @@ static int gather_windows(struct store *store, struct pull_view view, uint32_t *
     int status = launch_find(store->view, view.in, refs, view.statuses, store->stream);
     for (uint64_t first = 0; first < store->n_rows && status == 0; first += rows)
         status = launch_gather_window(store->view, view, refs, first, first + rows, store->stream);
-    return status;
+    return status ? status : note_found(store, &view, refs);
 }
 
 /* How a pull runs: one kernel; one kernel for each window; or a find and a pooling kernel. */
@@ -97,6 +105,8 @@ static int enqueue(struct call *call, enum way way, uint8_t *block, uint32_t *re
     }
     if (status == 0)
         status = launch_find(store->view, view.in, refs, call->statuses, store->stream);
+    if (status == 0)
+        status = note_found(store, &view, refs);
     return status ? status : launch_pool(store->view, view, refs, store->stream);
 }
 
@@ -123,6 +133,7 @@ int pull_start(struct call *call)
     uint64_t n_refs = way == WAY_GATHER ? 0 : call->in.n,
              n_rows_of = call->inputs[IN_SLOTS].from != NULL && way == WAY_POOL ? call->in.n : 0;
     int status = 0;
+    lookup_begin(call);
     for (int turn = 0; turn < 2 && status == 0; turn++) {
         struct arena arena = {.base = call->scratch};
         block = arena_take(&arena, way == WAY_GATHER ? 0 : call->in_bytes);

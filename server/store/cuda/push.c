@@ -83,25 +83,26 @@ static int take_step_memory(struct call *call)
     return device_new(&call->step_memory, arena.bytes, call->store->stream);
 }
 
-static int bits_of(uint64_t n)
-{
-    int bits = 1;
-    while (n >> bits)
-        bits++;
-    return bits;
-}
-
 static int enqueue_sort(const struct call *call, const struct step_memory *s)
 {
     return launch_sort_items(s->temp, s->temp_bytes, s->unsorted, (uint64_t *)s->view.items,
-                             call->in.n, bits_of(call->store->n_rows), call->store->stream);
+                             call->in.n, ref_bits(call->store->n_rows), call->store->stream);
 }
 
-/* If the last push found all its keys, this one probably will too: it is not planned then, unless
- * the look finds a key without a row. */
-static bool may_look(const struct call *call)
+/* If a pull found all keys of a push, or the last push found all its keys, this one probably will
+ * too: it is not planned then, unless there is a key without a row after all. */
+static bool may_look(struct call *call)
 {
-    return call->kind == CALL_PUSH && call->in.n > 0 && !call->store->misses && !call->forgets;
+    if (call->kind != CALL_PUSH || call->in.n == 0 || call->forgets)
+        return false;
+    bool is_known = lookup_take(call);
+    if (!is_known && call->store->misses)
+        return false;
+    if (take_step_memory(call) == 0)
+        return true;
+    if (is_known)
+        lookup_reject(call);
+    return false;
 }
 
 static int look(struct call *call)
@@ -110,7 +111,7 @@ static int look(struct call *call)
     struct arena arena = {.base = call->step_memory};
     lay_out(call, &s, &arena);
     call->is_light = true;
-    return insert_plan_look(call, s.unsorted);
+    return call->found.keys ? insert_plan_compare(call) : insert_plan_look(call, s.unsorted);
 }
 
 int push_start(struct call *call)
@@ -135,7 +136,7 @@ int push_start(struct call *call)
     }
     if (status == 0)
         status = call_upload(call, block, false);
-    if (status == 0 && may_look(call) && take_step_memory(call) == 0)
+    if (status == 0 && may_look(call))
         return look(call);
     return status ? status : insert_plan_start(call);
 }
@@ -143,6 +144,8 @@ int push_start(struct call *call)
 int push_plan_again(struct call *call)
 {
     call->is_light = call->is_sorted = false;
+    if (call->found.keys)
+        lookup_reject(call);
     return insert_plan_start(call);
 }
 
@@ -164,9 +167,21 @@ static int enqueue_sweep(const struct call *call, const struct step_memory *s,
                                  store->schema->s.optimizer.kind, *step, store->stream);
 }
 
+/* Whether more than the step goes by refs. */
+static bool needs_refs(const struct store *store)
+{
+    return store->is_global || store->frozen.is_on || store->changes.n > 0;
+}
+
 /* Sorts the items, unless they are sorted: refs of new rows rise with their keys. */
 static int sort(const struct call *call, struct step_memory *s)
 {
+    if (call->found.keys) {
+        s->view.items = call->found.items;
+        return needs_refs(call->store)
+                   ? launch_refs(s->view.items, call->in.n, call->plan.refs, call->store->stream)
+                   : 0;
+    }
     if (call->is_sorted)
         return 0;
     int status = launch_items(call->plan.refs, call->in.n, s->unsorted, call->store->stream);
@@ -241,7 +256,7 @@ void push_presort(struct call *call)
     if (!call->is_light)
         return;
     lay_out(call, &s, &arena);
-    call->is_sorted = enqueue_sort(call, &s) == 0;
+    call->is_sorted = call->found.keys || enqueue_sort(call, &s) == 0;
 }
 
 int push_take_memory(struct call *call)

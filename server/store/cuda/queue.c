@@ -90,6 +90,15 @@ static void record(struct call *call, enum call_state state)
         fail_batch(call, status, "signalling the end of a call");
 }
 
+/* What the pull found is sorted behind its answer. */
+static void end_pull(struct call *call)
+{
+    record(call, CALL_ENQUEUED);
+    int status = call->state == CALL_ENQUEUED ? lookup_sort(call) : 0;
+    if (status != 0)
+        fail(call, status, "keeping a pull's lookup");
+}
+
 static void start(struct call *call)
 {
     call->done->error.status = EMBD_OK;
@@ -101,7 +110,7 @@ static void start(struct call *call)
     if (status != 0)
         fail(call, status, "starting a call");
     else if (call->kind == CALL_PULL)
-        record(call, CALL_ENQUEUED);
+        end_pull(call);
     else
         record(call, call->is_light ? CALL_LOOKED_UP : CALL_PLANNED);
     if (call->state == CALL_LOOKED_UP)

@@ -120,7 +120,7 @@ static int take_room(struct store *store, uint64_t bytes)
 }
 
 /* Grows by a quarter, where there is memory for it, else to n. */
-int grow_rows(struct store *store, uint64_t n)
+static int more_rows(struct store *store, uint64_t n)
 {
     if (n <= store->capacity)
         return 0;
@@ -132,6 +132,13 @@ int grow_rows(struct store *store, uint64_t n)
         return status;
     status = take_room(store, rows_growth(store, n));
     return status ? status : grow_to(store, n);
+}
+
+/* Rows are worth more than lookups. */
+int grow_rows(struct store *store, uint64_t n)
+{
+    int status = more_rows(store, n);
+    return status == DEVICE_NO_MEMORY && lookup_drop_all(store) ? more_rows(store, n) : status;
 }
 
 /* The load limit is 0.7. */
@@ -173,7 +180,7 @@ static int grow_entries_to(struct store *store, uint64_t n_buckets)
 /* Tombstones count until the next rehash: their buckets may still be marked as overflowed, and a
  * search ends at a bucket without the mark. If they are many, the table is rehashed to its present
  * size. */
-int grow_entries(struct store *store, uint64_t n)
+static int more_entries(struct store *store, uint64_t n)
 {
     if (n + store->n_tombstones <= store->n_entries_max)
         return 0;
@@ -185,6 +192,12 @@ int grow_entries(struct store *store, uint64_t n)
         status = grow_entries_to(store, needed);
     store->needed = status == 0 ? 0 : store->needed;
     return status;
+}
+
+int grow_entries(struct store *store, uint64_t n)
+{
+    int status = more_entries(store, n);
+    return status == DEVICE_NO_MEMORY && lookup_drop_all(store) ? more_entries(store, n) : status;
 }
 
 int grow_by(struct store *store, uint64_t n_rows, uint64_t n)

@@ -115,6 +115,19 @@ int launch_items(const uint32_t *refs, uint32_t n, uint64_t *items, void *stream
     return LAUNCH(make_items, s.grid, s.block, stream, refs, n, items);
 }
 
+static __global__ void __launch_bounds__(256)
+    take_refs(const uint64_t *items, uint32_t n, uint32_t *refs)
+{
+    for (uint64_t i = lane_index(); i < n; i += lane_count())
+        refs[i] = item_ref(items[i]);
+}
+
+int launch_refs(const uint64_t *items, uint32_t n, uint32_t *refs, void *stream)
+{
+    struct shape s = shape_of(n);
+    return LAUNCH(take_refs, s.grid, s.block, stream, items, n, refs);
+}
+
 int launch_search(struct table_view t, struct keys_view in, struct plan_view p, void *stream)
 {
     struct shape s = shape_of(in.n);

@@ -2,7 +2,7 @@
  * A warp finds KEYS keys and then copies their rows, with up to eight independent 16-byte loads of
  * a lane in flight. Row loads bypass the first-level cache and stores are streaming: neither is
  * reused soon. */
-#include "server/store/cuda/kernels/keytable.cuh"
+#include "server/store/cuda/kernels/found.cuh"
 #include "server/store/cuda/kernels/values.cuh"
 
 #define BLOCK 128u
@@ -71,6 +71,8 @@ __device__ static inline void gather_keys(const table_view &t, const pull_view &
     if (!active || !is_row(ref))
         ref = 0;
     copy_rows<UNITS>(t, p, base, ref);
+    if (active && p.found.keys)
+        found_set(p.found, (uint32_t)base + lane, key, slot, ref);
     if (active && p.statuses)
         p.statuses[base + lane] = ref ? EMBD_KEY_HIT : EMBD_KEY_MISSING;
     uint32_t missing = __ballot_sync(ALL_LANES, active && !ref && !p.zero_missing);

@@ -80,18 +80,48 @@ struct keys_view {
 /* row_of of every key, from the offsets. */
 int launch_expand(struct keys_view in, void *stream);
 
+/* What a push sorts: a ref, row + 1 or 0: dropped, and the position of its key. */
+EMBD_INLINE uint64_t item_of(uint32_t ref, uint32_t position)
+{
+    return (uint64_t)ref << 32 | position;
+}
+
+EMBD_INLINE uint32_t item_ref(uint64_t item)
+{
+    return (uint32_t)(item >> 32);
+}
+
+/* items[i]: that of refs[i], whose key is at position i. launch_refs: refs[i], that of items[i]. */
+int launch_items(const uint32_t *refs, uint32_t n, uint64_t *items, void *stream);
+int launch_refs(const uint64_t *items, uint32_t n, uint32_t *refs, void *stream);
+
 /* refs[i]: the ref in the entry of key i; statuses (or NULL): hit or missing. */
 int launch_find(struct table_view t, struct keys_view in, uint32_t *refs, uint8_t *statuses,
                 void *stream);
+
+/* What a pull found, kept for a push of the same keys: lookup.h. */
+struct found_view {
+    uint64_t *keys;  /* [n]; NULL: it is not kept */
+    uint64_t *items; /* [n] */
+    uint16_t *slots; /* [n], slot tables only */
+};
+/* Sets them, after launch_find. */
+int launch_note_found(struct table_view t, struct keys_view in, const uint32_t *refs,
+                      struct found_view found, void *stream);
+/* Sets *differs, which starts at 0, unless the lookup, its items sorted, has these keys, and each
+ * has a row. */
+int launch_compare(struct table_view t, struct keys_view in, struct found_view found,
+                   uint32_t *differs, void *stream);
 
 struct pull_view {
     struct keys_view in;
     embd_dtype dtype;
     bool zero_missing;
-    embd_combiner divide; /* mean or sqrtn: divide; concat: leave the sum */
-    void *values;         /* [n_rows][dim] of dtype */
-    bool is_aligned;      /* four columns at a time may be stored at once */
-    uint8_t *statuses;    /* [n] or NULL */
+    embd_combiner divide;    /* mean or sqrtn: divide; concat: leave the sum */
+    void *values;            /* [n_rows][dim] of dtype */
+    bool is_aligned;         /* four columns at a time may be stored at once */
+    uint8_t *statuses;       /* [n] or NULL */
+    struct found_view found; /* set by launch_gather */
 };
 
 /* Whether launch_gather supports this pull: one key a row, the table's dtype, 16-byte pieces a
@@ -182,20 +212,6 @@ struct run_chunk {
 struct run_counts {
     uint32_t n_long, n_chunks;
 };
-
-/* What a push sorts: a ref, row + 1 or 0: dropped, and the position of its key. */
-EMBD_INLINE uint64_t item_of(uint32_t ref, uint32_t position)
-{
-    return (uint64_t)ref << 32 | position;
-}
-
-EMBD_INLINE uint32_t item_ref(uint64_t item)
-{
-    return (uint32_t)(item >> 32);
-}
-
-/* items[i]: that of refs[i], whose key is at position i. */
-int launch_items(const uint32_t *refs, uint32_t n, uint64_t *items, void *stream);
 
 struct push_view {
     struct keys_view in;
