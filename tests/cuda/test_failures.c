@@ -318,6 +318,59 @@ static void test_full_entries(void **state)
     grow_again(&pair);
 }
 
+/* Rows are worth more than what pulls found. */
+static void test_full_of_lookups(void **state)
+{
+    (void)state;
+    embd_schema schema = small_schema();
+    struct batch batch;
+    struct pair pair;
+    pair_open(&pair, "cuda", &schema, 3);
+    push_new(&pair, 0);
+    pair.store->lookup_keys_min = 1;
+    pair.store->lookups.n_trusted = 4;
+    draw(&batch, 0);
+    pair_pull(&pair, &batch, EMBD_DTYPE_F32, false, false);
+    batch_free(&batch);
+    assert_true(pair.store->lookups.n > 0);
+    stand_in_is_full = true;
+    push_beyond(&pair, pair.store->capacity, 1000);
+    stand_in_is_full = false;
+    assert_int_equal(pair.store->lookups.n, 0);
+    grow_again(&pair);
+}
+
+/* A push of pulled keys without memory changes nothing, wherever it lacks. */
+static void test_no_memory_with_lookups(void **state)
+{
+    (void)state;
+    embd_schema schema = small_schema();
+    schema.optimizer.kind = EMBD_OPTIMIZER_ADAM;
+    schema.optimizer.update = EMBD_UPDATE_GLOBAL; /* such pushes go alone */
+    float *grads = calloc((size_t)N * 24, sizeof *grads);
+    struct batch batch;
+    struct pair pair;
+    struct outcome outcome;
+    int status = EMBD_NO_MEMORY;
+    pair_open(&pair, "cuda", &schema, 3);
+    pair.store->lookup_keys_min = 1;
+    draw(&batch, 0);
+    pair_push(&pair, &batch, EMBD_DTYPE_F32, false);
+    for (uint64_t n = 0; status != EMBD_OK; n++) {
+        pair.store->lookups.n_trusted = 4;
+        pair_pull(&pair, &batch, EMBD_DTYPE_F32, false, false);
+        stand_in_calls_left = n;
+        status = push(&pair, &batch, grads, &outcome);
+        stand_in_calls_left = UINT64_MAX;
+        if (status == EMBD_OK)
+            model_push(pair.model, &batch.in, grads, false, NULL, NULL);
+        pair_compare(&pair);
+    }
+    batch_free(&batch);
+    free(grads);
+    pair_close(&pair);
+}
+
 /* Every later call is answered with the first failure, also when the device seems well again. */
 static void test_device_fails(void **state)
 {
@@ -531,6 +584,7 @@ int main(void)
         cmocka_unit_test(test_device_fails),       cmocka_unit_test(test_order),
         cmocka_unit_test(test_no_memory_together), cmocka_unit_test(test_device_fails_together),
         cmocka_unit_test(test_forgotten_together), cmocka_unit_test(test_no_memory_to_read),
+        cmocka_unit_test(test_full_of_lookups),    cmocka_unit_test(test_no_memory_with_lookups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

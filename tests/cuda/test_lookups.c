@@ -66,17 +66,18 @@ static void go_between(struct pair *pair, struct batch *batch)
     else if (what == 5) /* one key is another: seldom one of its print */
         batch->keys[dice_below(&pair->dice, batch->in.n_keys)] =
             pair->pool[dice_below(&pair->dice, POOL)];
-    else if (what == 6 && batch->slots)
-        batch->slots[dice_below(&pair->dice, batch->in.n_rows)] ^= 1;
-    else if (what == 7)
+    else if (what == 6 && batch->slots) { /* rows have other slots */
+        for (uint32_t r = 0; r < batch->in.n_rows; r += 7)
+            batch->slots[r] = (uint16_t)((batch->slots[r] + 1u) % pair->schema.s.slots);
+    } else if (what == 7)
         pair_reload(pair);
 }
 
 /* Two batches are pulled, then pushed, in one order or the other. */
-static void run_turn(struct pair *pair)
+static void run_turn(struct pair *pair, uint32_t n)
 {
     struct batch batch[2];
-    uint32_t first = dice_below(&pair->dice, 2), n = dice_below(&pair->dice, 3) ? 60 : 200;
+    uint32_t first = dice_below(&pair->dice, 2);
     bool is_raw = dice_below(&pair->dice, 2);
     for (int i = 0; i < 2; i++) {
         trust_pulls(pair);
@@ -93,15 +94,15 @@ static void run_turn(struct pair *pair)
     }
 }
 
-/* Returns how many pushes had use for a lookup. */
-static uint64_t run_histories(const embd_schema *schema)
+/* Of batches of n rows. Returns how many pushes had use for a lookup. */
+static uint64_t run_histories(const embd_schema *schema, uint32_t turns, uint32_t n)
 {
     uint64_t pool[POOL], n_used = 0, used_before = 0;
     struct pair pair;
     begin(&pair, schema, pool);
-    for (uint32_t turn = 0; turn < TURNS; turn++) {
+    for (uint32_t turn = 0; turn < turns; turn++) {
         const struct store *store = pair.store;
-        run_turn(&pair);
+        run_turn(&pair, n > 1000 || dice_below(&pair.dice, 2) ? n : 2 * n);
         if (pair.store != store)
             used_before = 0;
         n_used += pair.store->lookups.n_used - used_before;
@@ -114,31 +115,43 @@ static uint64_t run_histories(const embd_schema *schema)
     return n_used;
 }
 
+/* Small pushes go together, without lookups, except in tables like these. */
 static void test_histories(void **state)
 {
     (void)state;
-    embd_schema s = schema_of(8, EMBD_OPTIMIZER_ROWWISE_ADAGRAD);
-    assert_true(run_histories(&s) > TURNS / 8);
-    s = schema_of(5, EMBD_OPTIMIZER_FTRL);
+    embd_schema s = schema_of(5, EMBD_OPTIMIZER_FTRL);
     s.partition = EMBD_PARTITION_SLOT;
     s.slots = 3;
-    assert_true(run_histories(&s) > 0);
+    s.regularization.clip_norm = 0.5f;
+    assert_true(run_histories(&s, TURNS, 60) > TURNS / 16);
     s = schema_of(4, EMBD_OPTIMIZER_ADAM);
     s.optimizer.update = EMBD_UPDATE_GLOBAL;
-    assert_true(run_histories(&s) > TURNS / 8);
+    assert_true(run_histories(&s, TURNS, 60) > TURNS / 8);
+}
+
+static void test_large_pushes(void **state)
+{
+    (void)state;
+    embd_schema s = schema_of(8, EMBD_OPTIMIZER_ROWWISE_ADAGRAD);
+    assert_true(run_histories(&s, 6, 4100) > 0);
+    s.optimizer.kind = EMBD_OPTIMIZER_SGD;
+    s.partition = EMBD_PARTITION_SLOT;
+    s.slots = 3;
+    assert_true(run_histories(&s, 6, 4100) > 0);
 }
 
 static void test_rows_that_go(void **state)
 {
     (void)state;
     embd_schema s = schema_of(4, EMBD_OPTIMIZER_ROWWISE_ADAGRAD);
+    s.regularization.weight_decay = 0.1f;
     s.on_full = EMBD_ON_FULL_EVICT_LRU;
     s.capacity = POOL / 2;
-    assert_true(run_histories(&s) > 0);
+    assert_true(run_histories(&s, TURNS, 40) > 0);
     s = schema_of(6, EMBD_OPTIMIZER_SGD);
     s.regularization.max_norm = 0.5f;
     s.admit_after = 2;
-    assert_true(run_histories(&s) > 0);
+    assert_true(run_histories(&s, TURNS, 40) > 0);
 }
 
 /* Pulls are kept once a push of a pull's keys has come, and no more when no such push comes. */
@@ -173,6 +186,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_histories),
+        cmocka_unit_test(test_large_pushes),
         cmocka_unit_test(test_rows_that_go),
         cmocka_unit_test(test_pulls_alone),
     };

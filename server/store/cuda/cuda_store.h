@@ -110,6 +110,8 @@ static inline void cuda_set_now(struct store *store, uint64_t seconds)
 struct use_view cuda_use(const struct store *store);
 /* Rows that the table may still get, within its capacity and the range of refs. */
 uint64_t cuda_room(const struct store *store);
+/* Device memory of a call. Lookups make room for it. 0 or a device's status. */
+int cuda_new(struct store *store, void **memory_out, uint64_t bytes);
 /* Memory for n rows, entries for n keys, in all. DEVICE_NO_MEMORY: nothing changed. */
 int grow_rows(struct store *store, uint64_t n);
 int grow_entries(struct store *store, uint64_t n);

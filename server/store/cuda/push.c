@@ -80,7 +80,7 @@ static int take_step_memory(struct call *call)
     struct step_memory s;
     struct arena arena = {.base = NULL};
     lay_out(call, &s, &arena);
-    return device_new(&call->step_memory, arena.bytes, call->store->stream);
+    return cuda_new(call->store, &call->step_memory, arena.bytes);
 }
 
 static int enqueue_sort(const struct call *call, const struct step_memory *s)
@@ -132,7 +132,7 @@ int push_start(struct call *call)
         block = arena_take(&arena, call->in_bytes);
         insert_plan_lay_out(call, &arena);
         if (turn == 0)
-            status = device_new(&call->scratch, arena.bytes, store->stream);
+            status = cuda_new(store, &call->scratch, arena.bytes);
     }
     if (status == 0)
         status = call_upload(call, block, false);

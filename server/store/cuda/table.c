@@ -134,7 +134,14 @@ static int more_rows(struct store *store, uint64_t n)
     return status ? status : grow_to(store, n);
 }
 
-/* Rows are worth more than lookups. */
+int cuda_new(struct store *store, void **memory_out, uint64_t bytes)
+{
+    int status = device_new(memory_out, bytes, store->stream);
+    if (status == DEVICE_NO_MEMORY && lookup_drop_all(store))
+        status = device_new(memory_out, bytes, store->stream);
+    return status;
+}
+
 int grow_rows(struct store *store, uint64_t n)
 {
     int status = more_rows(store, n);
