@@ -1,13 +1,14 @@
 /* cluster_replace.c - see cluster_replace.h.
  *
- * The happy path: `check` on every shard, behind which nothing there can be in the way; `apply` on
- * every shard, which writes one record. Pulls go on: a shard answers from the old tables or from
- * the new ones.
+ * The happy path: `check` on every shard, behind which nothing there can be in the way; `prepare`
+ * on all but shard 0, which write a record that they wait for shard 0; `apply` on shard 0, whose
+ * record decides for all; `apply` on the others. Pulls go on: a shard answers from the old tables
+ * or from the new ones.
  *
- * What can fail before the first `apply` changes nothing. Behind it a shard may have answers on
- * their way that it must keep first: it is asked again. A shard whose server dies then, or whose
- * disk takes no record, keeps its old tables whole: the error says so, and the same command, given
- * again, replaces them on all shards. */
+ * What can fail before shard 0's record changes nothing. Behind it the others come to have the new
+ * tables, whatever dies: a shard that is prepared and hears no more from this coordinator asks
+ * shard 0 (service/doubt.c). So nothing is undone here; the end of the hold is enough. A shard may
+ * have answers on their way that it must keep first: it is asked again. */
 #include "server/coordinator/cluster_replace.h"
 
 #include <stdlib.h>
@@ -19,41 +20,42 @@
 #define TRIES    300u
 #define PAUSE_NS 10000000u
 
+/* A phase on the shards from `first` to below `end`. */
 struct replacing {
     struct peers *peers;
-    uint32_t n_shards;
-    uint64_t id;
-    bool *has_applied, *is_asked; /* [n_shards] */
-    uint32_t n_applied;
+    const struct cluster_replace *replace;
+    const char *phase;
+    uint32_t first, end, n_done;
+    bool *is_done, *is_asked; /* [n_shards] */
 };
 
-int cluster_check_replace(struct peers *peers, uint32_t n_shards, uint64_t id, uint32_t n,
+static struct msg *add(struct peers *peers, uint32_t shard, const struct cluster_replace *replace,
+                       const char *phase, bool has_tables)
+{
+    struct msg *m = peers_add(peers, shard, METHOD_TABLE_REPLACE, CLUSTER_ASK_MS);
+    embd__msg_map(m, 2u + (replace->decision != 0) + has_tables);
+    embd__msg_field_uint(m, "id", replace->id);
+    embd__msg_field_str(m, "phase", phase);
+    if (replace->decision != 0)
+        embd__msg_field_uint(m, "decision", replace->decision);
+    return m;
+}
+
+int cluster_check_replace(struct peers *peers, const struct cluster_replace *replace,
                           struct embd__error *e)
 {
-    for (uint32_t shard = 0; shard < n_shards; shard++) {
-        struct msg *m = peers_add(peers, shard, METHOD_TABLE_REPLACE, CLUSTER_ASK_MS);
-        embd__msg_map(m, 3);
-        embd__msg_field_uint(m, "id", id);
-        embd__msg_field_str(m, "phase", "check");
-        embd__msg_field_uint(m, "tables", n);
-    }
+    for (uint32_t shard = 0; shard < replace->n_shards; shard++)
+        embd__msg_field_uint(add(peers, shard, replace, "check", true), "tables",
+                             replace->n_tables);
     return peers_run(peers, NULL, NULL, e);
 }
 
-/* Behind the check, or refused for now. */
+/* Behind the phase before, or refused for now. */
 static bool is_asked(const struct replacing *r, uint32_t shard)
 {
     int status = peers_error(r->peers, shard)->status;
-    return !r->has_applied[shard] &&
+    return !r->is_done[shard] &&
            (status == EMBD_OK || status == EMBD_BUSY || status == EMBD_NO_MEMORY);
-}
-
-static void add_apply(const struct replacing *r, uint32_t shard)
-{
-    struct msg *m = peers_add(r->peers, shard, METHOD_TABLE_REPLACE, CLUSTER_ASK_MS);
-    embd__msg_map(m, 2);
-    embd__msg_field_uint(m, "id", r->id);
-    embd__msg_field_str(m, "phase", "apply");
 }
 
 /* False: no shard is left to be asked. */
@@ -61,50 +63,70 @@ static bool ask_rest(struct replacing *r)
 {
     struct embd__error ignored = {.status = EMBD_OK};
     uint32_t n = 0;
-    for (uint32_t shard = 0; shard < r->n_shards; shard++) {
+    for (uint32_t shard = r->first; shard < r->end; shard++) {
         r->is_asked[shard] = is_asked(r, shard);
         n += r->is_asked[shard];
         if (r->is_asked[shard])
-            add_apply(r, shard);
+            add(r->peers, shard, r->replace, r->phase, false);
     }
     if (n > 0)
         peers_run(r->peers, NULL, NULL, &ignored);
-    for (uint32_t shard = 0; shard < r->n_shards; shard++)
+    for (uint32_t shard = r->first; shard < r->end; shard++)
         if (r->is_asked[shard] && peers_error(r->peers, shard)->status == EMBD_OK) {
-            r->has_applied[shard] = true;
-            r->n_applied++;
+            r->is_done[shard] = true;
+            r->n_done++;
         }
     return n > 0;
 }
 
-/* Of the first shard that has not applied it; says which state the others are in. */
-static int name_failure(const struct replacing *r, struct embd__error *e)
+/* Of the first shard that has not done it. */
+static int name_failure(const struct replacing *r, const char *so, struct embd__error *e)
 {
-    uint32_t shard = 0;
-    while (shard < r->n_shards && r->has_applied[shard])
+    uint32_t shard = r->first;
+    while (shard < r->end && r->is_done[shard])
         shard++;
-    if (shard == r->n_shards)
+    if (shard == r->end)
         return EMBD_OK;
     const struct embd__error *why = peers_error(r->peers, shard);
-    return embd__error_set(
-        e, why->status,
-        "%s: %.200s; %u of %u shards have the new tables, the others have the old ones "
-        "or did not answer, each table whole: load again to replace them on all",
-        peers_name(r->peers, shard), why->text, r->n_applied, r->n_shards);
+    return embd__error_set(e, why->status, "%s: %.200s; %s", peers_name(r->peers, shard), why->text,
+                           so);
 }
 
-int cluster_apply_replace(struct peers *peers, uint32_t n_shards, uint64_t id,
+/* `so`: what follows where a shard has not done it. */
+static int run_phase(struct replacing *r, const char *phase, uint32_t first, uint32_t end,
+                     const char *so, struct embd__error *e)
+{
+    r->phase = phase;
+    r->first = first;
+    r->end = end;
+    r->n_done = 0;
+    for (uint32_t shard = first; shard < end; shard++)
+        r->is_done[shard] = false;
+    for (uint32_t tries = 0; tries < TRIES && ask_rest(r); tries++)
+        if (r->n_done < end - first)
+            nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
+    return name_failure(r, so, e);
+}
+
+int cluster_apply_replace(struct peers *peers, const struct cluster_replace *replace,
                           struct embd__error *e)
 {
-    struct replacing r = {.peers = peers, .n_shards = n_shards, .id = id};
-    r.has_applied = calloc(2 * n_shards, sizeof *r.has_applied);
-    if (r.has_applied == NULL)
+    uint32_t n = replace->n_shards;
+    struct replacing r = {.peers = peers, .replace = replace};
+    r.is_done = calloc(2 * n, sizeof *r.is_done);
+    if (r.is_done == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory to replace tables");
-    r.is_asked = r.has_applied + n_shards;
-    for (uint32_t tries = 0; tries < TRIES && ask_rest(&r); tries++)
-        if (r.n_applied < n_shards)
-            nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
-    name_failure(&r, e);
-    free(r.has_applied);
+    r.is_asked = r.is_done + n;
+    if (run_phase(&r, "prepare", 1, n, "no shard has changed its tables: load again", e) ==
+            EMBD_OK &&
+        run_phase(&r, "apply", 0, 1,
+                  "it decides for all shards, which have the new tables or the old ones, as it "
+                  "has: look at a table, and load again if it is the old one",
+                  e) == EMBD_OK)
+        run_phase(&r, "apply", 1, n,
+                  "the tables are replaced; shards that did not answer follow as soon as they can "
+                  "ask shard 0",
+                  e);
+    free(r.is_done);
     return e->status;
 }

@@ -1,15 +1,21 @@
 /* cluster_replace.h - staged tables of all shards take the places of others, while a hold of these
- * connections lasts (cluster_hold.h). */
+ * connections lasts (cluster_hold.h): on all shards or on none. */
 #ifndef EMBD_CLUSTER_REPLACE_H
 #define EMBD_CLUSTER_REPLACE_H
 
 #include "server/peers/peers.h"
 
-/* Whether the n staged tables of that id can, on every shard. An error has changed nothing. */
-int cluster_check_replace(struct peers *peers, uint32_t n_shards, uint64_t id, uint32_t n,
+struct cluster_replace {
+    uint64_t id;       /* of the staged tables */
+    uint64_t decision; /* a random number of this attempt; 0: there is one shard */
+    uint32_t n_tables, n_shards;
+};
+
+/* Whether the staged tables can, on every shard. An error has changed nothing. */
+int cluster_check_replace(struct peers *peers, const struct cluster_replace *replace,
                           struct embd__error *e);
-/* After the check: they do. The error says how many shards have them. */
-int cluster_apply_replace(struct peers *peers, uint32_t n_shards, uint64_t id,
+/* After the check: they do. The error says what becomes of those shards that did not answer. */
+int cluster_apply_replace(struct peers *peers, const struct cluster_replace *replace,
                           struct embd__error *e);
 
 #endif

@@ -42,14 +42,18 @@ void read_job_run(struct job *job)
 void replace_job_run(struct job *job)
 {
     uint64_t pause_us = 0;
-    const struct job_order *order = &job->order;
+    const struct cluster_replace replace = {
+        .id = job->order.staged,
+        .decision = job->n_shards > 1 ? job->id : 0,
+        .n_tables = job->order.n_staged,
+        .n_shards = job->n_shards,
+    };
     if (!job_enter(job, JOB_HOLD) ||
         cluster_hold(job->peers, job->n_shards, &pause_us, &job->error) != EMBD_OK)
         return;
-    if (cluster_check_replace(job->peers, job->n_shards, order->staged, order->n_staged,
-                              &job->error) == EMBD_OK &&
+    if (cluster_check_replace(job->peers, &replace, &job->error) == EMBD_OK &&
         job_enter(job, JOB_COMMIT))
-        cluster_apply_replace(job->peers, job->n_shards, order->staged, &job->error);
+        cluster_apply_replace(job->peers, &replace, &job->error);
     cluster_release(job->peers, job->n_shards, &pause_us);
     job_tell_pause(job, pause_us);
 }

@@ -122,6 +122,8 @@ void apply_stage(struct op *op)
 void apply_unstage(struct op *op)
 {
     staged_drop(&op->engine->tables, op->as.unstaged);
+    if (op->engine->prepared.id == op->as.unstaged)
+        prepared_fini(&op->engine->prepared);
 }
 
 /* The tables of a kind that there are. */
@@ -159,6 +161,34 @@ void apply_replace(struct op *op)
                                              .all = all_of(&engine->tables, kind == 1)};
         pushers_roll_back(pushers[kind], &back[kind], &tables, op->now_ns);
     }
+    if (op->as.replace.decision != 0)
+        engine->decided = op->as.replace.decision;
+    if (engine->prepared.id == op->as.replace.id)
+        prepared_fini(&engine->prepared); /* `back` may have been its lists */
+}
+
+static void prepare(struct engine *engine, const struct op_replace *replace, struct embd__error *e)
+{
+    const struct prepared wanted = {.id = replace->id,
+                                    .decision = replace->decision,
+                                    .back = {replace->back[0], replace->back[1]}};
+    struct prepared copy;
+    if (prepared_copy(&wanted, &copy, e) != EMBD_OK)
+        return;
+    prepared_fini(&engine->prepared);
+    engine->prepared = copy;
+}
+
+void apply_prepared(struct op *op)
+{
+    struct engine *engine = op->engine;
+    const struct op_replace *replace = &op->as.replace;
+    if (replace->step == REPLACE_PREPARED)
+        prepare(engine, replace, &op->error);
+    else if (replace->step == REPLACE_DECIDED)
+        engine->decided = replace->decision;
+    else if (engine->prepared.decision == replace->decision)
+        prepared_fini(&engine->prepared);
 }
 
 /* ---- rows ---- */

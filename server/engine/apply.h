@@ -19,6 +19,7 @@ void apply_open_stream(struct op *op);
 void apply_stage(struct op *op);
 void apply_unstage(struct op *op);
 void apply_replace(struct op *op);
+void apply_prepared(struct op *op);
 /* Whether it can be applied, as far as tables and streams say. */
 int apply_check_replace(struct op *op, struct embd__error *e);
 void apply_streams(struct op *op);

@@ -25,6 +25,7 @@ void engine_fini(struct engine *engine)
     sources_fini(&engine->journaled_sources);
     tables_fini(&engine->tables);
     free(engine->behind);
+    prepared_fini(&engine->prepared);
 }
 
 /* ---- making way ---- */
@@ -99,7 +100,9 @@ int engine_admit(struct op *op)
     if (op->kind == OP_STREAMS && !streams->may_replace &&
         pushers_check_room(op_pushers(op), streams->list, streams->n, &op->error) != EMBD_OK)
         return op->error.status;
-    if (op->kind == OP_REPLACE && apply_check_replace(op, &op->error) != EMBD_OK)
+    bool needs_tables = op->kind == OP_REPLACE ||
+                        (op->kind == OP_PREPARE && op->as.replace.step == REPLACE_PREPARED);
+    if (needs_tables && apply_check_replace(op, &op->error) != EMBD_OK)
         return op->error.status;
     return engine_make_way(op, &op->error);
 }
@@ -117,6 +120,7 @@ void engine_apply(struct op *op)
         [OP_STAGE] = apply_stage,
         [OP_UNSTAGE] = apply_unstage,
         [OP_REPLACE] = apply_replace,
+        [OP_PREPARE] = apply_prepared,
     };
     if (op->kind == OP_PULL) {
         pull_apply(op);

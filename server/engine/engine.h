@@ -19,6 +19,7 @@
 #define EMBD_ENGINE_H
 
 #include "server/engine/op.h"
+#include "server/engine/prepared.h"
 #include "server/engine/rounds/jobs.h"
 #include "server/engine/rounds/rounds.h"
 #include "server/engine/rounds/step.h"
@@ -61,6 +62,8 @@ struct engine {
     bool is_replaying;          /* a start applies what a journal has */
     struct push_stream *behind; /* [n_behind] foreign.h; malloc'd */
     uint32_t n_behind;
+    struct prepared prepared; /* it waits for the decision of shard 0 */
+    uint64_t decided;         /* the last replacement made, as its decision; 0: none */
     /* Set by the owner; NULL: no callback. Called before `origin`'s operation changes a table.
      * EMBD_NO_MEMORY, EMBD_BUSY: it must not change it. */
     int (*before_change)(void *arg, const void *origin, const struct table *table,

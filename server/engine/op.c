@@ -177,6 +177,7 @@ int op_durability(const struct op *op, embd_durability *out, struct embd__error 
         *out = durability_of_staged(op, op->as.unstaged);
         return EMBD_OK;
     case OP_REPLACE:
+    case OP_PREPARE:
         *out = durability_of_staged(op, op->as.replace.id);
         return EMBD_OK;
     }

@@ -30,6 +30,7 @@ enum op_kind {
     OP_UNSTAGE,     /* no replacement will come of those staged */
     OP_PUT,         /* rows with given values, and states or their first ones */
     OP_REPLACE,     /* staged tables take the places of others, all at once */
+    OP_PREPARE,     /* they will, or will not, as shard 0 decides */
 };
 
 /* One table's share of a pull, push or erase. */
@@ -115,8 +116,19 @@ struct op_stage {
     uint32_t table;             /* as op_create.id */
 };
 
+/* How far a replacement is; a record says it. */
+enum replace_step {
+    REPLACE_DONE,      /* OP_REPLACE */
+    REPLACE_PREPARED,  /* OP_PREPARE: prepared.h */
+    REPLACE_WITHDRAWN, /* OP_PREPARE: it is not made */
+    REPLACE_DECIDED,   /* OP_PREPARE of a base, or without tables: it was made */
+    REPLACE_STEPS,
+};
+
 struct op_replace {
     uint64_t id;
+    uint64_t decision; /* the number of the attempt; 0: one shard alone, or an earlier version */
+    enum replace_step step;
     struct rollback back[2]; /* [1]: of streams of journaled tables */
 };
 

@@ -27,6 +27,8 @@ struct round {
     struct identity_answer *answers; /* [n_servers] */
     bool *is_told;                   /* [n_servers]: why it does not answer */
     bool is_none_told;               /* why no server can be asked */
+    uint64_t decision;               /* shard 0 is asked about; 0: none */
+    enum decision answered;
 };
 
 static uint32_t server_of(const struct identity *identity, uint32_t shard)
@@ -35,6 +37,19 @@ static uint32_t server_of(const struct identity *identity, uint32_t shard)
     while (identity->config.servers[i].first_shard != shard)
         i++;
     return i;
+}
+
+/* Of the server of shard 0, if it is of this cluster. */
+static void take_decision(struct round *round, struct fields *f, const char *cluster)
+{
+    const struct identity *identity = round->identity;
+    uint64_t decision = embd__field_uint(f, "decision", 0, UINT64_MAX, 0);
+    int is = embd__field_enum(f, "decided", decision_names, DECISIONS, DECISION_OPEN);
+    pthread_mutex_lock(&round->identity->mutex);
+    bool is_own = strcmp(cluster, identity->file.own.cluster) == 0;
+    pthread_mutex_unlock(&round->identity->mutex);
+    if (decision != 0 && decision == round->decision && is_own)
+        round->answered = (enum decision)is;
 }
 
 static void take(void *arg, uint32_t shard, struct reader *reader)
@@ -52,6 +67,8 @@ static void take(void *arg, uint32_t shard, struct reader *reader)
     answer.cut_rows = embd__field_uint(&f, "cut_rows", 0, UINT64_MAX, 0);
     answer.known_epoch = embd__field_uint(&f, "known_epoch", 0, INT64_MAX, 0);
     answer.known_start = embd__field_uint(&f, "known_start", 0, UINT64_MAX, 0);
+    if (shard == 0)
+        take_decision(round, &f, answer.cluster);
     if (strspn(answer.cluster, "0123456789abcdef") != strlen(answer.cluster))
         embd__error_set(reader->error, EMBD_PROTOCOL,
                         "identity: the cluster's id is not hexadecimal");
@@ -59,8 +76,9 @@ static void take(void *arg, uint32_t shard, struct reader *reader)
         round->answers[server_of(round->identity, shard)] = answer;
 }
 
-static void add_questions(struct identity *identity, struct peers *peers, char *const *addresses)
+static void add_questions(const struct round *round, struct peers *peers, char *const *addresses)
 {
+    struct identity *identity = round->identity;
     pthread_mutex_lock(&identity->mutex);
     uint64_t epoch = identity->is_raised ? identity->file.own.epoch : 0;
     pthread_mutex_unlock(&identity->mutex);
@@ -69,9 +87,12 @@ static void add_questions(struct identity *identity, struct peers *peers, char *
         if (i == identity->config.self || addresses[shard][0] == '\0')
             continue;
         struct msg *m = peers_add(peers, shard, METHOD_IDENTITY, ASK_MS);
-        embd__msg_map(m, 2);
+        bool asks = shard == 0 && round->decision != 0;
+        embd__msg_map(m, 2u + asks);
         embd__msg_field_uint(m, "shard", identity_self(identity)->first_shard);
         embd__msg_field_uint(m, "epoch", epoch);
+        if (asks)
+            embd__msg_field_uint(m, "decision", round->decision);
     }
 }
 
@@ -143,7 +164,7 @@ static void ask_all(struct round *round, char *const *addresses)
         status = peers_open(&config, &peers, &e);
     if (status == EMBD_OK) {
         enter_round(identity, peers);
-        add_questions(identity, peers, addresses);
+        add_questions(round, peers, addresses);
         peers_run(peers, take, round, &ignored);
         take_errors(round, peers);
         enter_round(identity, NULL);
@@ -197,7 +218,8 @@ static char **copy_addresses(const struct identity *identity, const char *const 
 static uint32_t pause_ms(const struct identity *identity)
 {
     uint32_t each = identity->config.n_servers * SETTLED_EACH_MS;
-    if (!identity->is_settled || identity->file.own.cluster[0] == '\0')
+    bool is_open = identity->asked != 0 && identity->answered == DECISION_OPEN;
+    if (!identity->is_settled || is_open || identity->file.own.cluster[0] == '\0')
         return PAUSE_MS > each / 10 ? PAUSE_MS : each / 10;
     return each > SETTLED_MS ? each : SETTLED_MS;
 }
@@ -224,6 +246,8 @@ static void go_round(struct identity *identity, struct round *round)
 {
     pthread_mutex_lock(&identity->mutex);
     identity->is_hinted = false;
+    round->decision = identity->answered == DECISION_OPEN ? identity->asked : 0;
+    round->answered = DECISION_OPEN;
     char **addresses = copy_addresses(identity, (const char *const *)(void *)identity->addresses);
     pthread_mutex_unlock(&identity->mutex);
     memset(round->answers, 0, identity->config.n_servers * sizeof *round->answers);
@@ -237,6 +261,7 @@ static void go_round(struct identity *identity, struct round *round)
     pthread_mutex_unlock(&identity->mutex);
     if (changed)
         identity->config.changed(identity->config.arg);
+    identity_tell_decision(identity, round->decision, round->answered);
     log_other_cuts(identity);
 }
 
@@ -244,8 +269,9 @@ static void *run(void *arg)
 {
     struct identity *identity = arg;
     uint32_t n = identity->config.n_servers;
-    struct round round = {identity, calloc(n, sizeof *round.answers), calloc(n, sizeof(bool)),
-                          false};
+    struct round round = {.identity = identity,
+                          .answers = calloc(n, sizeof *round.answers),
+                          .is_told = calloc(n, sizeof(bool))};
     pthread_mutex_lock(&identity->mutex);
     if (identity->asking.wait_ms > 0)
         pause_for(identity, identity->asking.wait_ms, &identity->is_hinted);

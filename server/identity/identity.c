@@ -383,6 +383,7 @@ void identity_close(struct identity *identity)
 void identity_believe(struct identity *identity)
 {
     pthread_mutex_lock(&identity->mutex);
+    identity->is_believed = true;
     bool changed = identity_decide(identity);
     pthread_mutex_unlock(&identity->mutex);
     if (changed)

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "server/identity/identity.h"
+#include "server/identity/decision.h"
 #include "server/identity/identity_file.h"
 #include "server/peers/peers.h"
 
@@ -17,6 +17,7 @@ struct identity {
     int dir, lock;
     atomic_int state;                    /* enum identity_state; changed with the mutex held */
     atomic_uint_fast64_t history, epoch; /* as clients are told; changed with the mutex held */
+    atomic_uint_fast64_t asked_here; /* `asked` while shard 0, of this process, has not answered */
     pthread_mutex_t mutex;
     pthread_cond_t news;
     /* Guarded. */
@@ -32,6 +33,9 @@ struct identity {
     bool is_loaded, is_hinted, stops;
     uint64_t cut, cut_rows;
     uint32_t n_other_cuts; /* as the log has it */
+    bool is_believed;      /* the others cannot be asked */
+    uint64_t asked;        /* number of a decision; 0: none was ever */
+    enum decision answered;
     char token[IDENTITY_TOKEN_BYTES];
     struct peers_proof ca; /* the authorities alone */
     char **addresses;      /* [n_shards]; NULL: unknown yet */

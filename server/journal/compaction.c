@@ -7,8 +7,7 @@
 #include "server/engine/block.h"
 #include "server/engine/foreign.h"
 #include "server/engine/joining.h"
-
-#define BLOCK_BYTES (1u << 20) /* copied in well under a millisecond */
+#include "server/engine/staged.h"
 
 struct streams {
     uint32_t n;
@@ -43,6 +42,9 @@ struct compaction {
     uint64_t *clients;          /* [n_clients], and how far the pushes of each have come */
     uint32_t *places;
     uint32_t n_clients;
+    /* Of the engine, as they were: records while they are not zero. */
+    struct prepared prepared;
+    uint64_t decided;
     bool is_read; /* all is handed over, or given up: no table is touched any more */
     bool is_given_up;
     /* The record of the table at `at`. */
@@ -126,6 +128,24 @@ static int add_foreign(struct compaction *c, struct embd__error *e)
     return add(c, e);
 }
 
+/* What the shard has promised of the staged tables, and what was decided last. */
+static int add_replacing(struct compaction *c, struct embd__error *e)
+{
+    struct op_replace *replace = &c->op.as.replace;
+    op_begin(&c->op, c->commit->engine, OP_PREPARE);
+    *replace = (struct op_replace){.decision = c->decided, .step = REPLACE_DECIDED};
+    if (c->prepared.id != 0)
+        *replace = (struct op_replace){.id = c->prepared.id,
+                                       .decision = c->prepared.decision,
+                                       .step = REPLACE_PREPARED,
+                                       .back = {c->prepared.back[0], c->prepared.back[1]}};
+    int status = add(c, e);
+    if (c->prepared.id == 0)
+        c->decided = 0;
+    prepared_fini(&c->prepared);
+    return status;
+}
+
 /* The table is not in the journal: a start takes it from a snapshot, whatever durability that says.
  */
 static int add_left(struct compaction *c, struct embd__error *e)
@@ -153,7 +173,7 @@ static int add_rows(struct compaction *c, struct embd__error *e)
 {
     const struct table *table = c->tables[c->at];
     const embd_schema *schema = &table->schema.s;
-    uint32_t max_rows = block_rows_in(schema, BLOCK_BYTES);
+    uint32_t max_rows = block_rows_in(schema, COMPACTION_BLOCK_BYTES);
     bool is_last;
     max_rows += max_rows == 0;
     if (c->memory == NULL)
@@ -207,6 +227,7 @@ static void compaction_free(struct compaction *c)
     free(c->left);
     streams_fini(&c->streams);
     streams_fini(&c->foreign);
+    prepared_fini(&c->prepared);
     free(c->clients);
     free(c->places);
     free(c);
@@ -352,14 +373,24 @@ static int freeze_tables(struct compaction *c, struct embd__error *e)
     return e->status;
 }
 
+/* Tables that no journal has do not outlive a start. */
+static int freeze_prepared(struct compaction *c, struct embd__error *e)
+{
+    const struct engine *engine = c->commit->engine;
+    if (!staged_is_journaled(&engine->tables, engine->prepared.id))
+        return EMBD_OK;
+    return prepared_copy(&engine->prepared, &c->prepared, e);
+}
+
 static int freeze(struct compaction *c, struct embd__error *e)
 {
     const struct engine *engine = c->commit->engine;
-    if (freeze_tables(c, e) != EMBD_OK)
+    if (freeze_tables(c, e) != EMBD_OK || freeze_prepared(c, e) != EMBD_OK)
         return e->status;
     note_left(c);
     list_streams(c);
     choose_foreign(c);
+    c->decided = engine->decided;
     c->n_clients = engine->journaled_sources.n;
     sources_list(&engine->journaled_sources, c->clients, c->places);
     return pack(c, &c->streams, e) == EMBD_OK ? pack(c, &c->foreign, e) : e->status;
@@ -401,6 +432,8 @@ static int hand_over(struct compaction *c, struct embd__error *e)
         add_left(c, e);
     else if (!c->has_foreign)
         add_foreign(c, e);
+    else if (c->prepared.id != 0 || c->decided != 0)
+        add_replacing(c, e);
     else if (add_streams(c, e) == EMBD_OK) {
         let_go(c);
         basefile_end(journal_base(c->commit->journal));
@@ -436,38 +469,7 @@ int compaction_end(struct compaction *c, bool *again_out, struct embd__error *e)
     return status;
 }
 
-/* ---- how much it writes ---- */
-
-#define HEAD_BYTES 4096u /* of a table's definition; of each block, whose end is filled up */
-
-static uint64_t table_bytes(const struct tables *tables, const struct table *table)
-{
-    const embd_schema *schema = &table->schema.s;
-    struct store_stats stats;
-    tables->ops->stats(table->store, &stats);
-    uint64_t bytes =
-        stats.rows * embd__row_bytes(schema) + stats.candidates * embd__candidate_bytes(schema);
-    uint64_t n_blocks = bytes / (BLOCK_BYTES / 2) + 1;
-    return bytes + (n_blocks + 1) * HEAD_BYTES + schema->slots * sizeof *schema->slot_sizes;
-}
-
-uint64_t compaction_bytes(const struct commit *commit)
-{
-    const struct engine *engine = commit->engine;
-    uint64_t bytes = engine->journaled_pushers.n *
-                         (sizeof(struct push_stream) + (engine->tables.n / 64 + 2) * 8) +
-                     engine->journaled_sources.n * sizeof(struct push_source) + HEAD_BYTES;
-    for (uint32_t i = 0; i < engine->tables.n; i++)
-        if (table_is_journaled(engine->tables.by_name[i]))
-            bytes += table_bytes(&engine->tables, engine->tables.by_name[i]);
-    for (uint32_t i = 0; i < STAGED_SETS; i++) {
-        const struct staged *set = engine->tables.staged[i];
-        for (uint32_t k = 0; set != NULL && k < set->n; k++)
-            if (table_is_journaled(set->list[k]))
-                bytes += table_bytes(&engine->tables, set->list[k]);
-    }
-    return bytes;
-}
+/* ---- at once ---- */
 
 int compaction_make_now(struct commit *commit, struct embd__error *e)
 {

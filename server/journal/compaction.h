@@ -9,6 +9,8 @@
 
 #include "server/journal/commit.h"
 
+#define COMPACTION_BLOCK_BYTES (1u << 20) /* copied in well under a millisecond */
+
 struct compaction;
 
 /* Freezes the tables; no operation may be in progress, and no table frozen. EMBD_NO_MEMORY,

@@ -9,7 +9,7 @@
 #include "server/engine/foreign.h"
 #include "server/engine/joining.h"
 #include "server/engine/unpack.h"
-#include "server/engine/staged.h"
+#include "server/journal/replace_record.h"
 #include "server/journal/row_record.h"
 #include "server/journal/table_record.h"
 
@@ -32,6 +32,7 @@ static const enum method method_of[] = {
     [OP_STAGE] = METHOD_TABLE_STAGE,
     [OP_UNSTAGE] = METHOD_TABLE_STAGE,
     [OP_REPLACE] = METHOD_TABLE_REPLACE,
+    [OP_PREPARE] = METHOD_TABLE_REPLACE,
     [OP_PUT] = METHOD_PUT,
 };
 
@@ -84,17 +85,6 @@ static void write_streams(struct msg *m, const struct op_streams *streams)
     }
 }
 
-/* Of journaled tables and their streams alone. */
-static void write_replace(struct msg *m, const struct op_replace *replace)
-{
-    const struct rollback *back = &replace->back[1];
-    embd__msg_map(m, 3);
-    embd__msg_field_uint(m, "id", replace->id);
-    embd__msg_field_uint(m, "writers", back->n);
-    embd__msg_field_bool(m, "all", back->brings_unknown);
-    embd__msg_bin(m, back->list, back->n * sizeof *back->list);
-}
-
 /* A push of nothing. */
 static void write_number(struct msg *m, const struct op *op)
 {
@@ -137,7 +127,8 @@ static int write_fields(struct msg *m, const struct op *op, struct embd__error *
         table_record_unstage_write(m, op->as.unstaged);
         break;
     case OP_REPLACE:
-        write_replace(m, &op->as.replace);
+    case OP_PREPARE:
+        replace_record_write(m, &op->as.replace);
         break;
     case OP_PULL:
         break;
@@ -320,35 +311,6 @@ static int read_streams(struct operation_reader *reader, struct reader *r)
     return r->error->status;
 }
 
-/* ---- tables that replace others ---- */
-
-/* Where all of its tables are left out there is nothing staged. */
-static int read_replace(struct operation_reader *reader, struct reader *r)
-{
-    struct tables *tables = &reader->op.engine->tables;
-    struct op_replace *replace = &reader->op.as.replace;
-    struct fields f;
-    *replace = (struct op_replace){.id = 0};
-    embd__read_fields(&f, r, "table_replace");
-    replace->id = embd__field_uint(&f, "id", 1, UINT64_MAX, FIELD_REQUIRED);
-    uint64_t n = embd__field_uint(&f, "writers", 0, 2 * PUSHER_STREAMS_MAX, FIELD_REQUIRED);
-    bool brings_unknown = embd__field_bool(&f, "all", false);
-    if (embd__fields_end(&f) != EMBD_OK)
-        return r->error->status;
-    const uint8_t *bytes = embd__read_bin(r, "writers", n * STREAM_BYTES);
-    if (embd__reader_end(r) != EMBD_OK)
-        return r->error->status;
-    table_record_replaced(tables, replace->id);
-    if (tables->left_out.name != NULL && staged_set(tables, replace->id) == NULL) {
-        reader->op.kind = OP_PULL;
-        return EMBD_OK;
-    }
-    reader->streams = embd__streams_take(bytes, n, true, r->error);
-    replace->back[1] = (struct rollback){
-        .list = reader->streams, .n = (uint32_t)n, .brings_unknown = brings_unknown};
-    return r->error->status;
-}
-
 static int read_fields(struct operation_reader *reader, struct reader *r)
 {
     struct op *op = &reader->op;
@@ -383,8 +345,7 @@ static int read_fields(struct operation_reader *reader, struct reader *r)
     case METHOD_TABLE_STAGE:
         return table_record_stage_read(op, r);
     case METHOD_TABLE_REPLACE:
-        op->kind = OP_REPLACE;
-        return read_replace(reader, r);
+        return replace_record_read(op, r, &reader->streams);
     default:
         return embd__error_set(r->error, EMBD_UNSUPPORTED, "'%s' is not an operation",
                                r->method_name);

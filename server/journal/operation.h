@@ -25,7 +25,7 @@ struct operation_reader {
     struct op op;
     struct frame_scanner frame;
     uint32_t n_buffers;          /* bins of frame that are copies, from the store */
-    struct push_stream *streams; /* malloc'd, of op.as.streams */
+    struct push_stream *streams; /* malloc'd, of op.as.streams or op.as.replace */
     struct table_set *sets;      /* likewise */
     struct part *parts;          /* [LIMIT_PARTS] of the record being read; NULL: not needed yet */
     struct push_source sources[PUSH_SOURCES_MAX]; /* of op */

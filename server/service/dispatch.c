@@ -16,6 +16,7 @@
 #include "server/engine/staged.h"
 #include "server/log/log.h"
 #include "server/service/authorize.h"
+#include "server/service/doubt.h"
 #include "server/service/recovery.h"
 #include "server/service/handle_round.h"
 #include "server/service/state.h"
@@ -362,8 +363,10 @@ static bool collect_journal(struct shard *shard)
     bool ended = false, rested = false, has_more = false;
     if (shard->engine.n_recorded > 0)
         has_more = commit_collect(&shard->commit, &ended);
-    if (ended)
+    if (ended) {
+        staging_lock(shard);
         dispatch_parked(shard);
+    }
     if (shard->cut != NULL)
         has_more = cut_collect(shard) || has_more;
     if (shard->disk_phase != NULL)
@@ -390,6 +393,8 @@ bool shard_collect(struct shard *shard)
     struct engine *engine = &shard->engine;
     if (shard->config.identity != NULL)
         recovery_heed_identity(shard);
+    if (doubt_may_be(shard))
+        doubt_look(shard);
     bool loads = shard->is_loading && recovery_go_on(shard);
     for (uint32_t i = 0; i < engine->tables.n && engine->n_in_flight > 0; i++)
         engine->tables.ops->collect(engine->tables.by_name[i]->store);

@@ -1,13 +1,16 @@
 /* handle_identity.c - whose the data directory is, for another server that compares it with its
  * own: identity. */
 #include "server/identity/identity.h"
+#include "server/service/doubt.h"
 #include "server/service/state.h"
 
-static void write_answer(struct call *call, const struct identity_answer *answer)
+/* `decision`: shard 0 is asked about; 0: none. */
+static void write_answer(struct call *call, const struct identity_answer *answer, uint64_t decision)
 {
     struct msg *m = call->answer;
+    bool decides = decision != 0 && call->shard->config.index == 0;
     embd__msg_result(m, call->reader.msgid);
-    embd__msg_map(m, 9);
+    embd__msg_map(m, 9u + 2u * decides);
     embd__msg_field_str(m, "cluster", answer->cluster);
     embd__msg_field_uint(m, "epoch", answer->epoch);
     embd__msg_field_uint(m, "start", answer->start);
@@ -17,6 +20,10 @@ static void write_answer(struct call *call, const struct identity_answer *answer
     embd__msg_field_uint(m, "cut_rows", answer->cut_rows);
     embd__msg_field_uint(m, "known_epoch", answer->known_epoch);
     embd__msg_field_uint(m, "known_start", answer->known_start);
+    if (!decides)
+        return;
+    embd__msg_field_uint(m, "decision", decision);
+    embd__msg_field_str(m, "decided", decision_names[staging_decide(call->shard, decision)]);
 }
 
 int handle_identity(struct call *call)
@@ -27,10 +34,11 @@ int handle_identity(struct call *call)
     embd__read_fields(&f, &call->reader, "identity");
     uint64_t shard = embd__field_uint(&f, "shard", 0, config->n_shards - 1, FIELD_REQUIRED);
     uint64_t epoch = embd__field_uint(&f, "epoch", 0, INT64_MAX, 0);
+    uint64_t decision = embd__field_uint(&f, "decision", 0, UINT64_MAX, 0);
     if (call_end(call, &f) != EMBD_OK)
         return call->error.status;
     if (config->identity != NULL)
         identity_tell(config->identity, shard, epoch, &answer);
-    write_answer(call, &answer);
+    write_answer(call, &answer, decision);
     return EMBD_OK;
 }

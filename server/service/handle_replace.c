@@ -1,6 +1,9 @@
 /* handle_replace.c - staged tables take the places of others, under a hold of all shards: `check`
  * on every shard, then `apply` on every shard. What `check` has found stays so until `apply`, for
- * nothing changes tables under the hold, and no other connection can begin one. */
+ * nothing changes tables under the hold, and no other connection can begin one.
+ *
+ * On several shards `prepare` comes between, on all but shard 0: from then on the shard waits for
+ * what shard 0 decides, whatever becomes of the coordinator (doubt.c). */
 #include "server/engine/staged.h"
 #include "server/log/log.h"
 #include "server/service/authorize.h"
@@ -8,25 +11,38 @@
 #include "server/service/state.h"
 #include "server/snapshot/disk_phase.h"
 
-enum { REPLACE_CHECK, REPLACE_APPLY, REPLACE_PHASES };
-static const char *const phase_names[REPLACE_PHASES] = {"check", "apply"};
+enum { PHASE_CHECK, PHASE_PREPARE, PHASE_APPLY, PHASES };
+static const char *const phase_names[PHASES] = {"check", "prepare", "apply"};
 
-static struct op *begin(struct call *call, uint64_t id)
+struct replace_request {
+    uint64_t id, decision; /* decision 0: the coordinator is alone, or of an earlier version */
+    uint32_t n;            /* tables, of a check */
+};
+
+/* Positions of streams are the loader's, or what the shard keeps since it has prepared. */
+static struct op *begin(struct call *call, const struct replace_request *r, enum op_kind kind)
 {
-    const struct staging_set *set = staging_find(&call->shard->staging, id);
-    struct op *op = work_op(call->work, OP_REPLACE);
-    op->as.replace = (struct op_replace){.id = id};
-    for (int kind = 0; kind < 2 && set != NULL; kind++)
-        op->as.replace.back[kind] = (struct rollback){.list = set->streams[kind],
-                                                      .n = set->n_streams[kind],
-                                                      .brings_unknown = set->brings_unknown};
+    const struct prepared *prepared = &call->shard->engine.prepared;
+    const struct staging_set *set = staging_find(&call->shard->staging, r->id);
+    struct op *op = work_op(call->work, kind);
+    struct op_replace *replace = &op->as.replace;
+    *replace = (struct op_replace){.id = r->id,
+                                   .decision = r->decision,
+                                   .step = kind == OP_REPLACE ? REPLACE_DONE : REPLACE_PREPARED};
+    for (int of = 0; of < 2 && set != NULL; of++)
+        replace->back[of] = (struct rollback){.list = set->streams[of],
+                                              .n = set->n_streams[of],
+                                              .brings_unknown = set->brings_unknown};
+    for (int of = 0; of < 2 && prepared->id == r->id; of++)
+        replace->back[of] = prepared->back[of];
     return op;
 }
 
-static void answer_nothing(struct call *call)
+static int answer_nothing(struct call *call)
 {
     embd__msg_result(call->answer, call->reader.msgid);
     embd__msg_map(call->answer, 0);
+    return EMBD_OK;
 }
 
 /* ---- check ---- */
@@ -47,28 +63,79 @@ static int check_alone(struct call *call)
     return EMBD_OK;
 }
 
-static int check(struct call *call, uint64_t id, uint32_t n)
+/* Whether this attempt may begin at all. A table that fails to become durable behind the check
+ * would not fit any more. */
+static int check_decision(struct call *call, const struct replace_request *r)
+{
+    if (call->shard->engine.prepared.id != 0)
+        return embd__error_set(&call->error, EMBD_BUSY,
+                               "table_replace: an earlier replacement of tables waits for the "
+                               "decision of shard 0; try again");
+    if (r->decision != 0 && call->shard->engine.tables.n_joining > 0)
+        return embd__error_set(&call->error, EMBD_BUSY,
+                               "table_replace: a table is about to become durable; try again");
+    if (r->decision != 0 && r->decision == call->shard->staging.refused)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "table_replace field 'decision': shard 0 has refused that one");
+    return EMBD_OK;
+}
+
+static int check(struct call *call, const struct replace_request *r)
 {
     struct shard *shard = call->shard;
-    const struct staged *staged = staged_set(&shard->engine.tables, id);
-    if (check_alone(call) != EMBD_OK)
+    const struct staged *staged = staged_set(&shard->engine.tables, r->id);
+    if (check_alone(call) != EMBD_OK || check_decision(call, r) != EMBD_OK)
         return call->error.status;
-    if (!authorizes_staged(call, id))
+    if (!authorizes_staged(call, r->id))
         return embd__error_set(&call->error, EMBD_DENIED,
                                "table_replace: a staged table is not for token '%s'",
                                call->request->session->grant->name);
-    if (staged != NULL && staged->n != n)
+    if (staged != NULL && staged->n != r->n)
         return embd__error_set(&call->error, EMBD_INVALID,
-                               "table_replace field 'tables' is %u, %u are staged", n, staged->n);
-    struct op *op = begin(call, id);
+                               "table_replace field 'tables' is %u, %u are staged", r->n,
+                               staged->n);
+    struct op *op = begin(call, r, OP_REPLACE);
     if (engine_admit(op) != EMBD_OK) {
         call->error = op->error;
         return call->error.status;
     }
     shard->staging.replacer = call->request->session;
-    shard->staging.checked = id;
-    answer_nothing(call);
+    shard->staging.checked = r->id;
+    shard->staging.decision = r->decision;
+    return answer_nothing(call);
+}
+
+static int check_checked(struct call *call, const struct replace_request *r)
+{
+    const struct staging *staging = &call->shard->staging;
+    if (staging->replacer != call->request->session || staging->checked != r->id ||
+        staging->decision != r->decision || check_alone(call) != EMBD_OK)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "table_replace: `prepare` and `apply` come behind `check` on its "
+                               "connection, under the same hold");
     return EMBD_OK;
+}
+
+/* ---- prepare ---- */
+
+static void prepared(const struct shard_work *work, struct msg *m)
+{
+    staging_lock(work->shard);
+    embd__msg_map(m, 0);
+}
+
+static int prepare(struct call *call, const struct replace_request *r)
+{
+    const struct prepared *before = &call->shard->engine.prepared;
+    if (check_checked(call, r) != EMBD_OK)
+        return call->error.status;
+    if (call->shard->config.index == 0)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "table_replace: shard 0 decides; it is not asked to prepare");
+    if (before->id == r->id && before->decision == r->decision)
+        return answer_nothing(call);
+    begin(call, r, OP_PREPARE);
+    return submit(call, prepared);
 }
 
 /* ---- apply ---- */
@@ -81,37 +148,47 @@ static void applied(const struct shard_work *work, struct msg *m)
     staging->replacer = NULL;
     if (set != NULL)
         staging_forget(set);
+    staging_lock(work->shard);
     log_event(LOG_INFO, "tables_replaced", "shard=%u id=%016llx", work->shard->config.index,
               (unsigned long long)staging->done);
     embd__msg_map(m, 0);
 }
 
-static int apply(struct call *call, uint64_t id)
+/* Its coordinator says that shard 0 has decided: its hold here may be over. */
+static bool is_decided(const struct call *call, const struct replace_request *r)
 {
-    const struct staging *staging = &call->shard->staging;
-    if (staging->done == id) {
-        answer_nothing(call);
-        return EMBD_OK;
-    }
-    if (staging->replacer != call->request->session || staging->checked != id ||
-        check_alone(call) != EMBD_OK)
-        return embd__error_set(&call->error, EMBD_INVALID,
-                               "table_replace: `apply` comes behind `check` on its connection, "
-                               "under the same hold");
-    begin(call, id);
+    const struct prepared *before = &call->shard->engine.prepared;
+    return before->id == r->id && before->decision == r->decision &&
+           call->shard->staging.replacer == call->request->session &&
+           !call->shard->staging.is_settling;
+}
+
+static int apply(struct call *call, const struct replace_request *r)
+{
+    struct staging *staging = &call->shard->staging;
+    if (staging->done == r->id)
+        return answer_nothing(call);
+    if (!is_decided(call, r) && check_checked(call, r) != EMBD_OK)
+        return call->error.status;
+    begin(call, r, OP_REPLACE);
+    staging->deciding = r->decision;
     return submit(call, applied);
 }
 
 int handle_table_replace(struct call *call)
 {
     struct fields f;
+    struct replace_request r = {.n = 0};
     embd__read_fields(&f, &call->reader, "table_replace");
-    uint64_t id = embd__field_uint(&f, "id", 1, UINT64_MAX, FIELD_REQUIRED);
-    int phase = embd__field_enum(&f, "phase", phase_names, REPLACE_PHASES, -1);
-    uint32_t n = phase == REPLACE_CHECK
-                     ? (uint32_t)embd__field_uint(&f, "tables", 1, LIMIT_TABLES, FIELD_REQUIRED)
-                     : 0;
+    r.id = embd__field_uint(&f, "id", 1, UINT64_MAX, FIELD_REQUIRED);
+    int phase = embd__field_enum(&f, "phase", phase_names, PHASES, -1);
+    r.decision = embd__field_uint(&f, "decision", 1, UINT64_MAX,
+                                  phase == PHASE_PREPARE ? FIELD_REQUIRED : 0);
+    if (phase == PHASE_CHECK)
+        r.n = (uint32_t)embd__field_uint(&f, "tables", 1, LIMIT_TABLES, FIELD_REQUIRED);
     if (call_end(call, &f) != EMBD_OK)
         return call->error.status;
-    return phase == REPLACE_CHECK ? check(call, id, n) : apply(call, id);
+    if (phase == PHASE_PREPARE)
+        return prepare(call, &r);
+    return phase == PHASE_CHECK ? check(call, &r) : apply(call, &r);
 }

@@ -22,6 +22,7 @@ static uint64_t principal_of(const struct call *call)
 static int check_free(struct call *call, uint64_t id)
 {
     struct staging *staging = &call->shard->staging;
+    staging_forget_gone(call->shard);
     const struct staging_set *other = staging_find(staging, id);
     const uint64_t principal = principal_of(call);
     for (uint32_t i = 0; i < STAGED_SETS && other == NULL; i++)

@@ -55,8 +55,8 @@ void hold_let_in(struct hold *hold, const struct shard_session *session, struct 
 bool hold_lets_in(const struct hold *hold, const struct request *request)
 {
     struct reach_mark key = {.client = request->session->client};
-    if (hold->n_let_in == 0 || key.client == 0 || hold->holders != hold->lets_in ||
-        hold->holders->next_holder != NULL)
+    if (hold->is_locked || hold->n_let_in == 0 || key.client == 0 ||
+        hold->holders != hold->lets_in || hold->holders->next_holder != NULL)
         return false;
     const struct reach_mark *mark =
         bsearch(&key, hold->let_in, hold->n_let_in, sizeof key, by_client);
@@ -68,7 +68,7 @@ bool hold_lets_in(const struct hold *hold, const struct request *request)
 void hold_begin(struct hold *hold, struct shard_session *session, uint64_t now_ns,
                 uint64_t timeout_ns)
 {
-    if (!hold_is_on(hold))
+    if (hold->holders == NULL)
         hold->looked_ns = now_ns;
     if (!session->holds) {
         session->next_holder = hold->holders;

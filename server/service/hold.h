@@ -23,6 +23,7 @@ struct hold {
     uint32_t n_let_in;
     const struct shard_session *lets_in; /* that holder */
     bool resuming;                       /* the parked are being tried: not again from inside */
+    bool is_locked; /* nothing changes tables, whoever holds: see staging_lock */
 };
 
 /* What a method does to tables decides what it waits for. */
@@ -36,7 +37,7 @@ enum touch {
 
 static inline bool hold_is_on(const struct hold *hold)
 {
-    return hold->holders != NULL;
+    return hold->holders != NULL || hold->is_locked;
 }
 
 /* Whether a request with this effect on tables must wait, apart from earlier requests; `is_let_in`:

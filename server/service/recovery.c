@@ -152,6 +152,7 @@ static int end_replay(struct shard *shard, struct embd__error *e)
     shard->reading = NULL;
     operation_reader_fini(&shard->replayed);
     shard->engine.is_replaying = false;
+    staging_lock(shard);
     log_replayed(shard, bytes);
     if (!end.is_damaged)
         cut_history_meet(shard, end.position, end.chain);
@@ -249,6 +250,8 @@ bool recovery_go_on(struct shard *shard)
     shard->has_failed = e.status != EMBD_OK;
     if (!shard->has_failed && !is_over)
         return !waits; /* else it is woken */
+    if (!shard->has_failed && shard->engine.prepared.id != 0)
+        return false; /* doubt.c ends that */
     shard->is_loading = shard->has_failed;
     if (shard->config.identity != NULL && shard->config.is_first && !shard->has_failed)
         identity_set_cut(shard->config.identity, shard->restored_cut, shard->restored_rows);
@@ -272,6 +275,11 @@ void recovery_heed_identity(struct shard *shard)
         begin_waited_for(shard);
     else if (state == IDENTITY_REFUSED && !shard->is_loading)
         shard->waits_for_identity = shard->is_loading = true;
+}
+
+bool recovery_is_read(const struct shard *shard)
+{
+    return !shard->waits_for_identity && shard->reading == NULL && shard->restore == NULL;
 }
 
 void recovery_give_up(struct shard *shard)
@@ -311,10 +319,24 @@ static void tell_identity(const struct shard *shard, char text[RECOVERY_TEXT_BYT
     snprintf(text, RECOVERY_TEXT_BYTES, "shard %u is not ready: %s", shard->config.index, why);
 }
 
+static void tell_doubt(const struct shard *shard, char text[RECOVERY_TEXT_BYTES])
+{
+    snprintf(
+        text, RECOVERY_TEXT_BYTES,
+        "shard %u is not ready: it waits for the decision of shard 0 about tables that were to "
+        "take the places of others; start the server of shard 0, or if its data directory is "
+        "lost, start that server with --accept-empty",
+        shard->config.index);
+}
+
 void recovery_tell(const struct call *call, char text[RECOVERY_TEXT_BYTES])
 {
     if (call->shard->waits_for_identity) {
         tell_identity(call->shard, text);
+        return;
+    }
+    if (recovery_is_read(call->shard) && call->shard->engine.prepared.id != 0) {
+        tell_doubt(call->shard, text);
         return;
     }
     uint64_t done, total;

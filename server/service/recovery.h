@@ -17,6 +17,9 @@ bool recovery_go_on(struct shard *shard);
  * stops serving. */
 void recovery_heed_identity(struct shard *shard);
 
+/* All is read: if the shard still loads, it waits for a decision (doubt.h). */
+bool recovery_is_read(const struct shard *shard);
+
 /* It will not be ended. */
 void recovery_give_up(struct shard *shard);
 

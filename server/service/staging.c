@@ -3,7 +3,8 @@
  * The happy path: a loader stages tables (handle_stage.c) and loads them; the coordinator's
  * connection holds changes on all shards, checks and applies (handle_replace.c). A loader that
  * leaves before the check ends its set, and so does a start. A coordinator that leaves behind the
- * check gives the set back to its loader. */
+ * check gives the set back to its loader; where the shard has prepared, shard 0 decides (doubt.c).
+ */
 #include "server/service/staging.h"
 
 #include <stdlib.h>
@@ -41,6 +42,7 @@ void staging_fini(struct shard *shard)
     for (uint32_t i = 0; i < STAGED_SETS; i++)
         staging_forget(&shard->staging.sets[i]);
     op_fini(&shard->staging.end);
+    op_fini(&shard->staging.settle);
 }
 
 static bool is_replacing(const struct staging *staging)
@@ -55,7 +57,16 @@ bool staging_is_checked(const struct staging *staging, uint64_t id)
 
 bool staging_stops_hold(const struct shard *shard, const struct shard_session *session)
 {
-    return is_replacing(&shard->staging) && shard->staging.replacer != session;
+    bool is_taken = is_replacing(&shard->staging) || shard->engine.prepared.id != 0;
+    return is_taken && shard->staging.replacer != session;
+}
+
+void staging_lock(struct shard *shard)
+{
+    struct hold *hold = &shard->hold;
+    hold->is_locked = shard->engine.prepared.id != 0;
+    if (!hold_is_on(hold))
+        hold->waiting_since_ns = 0;
 }
 
 /* A set whose first table was refused is none. */
@@ -64,6 +75,15 @@ static void lose_loader(struct shard *shard, struct staging_set *set)
     set->loader = NULL;
     if (staged_set(&shard->engine.tables, set->id) == NULL)
         staging_forget(set);
+}
+
+void staging_forget_gone(struct shard *shard)
+{
+    for (uint32_t i = 0; i < STAGED_SETS; i++) {
+        struct staging_set *set = &shard->staging.sets[i];
+        if (set->id != 0 && set->loader == NULL)
+            lose_loader(shard, set);
+    }
 }
 
 void staging_leave(struct shard *shard, const struct shard_session *session)

@@ -27,8 +27,13 @@ struct staging {
     const struct shard_session *replacer; /* has checked, and applies next; NULL: none */
     uint64_t checked;                     /* id of the set that it has checked */
     uint64_t done;                        /* id of the last set that took its place */
-    struct op end;                        /* of tables whose loader has left */
+    uint64_t decision;                    /* number of the attempt that it has checked; 0: none */
+    uint64_t deciding; /* of the last one whose record was handed over, to write it */
+    uint64_t refused;  /* of the last one that shard 0 has told a shard it will not make */
+    struct op end;     /* of tables whose loader has left */
     bool is_ending;
+    struct op settle; /* of what was prepared: doubt.c */
+    bool is_settling, is_doubt_told;
 };
 
 void staging_fini(struct shard *shard);
@@ -38,8 +43,13 @@ struct staging_set *staging_find(struct staging *staging, uint64_t id);
 void staging_forget(struct staging_set *set);
 /* How many sets are trainers'. */
 uint32_t staging_of_trainers(const struct staging *staging);
+/* Forgets sets whose tables took their places after all who asked for it had left. */
+void staging_forget_gone(struct shard *shard);
 /* Whether the tables of that id are about to take their places. */
 bool staging_is_checked(const struct staging *staging, uint64_t id);
+
+/* Nothing changes tables while a replacement is prepared: call it when that may have changed. */
+void staging_lock(struct shard *shard);
 
 /* Ends the sets of loaders that have left, one after the other. */
 void staging_look(struct shard *shard);

@@ -3,10 +3,10 @@
  * Reading order: dispatch.c (a request arrives, is handled or parked), answer.c, hold.c (parking),
  * decode.c (parts of requests against schemas), handle_pull.c, materialize.c, handle_push.c,
  * prefetch.c, handle_round.c, sweeps.c (pushes that are divided); then the other handle_*.c;
- * recovery.c (the start), compacting.c (when the journal is compacted). The engine (server/engine)
- * applies operations to tables, the journal (server/journal/commit.h) has their records;
- * server/snapshot has the cut of the tables and the directory it is written to. metrics/ has the
- * times and figures. */
+ * recovery.c (the start), doubt.c (what shard 0 decides), compacting.c (when the journal is
+ * compacted). The engine (server/engine) applies operations to tables, the journal
+ * (server/journal/commit.h) has their records; server/snapshot has the cut of the tables and the
+ * directory it is written to. metrics/ has the times and figures. */
 #ifndef EMBD_SERVICE_STATE_H
 #define EMBD_SERVICE_STATE_H
 

@@ -198,28 +198,70 @@ static void replace_models(struct world *w, struct back back[2])
             back[world_is_journaled(w, i)].all |= 1u << i;
 }
 
-void deed_replace(struct world *w)
+static void submit_step(struct world *w, enum op_kind kind, const struct op_replace *replace,
+                        bool fits)
 {
     struct op op = {.engine = NULL};
-    struct back back[2] = {{.n = 0}, {.n = 0}};
-    if (w->staged_id == 0)
-        return;
-    bool fits = is_fit(w);
-    op_begin(&op, &w->engine, OP_REPLACE);
-    op.as.replace = (struct op_replace){.id = w->staged_id};
-    for (int kind = 0; kind < 2; kind++) {
-        draw_back(w, &back[kind]);
-        op.as.replace.back[kind] = (struct rollback){.list = back[kind].list,
-                                                     .n = back[kind].n,
-                                                     .brings_unknown = back[kind].brings_unknown};
-    }
+    op_begin(&op, &w->engine, kind);
+    op.as.replace = *replace;
     world_submit(w, &op);
     assert_int_equal(op.error.status, fits ? EMBD_OK : EMBD_INVALID);
     op_fini(&op);
+}
+
+/* The shard promises it; what it keeps of that, and a start finds, is what it makes then. False: it
+ * is withdrawn. */
+static bool prepare(struct world *w, struct op_replace *replace)
+{
+    const struct prepared *prepared = &w->engine.prepared;
+    bool is_kept = staged_is_journaled(&w->engine.tables, replace->id);
+    const struct prepared *found = is_kept ? &w->copy.engine.prepared : prepared;
+    replace->decision = ++w->n_decisions;
+    replace->step = REPLACE_PREPARED;
+    submit_step(w, OP_PREPARE, replace, true);
+    assert_true(found->id == replace->id && found->decision == replace->decision);
+    assert_int_equal(found->back[1].n, replace->back[1].n);
+    bool is_made = !one_in(w, 3);
+    seen.prepared++;
+    seen.not_made += !is_made;
+    replace->step = is_made ? REPLACE_DONE : REPLACE_WITHDRAWN;
+    replace->back[0] = prepared->back[0];
+    replace->back[1] = found->back[1];
+    if (is_made)
+        return true;
+    submit_step(w, OP_PREPARE, replace, true);
+    assert_true(prepared->id == 0 && found->id == 0);
+    return false;
+}
+
+static void check_made(const struct world *w, const struct op_replace *replace, bool is_kept)
+{
+    const struct engine *engines[] = {&w->engine, is_kept ? &w->copy.engine : &w->engine};
+    for (int i = 0; i < 2 && replace->decision != 0; i++)
+        assert_true(engines[i]->prepared.id == 0 && engines[i]->decided == replace->decision);
+}
+
+void deed_replace(struct world *w)
+{
+    struct back back[2] = {{.n = 0}, {.n = 0}};
+    if (w->staged_id == 0)
+        return;
+    bool fits = is_fit(w), is_kept = staged_is_journaled(&w->engine.tables, w->staged_id);
+    struct op_replace replace = {.id = w->staged_id};
+    for (int kind = 0; kind < 2; kind++) {
+        draw_back(w, &back[kind]);
+        replace.back[kind] = (struct rollback){.list = back[kind].list,
+                                               .n = back[kind].n,
+                                               .brings_unknown = back[kind].brings_unknown};
+    }
+    if (fits && one_in(w, 2) && !prepare(w, &replace))
+        return;
+    submit_step(w, OP_REPLACE, &replace, fits);
     seen.unfit += !fits;
     seen.replaced += fits;
     if (!fits)
         return;
+    check_made(w, &replace, is_kept);
     replace_models(w, back);
     roll_back(w, false, &back[0]);
     roll_back(w, true, &back[1]);

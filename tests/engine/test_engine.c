@@ -93,9 +93,9 @@ static double now(void)
 /* Histories come to everything they are meant for. */
 static void check_seen(void)
 {
-    static const enum op_kind kinds[] = {OP_PUSH,    OP_ERASE,       OP_TABLE_CREATE, OP_TABLE_DROP,
-                                         OP_LOAD,    OP_STREAM_OPEN, OP_STREAMS,      OP_STAGE,
-                                         OP_UNSTAGE, OP_REPLACE,     OP_TABLE_SET,    OP_PUT};
+    static const enum op_kind kinds[] = {
+        OP_PUSH,  OP_ERASE,   OP_TABLE_CREATE, OP_TABLE_DROP, OP_LOAD, OP_STREAM_OPEN, OP_STREAMS,
+        OP_STAGE, OP_UNSTAGE, OP_REPLACE,      OP_TABLE_SET,  OP_PUT,  OP_PREPARE};
     for (uint32_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         assert_true(seen.recorded[kinds[i]] > 0);
     assert_true(seen.full > 0 && seen.full_of_several > 0 && seen.full_pulls > 0 &&
@@ -116,6 +116,7 @@ static void check_seen(void)
     assert_true(seen.replaced > 0 && seen.unfit > 0 && seen.unstaged > 0);
     assert_true(seen.rolled > 0 && seen.kept > 0 && seen.forgotten_with_tables > 0 &&
                 seen.brought > 0);
+    assert_true(seen.prepared > seen.not_made && seen.not_made > 0);
 }
 
 static void operations_are_the_models_and_replays_are_the_same(void **state)

@@ -10,7 +10,7 @@
 #include "tests/engine/records.h"
 #include "tests/store/pair.h"
 
-enum { TABLES = 5, STREAMS = 6, JOBS = 3, KINDS = OP_REPLACE + 1 };
+enum { TABLES = 5, STREAMS = 6, JOBS = 3, KINDS = OP_PREPARE + 1 };
 
 /* A stream of numbered pushes, as the model has it. */
 struct stream {
@@ -32,15 +32,17 @@ struct seen {
     uint64_t set, unset;       /* fields of tables: set, refused */
     uint64_t shrunk, unshrunk; /* rows that went for a lower capacity; such that were refused */
     uint64_t replaced, unfit, unstaged, rolled, kept, forgotten_with_tables, brought;
+    uint64_t prepared, not_made; /* replacements; those that were withdrawn then */
 };
 
 struct world {
     struct dice dice;
     const struct store_ops *ops;
     struct engine engine;
-    struct pair tables[TABLES];        /* the engine's table beside its model; model NULL: none */
-    struct pair staged[TABLES];        /* likewise, of those that are to replace them */
-    uint64_t staged_id, n_sets;        /* of these; ids so far */
+    struct pair tables[TABLES]; /* the engine's table beside its model; model NULL: none */
+    struct pair staged[TABLES]; /* likewise, of those that are to replace them */
+    uint64_t staged_id, n_sets; /* of these; ids so far */
+    uint64_t n_decisions;
     struct stream streams[2][STREAMS]; /* [1]: of journaled tables */
     uint64_t clocks[JOBS];
     uint64_t now_ns, seconds;

@@ -305,7 +305,7 @@ class Hidden(TokenCase):
         wire.pull(self.connect("everything"), self.table["items"], range(50))
         shown, whole = (p.call("stats", {})[0]["stats"] for p in (peer, operator))
         self.assertEqual(set(shown), {"uptime_us", "draining", "loading", "loading_bytes", "loading_total_bytes", "restored_cut",
-                                      "restored_without_journal", "directory_refused", "tables", "row_memory_bytes"})
+                                      "replacement_in_doubt", "restored_without_journal", "directory_refused", "tables", "row_memory_bytes"})
         self.assertEqual(shown["tables"], len(peer.call("tables", {})[0]["tables"]))
         self.assertGreater(whole["tables"], shown["tables"])
         self.assertLess(shown["row_memory_bytes"], whole["row_memory_bytes"])

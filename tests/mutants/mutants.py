@@ -51,6 +51,7 @@ CASES = of("the host store gives the model's bits for every optimizer", "test_st
 FROZEN = of("a cut of the host store is the table as it was", "test_store_frozen")
 SWEEPS = of("a shard serves others between slices", "test-shard-sweeps")
 DURABILITY = of("kill -9 while a table becomes durable", "embd-server", "embctl", "embd-gated-disk")
+DIES = of("servers or the coordinator die at each step", "embd-server", "embctl", "embd-gated-disk")
 DURABLE = of("the durability of a table is set while trainers push", "embd-server", "embctl")
 VECTORS = of("proto/vectors has the oracle's bits", "embd-server", "embd-cuda-emulated", "vectors-oracle")
 
@@ -63,6 +64,20 @@ MUTANTS = [
           "if (!was_queued && !store->use_rule.scores)", "if (!was_queued)"),
     REPLACE("a base does not say which tables streams have pushed to", "server/journal/compaction.c", ".sets = s->sets,",
             ".sets = NULL,"),
+    DIES("a shard in doubt asks nobody", "server/service/doubt.c",
+         "identity_ask_decision(identity, shard->engine.prepared.decision);", "DECISION_REFUSED;"),
+    DIES("shard 0 refuses what is on its way to the disk", "server/service/doubt.c",
+         "if (staging->deciding == decision && shard->commit.is_alone)", "if (0)"),
+    DIES("shard 0 makes what it has refused", "server/service/doubt.c", "staging->replacer = NULL;", "staging->done = 0;"),
+    DIES("a shard in doubt takes changes", "server/service/staging.c", "hold->is_locked = shard->engine.prepared.id != 0;",
+         "hold->is_locked = false;"),
+    DIES("a shard that starts in doubt is ready", "server/service/recovery.c",
+         "if (!shard->has_failed && shard->engine.prepared.id != 0)", "if (0)"),
+    DIES("a coordinator has nobody prepare", "server/coordinator/cluster_replace.c", 'run_phase(&r, "prepare", 1, n,',
+         'run_phase(&r, "prepare", n, n,'),
+    DIES("a base lacks what is prepared", "server/journal/compaction.c", "if (!staged_is_journaled(&engine->tables, engine->prepared.id))",
+         "if (c != NULL)"),
+    DIES("a base lacks the decision", "server/journal/compaction.c", "c->decided = engine->decided;", "c->decided = 0;"),
     DURABILITY("a table is journaled before its base is on disk", "server/service/handle_tables.c",
                'embd__msg_field_bool(m, "pending", true);', 'embd__msg_field_bool(m, "pending", false);'),
     DURABLE("a stream's push to a table that joined the journal is applied again after a start", "server/engine/foreign.c",

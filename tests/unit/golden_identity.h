@@ -8,5 +8,9 @@ void build_identity_request(struct msg *m);
 void read_identity_request(struct reader *r);
 void build_identity_result(struct msg *m);
 void read_identity_result(struct reader *r);
+void build_identity_decision_request(struct msg *m);
+void read_identity_decision_request(struct reader *r);
+void build_identity_decision_result(struct msg *m);
+void read_identity_decision_result(struct reader *r);
 
 #endif

@@ -108,3 +108,27 @@ void read_table_replace_request(struct reader *r)
     embd__fields_end(&f);
     embd__reader_end(r);
 }
+
+void build_table_replace_prepare_request(struct msg *m)
+{
+    embd__msg_request(m, 44, METHOD_TABLE_REPLACE);
+    embd__msg_map(m, 3);
+    embd__msg_field_uint(m, "id", ID);
+    embd__msg_field_str(m, "phase", "prepare");
+    embd__msg_field_uint(m, "decision", 5);
+    embd__msg_end(m);
+}
+
+void read_table_replace_prepare_request(struct reader *r)
+{
+    struct fields f;
+    char phase[16];
+    embd__read_fields(&f, r, "table_replace");
+    embd__field_uint(&f, "id", ID, ID, FIELD_REQUIRED);
+    embd__field_str(&f, "phase", phase, sizeof phase, NULL);
+    embd__field_uint(&f, "decision", 5, 5, FIELD_REQUIRED);
+    if (r->error->status == EMBD_OK && strcmp(phase, "prepare") != 0)
+        embd__error_set(r->error, EMBD_INVALID, "the phase is %s", phase);
+    embd__fields_end(&f);
+    embd__reader_end(r);
+}

@@ -12,5 +12,7 @@ void build_table_stage_writers_request(struct msg *m);
 void read_table_stage_writers_request(struct reader *r);
 void build_table_replace_request(struct msg *m);
 void read_table_replace_request(struct reader *r);
+void build_table_replace_prepare_request(struct msg *m);
+void read_table_replace_prepare_request(struct reader *r);
 
 #endif

@@ -23,7 +23,7 @@ static const char *why_not_ready(const struct shard_view *shard)
     if (shard->report == NULL)
         return "does not answer";
     if (shard->report->is_loading)
-        return "is loading";
+        return shard->report->is_in_doubt ? "waits for the decision of shard 0" : "is loading";
     return shard->report->is_draining ? "is draining" : NULL;
 }
 

@@ -7,6 +7,7 @@
 
 #include "server/identity/identity.h"
 #include "server/service/compacting.h"
+#include "server/service/doubt.h"
 #include "server/service/metrics/figures.h"
 #include "server/service/recovery.h"
 #include "server/snapshot/snapshot_watch.h"
@@ -48,6 +49,7 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"loading", shard->is_loading},
         {"loading_bytes", loaded},
         {"loading_total_bytes", to_load},
+        {"replacement_in_doubt", doubt_is_on(shard)},
         {"restored_cut", shard->restored_cut},
         {"restored_rows", shard->restored_rows},
         {"restored_without_journal", shard->lacked_journal},
@@ -161,6 +163,7 @@ void shard_report(const struct shard *shard, struct shard_report *out)
     out->shard = shard->config.index;
     out->is_draining = shard->draining;
     out->is_loading = shard->is_loading;
+    out->is_in_doubt = doubt_is_on(shard);
     out->store = tables->ops->name;
     out->n_figures = shard_figures(shard, out->figures);
     memcpy(out->requests, shard->counters.requests, sizeof out->requests);

@@ -32,7 +32,7 @@ struct table_report {
 /* About 1.5 MiB: allocate it once, zeroed. */
 struct shard_report {
     uint32_t shard;
-    bool is_draining, is_loading;
+    bool is_draining, is_loading, is_in_doubt;
     const char *store; /* static */
     struct figure figures[REPORT_SHARD_FIGURES];
     uint32_t n_figures;

@@ -37,7 +37,8 @@ static bool is_for_everybody(const char *figure)
 {
     static const char *const names[] = {
         "uptime_us",           "draining",     "loading",           "loading_bytes",
-        "loading_total_bytes", "restored_cut", "directory_refused", "restored_without_journal"};
+        "loading_total_bytes", "restored_cut", "directory_refused", "restored_without_journal",
+        "replacement_in_doubt"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(figure, names[i]) == 0)
             return true;

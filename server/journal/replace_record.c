@@ -1,0 +1,94 @@
+/* replace_record.c - see replace_record.h.
+ *
+ * A record without `phase` is the change, as earlier versions wrote it. */
+#include "server/journal/replace_record.h"
+
+#include "server/engine/staged.h"
+#include "server/journal/table_record.h"
+
+static const char *const phase_names[REPLACE_STEPS] = {"apply", "prepare", "withdraw", "decided"};
+
+/* ---- writing ---- */
+
+static bool has_streams(enum replace_step step)
+{
+    return step == REPLACE_DONE || step == REPLACE_PREPARED;
+}
+
+void replace_record_write(struct msg *m, const struct op_replace *replace)
+{
+    const struct rollback *back = &replace->back[1];
+    bool with_phase = replace->step != REPLACE_DONE, with_streams = has_streams(replace->step);
+    embd__msg_map(m, 1u + with_phase + (replace->decision != 0) + 2u * with_streams);
+    embd__msg_field_uint(m, "id", replace->id);
+    if (with_phase)
+        embd__msg_field_str(m, "phase", phase_names[replace->step]);
+    if (replace->decision != 0)
+        embd__msg_field_uint(m, "decision", replace->decision);
+    if (!with_streams)
+        return;
+    embd__msg_field_uint(m, "writers", back->n);
+    embd__msg_field_bool(m, "all", back->brings_unknown);
+    embd__msg_bin(m, back->list, back->n * sizeof *back->list);
+}
+
+/* ---- reading ---- */
+
+/* All of its tables are left out: nothing is staged. What shard 0 decided stays known. */
+static int leave_out(struct op *op)
+{
+    struct op_replace *replace = &op->as.replace;
+    bool is_decided = replace->step == REPLACE_DONE && replace->decision != 0;
+    op->kind = is_decided ? OP_PREPARE : OP_PULL;
+    replace->step = REPLACE_DECIDED;
+    return EMBD_OK;
+}
+
+static int read_streams(struct op *op, struct reader *r, uint64_t n, bool brings_unknown,
+                        struct push_stream **out)
+{
+    const uint8_t *bytes = embd__read_bin(r, "writers", n * STREAM_BYTES);
+    if (embd__reader_end(r) != EMBD_OK)
+        return r->error->status;
+    *out = embd__streams_take(bytes, n, true, r->error);
+    op->as.replace.back[1] =
+        (struct rollback){.list = *out, .n = (uint32_t)n, .brings_unknown = brings_unknown};
+    return r->error->status;
+}
+
+static int read_fields(struct op *op, struct reader *r, uint64_t *n_out, bool *all_out)
+{
+    struct op_replace *replace = &op->as.replace;
+    struct fields f;
+    embd__read_fields(&f, r, "table_replace");
+    int phase = embd__field_enum(&f, "phase", phase_names, REPLACE_STEPS, REPLACE_DONE);
+    replace->step = (enum replace_step)phase;
+    bool has_set = replace->step != REPLACE_DECIDED;
+    replace->id = embd__field_uint(&f, "id", has_set, UINT64_MAX, FIELD_REQUIRED);
+    replace->decision = embd__field_uint(&f, "decision", 1, UINT64_MAX, 0);
+    if (has_streams(replace->step)) {
+        *n_out = embd__field_uint(&f, "writers", 0, 2 * PUSHER_STREAMS_MAX, FIELD_REQUIRED);
+        *all_out = embd__field_bool(&f, "all", false);
+    }
+    return embd__fields_end(&f);
+}
+
+int replace_record_read(struct op *op, struct reader *r, struct push_stream **streams_out)
+{
+    struct tables *tables = &op->engine->tables;
+    struct op_replace *replace = &op->as.replace;
+    uint64_t n = 0;
+    bool brings_unknown = false;
+    *replace = (struct op_replace){.id = 0};
+    if (read_fields(op, r, &n, &brings_unknown) != EMBD_OK)
+        return r->error->status;
+    op->kind = replace->step == REPLACE_DONE ? OP_REPLACE : OP_PREPARE;
+    if (!has_streams(replace->step))
+        return embd__reader_end(r);
+    if (read_streams(op, r, n, brings_unknown, streams_out) != EMBD_OK)
+        return r->error->status;
+    if (replace->step == REPLACE_DONE)
+        table_record_replaced(tables, replace->id);
+    bool has_tables = tables->left_out.name == NULL || staged_set(tables, replace->id) != NULL;
+    return has_tables ? EMBD_OK : leave_out(op);
+}

@@ -1,0 +1,14 @@
+/* replace_record.h - records of tables that take the places of others: the change itself, and on
+ * clusters of several shards that it is prepared, withdrawn or decided. */
+#ifndef EMBD_JOURNAL_REPLACE_RECORD_H
+#define EMBD_JOURNAL_REPLACE_RECORD_H
+
+#include "proto/message.h"
+#include "server/engine/engine.h"
+
+/* Of journaled tables and their streams alone. */
+void replace_record_write(struct msg *m, const struct op_replace *replace);
+/* Sets op->kind too. *streams_out: malloc'd, what op->as.replace points to; NULL: nothing. */
+int replace_record_read(struct op *op, struct reader *r, struct push_stream **streams_out);
+
+#endif
