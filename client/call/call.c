@@ -209,7 +209,7 @@ static int prepare(struct embd_call *call)
 
 /* ---- sending ---- */
 
-#define HOLD_BYTES (256u << 10) /* of gradients; with fewer one system call is worth more */
+#define HOLD_BYTES (256u << 10) /* of gradients a shard; with fewer a system call is worth more */
 
 static void fill(struct embd_call *call)
 {
@@ -227,7 +227,7 @@ static bool sends_keys_first(const struct embd_call *call)
         if (call->kind == PARTS_PUSH && call->works[i].is_unfilled)
             bytes += (call->works[i].by_rows ? call->works[i].n_distinct : call->works[i].n_keys) *
                      call->works[i].row_bytes;
-    return bytes >= HOLD_BYTES && !call->client->io.has_thread;
+    return bytes / call->client->n_shards >= HOLD_BYTES && !call->client->io.has_thread;
 }
 
 /* The pieces up to the header of gradients: the first part's, or in columns those of all. */

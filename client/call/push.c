@@ -92,11 +92,33 @@ static void write_row(const struct embd_call *call, const struct work *work, uin
     write_rows(call, work, to, from, r, 1);
 }
 
+#define PREFETCH_KEYS  8u
+#define PREFETCH_BYTES 1024u
+
+/* Gradients that travel as they are. */
+static void copy_share(const struct work *work, const struct share *share, const uint32_t *rows)
+{
+    const uint8_t *values = (const uint8_t *)work->part->values;
+    uint8_t *to = share->grads;
+    for (uint32_t i = 0; i < share->n_rows; i++, to += work->row_bytes) {
+        const uint8_t *ahead =
+            values +
+            rows[i + PREFETCH_KEYS < share->n_rows ? i + PREFETCH_KEYS : i] * work->row_bytes;
+        for (size_t at = 0; at < work->row_bytes && at < PREFETCH_BYTES; at += 64)
+            __builtin_prefetch(ahead + at);
+        memcpy(to, values + rows[i] * work->row_bytes, work->row_bytes);
+    }
+}
+
 static void write_share(const struct embd_call *call, const struct work *work,
                         const struct share *share)
 {
     const uint32_t *rows = work->is_pooled ? share->rows : share->from;
     bool scales = scales_rows(work);
+    if (rows != NULL && call->wire == EMBD_DTYPE_F32 && !scales) {
+        copy_share(work, share, rows);
+        return;
+    }
     for (uint32_t i = 0; i < share->n_rows; i++)
         write_row(call, work, rows == NULL ? i : rows[i], scales, work->row,
                   share->grads + i * work->row_bytes);
@@ -153,8 +175,6 @@ static void close_run(struct sums *sums, uint32_t number)
         embd__combine_add(sums->totals + sums->totals_of[number] * sums->dim, run, sums->dim);
     }
 }
-
-#define PREFETCH_KEYS 8u
 
 /* One occurrence; `scale` is NULL where nothing is multiplied. */
 static inline void add_occurrence(struct sums *sums, uint32_t number, const float *grad,

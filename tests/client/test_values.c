@@ -511,6 +511,42 @@ static void large_pushes_whose_keys_go_first_equal_the_model(void **state)
     close_bench();
 }
 
+static uint32_t n_sends;
+
+ssize_t __real_embd__socket_send(int fd, struct iovec *iov, size_t n);
+ssize_t __wrap_embd__socket_send(int fd, struct iovec *iov, size_t n);
+
+ssize_t __wrap_embd__socket_send(int fd, struct iovec *iov, size_t n)
+{
+    n_sends++;
+    return __real_embd__socket_send(fd, iov, n);
+}
+
+/* However many they are in all: keys go first only where the gradients of each shard are many. */
+static void small_shares_of_a_push_are_sent_in_one_piece(void **state)
+{
+    enum { KEYS = 9000, DIM = 8 }; /* 288 KB */
+    static uint64_t keys[KEYS];
+    static float grads[KEYS * DIM];
+    embd_schema schema;
+    (void)state;
+    if (n_shards == 1)
+        skip();
+    base_schema(&schema);
+    schema.dim = DIM;
+    schema.combiner = EMBD_COMBINER_CONCAT;
+    open_bench(&schema);
+    for (uint64_t i = 0; i < KEYS; i++)
+        keys[i] = i * 0x9e3779b97f4a7c15u;
+    embd_part part = EMBD_PART(.table = b.table, .n_keys = KEYS, .keys = keys, .values = grads);
+    embd_call_options options = EMBD_CALL_OPTIONS(.plan = EMBD_PLAN_POOLED);
+    check(embd_push(client, &part, 1, &options)); /* also opens a stream on each shard */
+    n_sends = 0;
+    check(embd_push(client, &part, 1, &options));
+    assert_int_equal(n_sends, n_shards);
+    close_bench();
+}
+
 /* However wide the rows are: they are put in their places as they come. */
 static void a_pull_keeps_no_rows_in_memory_of_the_client(void **state)
 {
@@ -589,6 +625,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_infinite_gradient_is_refused_on_every_wire),
         cmocka_unit_test(one_call_carries_many_parts_and_several_calls_are_in_flight),
         cmocka_unit_test(large_pushes_whose_keys_go_first_equal_the_model),
+        cmocka_unit_test(small_shares_of_a_push_are_sent_in_one_piece),
         cmocka_unit_test(a_pull_keeps_no_rows_in_memory_of_the_client),
         cmocka_unit_test(batches_without_keys_and_without_rows_are_fine),
     };
