@@ -227,6 +227,21 @@ static int read_peer_token(const struct setting *at, struct config *out, struct 
     return EMBD_OK;
 }
 
+/* NAME,NAME,... */
+static int read_dropped(const struct setting *at, struct config *out, struct embd__error *e)
+{
+    if (config_text(SETTING_DROP_TABLE, at, "", out->dropped_text, sizeof out->dropped_text, e) !=
+        EMBD_OK)
+        return e->status;
+    for (char *rest = out->dropped_text, *name; at->text && (name = strsep(&rest, ",")) != NULL;) {
+        if (out->n_dropped == CONFIG_DROPPED_MAX)
+            return config_complain(e, EMBD_INVALID, SETTING_DROP_TABLE, at,
+                                   "one start drops %d tables at most", CONFIG_DROPPED_MAX);
+        out->dropped[out->n_dropped++] = name;
+    }
+    return EMBD_OK;
+}
+
 static int read_process(const struct sources *from, struct config *out, struct embd__error *e)
 {
     const struct settings *self = from->file.n_servers > 0 ? &from->file.servers[out->self] : NULL;
@@ -268,8 +283,7 @@ static int read_process(const struct sources *from, struct config *out, struct e
     if (status == EMBD_OK)
         status = config_count(SETTING_READY_FD, fd, 1, 1u << 20, 0, &ready_fd, e);
     if (status == EMBD_OK)
-        status =
-            config_text(SETTING_DROP_TABLE, drop, "", out->drop_table, sizeof out->drop_table, e);
+        status = read_dropped(drop, out, e);
     if (status == EMBD_OK && drop->text != NULL && out->data_dir[0] == '\0')
         status = config_complain(e, EMBD_INVALID, SETTING_DROP_TABLE, drop,
                                  "there is no data_dir, and so no table to drop");

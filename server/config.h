@@ -26,7 +26,8 @@ struct config_server {
     bool is_listed;      /* the file says where it listens */
 };
 
-#define CONFIG_CPUS_MAX 256
+#define CONFIG_CPUS_MAX    256
+#define CONFIG_DROPPED_MAX 16 /* tables that one start drops */
 
 enum config_http {
     CONFIG_HTTP_OFF,
@@ -45,10 +46,12 @@ struct config {
     struct listen_address http;
     enum config_http http_is;
     bool accepts_journal_damage, accepts_empty;
-    char peer_token[1024];              /* "": none */
-    char drop_table[EMBD_NAME_MAX + 1]; /* "": none */
-    bool is_check;                      /* only whether this can be read was asked */
-    uint32_t n_shards;                  /* of the cluster */
+    char peer_token[1024]; /* "": none */
+    char dropped_text[CONFIG_DROPPED_MAX * (EMBD_NAME_MAX + 2)];
+    const char *dropped[CONFIG_DROPPED_MAX]; /* [n_dropped] names of tables, in this text */
+    uint32_t n_dropped;
+    bool is_check;     /* only whether this can be read was asked */
+    uint32_t n_shards; /* of the cluster */
     char store[32];
     struct store_gpus gpus;
     char data_dir[4096]; /* "": none */

@@ -54,6 +54,7 @@ struct process {
     uv_timer_t patience; /* of the service manager, while shards load */
     uv_timer_t credentials_watch;
     enum exit_status exit_status;
+    atomic_bool dropped_found[CONFIG_DROPPED_MAX]; /* by a shard, of config.dropped */
     bool was_signalled, is_ready;
 };
 

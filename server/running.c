@@ -114,6 +114,30 @@ static void be_ready(struct process *p)
     }
 }
 
+/* A name that no shard has found may be a mistake for another one: nobody is to believe it gone. */
+static int check_dropped(const struct process *p, struct embd__error *e)
+{
+    for (uint32_t i = 0; i < p->config.n_dropped; i++)
+        if (!atomic_load(&p->dropped_found[i]))
+            return embd__error_set(e, EMBD_INVALID,
+                                   "--drop-table: neither the journals nor the snapshot of this "
+                                   "start have a table '%s'; other tables that were named are "
+                                   "dropped, as the log says",
+                                   p->config.dropped[i]);
+    return EMBD_OK;
+}
+
+static void settle(struct process *p)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    if (check_dropped(p, &e) == EMBD_OK) {
+        be_ready(p);
+        return;
+    }
+    p->exit_status = process_fail(EXIT_USAGE, &e);
+    running_drain(p);
+}
+
 /* ---- news and signals ---- */
 
 static void on_news(uv_async_t *async)
@@ -123,8 +147,8 @@ static void on_news(uv_async_t *async)
         p->exit_status = process_fail(EXIT_FAILED, &p->why);
         running_drain(p);
     }
-    if (!p->is_ready && atomic_load(&p->n_loaded) == p->n)
-        be_ready(p);
+    if (!p->is_ready && p->exit_status == EXIT_OK && atomic_load(&p->n_loaded) == p->n)
+        settle(p);
     if (atomic_load(&p->n_ended) == p->n_started)
         uv_stop(&p->uv);
     else if (atomic_exchange(&p->drain_asked, false))

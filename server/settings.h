@@ -137,9 +137,10 @@ enum {
       "another cluster, as the other servers know; identity.json records it. Use it for one "      \
       "start only")                                                                                \
     X(DROP_TABLE, "drop_table", IN_FLAGS, "NAME",                                                  \
-      "Start without this table and drop it for good: neither journal nor snapshot bring it back " \
-      "at this start, and the journal is compacted without it. Use it for one start only, if the " \
-      "server cannot start with it")                                                               \
+      "Start without this table and DROP IT FOR GOOD: neither journal nor snapshot bring it back " \
+      "at this start, the journal is compacted without it, and its rows are lost unless a "        \
+      "snapshot has them. The flag may be repeated. A name that nothing has ends the start. Use "  \
+      "it for one start only, if the server cannot start with the table")                          \
     X(CHECK, "check", IN_FLAGS, NULL, "Check the configuration and exit")                          \
     X(READY_FD, "ready_fd", IN_FLAGS, "FD",                                                        \
       "Write the line 'ready' to this file descriptor and close it when all shards accept "        \

@@ -57,6 +57,17 @@ struct flags {
     struct argp_option options[SETTING_COUNT + HEADINGS + 2];
 };
 
+/* A flag that may be repeated: its values, with commas between them. */
+static error_t add_value(struct setting *setting, const char *value)
+{
+    char *both;
+    if (asprintf(&both, "%s,%s", setting->text, value) < 0)
+        return ENOMEM;
+    free(setting->text);
+    setting->text = both;
+    return 0;
+}
+
 static error_t on_option(int key, char *value, struct argp_state *state)
 {
     struct flags *flags = state->input;
@@ -69,6 +80,8 @@ static error_t on_option(int key, char *value, struct argp_state *state)
     if (key < FLAG_FIRST || key >= FLAG_FIRST + SETTING_COUNT)
         return ARGP_ERR_UNKNOWN;
     struct setting *setting = &flags->out->of[key - FLAG_FIRST];
+    if (key == FLAG_FIRST + SETTING_DROP_TABLE && setting->text != NULL)
+        return add_value(setting, value);
     free(setting->text);
     setting->text = strdup(value != NULL ? value : "yes");
     return setting->text != NULL ? 0 : ENOMEM;

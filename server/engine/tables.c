@@ -56,24 +56,30 @@ void tables_fini(struct tables *tables)
     tables_init(tables, tables->ops);
 }
 
-bool tables_leave_out(const struct tables *tables, uint32_t id)
+struct left_out *tables_left_out(struct tables *tables, uint32_t id)
 {
-    return id != 0 && tables->left_out.id == id;
+    for (uint32_t i = 0; i < tables->n_left_out; i++)
+        if (id != 0 && tables->left_out[i].id == id)
+            return &tables->left_out[i];
+    return NULL;
 }
 
-bool tables_leave_out_name(const struct tables *tables, const char *name)
+struct left_out *tables_left_out_name(struct tables *tables, const char *name)
 {
-    return tables->left_out.name != NULL && strcmp(tables->left_out.name, name) == 0;
+    for (uint32_t i = 0; i < tables->n_left_out; i++)
+        if (strcmp(tables->left_out[i].name, name) == 0)
+            return &tables->left_out[i];
+    return NULL;
 }
 
-bool tables_skip(const struct tables *tables, uint32_t id)
+bool tables_skip(struct tables *tables, uint32_t id)
 {
-    return tables_leave_out(tables, id) || joining_is_apart_id(tables, id);
+    return tables_left_out(tables, id) != NULL || joining_is_apart_id(tables, id);
 }
 
-bool tables_skip_name(const struct tables *tables, const char *name)
+bool tables_skip_name(struct tables *tables, const char *name)
 {
-    return tables_leave_out_name(tables, name) || joining_is_apart(tables, name);
+    return tables_left_out_name(tables, name) != NULL || joining_is_apart(tables, name);
 }
 
 /* ---- memory ---- */

@@ -58,12 +58,16 @@ struct staged {
     struct table *list[LIMIT_TABLES]; /* in the order they were made */
 };
 
-/* A table that records are read without: `embd-server --drop-table`. */
+/* A table that records are read without: `embd --drop-table`. */
 struct left_out {
-    const char *name;       /* NULL: of none */
+    const char *name;
     uint32_t id, staged_id; /* as the records read so far have them; 0: it is not there */
     uint64_t staged_set;    /* that has it as staged_id */
+    bool is_found;          /* a record or a snapshot names it */
+    uint64_t rows;          /* that came by bases, loads and snapshots */
+    uint64_t pushed_keys;   /* and these by pushes */
 };
+#define LEFT_OUT_MAX 16u
 
 /* A table that is named in a journal, but not to be had from it. */
 struct apart_table {
@@ -80,7 +84,8 @@ struct apart {
 
 struct tables {
     const struct store_ops *ops;
-    struct left_out left_out;
+    struct left_out left_out[LEFT_OUT_MAX]; /* [n_left_out] */
+    uint32_t n_left_out;
     struct row_memory *memory; /* the owner's; NULL: rows may take what there is */
     uint64_t n_refused;        /* requests that needed more of it than was left */
     uint32_t n;
@@ -141,12 +146,12 @@ uint32_t tables_id_of(const struct tables *tables, const char *name);
 /* It will not be created. */
 void tables_give_up(struct tables *tables);
 
-/* Whether that is the id, or the name, of the table that is left out. */
-bool tables_leave_out(const struct tables *tables, uint32_t id);
-bool tables_leave_out_name(const struct tables *tables, const char *name);
+/* The table of that id, or name, that is left out; NULL: none is. */
+struct left_out *tables_left_out(struct tables *tables, uint32_t id);
+struct left_out *tables_left_out_name(struct tables *tables, const char *name);
 /* Whether records of the table are, for this reason or because it is apart. */
-bool tables_skip(const struct tables *tables, uint32_t id);
-bool tables_skip_name(const struct tables *tables, const char *name);
+bool tables_skip(struct tables *tables, uint32_t id);
+bool tables_skip_name(struct tables *tables, const char *name);
 
 /* What the table takes now is counted; the second: its stats are known. */
 void tables_count(struct tables *tables, struct table *table);

@@ -202,9 +202,12 @@ static int copy_bins(struct operation_reader *reader, struct embd__error *e)
 /* Drops the parts of a table that is left out. Returns how many there are then. */
 static uint32_t leave_out(struct op *op, struct part *parts, uint32_t n)
 {
-    const struct tables *tables = &op->engine->tables;
+    struct tables *tables = &op->engine->tables;
     uint32_t n_left = 0;
     for (uint32_t i = 0; i < n; i++) {
+        struct left_out *left_out = tables_left_out(tables, parts[i].table);
+        if (left_out != NULL && op->kind == OP_PUSH)
+            left_out->pushed_keys += parts[i].n_keys;
         op->is_number_alone = op->is_number_alone || joining_is_apart_id(tables, parts[i].table);
         if (!tables_skip(tables, parts[i].table))
             parts[n_left++] = parts[i];

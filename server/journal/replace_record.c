@@ -89,6 +89,6 @@ int replace_record_read(struct op *op, struct reader *r, struct push_stream **st
         return r->error->status;
     if (replace->step == REPLACE_DONE)
         table_record_replaced(tables, replace->id);
-    bool has_tables = tables->left_out.name == NULL || staged_set(tables, replace->id) != NULL;
+    bool has_tables = tables->n_left_out == 0 || staged_set(tables, replace->id) != NULL;
     return has_tables ? EMBD_OK : leave_out(op);
 }

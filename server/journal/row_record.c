@@ -11,8 +11,10 @@
 
 bool row_record_is_left_out(struct op *op, const char *name)
 {
-    if (!tables_leave_out_name(&op->engine->tables, name))
+    struct left_out *left_out = tables_left_out_name(&op->engine->tables, name);
+    if (left_out == NULL)
         return false;
+    left_out->is_found = true;
     op->kind = OP_PULL;
     return true;
 }
@@ -36,6 +38,14 @@ void row_record_load_write(struct msg *m, const struct op_load *load)
     embd__row_block_write(m, schema, &load->block);
 }
 
+/* Of a table that is left out: how many it had. */
+static void count_rows(struct op *op, const struct load_fields *fields)
+{
+    struct left_out *left_out = tables_left_out_name(&op->engine->tables, fields->table);
+    if (left_out != NULL && !fields->is_gone)
+        left_out->rows += fields->n_rows;
+}
+
 /* A journal holds accepted operations, whatever the limits of steps were then. */
 int row_record_load_read(struct op *op, struct reader *r)
 {
@@ -45,8 +55,10 @@ int row_record_load_read(struct op *op, struct reader *r)
         return r->error->status;
     bool is_left_out = load->fields.staged == 0 ? row_record_is_skipped(op, load->fields.table)
                                                 : row_record_is_left_out(op, load->fields.table);
-    if (is_left_out)
+    if (is_left_out) {
+        count_rows(op, &load->fields);
         return EMBD_OK;
+    }
     load->table =
         load->fields.staged == 0
             ? tables_find(&op->engine->tables, load->fields.table, r->error)

@@ -97,12 +97,20 @@ int table_record_create_read(struct op *op, struct reader *r)
     if (read_table(&f, &create->schema, &create->id) != EMBD_OK)
         return r->error->status;
     if (row_record_is_left_out(op, create->schema.s.name)) {
-        op->engine->tables.left_out.id = create->id;
+        tables_left_out_name(&op->engine->tables, create->schema.s.name)->id = create->id;
         embd__schema_fini(&create->schema);
         return EMBD_OK;
     }
     resolve_durability(op, &create->schema.s);
     return check_id(op, create->id, create->schema.s.name, r->error);
+}
+
+/* It was dropped then: what came before does not count. */
+static void forget_left_out(struct left_out *left_out)
+{
+    left_out->id = 0;
+    left_out->rows = left_out->pushed_keys = 0;
+    left_out->is_found = false;
 }
 
 int table_record_drop_read(struct op *op, struct reader *r)
@@ -114,7 +122,7 @@ int table_record_drop_read(struct op *op, struct reader *r)
     if (embd__fields_end(&f) != EMBD_OK || embd__reader_end(r) != EMBD_OK)
         return r->error->status;
     if (row_record_is_left_out(op, name))
-        op->engine->tables.left_out.id = 0;
+        forget_left_out(tables_left_out_name(&op->engine->tables, name));
     else if (!row_record_is_skipped(op, name))
         op->as.dropped = tables_find(&op->engine->tables, name, r->error);
     return r->error->status;
@@ -151,10 +159,12 @@ int table_record_set_read(struct op *op, struct reader *r)
 
 static int read_unstage(struct op *op, struct fields *f, uint64_t id)
 {
+    struct tables *tables = &op->engine->tables;
     op->kind = OP_UNSTAGE;
     op->as.unstaged = id;
-    struct left_out *left_out = &op->engine->tables.left_out;
-    left_out->staged_id = left_out->staged_set == id ? 0 : left_out->staged_id;
+    for (uint32_t i = 0; i < tables->n_left_out; i++)
+        if (tables->left_out[i].staged_set == id)
+            tables->left_out[i].staged_id = 0;
     embd__fields_end(f);
     return embd__reader_end(f->reader);
 }
@@ -172,8 +182,9 @@ int table_record_stage_read(struct op *op, struct reader *r)
     if (read_table(&f, &stage->schema, &stage->table) != EMBD_OK)
         return r->error->status;
     if (row_record_is_left_out(op, stage->schema.s.name)) {
-        op->engine->tables.left_out.staged_id = stage->table;
-        op->engine->tables.left_out.staged_set = id;
+        struct left_out *left_out = tables_left_out_name(&op->engine->tables, stage->schema.s.name);
+        left_out->staged_id = stage->table;
+        left_out->staged_set = id;
         embd__schema_fini(&stage->schema);
         return EMBD_OK;
     }
@@ -182,9 +193,11 @@ int table_record_stage_read(struct op *op, struct reader *r)
 
 void table_record_replaced(struct tables *tables, uint64_t id)
 {
-    struct left_out *left_out = &tables->left_out;
-    if (left_out->staged_set != id)
-        return;
-    left_out->id = left_out->id != 0 ? left_out->id : left_out->staged_id;
-    left_out->staged_id = 0;
+    for (uint32_t i = 0; i < tables->n_left_out; i++) {
+        struct left_out *left_out = &tables->left_out[i];
+        if (left_out->staged_set != id)
+            continue;
+        left_out->id = left_out->id != 0 ? left_out->id : left_out->staged_id;
+        left_out->staged_id = 0;
+    }
 }

@@ -90,16 +90,39 @@ static int accept_damage(struct shard *shard, const struct journal_config *confi
     return journal_damage_count(config, &shard->n_damages, e);
 }
 
-/* The table was left out: it is gone when the journal begins anew without it. */
+static void log_dropped(const struct shard *shard, const struct left_out *left_out)
+{
+    log_event(LOG_WARN, "table_dropped",
+              "shard=%u table=%s rows=%llu pushed_keys=%llu why=\"--drop-table: the journal begins "
+              "anew without it; start without that flag from now on\"",
+              shard->config.index, left_out->name, (unsigned long long)left_out->rows,
+              (unsigned long long)left_out->pushed_keys);
+}
+
+/* Whether it had any of these tables. */
+static bool has_left_out(const struct tables *tables)
+{
+    bool has = false;
+    for (uint32_t i = 0; i < tables->n_left_out; i++)
+        has = has || tables->left_out[i].is_found;
+    return has;
+}
+
+/* The tables were left out: they are gone when the journal begins anew without them. */
 static int end_dropping(struct shard *shard, struct embd__error *e)
 {
-    shard->engine.tables.left_out = (struct left_out){.name = NULL};
-    if (compaction_make_now(&shard->commit, e) == EMBD_OK)
-        log_event(LOG_WARN, "table_dropped",
-                  "shard=%u table=%s why=\"--drop-table: the journal begins anew without it; start "
-                  "without that flag from now on\"",
-                  shard->config.index, shard->config.dropped_table);
-    return e->status;
+    struct tables *tables = &shard->engine.tables;
+    const uint32_t n = tables->n_left_out;
+    tables->n_left_out = 0;
+    if (compaction_make_now(&shard->commit, e) != EMBD_OK)
+        return e->status;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!tables->left_out[i].is_found)
+            continue;
+        log_dropped(shard, &tables->left_out[i]);
+        shard->config.dropped_found[i] = true;
+    }
+    return EMBD_OK;
 }
 
 /* Behind the last record, or what was lost of it. */
@@ -110,10 +133,13 @@ static int go_on_behind(struct shard *shard, struct embd__error *e)
     if (journal_damage_count(&config, &shard->n_damages, e) != EMBD_OK ||
         journal_open(&config, end, &shard->commit.journal, e) != EMBD_OK)
         return e->status;
-    if (end->is_damaged)
-        return accept_damage(shard, &config, end, e);
-    if (shard->config.dropped_table != NULL)
+    if (end->is_damaged && accept_damage(shard, &config, end, e) != EMBD_OK)
+        return e->status;
+    if (has_left_out(&shard->engine.tables))
         return end_dropping(shard, e);
+    shard->engine.tables.n_left_out = 0;
+    if (end->is_damaged)
+        return EMBD_OK;
     if (restore_has_journaled(shard)) {
         begin_history(shard);
         return compaction_make_now(&shard->commit, e);
@@ -212,10 +238,18 @@ static void join_memory(struct shard *shard)
         tables->memory = row_memory_join(shard->config.row_memory, tables->ops);
 }
 
+static void leave_out(struct shard *shard)
+{
+    struct tables *tables = &shard->engine.tables;
+    tables->n_left_out = shard->config.n_dropped_tables;
+    for (uint32_t i = 0; i < tables->n_left_out; i++)
+        tables->left_out[i] = (struct left_out){.name = shard->config.dropped_tables[i]};
+}
+
 static int open_reading(struct shard *shard, struct embd__error *e)
 {
     struct journal_config config = config_of(shard);
-    shard->engine.tables.left_out = (struct left_out){.name = shard->config.dropped_table};
+    leave_out(shard);
     shard->engine.is_replaying = true;
     shard->replay_began_ns = clock_ns();
     if (journal_reading_open(&config, &shard->reading, e) != EMBD_OK)

@@ -53,10 +53,14 @@ struct shard_config {
     /* parts that the shards of the process wrote for snapshots; NULL: commit does not compare */
     struct written *written;
     struct coordinator
-        *coordinator;            /* of the process; NULL: it makes no snapshots of the cluster */
-    struct identity *identity;   /* of the process's data directory: nothing is read or served until
+        *coordinator;          /* of the process; NULL: it makes no snapshots of the cluster */
+    struct identity *identity; /* of the process's data directory: nothing is read or served until
                                   it is open. With `loaded` only; NULL: nobody asks */
-    const char *dropped_table;   /* name of a table that a start leaves out, for good; NULL: none */
+    /* Names of tables that a start leaves out, for good; and which of them the process has found,
+     * which any shard of it notes. */
+    const char *const *dropped_tables; /* [n_dropped_tables], at most LEFT_OUT_MAX */
+    _Atomic bool *dropped_found;       /* likewise */
+    uint32_t n_dropped_tables;
     bool accepts_journal_damage; /* drops what follows it, instead of failing */
     bool is_journal_strict;      /* also where the base has more bytes than: */
     uint64_t journal_limit; /* bytes after its base at which the journal is compacted; 0: never */

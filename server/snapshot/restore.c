@@ -186,15 +186,27 @@ static int make_table(struct shard *shard, const struct manifest_table *from, st
     return EMBD_OK;
 }
 
+/* Rows of this shard count; a snapshot of another number of shards has others. */
+static bool is_left_out(struct shard *shard, const struct manifest_table *table)
+{
+    struct left_out *left_out = tables_left_out_name(&shard->engine.tables, table->schema.s.name);
+    if (left_out == NULL)
+        return false;
+    left_out->is_found = true;
+    for (uint32_t i = 0; i < table->n_parts; i++)
+        left_out->rows += table->parts[i].shard == shard->config.index ? table->parts[i].rows : 0;
+    return true;
+}
+
 /* Whether the table comes back; lost tables that do not are logged. */
-static bool wants(const struct shard *shard, const struct manifest_table *table)
+static bool wants(struct shard *shard, const struct manifest_table *table)
 {
     const struct restore *r = shard->restore;
     const char *name = table->schema.s.name;
     if (!snapshot_select_decides(shard->config.chosen, r->at, name) ||
         (is_journaled(&table->schema.s) && r->has_journal && !is_apart(shard, name)))
         return false;
-    if (tables_leave_out_name(&shard->engine.tables, name))
+    if (is_left_out(shard, table))
         return false;
     if (tables_by_name(&shard->engine.tables, name) == NULL)
         return true;

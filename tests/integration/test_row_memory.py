@@ -165,6 +165,30 @@ class RowMemory(unittest.TestCase):
         self.start()
         self.push(self.create("many"), 0)
 
+    def test_a_start_drops_several_tables_and_refuses_a_name_that_nothing_has(self):
+        self.start()
+        for name, n in (("kept", 1), ("one", 5), ("two", 7)):
+            self.push(self.create(name, "durable"), 0, n)
+        self.push(self.create("unsaved", "snapshot"), 0, 3)
+        self.end(signal.SIGKILL)
+        before = sorted(os.listdir(self.data))
+        answer = embd_process.run("--store", STORE, "--data-dir", self.data, "--admin-dir", os.path.join(self.data, "admin"),
+                                  "--http", "off", "--listen", "127.0.0.1:0", "--drop-table", "onne")
+        self.assertEqual(answer.returncode, 2, answer.stderr)
+        self.assertIn("have a table 'onne'", answer.stderr)
+        self.assertNotIn("table_dropped", answer.stderr)
+        self.assertEqual(sorted(n for n in os.listdir(self.data) if n != "admin"), before)
+        self.start("--drop-table", "one", "--drop-table", "two")
+        names = [t["name"] for t in self.server.peer.call("tables", {})[0]["tables"]]
+        self.assertEqual(names, ["kept"])
+        log = self.end(signal.SIGKILL)
+        for name, n in (("one", 5), ("two", 7)):
+            self.assertIn(f"table_dropped shard=0 table={name} rows=0 pushed_keys={n} ", log)
+        self.start("--drop-table", "kept")  # from the base that this made
+        self.assertIn("table_dropped shard=0 table=kept rows=1 pushed_keys=0 ", self.end(signal.SIGKILL))
+        self.start()
+        self.assertEqual(self.server.peer.call("tables", {})[0]["tables"], [])
+
     def test_a_pull_that_makes_rows(self):
         self.start("--row-memory", LIMIT_OF_PULLS)
         table = wire.create(self.server.peer, "pulled", DIM, create_on="pull")
