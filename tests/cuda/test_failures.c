@@ -328,7 +328,7 @@ static void test_full_of_lookups(void **state)
     pair_open(&pair, "cuda", &schema, 3);
     push_new(&pair, 0);
     pair.store->lookup_keys_min = 1;
-    pair.store->lookups.n_trusted = 4;
+    pair.store->lookups.n_trusted = LOOKUPS_MAX;
     draw(&batch, 0);
     pair_pull(&pair, &batch, EMBD_DTYPE_F32, false, false);
     batch_free(&batch);
@@ -357,7 +357,7 @@ static void test_no_memory_with_lookups(void **state)
     draw(&batch, 0);
     pair_push(&pair, &batch, EMBD_DTYPE_F32, false);
     for (uint64_t n = 0; status != EMBD_OK; n++) {
-        pair.store->lookups.n_trusted = 4;
+        pair.store->lookups.n_trusted = LOOKUPS_MAX;
         pair_pull(&pair, &batch, EMBD_DTYPE_F32, false, false);
         stand_in_calls_left = n;
         status = push(&pair, &batch, grads, &outcome);

@@ -47,9 +47,9 @@ class Caller:
     def keys(self, n):
         return [self.dice.randrange(POOL) * 0x9e3779b97f4a7c15 % 2**64 for _ in range(n)]
 
-    def batch(self, table, may_pool):
+    def batch(self, table, may_pool, n_rows=None):
         """The map of a part, and its bins but for the gradients."""
-        part, n_rows = {"table": self.ids[table], "status": True}, self.dice.randrange(200)
+        part, n_rows = {"table": self.ids[table], "status": True}, n_rows or self.dice.randrange(200)
         is_pooled = may_pool and SCHEMAS[table]["combiner"] != "concat" and self.dice.randrange(3) > 0
         lengths = [self.dice.randrange(6) if is_pooled else 1 for _ in range(n_rows)]
         part["keys"] = sum(lengths)
@@ -70,6 +70,13 @@ class Caller:
         elif what == "pull" and "rows" in part:
             part["scale"] = bool(self.dice.randrange(2))
         return (what, {"parts": [part]}, *bins)
+
+    def train(self, table):
+        """Pulls of a large batch, and pushes of the same keys, which take what the pulls found."""
+        part, bins, n_rows = self.batch(table, False, 4500)
+        gradients = wire.floats([self.dice.randrange(-64, 64) / 32 for _ in range(12 * n_rows)])
+        push = ("push", {"parts": [part]}, *bins, gradients)
+        return [push] + 4 * [("pull", {"parts": [part]}, *bins), push]
 
 
 def play(connection, calls):
@@ -155,6 +162,8 @@ def play_and_compare(servers, folders, one, other):
         answers = compare(one, other, [caller.draw() for _ in range(n_calls)])
         parts += [result[0]["parts"][0] for error, result in answers.values() if error is None]
         told[name] = compare_snapshots(servers, folders, name, base)
+    for table in (0, 3):
+        compare(one, other, caller.train(table))
     evicted = sum(part.get("evicted", 0) for part in parts)
     rows = compare_tables(one, other, ids[0])
     assert len(parts) == CALLS and evicted > 0 and rows > 0, (len(parts), evicted, rows)

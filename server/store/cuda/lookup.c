@@ -133,10 +133,12 @@ void lookup_begin(struct call *call)
         return;
     uint64_t print = print_of(call);
     l->seen[l->n_seen++ % LOOKUPS_SEEN] = print;
-    if (l->n_trusted == 0)
-        return;
-    l->n_trusted--;
-    add(call, print);
+    if (l->n_trusted > 0) {
+        l->n_trusted--;
+        add(call, print);
+    } else if (l->n > 0) { /* pulls without pushes: memory goes back */
+        drop_oldest(call->store);
+    }
 }
 
 /* The lookup that the pull has just added is the last. */

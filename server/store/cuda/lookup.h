@@ -14,9 +14,9 @@
 struct call;
 struct store;
 
-#define LOOKUPS_MAX       4u
-#define LOOKUPS_SEEN      16u                   /* pulls that are remembered by their prints */
-#define LOOKUP_KEYS_MIN   4097u                 /* smaller pushes go in one launch (batch_push.h) */
+#define LOOKUPS_MAX       16u
+#define LOOKUPS_SEEN      LOOKUPS_MAX /* pulls that are remembered: older ones are kept no more */
+#define LOOKUP_KEYS_MIN   4097u       /* smaller pushes go in one launch (batch_push.h) */
 #define LOOKUPS_BYTES_MAX ((uint64_t)256 << 20) /* of device memory, a table */
 
 struct lookup {
