@@ -2,7 +2,7 @@
 returns EIO or ENOSPC, or the process dies before it or in the middle of it. Then what has a final name is whole, what
 failed is told, the server serves on, and the same works without the fault. The steps are those that a run without
 faults passes.
-EMBD_FAULT_PASSINGS=n: each step's first n passings; 2 without it."""
+EMBD_FAULT_PASSINGS=n: each step's first n passings; 2 without it. EMBD_FAULT_KINDS: some of the ways, by comma."""
 import glob
 import os
 import shutil
@@ -20,7 +20,7 @@ from embd_process import Embd, NotReady
 EMBD_BIN = os.environ["EMBD_BIN"]
 EMBCTL = os.path.join(EMBD_BIN, "embctl")
 PASSINGS = int(os.environ.get("EMBD_FAULT_PASSINGS", "2"))
-KINDS = ["abort", "eio", "enospc", "torn"]
+KINDS = os.environ.get("EMBD_FAULT_KINDS", "abort,eio,enospc,torn").split(",")
 KEYS = list(range(100))
 KILLED, JOURNAL_EXIT = -signal.SIGKILL, 74
 IO = 17  # the status
