@@ -140,12 +140,6 @@ static int look(const embd_options *options, char *why, size_t why_bytes)
                      "other servers know; /readyz and its log say why",
                      address, i);
             status = EMBD_LOADING;
-        } else if (figures_get(&f, i, "loading") && figures_get(&f, i, "replacement_in_doubt")) {
-            snprintf(why, why_bytes,
-                     "%s: shard %" PRIu32 " waits for the decision of shard 0 about tables that "
-                     "were to take the places of others; start the server of shard 0",
-                     address, i);
-            status = EMBD_LOADING;
         } else if (figures_get(&f, i, "loading")) {
             snprintf(why, why_bytes,
                      "%s: shard %" PRIu32 " is loading, %" PRIu64 " of %" PRIu64 " bytes", address,

@@ -11,7 +11,7 @@ static void begin(struct identity *identity, uint64_t decision)
 {
     bool is_own = identity_self(identity)->first_shard == 0;
     identity->asked = decision;
-    identity->answered = identity->is_believed ? DECISION_REFUSED : DECISION_OPEN;
+    identity->answered = identity->is_believed && !is_own ? DECISION_REFUSED : DECISION_OPEN;
     atomic_store(&identity->asked_here, is_own ? decision : 0);
     identity->is_hinted = true;
     pthread_cond_signal(&identity->news);

@@ -2,14 +2,18 @@
 ones, with their steps and streams of numbered pushes, and a push under way is applied on all shards or on none."""
 import os
 import random
+import re
 import select
 import shutil
 import subprocess
+import tempfile
 import time
 import unittest
 import unittest.mock
 
 import wire
+from certificates import Authority
+from embd_process import Embd
 from gate import Gate
 from listed import Listed
 
@@ -325,6 +329,9 @@ class Dies(unittest.TestCase):
         load.leave()
         load.note(self.cluster)
 
+    def in_doubt(self, name):
+        return re.findall(r"^embd_shard_replacement_in_doubt\{.*\} (\d)$", self.cluster.page(name, "/metrics")[1], re.M)
+
     def test_a_shard_in_doubt_waits_for_shard_0(self):
         cluster, old = self.cluster, self.cluster.value
         self.decide_and_kill("a")
@@ -333,6 +340,7 @@ class Dies(unittest.TestCase):
             cluster.ask_push(trainer, 2, cluster.last + 1)
             other.begin("hold", {})
             self.assertEqual(cluster.look(2)[0], {old})
+            self.assertEqual(self.in_doubt("b"), ["1", "1"])
             self.assertEqual(select.select([trainer.socket, other.socket], [], [], 0.3)[0], [])
             cluster.kill("b")
         cluster.start("b", waits=False)
@@ -342,8 +350,12 @@ class Dies(unittest.TestCase):
         with cluster.data(2) as peer, self.assertRaises(wire.RpcError) as refused:
             peer.call("table_describe", {"name": "t"})
         self.assertEqual(refused.exception.number, wire.LOADING)
+        self.assertEqual(cluster.end("b"), 0)
+        cluster.start("b", waits=False)
+        self.until_in_doubt(3)
         cluster.start("a", waits=False)
         self.until_ready("a", "b")
+        self.assertEqual(self.in_doubt("b"), ["0", "0"])
         cluster.check("behind shard 0")
 
     def test_bases_of_journals_have_what_is_prepared_and_decided(self):
@@ -390,6 +402,45 @@ class Dies(unittest.TestCase):
         load.note(cluster)
         cluster.push()
         cluster.check("on its way")
+
+
+class Unasked(unittest.TestCase):
+    """Where shard 0 cannot be asked, the others keep their old tables."""
+
+    def leave(self, sockets, applies):
+        """The coordinator leaves when all other shards have prepared, or behind shard 0's decision."""
+        wires = [wire.Wire(path, timeout=60) for path in sockets]
+        loaders = [wire.Wire(path, timeout=60) for path in sockets]
+        for loader in loaders:
+            loader.call("table_stage", {"id": 7, "schema": SCHEMA})
+        for peer in wires:
+            peer.call("hold", {})
+        for peer in wires:
+            peer.call("table_replace", {"id": 7, "phase": "check", "decision": 5, "tables": 1})
+        for peer in wires[1:]:
+            peer.call("table_replace", {"id": 7, "phase": "prepare", "decision": 5})
+        for peer in wires[:applies]:
+            peer.call("table_replace", {"id": 7, "phase": "apply", "decision": 5})
+        for peer in wires:
+            peer.close()
+        for loader in loaders:
+            loader.call("hold", {})  # waits until it is in doubt no more
+            loader.close()
+
+    def test_without_a_data_directory(self):
+        with Embd(shards=2) as server:
+            self.leave([server.admin_path(shard) for shard in range(2)], 0)
+            self.assertRegex(server.log(), "replacement_settled shard=1 .*tables=old")
+
+    def test_with_tls_and_no_peer_ca(self):
+        folder = tempfile.mkdtemp(prefix="embd-tls-")
+        self.addCleanup(shutil.rmtree, folder)
+        cert, key = Authority(folder, "ca").issue("server")
+        with Listed("ab", f"tls_cert: {cert}\ntls_key: {key}\n", shards=2) as cluster:
+            own, other = (cluster.start(name) for name in "ab")
+            self.leave([cluster.path(f"admin/{cluster.port + shard}.sock") for shard in range(SHARDS)], 1)
+            self.assertRegex(own.log(), "replacement_settled shard=1 .*tables=new")
+            self.assertRegex(other.log(), "replacement_settled shard=2 .*tables=old")
 
 
 if __name__ == "__main__":
