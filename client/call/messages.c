@@ -277,6 +277,7 @@ static void expect(struct message *message, void *to, uint64_t bytes)
 {
     EMBD_ASSERT(message->n_bins < 2 * message->capacity);
     message->bins[message->n_bins++] = (struct answer_bin){.to = to, .bytes = bytes};
+    message->x.answer_bytes += bytes;
 }
 
 /* The rows of the newest slice. */

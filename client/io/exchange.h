@@ -28,7 +28,8 @@ struct exchange {
     bool may_repeat;      /* sent again on the next connection, until its deadline */
     bool has_effect;      /* a numbered push: once sent it ends as EMBD_UNANSWERED, not as lost */
     enum exchange_kind kind;
-    bool while_loading; /* the server takes it before it has loaded its tables */
+    uint64_t answer_bytes; /* that bins of the answer will have, of a pull; else 0 */
+    bool while_loading;    /* the server takes it before it has loaded its tables */
     /* The memory for bin `index` of the answer, of at least `bytes`; NULL with `error` set when the
      * answer cannot have such a bin. Not called for bins of 0 bytes unless expected so. */
     void *(*on_bin)(struct exchange *x, uint32_t index, uint32_t bytes);
@@ -69,6 +70,7 @@ static inline void embd__exchange_begin(struct exchange *x, uint32_t msgid, uint
     x->is_refused = x->is_out = false;
     x->kind = EXCHANGE_OTHER;
     x->held = 0;
+    x->answer_bytes = 0;
     x->error.status = EMBD_OK;
 }
 

@@ -318,6 +318,8 @@ static void on_deadline(uv_timer_t *timer)
     losing |= expire_flights(link, now);
     if (losing)
         embd__connection_lose(link, EMBD_CLOSED, "given up after a deadline had passed");
+    else if (!link->is_blocked)
+        embd__link_send_queued(link); /* what waited for an answer that came too late */
     for (const struct exchange *x = link->queue.head; x != NULL; x = x->next)
         when = earlier(when, link, x);
     for (uint32_t i = 0; i < link->inflight.n; i++)

@@ -27,67 +27,10 @@
 #include "proto/assert.h"
 
 #define PIECES_PER_SEND 64u
-#define NOTICES_MOST    256u /* in a row: a server says once why it turns a client away */
-
-/* ---- the queue ---- */
-
-static void begin(struct exchange *x)
-{
-    x->state = EXCHANGE_QUEUED;
-    x->piece = 0;
-    x->piece_sent = 0;
-}
-
-static void push(struct queue *queue, struct exchange *x)
-{
-    begin(x);
-    x->next = NULL;
-    *queue->end = x;
-    queue->end = &x->next;
-}
-
-void embd__queue_push_front(struct queue *queue, struct exchange *x)
-{
-    begin(x);
-    x->next = queue->head;
-    if (queue->head == NULL)
-        queue->end = &x->next;
-    queue->head = x;
-}
-
-struct exchange *embd__queue_pop(struct queue *queue)
-{
-    struct exchange *x = queue->head;
-    EMBD_ASSERT(x != NULL);
-    queue->head = x->next;
-    if (queue->head == NULL)
-        queue->end = &queue->head;
-    return x;
-}
-
-/* The server takes few methods while it loads. */
-static bool goes_while_loading(const struct exchange *x)
-{
-    return x->while_loading || x->msgid == HELLO_MSGID || x->state == EXCHANGE_SENDING;
-}
-
-/* The first exchange that a loading server accepts becomes the head, unless the head is half sent;
- * false: none. */
-static bool prefer_while_loading(struct queue *queue)
-{
-    struct exchange **at = &queue->head;
-    while (*at != NULL && !goes_while_loading(*at))
-        at = &(*at)->next;
-    struct exchange *x = *at;
-    if (x == NULL || x == queue->head)
-        return x != NULL;
-    *at = x->next;
-    if (queue->end == &x->next)
-        queue->end = at;
-    x->next = queue->head;
-    queue->head = x;
-    return true;
-}
+/* A pull is sent when fewer bytes of answers are still to come: what a fast wire carries while a
+ * server begins to answer. */
+#define ANSWERS_DUE_BYTES (4u << 20)
+#define NOTICES_MOST      256u /* in a row: a server says once why it turns a client away */
 
 /* ---- sending ---- */
 
@@ -150,13 +93,33 @@ void embd__link_block(struct link *link, bool is_blocked)
     link->is_blocked = is_blocked;
 }
 
+/* Bytes of answers that are still to come; of those that nobody waits for none. */
+static uint64_t bytes_due(const struct link *link)
+{
+    const struct receiver *r = &link->receiver;
+    uint64_t due = 0, come = r->frame.frame_bytes - r->left;
+    for (uint32_t i = 0; i < link->inflight.n; i++)
+        due += link->inflight.list[i].x != NULL ? link->inflight.list[i].answer_bytes : 0;
+    return due > come ? due - come : 0;
+}
+
+/* Answers that the client has no time for yet would fill the kernel's buffers, and leave the cache
+ * before they are read. */
+static bool must_wait(const struct link *link, const struct exchange *x)
+{
+    return x->answer_bytes > 0 && x->state == EXCHANGE_QUEUED &&
+           bytes_due(link) >= ANSWERS_DUE_BYTES;
+}
+
 void embd__link_send_queued(struct link *link)
 {
     bool may_send = link->state == LINK_READY || link->state == LINK_HELLO;
     while (may_send && link->queue.head != NULL && link->inflight.n < link->max_inflight) {
         if (link->state == LINK_HELLO && link->queue.head != &link->hello)
             break;
-        if (link->is_loading && !prefer_while_loading(&link->queue))
+        if (link->is_loading && !embd__queue_prefer_while_loading(&link->queue))
+            break;
+        if (must_wait(link, link->queue.head))
             break;
         int result = write_exchange(link, link->queue.head);
         if (result < 0) {
@@ -172,7 +135,7 @@ void embd__link_send_queued(struct link *link)
         struct exchange *x = embd__queue_pop(&link->queue);
         x->state = EXCHANGE_SENT;
         EMBD_ASSERT(link->inflight.n < LIMIT_REQUESTS_IN_FLIGHT);
-        link->inflight.list[link->inflight.n++] = (struct pending){x->msgid, x};
+        link->inflight.list[link->inflight.n++] = (struct pending){x->msgid, x->answer_bytes, x};
     }
     if (may_send)
         embd__link_block(link, embd__channel_is_pending(&link->channel));
@@ -180,7 +143,7 @@ void embd__link_send_queued(struct link *link)
 
 void embd__link_send(struct link *link, struct exchange *x)
 {
-    push(&link->queue, x);
+    embd__queue_push(&link->queue, x);
     if (x->deadline_ns < link->deadline_armed_ns)
         embd__deadline_arm(link, x->deadline_ns);
     bool is_urgent = link->next_try_ns >= x->deadline_ns; /* the pause would outlast it */

@@ -1,5 +1,6 @@
-/* link_internal.h - the state of a link, and what its three files are to each other.
+/* link_internal.h - the state of a link, and what its four files are to each other.
  *
+ *     queue.c       exchanges that are not sent yet
  *     link.c        exchanges go out, answers come in
  *     connection.c  from one connection to the next: connect, TLS handshake, hello, loss
  *     failures.c    how exchanges fail: lost connections, deadlines, servers that are gone */
@@ -36,6 +37,7 @@ struct queue {
 /* A request that waits for its answer. */
 struct pending {
     uint32_t msgid;
+    uint64_t answer_bytes;
     struct exchange *x; /* NULL: forgotten, its answer will be dropped */
 };
 
@@ -85,11 +87,17 @@ struct link {
     struct link_figures figures;
 };
 
-/* ---- link.c ---- */
+/* ---- queue.c ---- */
 
-/* First in the queue; nothing of it is sent then. */
+/* Last or first in the queue; nothing of it is sent then. */
+void embd__queue_push(struct queue *queue, struct exchange *x);
 void embd__queue_push_front(struct queue *queue, struct exchange *x);
 struct exchange *embd__queue_pop(struct queue *queue);
+/* The first exchange that a loading server accepts becomes the head, unless the head is half sent;
+ * false: none. */
+bool embd__queue_prefer_while_loading(struct queue *queue);
+
+/* ---- link.c ---- */
 
 /* Writes what the socket takes of the queue. */
 void embd__link_send_queued(struct link *link);

@@ -6,9 +6,11 @@
 #include "tests/unit/cmocka_all.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "client/call/call.h"
 #include "proto/route.h"
@@ -511,14 +513,16 @@ static void large_pushes_whose_keys_go_first_equal_the_model(void **state)
     close_bench();
 }
 
-static uint32_t n_sends;
+static uint32_t n_sends, n_requests;
 
 ssize_t __real_embd__socket_send(int fd, struct iovec *iov, size_t n);
 ssize_t __wrap_embd__socket_send(int fd, struct iovec *iov, size_t n);
 
 ssize_t __wrap_embd__socket_send(int fd, struct iovec *iov, size_t n)
 {
+    const uint8_t *first = iov[0].iov_base;
     n_sends++;
+    n_requests += iov[0].iov_len > 2 && first[0] == 0x94 && first[1] == 0;
     return __real_embd__socket_send(fd, iov, n);
 }
 
@@ -583,6 +587,53 @@ static void a_pull_keeps_no_rows_in_memory_of_the_client(void **state)
     close_bench();
 }
 
+static void stop_server(void)
+{
+    int status;
+    assert_int_equal(kill(cluster.pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(cluster.pid, &status, WUNTRACED), cluster.pid);
+    assert_true(WIFSTOPPED(status));
+}
+
+/* Other calls wait, where a shard still has much to answer: their answers would only fill the
+ * buffers of the kernel. */
+static void calls_in_flight_are_asked_for_as_answers_come(void **state)
+{
+    enum { KEYS = 640, CALLS = 5 }; /* 10 MiB each */
+    static uint64_t keys[KEYS];
+    static float values[CALLS][KEYS * EMBD_DIM_MAX];
+    embd_schema schema;
+    embd_call *calls[CALLS];
+    embd_call_options options = EMBD_CALL_OPTIONS(.plan = EMBD_PLAN_POOLED);
+    (void)state;
+    base_schema(&schema);
+    schema.dim = EMBD_DIM_MAX;
+    schema.combiner = EMBD_COMBINER_CONCAT;
+    open_bench(&schema);
+    for (uint64_t i = 0; i < KEYS; i++)
+        keys[i] = i;
+    stop_server();
+    n_requests = 0;
+    for (uint32_t c = 0; c < CALLS; c++) {
+        embd_part part =
+            EMBD_PART(.table = b.table, .n_keys = KEYS, .keys = keys, .values = values[c]);
+        check(embd_pull_start(client, &part, 1, &options, &calls[c]));
+    }
+    for (int i = 0; i < 10; i++)
+        assert_false(embd_is_done(calls[0]));
+    assert_in_range(n_requests, n_shards, 3 * n_shards);
+    assert_int_equal(kill(cluster.pid, SIGCONT), 0);
+    struct model_batch batch = {.n_keys = KEYS, .n_rows = KEYS, .keys = keys};
+    static float expected[KEYS * EMBD_DIM_MAX];
+    model_pull(b.model, &batch, false, false, expected, NULL);
+    for (uint32_t c = 0; c < CALLS; c++) {
+        check(embd_wait(calls[c]));
+        assert_memory_equal(values[c], expected, sizeof expected);
+    }
+    assert_int_equal(n_requests, CALLS * n_shards);
+    close_bench();
+}
+
 static void batches_without_keys_and_without_rows_are_fine(void **state)
 {
     static const uint64_t offsets[4] = {0};
@@ -627,6 +678,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(large_pushes_whose_keys_go_first_equal_the_model),
         cmocka_unit_test(small_shares_of_a_push_are_sent_in_one_piece),
         cmocka_unit_test(a_pull_keeps_no_rows_in_memory_of_the_client),
+        cmocka_unit_test(calls_in_flight_are_asked_for_as_answers_come),
         cmocka_unit_test(batches_without_keys_and_without_rows_are_fine),
     };
     if (argc != 3)
