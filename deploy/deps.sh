@@ -15,7 +15,7 @@ set -eu
 
 packages="
 build-essential clang cmake git ninja-build pkg-config
-libclang-rt-14-dev
+libclang-rt-dev
 libssl-dev openssl
 libcmocka-dev libcurl4-openssl-dev libjansson-dev librandom123-dev libsmartcols-dev libuv1-dev libxxhash-dev
 libyaml-dev jq
@@ -27,13 +27,15 @@ python3-cffi python3-dev python3-numpy python3-pip python3-setuptools python3-ve
 check=no
 tools=no
 torchrec=no
+optional=""
 for flag in "$@"; do
     case $flag in
     --check) check=yes ;;
-    --tools) packages="$packages scdoc lintian dpkg-dev prometheus chromium dnsmasq-base iproute2 etcd-server mypy"
-        packages="$packages buildah mmdebstrap clang-format-14 clang-tidy-14 abigail-tools" tools=yes
-        packages="$packages golang-go golang-github-vmihailenco-msgpack.v5-dev"
-        packages="$packages rustc cargo librust-rmp-dev librust-serde-json-dev" ;;
+    --tools) optional="scdoc lintian dpkg-dev prometheus chromium dnsmasq-base iproute2 etcd-server mypy"
+        optional="$optional buildah mmdebstrap clang-format-14 clang-tidy-14 abigail-tools"
+        optional="$optional golang-go golang-github-vmihailenco-msgpack.v5-dev"
+        optional="$optional rustc cargo librust-rmp-dev librust-serde-json-dev"
+        packages="$packages $optional" tools=yes ;;
     --torch) packages="$packages python3-torch" ;;
     --torchrec) torchrec=yes ;;
     --slurm) packages="$packages slurmctld slurmd slurm-client iproute2" ;;
@@ -47,11 +49,22 @@ done
 # Other releases name these differently.
 alternatives() {
     case $1 in
-    libclang-rt-14-dev) echo "libclang-rt-14-dev libclang-rt-dev" ;;
+    libclang-rt-dev) echo "libclang-rt-dev libclang-rt-14-dev" ;; # of the clang that the release has; 14 is Debian 12's
     libmsgpack-dev) echo "libmsgpack-dev libmsgpack-c-dev" ;;
     clang-format-14) echo "clang-format-14 clang-format" ;;
     clang-tidy-14) echo "clang-tidy-14 clang-tidy" ;;
     *) echo "$1" ;;
+    esac
+}
+
+has_candidate() {
+    LC_ALL=C apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [^(]'
+}
+
+is_optional() {
+    case " $optional " in
+    *" $1 "*) ;;
+    *) return 1 ;;
     esac
 }
 
@@ -120,11 +133,15 @@ install_packages() {
     run apt-get update
     chosen=""
     for package in $missing; do
-        pick=$package
+        pick=""
         for name in $(alternatives "$package"); do
-            if apt-cache show "$name" >/dev/null 2>&1; then pick=$name; break; fi
+            if has_candidate "$name"; then pick=$name; break; fi
         done
-        chosen="$chosen $pick"
+        if [ -z "$pick" ] && is_optional "$package"; then
+            echo "deps: left out: $package, which this release does not have" # in Ubuntu Chromium is a snap
+        else
+            chosen="$chosen ${pick:-$package}"
+        fi
     done
     # shellcheck disable=SC2086
     run apt-get install -y --no-install-recommends $chosen
