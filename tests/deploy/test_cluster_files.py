@@ -146,12 +146,14 @@ class Kubernetes(unittest.TestCase):
             self.assertEqual(named - embd_flags(), set())
 
     def with_secrets(self, *path):
-        """The configuration, with a certificate, key and tokens where it says that they are."""
+        """The configuration, with certificates, key and tokens where it says that they are."""
         folder = tempfile.mkdtemp(prefix="embd-test-")
         self.addCleanup(shutil.rmtree, folder)
-        certificate, key = Authority(folder, "authority").issue("server")
+        authority = Authority(folder, "authority")
+        certificate, key = authority.issue("server")
         text = read("kubernetes", *path)
-        for name, there in (("tls/tls.crt", certificate), ("tls/tls.key", key), ("tokens/tokens", Tokens(folder).path)):
+        for name, there in (("tls/tls.crt", certificate), ("tls/tls.key", key), ("tls/ca.crt", authority.path),
+                            ("tokens/tokens", Tokens(folder).path)):
             self.assertEqual(text.count(f"/etc/embd/{name}"), 1)
             text = text.replace(f"/etc/embd/{name}", there)
         with open(os.path.join(folder, "embd.yaml"), "w", encoding="utf-8") as file:
