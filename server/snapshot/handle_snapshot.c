@@ -151,14 +151,13 @@ static void make_staged(struct disk_phase *phase)
     struct embd__error *e = &phase->error;
     int data_dir = phase->in.data_dir;
     char base_name[SNAPSHOT_NAME_MAX + 1];
-    snapshot_use_look(&phase->in.use, data_dir);
     strcpy(base_name, phase->in.base.name);
     if ((!phase->in.is_bound ||
          snapshot_quota_begin(data_dir, &phase->in.bound, &phase->in.quota, e) == EMBD_OK) &&
         (base_name[0] == '\0' ||
          snapshot_base(data_dir, base_name, &phase->in.scope, &phase->in.base,
                        &phase->in.base_tables, e) == EMBD_OK) &&
-        snapshot_next_sequence(data_dir, &phase->in.sequence, e) == EMBD_OK)
+        snapshot_next_sequence(data_dir, &phase->in.use, &phase->in.sequence, e) == EMBD_OK)
         snapshot_begin(data_dir, phase->name, e);
 }
 
@@ -270,8 +269,7 @@ static void remove_older(struct disk_phase *phase)
                         phase->name);
     else
         snapshot_keep(phase->in.data_dir, phase->name, phase->in.job, phase->in.n_kept,
-                      &phase->in.n_removed, &phase->error);
-    snapshot_use_look(&phase->in.use, phase->in.data_dir);
+                      &phase->in.use, &phase->in.n_removed, &phase->error);
 }
 
 static void on_kept(struct disk_phase *phase, struct msg *m)

@@ -140,16 +140,18 @@ int snapshot_list(int data_dir, struct snapshot_list *out, struct embd__error *e
 
 /* The least sequence that is greater than those of all snapshots there are. */
 int snapshot_least_sequence(int data_dir, uint64_t *out, struct embd__error *e);
+struct snapshot_use;
 /* The sequence of the next cut: greater than those of all snapshots there are, and no less than the
  * milliseconds since 1970, so that those that were taken elsewhere meanwhile are older too,
- * whatever the clock said at one time. */
-int snapshot_next_sequence(int data_dir, uint64_t *out, struct embd__error *e);
+ * whatever the clock said at one time. `use`: of what was found; NULL: it is not wanted. */
+int snapshot_next_sequence(int data_dir, struct snapshot_use *use, uint64_t *out,
+                           struct embd__error *e);
 
 /* Keeps `name`, which is complete, and the n - 1 newest others of its job (or, where it is of none,
  * of those of none) whose tables it covers; removes all other such snapshots. EMBD_DENIED: it is
  * not of `job` ("": of whichever). */
 int snapshot_keep(int data_dir, const char *name, const char *job, uint32_t n,
-                  uint32_t *removed_out, struct embd__error *e);
+                  struct snapshot_use *use, uint32_t *removed_out, struct embd__error *e);
 
 /* The content of one commit request. */
 struct snapshot_told {

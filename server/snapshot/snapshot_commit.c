@@ -290,7 +290,7 @@ static int number(struct call *call, struct snapshot_parts *parts)
 {
     uint64_t least;
     if (parts->sequence == 0)
-        return snapshot_next_sequence(call->shard->data_dir, &parts->sequence, &call->error);
+        return snapshot_next_sequence(call->shard->data_dir, NULL, &parts->sequence, &call->error);
     if (snapshot_least_sequence(call->shard->data_dir, &least, &call->error) != EMBD_OK ||
         parts->sequence >= least)
         return call->error.status;
@@ -369,13 +369,19 @@ static void publish(struct disk_phase *phase)
     if (remove_left_out(&phase->shard->snapshot, phase->in.dir, e) == EMBD_OK &&
         whole_write(phase->in.dir, "manifest.json", text, strlen(text), e) == EMBD_OK)
         snapshot_publish(phase->in.data_dir, phase->name, e);
-    snapshot_use_look(&phase->in.use, phase->in.data_dir);
+}
+
+static void note_committed(struct shard *shard)
+{
+    const struct snapshot_parts *parts = &shard->snapshot;
+    snapshot_watch_committed(shard);
+    snapshot_use_add(&shard->snapshot_use, parts->scope.job, snapshot_quota_own(parts));
 }
 
 static void on_published(struct disk_phase *phase, struct msg *m)
 {
     if (phase->error.status == EMBD_OK)
-        snapshot_watch_committed(phase->shard);
+        note_committed(phase->shard);
     end_told(phase->shard, phase->name);
     if (m != NULL)
         embd__msg_map(m, 0);

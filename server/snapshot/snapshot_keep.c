@@ -17,6 +17,7 @@
 #include "server/files/below.h"
 #include "server/log/log.h"
 #include "server/snapshot/snapshot.h"
+#include "server/snapshot/snapshot_use.h"
 
 #define GONE         ".gone"
 #define GONE_NAME    (SNAPSHOT_NAME_MAX + sizeof GONE)
@@ -225,12 +226,14 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-int snapshot_least_sequence(int data_dir, uint64_t *out, struct embd__error *e)
+static int find_least(int data_dir, struct snapshot_use *use, uint64_t *out, struct embd__error *e)
 {
     struct snapshot_list all = {.n = 0};
     *out = 1;
     if (snapshot_list(data_dir, &all, e) == EMBD_OK && all.n > 0)
         *out = all.list[0].sequence + 1;
+    if (use != NULL && e->status == EMBD_OK)
+        snapshot_use_take(use, &all);
     if (*out == 0)
         embd__error_set(
             e, EMBD_UNSUPPORTED,
@@ -240,10 +243,16 @@ int snapshot_least_sequence(int data_dir, uint64_t *out, struct embd__error *e)
     return e->status;
 }
 
-int snapshot_next_sequence(int data_dir, uint64_t *out, struct embd__error *e)
+int snapshot_least_sequence(int data_dir, uint64_t *out, struct embd__error *e)
+{
+    return find_least(data_dir, NULL, out, e);
+}
+
+int snapshot_next_sequence(int data_dir, struct snapshot_use *use, uint64_t *out,
+                           struct embd__error *e)
 {
     const uint64_t now = now_ms();
-    if (snapshot_least_sequence(data_dir, out, e) == EMBD_OK && *out < now)
+    if (find_least(data_dir, use, out, e) == EMBD_OK && *out < now)
         *out = now;
     return e->status;
 }
@@ -396,8 +405,19 @@ static int check_job(const struct snapshot_list *kept, const char *name, const c
     return embd__error_set(e, EMBD_DENIED, "snapshot keep: '%s' is not of job '%s'", name, job);
 }
 
+/* Of what was listed, those that were not removed. */
+static void take_kept(struct snapshot_use *use, struct snapshot_list *kept)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < kept->n; i++)
+        if (kept->list[i].stays)
+            kept->list[n++] = kept->list[i];
+    kept->n = n;
+    snapshot_use_take(use, kept);
+}
+
 int snapshot_keep(int data_dir, const char *name, const char *job, uint32_t n,
-                  uint32_t *removed_out, struct embd__error *e)
+                  struct snapshot_use *use, uint32_t *removed_out, struct embd__error *e)
 {
     struct snapshot_list kept = {0};
     *removed_out = 0;
@@ -407,6 +427,8 @@ int snapshot_keep(int data_dir, const char *name, const char *job, uint32_t n,
     for (uint32_t i = 0; i < kept.n && e->status == EMBD_OK; i++) /* bases after their increments */
         if (!kept.list[i].stays && remove_one(data_dir, kept.list[i].name, e) == EMBD_OK)
             ++*removed_out;
+    if (e->status == EMBD_OK)
+        take_kept(use, &kept);
     free(kept.list);
     return e->status;
 }

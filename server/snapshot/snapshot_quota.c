@@ -45,9 +45,9 @@ int snapshot_quota_begin(int data_dir, const struct grant *grant, struct snapsho
     return e->status == EMBD_OK ? check_begin(out, e) : e->status;
 }
 
-static uint64_t bytes_of(const struct snapshot_parts *parts)
+uint64_t snapshot_quota_own(const struct snapshot_parts *parts)
 {
-    uint64_t bytes = parts->quota.bytes;
+    uint64_t bytes = 0;
     for (uint32_t i = 0; i < parts->n_tables; i++)
         for (uint32_t k = 0; k < parts->tables[i].n_parts; k++)
             bytes += parts->tables[i].parts[k].bytes;
@@ -60,7 +60,8 @@ static uint64_t bytes_of(const struct snapshot_parts *parts)
 
 int snapshot_quota_check(const struct snapshot_parts *parts, uint64_t more, struct embd__error *e)
 {
-    uint64_t bytes = parts->quota.token[0] != '\0' ? bytes_of(parts) + more : 0;
+    uint64_t bytes =
+        parts->quota.token[0] != '\0' ? parts->quota.bytes + snapshot_quota_own(parts) + more : 0;
     return bytes <= parts->quota.most_bytes || bytes == 0 ? EMBD_OK
                                                           : refuse_bytes(&parts->quota, bytes, e);
 }

@@ -22,6 +22,8 @@ struct snapshot_quota {
  * thread. */
 int snapshot_quota_begin(int data_dir, const struct grant *grant, struct snapshot_quota *out,
                          struct embd__error *e);
+/* Bytes of the files of the snapshot that is being made. */
+uint64_t snapshot_quota_own(const struct snapshot_parts *parts);
 /* Whether there is room for so many bytes beside what the snapshot has already. EMBD_FULL. */
 int snapshot_quota_check(const struct snapshot_parts *parts, uint64_t more, struct embd__error *e);
 

@@ -1,6 +1,7 @@
 /* snapshot_use.c - see snapshot_use.h. */
 #include "server/snapshot/snapshot_use.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,14 +29,18 @@ void snapshot_use_take(struct snapshot_use *use, const struct snapshot_list *all
     }
 }
 
-/* What cannot be read is logged, and does not count. */
-void snapshot_use_look(struct snapshot_use *use, int data_dir)
+void snapshot_use_add(struct snapshot_use *use, const char *job, uint64_t bytes)
 {
-    struct embd__error ignored = {.status = EMBD_OK};
-    struct snapshot_list all = {.passes_over = true};
-    if (snapshot_list(data_dir, &all, &ignored) == EMBD_OK)
-        snapshot_use_take(use, &all);
-    free(all.list);
+    if (job[0] == '\0' || !use->is_known)
+        return;
+    void *grown = realloc(use->list, (use->n + 1u) * sizeof *use->list);
+    if (grown == NULL) {
+        snapshot_use_fini(use);
+        return;
+    }
+    use->list = grown;
+    snprintf(use->list[use->n].job, sizeof use->list->job, "%s", job);
+    use->list[use->n++].bytes = bytes;
 }
 
 void snapshot_use_of(const struct snapshot_use *use, const struct grant *grant, uint64_t *n,

@@ -23,8 +23,8 @@ struct snapshot_use {
 void snapshot_use_fini(struct snapshot_use *use);
 /* Replaces *use; without memory, by nothing known. */
 void snapshot_use_take(struct snapshot_use *use, const struct snapshot_list *all);
-/* The same with what is in the directory now. Any thread. */
-void snapshot_use_look(struct snapshot_use *use, int data_dir);
+/* One more is complete, of that job ("": of none). */
+void snapshot_use_add(struct snapshot_use *use, const char *job, uint64_t bytes);
 /* Of jobs under the token's prefixes. */
 void snapshot_use_of(const struct snapshot_use *use, const struct grant *grant, uint64_t *n,
                      uint64_t *bytes);

@@ -5,6 +5,7 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 import unittest
 
@@ -172,8 +173,9 @@ class RowMemory(unittest.TestCase):
         self.push(self.create("unsaved", "snapshot"), 0, 3)
         self.end(signal.SIGKILL)
         before = sorted(os.listdir(self.data))
-        answer = embd_process.run("--store", STORE, "--data-dir", self.data, "--admin-dir", os.path.join(self.data, "admin"),
-                                  "--http", "off", "--listen", "127.0.0.1:0", "--drop-table", "onne")
+        answer = subprocess.run([PROGRAM, "--store", STORE, "--data-dir", self.data, "--admin-dir", os.path.join(self.data, "admin"),
+                                 "--http", "off", "--listen", "127.0.0.1:0", "--drop-table", "onne"],
+                                capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(answer.returncode, 2, answer.stderr)
         self.assertIn("have a table 'onne'", answer.stderr)
         self.assertNotIn("table_dropped", answer.stderr)

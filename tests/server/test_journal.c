@@ -654,7 +654,7 @@ static void a_directory_that_may_not_be_read_keeps_nobody_from_starting_or_from_
     closed_to_us = "backup";
     journaled_start(&j);
     int at_start = n_refused, fd = open(j.dir, O_RDONLY | O_DIRECTORY);
-    assert_int_equal(snapshot_next_sequence(fd, &sequence, &e), EMBD_OK);
+    assert_int_equal(snapshot_next_sequence(fd, NULL, &sequence, &e), EMBD_OK);
     assert_true(sequence > 0 && n_refused >= at_start);
     close(fd);
     closed_to_us = NULL;
