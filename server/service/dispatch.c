@@ -393,8 +393,8 @@ bool shard_collect(struct shard *shard)
     struct engine *engine = &shard->engine;
     if (shard->config.identity != NULL)
         recovery_heed_identity(shard);
-    if (doubt_may_be(shard))
-        doubt_look(shard);
+    if (doubt_may_be(shard) && doubt_look(shard))
+        dispatch_parked(shard);
     bool loads = shard->is_loading && recovery_go_on(shard);
     for (uint32_t i = 0; i < engine->tables.n && engine->n_in_flight > 0; i++)
         engine->tables.ops->collect(engine->tables.by_name[i]->store);

@@ -108,23 +108,23 @@ static enum decision ask(const struct shard *shard)
                             : identity_ask_decision(identity, shard->engine.prepared.decision);
 }
 
-static void look_at_own(struct shard *shard)
+static bool look_at_own(struct shard *shard)
 {
     if (!doubt_is_on(shard) || !may_settle(shard))
-        return;
+        return false;
     tell(shard);
     enum decision is = ask(shard);
     if (is == DECISION_OPEN)
-        return;
+        return false;
     settle(shard, is == DECISION_MADE);
-    dispatch_parked(shard);
+    return true;
 }
 
-void doubt_look(struct shard *shard)
+bool doubt_look(struct shard *shard)
 {
     struct identity *identity = shard->config.identity;
     uint64_t asked = identity != NULL ? identity_asked_decision(identity) : 0;
     if (asked != 0 && shard->config.index == 0)
         identity_tell_decision(identity, asked, staging_decide(shard, asked));
-    look_at_own(shard);
+    return look_at_own(shard);
 }

@@ -24,7 +24,8 @@ static inline bool doubt_may_be(const struct shard *shard)
            (identity != NULL && identity_asked_decision(identity) != 0);
 }
 
-/* Asks shard 0, does what it says, or answers another shard of the process. */
-void doubt_look(struct shard *shard);
+/* Asks shard 0, does what it says, or answers another shard of the process. Whether parked requests
+ * may go on now. */
+bool doubt_look(struct shard *shard);
 
 #endif
