@@ -328,8 +328,11 @@ void op_forget(struct op *op)
         return;
     }
     for (uint32_t i = 0; i < op->n_calls; i++)
-        if (op->calls[i].store != NULL)
+        if (op->calls[i].store != NULL) {
             op->engine->tables.ops->cancel(op->calls[i].store, &op->calls[i].as.ticket);
+            if (op->calls[i].part->table != NULL)
+                tables_end_late(&op->engine->tables, op->calls[i].part->table);
+        }
     op->n_out = 0;
     op->in_flight = false;
     op->engine->n_in_flight--;

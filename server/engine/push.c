@@ -104,6 +104,8 @@ void push_give_turn_back(struct op *op)
 
 /* ---- the calls ---- */
 
+#define KEYS_OF_SLICE 16384u /* a millisecond's, of a push that is applied in slices */
+
 static void count(struct engine_counters *counters, struct op_part *part,
                   const struct store_change *push)
 {
@@ -132,13 +134,14 @@ static void on_pushed(struct store_done *done, int status)
         op->engine->tables.ops->stats(part->table->store, &stats);
         part->step = stats.steps;
         tables_count_as(&op->engine->tables, part->table, &stats);
-        tables_note_push(&op->engine->tables, part->table, stats.slices);
-        op->n_slices += stats.slices;
+        op->n_slices += tables_note_push(&op->engine->tables, part->table, stats.slices,
+                                         part->in.n_keys / KEYS_OF_SLICE);
         count(&op->engine->counters, part, &call->as.change);
         if (op->noted != NULL)
             pushers_note_table(op->noted, &op->number, part->table->number);
     }
     part->table->was_full = status == EMBD_FULL;
+    tables_end_late(&op->engine->tables, part->table);
     part->table = NULL;
     op_returned(call, status);
 }
@@ -151,6 +154,8 @@ static bool next_call(struct op *op)
     struct op_call *call = op_call_new(op, part, on_pushed);
     call->as.change = change_of(op, part);
     op->engine->tables.ops->apply(call->store, &call->as.change, &call->done);
+    if (call->store != NULL)
+        tables_begin_late(&op->engine->tables, part->table);
     return true;
 }
 

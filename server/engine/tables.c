@@ -39,6 +39,7 @@ void tables_close_table(struct tables *tables, struct table *table)
         uncount(tables, table);
         tables->n_swept -= table->is_swept;
         tables->n_sweeps += table->is_swept;
+        tables_end_late(tables, table);
         joining_leave(tables, table);
     }
     free_table(tables->ops, table);

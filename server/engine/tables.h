@@ -30,6 +30,7 @@ struct table {
      * written */
     bool was_full;
     bool is_swept; /* its last push has rows left to step, or rows go: tables_sweep */
+    bool is_late;  /* a push to it is applied in slices, and has not ended */
     bool is_long;  /* its last push had: its rows take longer than other tables are to wait */
     uint64_t look; /* the last that came to it, and at which part: tables_first */
     uint32_t look_at;
@@ -90,6 +91,7 @@ struct tables {
     uint64_t n_refused;        /* requests that needed more of it than was left */
     uint32_t n;
     uint32_t n_swept, sweep_at;    /* tables that are swept; the place in by_name of the next one */
+    uint32_t n_late;               /* tables that are late */
     uint64_t n_sweeps;             /* that have ended */
     struct table_setting *setting; /* of the table whose rows go; NULL: none do */
     uint32_t n_creating;           /* tables whose rows are created by pulls */
@@ -158,12 +160,29 @@ void tables_count(struct tables *tables, struct table *table);
 void tables_count_as(struct tables *tables, struct table *table, const struct store_stats *stats);
 void tables_count_all(struct tables *tables);
 /* A push was applied that left so many slices (store_stats) of its work for tables_sweep
- * (table_setting.h). */
-static inline void tables_note_push(struct tables *tables, struct table *table, uint64_t slices)
+ * (table_setting.h), or took so many itself if it was late. Returns how many. */
+static inline uint64_t tables_note_push(struct tables *tables, struct table *table, uint64_t left,
+                                        uint64_t own)
 {
-    table->is_long = slices > 0;
+    table->is_long = left > 0;
     tables->n_swept += table->is_long && !table->is_swept;
     table->is_swept |= table->is_long;
+    return table->is_late ? own : left;
+}
+/* A push to it has not returned: tables_sweep has the store go on with it, and nobody reads the
+ * table until it has. A device's store is asked to go on anyway. */
+static inline void tables_begin_late(struct tables *tables, struct table *table)
+{
+    if (tables->ops->caps.is_async || table->is_late)
+        return;
+    tables->n_swept += !table->is_swept;
+    tables->n_late++;
+    table->is_swept = table->is_late = true;
+}
+static inline void tables_end_late(struct tables *tables, struct table *table)
+{
+    tables->n_late -= table->is_late;
+    table->is_late = false;
 }
 /* store_ops.freeze, with what is left for copies. */
 int tables_freeze(const struct tables *tables, struct table *table, struct store_cut *cut,

@@ -197,8 +197,10 @@ static bool waits_for_sweep(struct call *call, enum touch touch, bool was_parked
     int method = call->error.status == EMBD_OK ? call->reader.method : -1;
     if (touch == TOUCH_STRUCTURE)
         return call->shard->engine.tables.n_swept > 0;
-    if (method != METHOD_PUSH &&
-        (method != METHOD_PULL || call->shard->engine.tables.n_creating == 0))
+    const struct tables *tables = &call->shard->engine.tables;
+    if (method != METHOD_PUSH && method != METHOD_PULL)
+        return touch == TOUCH_READS && tables->n_late > 0;
+    if (method == METHOD_PULL && tables->n_creating + tables->n_late == 0)
         return false;
     bool waits = sweeps_stop(call, was_parked);
     read_request(call); /* again: the bins were consumed */

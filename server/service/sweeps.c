@@ -17,8 +17,8 @@ static bool stops_push(const struct shard *shard, const struct table *table, boo
 
 static bool stops_pull(const struct table *table, const struct part *part)
 {
-    return table->is_swept && table->schema.s.create_on == EMBD_CREATE_ON_PULL &&
-           !part->zero_missing;
+    return table->is_late || (table->is_swept && table->schema.s.create_on == EMBD_CREATE_ON_PULL &&
+                              !part->zero_missing);
 }
 
 static bool stops_any(struct call *call, bool was_parked)

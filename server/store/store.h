@@ -11,9 +11,9 @@
  * apply makes it, cancel gives it up. prepare is never required.
  *
  * A store may work asynchronously: pull and apply end by calling done->fn on the shard's thread,
- * from inside the call (caps.is_async is false: always) or later, from inside collect. Calls on one
- * store take effect in the order made. Every store gives the same bits for the same calls
- * (proto/combine.h, initializer.h, optimizer.h). */
+ * from inside the call (caps.is_async is false: but for pushes of very many keys) or later, from
+ * inside collect. Calls on one store take effect in the order made. Every store gives the same bits
+ * for the same calls (proto/combine.h, initializer.h, optimizer.h). */
 #ifndef EMBD_STORE_H
 #define EMBD_STORE_H
 
@@ -199,7 +199,8 @@ struct store_stats {
 
 /* Where stores differ. */
 struct store_caps {
-    bool is_async; /* pull and apply may return before they have ended */
+    bool is_async; /* pull and apply may return before they have ended; else pushes of very many
+                      keys may */
     /* Bytes of values one pull call should be asked for so that they are still in cache when they
      * are sent; is_async: the whole request at once. */
     uint64_t pull_bytes;
@@ -233,11 +234,12 @@ struct store_ops {
     /* Calls the done of calls that have ended; they may make new ones. Never waits. Returns whether
      * calls are still under way: then it is to be called again soon.
      *
-     * On the host all have ended, but a push that steps all rows of a large table leaves most of
-     * that to be done here, in slices of less than a millisecond each (store_stats.slices). It does
-     * not show: what reads has the rows it reads stepped first. What changes the table does all
-     * that is left first: apply, load, erase, set_step, alter, and prepare but for
-     * STORE_PREPARE_KEYS. Returns whether something is left. */
+     * On the host all have ended but a push of very many keys, whose slices are made here: whoever
+     * reads or changes the table does all that is left first. And a push that steps all rows of a
+     * large table leaves most of that to be done here, in slices of less than a millisecond each
+     * (store_stats.slices). It does not show: what reads has the rows it reads stepped first.
+     * What changes the table does all that is left first: apply, load, erase, set_step, alter, and
+     * prepare but for STORE_PREPARE_KEYS. Returns whether something is left. */
     bool (*collect)(struct store *store);
 
     /* Copies rows out. *cursor starts at 0 and is the store's; ends when *cursor is UINT64_MAX

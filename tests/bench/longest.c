@@ -34,8 +34,11 @@ static void must(bool is_right, const char *what)
     exit(1);
 }
 
+static uint32_t n_done;
+
 static void on_done(struct store_done *done, int status)
 {
+    n_done++;
     must(status == EMBD_OK, done->error.text);
 }
 
@@ -69,19 +72,30 @@ static struct store_keys draw(uint64_t first, uint32_t n)
     return (struct store_keys){.n_keys = n, .n_rows = n, .keys = keys};
 }
 
+static void keep_longest(double *longest, double ms)
+{
+    *longest = ms > *longest ? ms : *longest;
+}
+
+static double push_ms; /* of all slices of the last push */
+
+/* The longest of its slices. */
 static double push(struct table *table, uint64_t first, uint32_t n)
 {
     struct store_done done = {.fn = on_done};
     struct store_change change = {
         .in = draw(first, n), .dtype = EMBD_DTYPE_F32, .grads = grads, .statuses = statuses};
-    double began = now_ms();
+    double began = now_ms(), longest, before;
+    n_done = 0;
     tables.ops->apply(table->store, &change, &done);
-    return now_ms() - began;
-}
-
-static void keep_longest(double *longest, double ms)
-{
-    *longest = ms > *longest ? ms : *longest;
+    longest = now_ms() - began;
+    while (n_done == 0) {
+        before = now_ms();
+        tables.ops->collect(table->store);
+        keep_longest(&longest, now_ms() - before);
+    }
+    push_ms = now_ms() - began;
+    return longest;
 }
 
 /* The longest push of a few new keys on the way. */
@@ -146,14 +160,16 @@ static void frames(void)
 {
     struct table *table =
         open_table("f", EMBD_OPTIMIZER_ADAM, EMBD_UPDATE_LAZY_GLOBAL, EMBD_ON_FULL_GROW, 1);
-    double fresh = push(table, 0, FRAME), known = push(table, 0, FRAME), pull, began = now_ms();
+    double pull, began;
+    show("push of 4 Mi new keys, dim 1, adam lazy_global: a slice", push(table, 0, FRAME));
+    show("the same, all slices", push_ms);
+    show("push of 4 Mi keys that have rows: a slice", push(table, 0, FRAME));
+    show("the same, all slices", push_ms);
     struct store_pull p = {.in = draw(0, FRAME), .dtype = EMBD_DTYPE_F32, .values = grads};
     struct store_read r = {.in = p.in, .rows = grads, .states = states, .statuses = statuses};
     struct store_erase erase = {.in = p.in, .statuses = statuses};
     struct store_done done = {.fn = on_done};
     struct embd__error e = {.status = EMBD_OK};
-    show("push of 4 Mi new keys, dim 1, adam lazy_global", fresh);
-    show("push of 4 Mi keys that have rows", known);
     p.count = 65536;
     began = now_ms();
     tables.ops->pull(table->store, &p, &done);

@@ -25,7 +25,7 @@ bool one_in(struct world *w, uint32_t n)
 
 void world_open(struct world *w, const struct store_ops *ops, uint64_t seed)
 {
-    store_slice = 64; /* columns: a few rows */
+    store_slice = 16; /* columns: a few rows, or keys of a push */
     *w = (struct world){.dice = {seed}, .ops = ops, .now_ns = 1, .seconds = 4};
     engine_init(&w->engine, ops);
     records_open(&w->records);

@@ -50,6 +50,7 @@ PARTIAL = of("a snapshot of some tables has these", "embd-server", "embctl")
 CASES = of("the host store gives the model's bits for every optimizer", "test_store_cases")
 FROZEN = of("a cut of the host store is the table as it was", "test_store_frozen")
 SWEEPS = of("a shard serves others between slices", "test-shard-sweeps")
+LATE = of("a push of very many keys is applied in slices", "test-shard-late")
 DURABILITY = of("kill -9 while a table becomes durable", "embd-server", "embctl", "embd-gated-disk")
 DIES = of("servers or the coordinator die at each step", "embd-server", "embctl", "embd-gated-disk")
 DURABLE = of("the durability of a table is set while trainers push", "embd-server", "embctl")
@@ -166,7 +167,8 @@ MUTANTS = [
     SWEEPS("sweep: an erase ends all at once", "server/service/dispatch.c", "return call->shard->engine.tables.n_swept > 0;", "return false;"),
     SWEEPS("sweep: a record ends it at once", "server/journal/commit.c", "if (commit->rests || is_behind_sweep(commit, op))", "if (commit->rests)"),
     SWEEPS("sweep: a round ends it at once", "server/service/handle_round.c", "           !sweeps_stop_push(shard, push);", "           true;"),
-    SWEEPS("sweep: a pull that makes rows ends it at once", "server/service/sweeps.c", "return table->is_swept && table->schema", "return false && table->schema"),
+    SWEEPS("sweep: a pull that makes rows ends it at once", "server/service/sweeps.c", "(table->is_swept && table->schema", "(false && table->schema"),
+    LATE("late push: pulls see half of it", "server/service/sweeps.c", "return table->is_late ||", "return false ||"),
     TURNS("sweep: requests of a connection go before those of others", "server/service/sweeps.c",
           "return session->is_behind_sweep && sweeps_are_on(shard);", "return false && session->is_behind_sweep;"),
     SWEEPS("sweep: its slices are nobody's", "server/service/handle_push.c", "op->n_slices * SWEEP_SLICE_NS", "0 * SWEEP_SLICE_NS"),

@@ -57,6 +57,8 @@ static void run_call(struct call *call)
         store_host.pull(call->store, call->pull, &effect.done);
     else
         store_host.apply(call->store, call->change, &effect.done);
+    while (!call->has_run) /* a push of very many keys */
+        store_host.collect(call->store);
 }
 
 /* As a device, which has done all that it was asked before. */

@@ -40,6 +40,8 @@ static void host_close(struct store *store)
 {
     if (store == NULL)
         return;
+    while (store->late != NULL)
+        late_collect(store);
     host_end_shrink(store);
     index_close(&store->index);
     rows_close(&store->rows);
@@ -93,6 +95,7 @@ static int host_open(const struct table_schema *schema, struct store **out, stru
 
 static void host_set_step(struct store *store, uint64_t step)
 {
+    host_end_late(store);
     host_end_sweep(store);
     merge_forget(&store->merge);
     store->step = step;
@@ -125,6 +128,7 @@ static void alter_eviction(struct store *store)
 static void host_alter(struct store *store)
 {
     const embd_schema *s = &store->schema->s;
+    host_end_late(store);
     host_end_sweep(store);
     merge_forget(&store->merge);
     alter_eviction(store);
@@ -166,9 +170,88 @@ static uint64_t host_memory(uint32_t *place_out)
     return 0;
 }
 
-/* Every call ends before it returns. */
+/* ---- calls beside a push of very many keys: what is left of it is done first ---- */
+
+static void apply(struct store *store, struct store_change *change, struct store_done *done)
+{
+    host_end_late(store);
+    if (!late_takes(store, change) || !late_begin(store, change, done))
+        host_apply(store, change, done);
+}
+
+/* Such a push merges its keys itself. */
+static int prepare(struct store *store, struct store_change *change, enum store_prepare what,
+                   struct embd__error *e)
+{
+    if (what == STORE_PREPARE_KEYS && (store->late != NULL || late_takes(store, change)))
+        return EMBD_OK;
+    host_end_late(store);
+    return host_prepare(store, change, what, e);
+}
+
+static void cancel(struct store *store, struct store_ticket *ticket)
+{
+    if (late_is_of(store, ticket))
+        late_cancel(store);
+    else
+        host_cancel(store, ticket);
+}
+
+static void pull(struct store *store, struct store_pull *pull, struct store_done *done)
+{
+    host_end_late(store);
+    host_pull(store, pull, done);
+}
+
+static int scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
+                struct embd__error *e)
+{
+    host_end_late(store);
+    return host_scan(store, cursor, max_rows, out, e);
+}
+
+static int list(struct store *store, uint64_t *cursor, uint32_t max_keys, struct store_scan *out,
+                struct embd__error *e)
+{
+    host_end_late(store);
+    return host_list(store, cursor, max_keys, out, e);
+}
+
+static int read_rows(struct store *store, const struct store_read *read, struct embd__error *e)
+{
+    host_end_late(store);
+    return host_read(store, read, e);
+}
+
+static int freeze(struct store *store, struct store_cut *cut, struct embd__error *e)
+{
+    host_end_late(store);
+    return host_freeze(store, cut, e);
+}
+
+static int load(struct store *store, const struct row_block *block, struct embd__error *e)
+{
+    host_end_late(store);
+    return host_load(store, block, e);
+}
+
+static int erase(struct store *store, struct store_erase *erase, struct embd__error *e)
+{
+    host_end_late(store);
+    return host_erase(store, erase, e);
+}
+
+static int shrink(struct store *store, struct store_shrink *shrink, struct embd__error *e)
+{
+    host_end_late(store);
+    return host_shrink(store, shrink, e);
+}
+
+/* The done of a push may make the next call of this store. */
 static bool host_collect(struct store *store)
 {
+    if (store->late != NULL)
+        return late_collect(store);
     return store->sweep.phase != SWEEP_NONE && sweep_go_on(store);
 }
 
@@ -187,21 +270,21 @@ const struct store_ops store_host = {
     .caps = {.pull_bytes = PULL_BYTES, .shrinks = true},
     .open = host_open,
     .close = host_close,
-    .pull = host_pull,
-    .prepare = host_prepare,
-    .apply = host_apply,
-    .cancel = host_cancel,
+    .pull = pull,
+    .prepare = prepare,
+    .apply = apply,
+    .cancel = cancel,
     .collect = host_collect,
-    .scan = host_scan,
-    .list = host_list,
-    .read = host_read,
-    .freeze = host_freeze,
+    .scan = scan,
+    .list = list,
+    .read = read_rows,
+    .freeze = freeze,
     .scan_frozen = host_scan_frozen,
     .thaw = host_thaw,
-    .load = host_load,
+    .load = load,
     .set_step = host_set_step,
-    .erase = host_erase,
-    .shrink = host_shrink,
+    .erase = erase,
+    .shrink = shrink,
     .alter = host_alter,
     .stats = host_stats,
     .memory = host_memory,

@@ -100,10 +100,11 @@ static void place(struct store *store, const struct store_keys *in, struct disti
     }
 }
 
-static void create_all(struct store *store, const struct store_keys *in, uint8_t *statuses)
+void keys_create_some(struct store *store, const struct store_keys *in, uint8_t *statuses,
+                      uint32_t begin, uint32_t end)
 {
     uint64_t room = host_room(store);
-    for (uint32_t i = 0; i < store->merge.n; i++) {
+    for (uint32_t i = begin; i < end; i++) {
         struct distinct *d = &store->merge.distinct[i];
         embd_key_status status = decide(store, d->ref, &room);
         if (status == EMBD_KEY_HIT)
@@ -155,8 +156,8 @@ int keys_reserve(struct store *store, bool may_drop, struct created *created, st
     return reserve(store, created, n_new, n_gone, may_drop, e);
 }
 
-void keys_create(struct store *store, const struct store_keys *in, uint8_t *statuses,
-                 const struct created *created)
+void keys_begin_create(struct store *store, const struct store_keys *in, uint8_t *statuses,
+                       const struct created *created)
 {
     if (store->forgets)
         candidates_forget(store);
@@ -164,10 +165,21 @@ void keys_create(struct store *store, const struct store_keys *in, uint8_t *stat
     remove_pending(store, created->n_inserted);
     if (statuses)
         memset(statuses, EMBD_KEY_HIT, in->n_keys);
-    if (created->n_inserted + created->n_full + created->n_filtered)
-        create_all(store, in, statuses);
+}
+
+void keys_end_create(struct store *store)
+{
     if (store->is_swept)
         candidates_sweep(store);
+}
+
+void keys_create(struct store *store, const struct store_keys *in, uint8_t *statuses,
+                 const struct created *created)
+{
+    keys_begin_create(store, in, statuses, created);
+    if (created->n_inserted + created->n_full + created->n_filtered)
+        keys_create_some(store, in, statuses, 0, store->merge.n);
+    keys_end_create(store);
 }
 
 int keys_reserve_more(struct store *store, uint64_t n, struct embd__error *e)

@@ -10,6 +10,7 @@
 #define CELL_NUMBER    0x7fffffu /* LIMIT_KEYS + 1 fits */
 #define CELL_TAG       (~CELL_NUMBER)
 #define FIRST_CAPACITY 256u
+#define BLOCK          MERGE_BLOCK
 
 static size_t cells_of(uint32_t capacity)
 {
@@ -57,19 +58,7 @@ static bool reserve(struct merge *merge, uint32_t n_keys)
     return false;
 }
 
-/* A request being merged. Keys are hashed a block ahead, so that their cells are in the nearest
- * cache. */
-#define BLOCK 16u
-struct work {
-    struct merge *merge;
-    const struct store_keys *in;
-    const struct index *index;
-    uint32_t cell_mask;
-    uint32_t looked, found; /* distinct keys that have passed index_find_home, index_find_rest */
-    uint64_t hash[2 * BLOCK];
-};
-
-static uint32_t slot_of(const struct work *work, uint32_t k)
+static uint32_t slot_of(const struct merging *work, uint32_t k)
 {
     const struct store_keys *in = work->in;
     if (in->slots == NULL)
@@ -77,7 +66,7 @@ static uint32_t slot_of(const struct work *work, uint32_t k)
     return in->slots[in->offsets ? work->merge->row_of[k] : k];
 }
 
-static void hash_block(struct work *work, uint32_t begin)
+static void hash_block(struct merging *work, uint32_t begin)
 {
     for (uint32_t k = begin; k < begin + BLOCK && k < work->in->n_keys; k++) {
         uint64_t hash = index_hash(work->in->keys[k], slot_of(work, k));
@@ -87,7 +76,7 @@ static void hash_block(struct work *work, uint32_t begin)
 }
 
 /* Adds occurrence k of a key. */
-static inline void add(struct work *work, uint64_t hash, uint32_t slot, uint32_t k)
+static inline void add(struct merging *work, uint64_t hash, uint32_t slot, uint32_t k)
 {
     struct merge *merge = work->merge;
     uint32_t tag = (uint32_t)(hash >> 32) & CELL_TAG;
@@ -113,7 +102,7 @@ static inline void add(struct work *work, uint64_t hash, uint32_t slot, uint32_t
 }
 
 /* Looks up distinct keys whose prefetch began `apart` keys ago. */
-static void look_up(struct work *work, uint32_t apart)
+static void look_up(struct merging *work, uint32_t apart)
 {
     struct distinct *d = work->merge->distinct;
     for (; work->looked + apart < work->merge->n; work->looked++) {
@@ -133,29 +122,48 @@ static void note_rows(struct merge *merge, const struct store_keys *in)
             merge->row_of[k] = row;
 }
 
-bool merge_keys(struct merge *merge, const struct store_keys *in, const struct index *index)
+bool merge_begin(struct merging *work, struct merge *merge, const struct store_keys *in,
+                 const struct index *index)
 {
     merge->n = 0;
     merge_forget(merge);
+    *work = (struct merging){.merge = merge, .in = in, .index = index};
     if (in->n_keys == 0)
         return true;
+    bool is_new = in->n_keys > merge->capacity;
     if (!reserve(merge, in->n_keys))
         return false;
     uint32_t n_cells = 2 * FIRST_CAPACITY;
     while (n_cells / 2 < in->n_keys)
         n_cells *= 2;
-    memset(merge->cells, 0, n_cells * sizeof *merge->cells);
+    if (!is_new)
+        memset(merge->cells, 0, n_cells * sizeof *merge->cells);
     if (in->offsets)
         note_rows(merge, in);
-    struct work work = {.merge = merge, .in = in, .index = index, .cell_mask = n_cells - 1};
-    hash_block(&work, 0);
-    for (uint32_t begin = 0; begin < in->n_keys; begin += BLOCK) {
-        hash_block(&work, begin + BLOCK);
-        for (uint32_t k = begin; k < begin + BLOCK && k < in->n_keys; k++)
-            add(&work, work.hash[k % (2 * BLOCK)], slot_of(&work, k), k);
-        look_up(&work, BLOCK);
+    work->cell_mask = n_cells - 1;
+    hash_block(work, 0);
+    return true;
+}
+
+void merge_some(struct merging *work, uint32_t end)
+{
+    for (; work->at < end; work->at += BLOCK) {
+        uint32_t begin = work->at;
+        hash_block(work, begin + BLOCK);
+        for (uint32_t k = begin; k < begin + BLOCK && k < work->in->n_keys; k++)
+            add(work, work->hash[k % (2 * BLOCK)], slot_of(work, k), k);
+        look_up(work, BLOCK);
     }
-    look_up(&work, 0);
+    if (end == work->in->n_keys)
+        look_up(work, 0);
+}
+
+bool merge_keys(struct merge *merge, const struct store_keys *in, const struct index *index)
+{
+    struct merging work;
+    if (!merge_begin(&work, merge, in, index))
+        return false;
+    merge_some(&work, in->n_keys);
     return true;
 }
 

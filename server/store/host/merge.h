@@ -32,7 +32,26 @@ struct merge {
 
 #define MERGE_KEEP_KEYS (1u << 18)
 
-/* Out of memory: false, nothing merged. */
+/* A request being merged. Keys are hashed a block ahead, so that their cells are in the nearest
+ * cache. */
+#define MERGE_BLOCK 16u
+struct merging {
+    struct merge *merge;
+    const struct store_keys *in;
+    const struct index *index;
+    uint32_t cell_mask;
+    uint32_t looked, found; /* distinct keys that have passed index_find_home, index_find_rest */
+    uint32_t at;            /* the next key to be merged, of a block */
+    uint64_t hash[2 * MERGE_BLOCK];
+};
+
+/* A merge in several steps, between which the index does not change. Out of memory: false, nothing
+ * merged. */
+bool merge_begin(struct merging *work, struct merge *merge, const struct store_keys *in,
+                 const struct index *index);
+/* Up to key `end`: of a block, or the last. */
+void merge_some(struct merging *work, uint32_t end);
+/* All of it. */
 bool merge_keys(struct merge *merge, const struct store_keys *in, const struct index *index);
 /* A merge is valid until the index changes; then no ticket must find it. */
 void merge_forget(struct merge *merge);

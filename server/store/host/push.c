@@ -28,6 +28,7 @@ struct application {
         struct wholerow_step whole; /* is_wholerow; begins with a step too */
     };
     uint32_t grad_bytes; /* of a row of gradients */
+    uint32_t begin, end; /* the distinct keys that step */
     float sum[EMBD_DIM_MAX], run[EMBD_DIM_MAX], space[EMBD_DIM_MAX];
 };
 
@@ -153,7 +154,7 @@ static inline void apply_key(struct application *a, row_step *step, const struct
 MEMORY_PREFETCH void prefetch_key(const struct application *a, uint32_t i)
 {
     const struct store *store = a->store;
-    if (i >= store->merge.n || store->merge.distinct[i].ref == 0)
+    if (i >= a->end || store->merge.distinct[i].ref == 0)
         return;
     const struct distinct *d = &store->merge.distinct[i];
     rows_prefetch(rows_at(&store->rows, d->ref - 1), store->rows.stride);
@@ -166,9 +167,9 @@ MEMORY_PREFETCH void prefetch_key(const struct application *a, uint32_t i)
 static inline void apply_keys(struct application *a, row_step *step)
 {
     const struct merge *merge = &a->store->merge;
-    for (uint32_t i = 0; i < PREFETCH; i++)
+    for (uint32_t i = a->begin; i < a->begin + PREFETCH; i++)
         prefetch_key(a, i);
-    for (uint32_t i = 0; i < merge->n; i++) {
+    for (uint32_t i = a->begin; i < a->end; i++) {
         prefetch_key(a, i + PREFETCH);
         if (merge->distinct[i].ref)
             apply_key(a, step, &merge->distinct[i]);
@@ -260,21 +261,41 @@ static void begin_step(struct application *a, float lr, uint64_t t)
         a->step = optimizer_begin(s, lr, t);
 }
 
+static void step_keys(struct application *a, const struct store *store,
+                      const struct store_change *push, uint32_t begin, uint32_t end)
+{
+    a->store = store;
+    a->push = push;
+    a->grad_bytes = store->dim * (uint32_t)embd__dtype_bytes(push->dtype);
+    a->begin = begin;
+    a->end = end;
+    begin_step(a, push->lr, store->step);
+    if (store->is_wholerow)
+        apply_wholerow(a);
+    else if (a->step.is_lazy)
+        apply_lazy_adam(a);
+    else
+        apply[store->schema->s.optimizer.kind](a);
+}
+
+void steps_begin(struct store *store)
+{
+    if (store->changes.n > 0)
+        cow_note_merged(store);
+    ++store->step;
+}
+
+void steps_some(struct store *store, const struct store_change *push, uint32_t begin, uint32_t end)
+{
+    struct application a;
+    step_keys(&a, store, push, begin, end);
+}
+
 void steps_apply(struct store *store, const struct store_change *push)
 {
     struct application a;
-    if (store->changes.n > 0)
-        cow_note_merged(store);
-    a.store = store;
-    a.push = push;
-    a.grad_bytes = store->dim * (uint32_t)embd__dtype_bytes(push->dtype);
-    begin_step(&a, push->lr, ++store->step);
-    if (store->is_wholerow)
-        apply_wholerow(&a);
-    else if (a.step.is_lazy)
-        apply_lazy_adam(&a);
-    else
-        apply[store->schema->s.optimizer.kind](&a);
+    steps_begin(store);
+    step_keys(&a, store, push, 0, store->merge.n);
     if (store->is_global)
         sweep_begin(store, &a.step);
     if (store->evicts)

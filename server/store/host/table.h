@@ -12,6 +12,7 @@
  *   candidates      keys that wait for a row are forgotten
  *   keys            keys get rows (admission, capacity, all or nothing) and lose them
  *   push            gradients -> one optimizer step of each distinct key
+ *   late            pushes of many keys, in slices
  *   sweep           the step of all other rows, in slices
  *   shrink          rows go where the capacity is set below them, in slices
  *   pull            records -> the answer
@@ -84,6 +85,7 @@ struct store {
     struct pending_removal pending;
 
     struct sweep sweep;    /* is_global */
+    struct late *late;     /* a push that is applied in slices: late.c; NULL: none is */
     struct shrink *shrink; /* while rows go: shrink.c; NULL: none do */
     struct cow cow;
     struct changes changes;
@@ -189,6 +191,12 @@ int keys_reserve(struct store *store, bool may_drop, struct created *created,
  * for store_change. */
 void keys_create(struct store *store, const struct store_keys *in, uint8_t *statuses,
                  const struct created *created);
+/* The same in several steps, of distinct keys begin .. end. */
+void keys_begin_create(struct store *store, const struct store_keys *in, uint8_t *statuses,
+                       const struct created *created);
+void keys_create_some(struct store *store, const struct store_keys *in, uint8_t *statuses,
+                      uint32_t begin, uint32_t end);
+void keys_end_create(struct store *store);
 
 /* ---- steps ---- */
 
@@ -197,6 +205,40 @@ bool steps_reserve(struct store *store);
 /* Each key of store->merge that has a row takes its step; where pushes step all rows, the others
  * begin to (sweep.h). */
 void steps_apply(struct store *store, const struct store_change *push);
+/* The same in several steps, of distinct keys begin .. end; neither is_global nor `evicts`. */
+void steps_begin(struct store *store);
+void steps_some(struct store *store, const struct store_change *push, uint32_t begin, uint32_t end);
+
+/* ---- tickets ---- */
+
+/* Decides what happens to the keys, and takes all that the change may fail of. EMBD_FULL,
+ * EMBD_NO_MEMORY. */
+int tickets_decide(struct store *store, const struct store_change *change, struct embd__error *e);
+/* The keys of store->merge are this ticket's. */
+void tickets_give_number(struct store *store, struct store_ticket *ticket);
+void tickets_set_counts(struct store_change *change, const struct created *created);
+uint64_t tickets_clock(const struct store *store, const struct store_change *change);
+bool tickets_is_merged(const struct store *store, const struct store_ticket *ticket);
+
+/* ---- pushes of many keys ---- */
+
+/* Whether such a push is divided. */
+bool late_takes(const struct store *store, const struct store_change *change);
+/* Begins it; its done is called by the last slice. Out of memory: false. */
+bool late_begin(struct store *store, struct store_change *change, struct store_done *done);
+/* A slice of it; behind the last one, its done. Whether there is more to do. */
+bool late_collect(struct store *store);
+/* Whether it has that ticket. The rest of it is done, and nobody hears of it. */
+bool late_is_of(const struct store *store, const struct store_ticket *ticket);
+void late_cancel(struct store *store);
+/* All slices that are left, as whoever reads or changes the table needs it; not its done. */
+void late_finish(struct store *store);
+
+static inline void host_end_late(struct store *store)
+{
+    if (store->late != NULL)
+        late_finish(store);
+}
 
 /* All rows have stepped, as a change of them needs it. */
 static inline void host_end_sweep(struct store *store)

@@ -8,7 +8,7 @@
 #include "server/store/contract.h"
 
 /* The keys of store->merge are the ticket's. */
-static bool is_merged(const struct store *store, const struct store_ticket *ticket)
+bool tickets_is_merged(const struct store *store, const struct store_ticket *ticket)
 {
     return ticket->number != 0 && ticket->number == store->merge.ticket;
 }
@@ -16,23 +16,22 @@ static bool is_merged(const struct store *store, const struct store_ticket *tick
 /* For all tables of a thread: a ticket that outlives its table finds nothing in the next one. */
 static _Thread_local uint64_t n_tickets;
 
-static void give_number(struct store *store, struct store_ticket *ticket)
+void tickets_give_number(struct store *store, struct store_ticket *ticket)
 {
     ticket->number = store->merge.ticket = ++n_tickets;
 }
 
 /* The table's clock when the change has come. */
-static uint64_t clock_at(const struct store *store, const struct store_change *change)
+uint64_t tickets_clock(const struct store *store, const struct store_change *change)
 {
     return store->is_timed && change->seconds > store->clock ? change->seconds : store->clock;
 }
 
-/* Decides what happens to the keys, and takes all that the change may fail of. */
-static int decide(struct store *store, const struct store_change *change, struct embd__error *e)
+int tickets_decide(struct store *store, const struct store_change *change, struct embd__error *e)
 {
     e->status = EMBD_OK;
-    store->now = clock_at(store, change);
-    if (is_merged(store, &change->ticket) ||
+    store->now = tickets_clock(store, change);
+    if (tickets_is_merged(store, &change->ticket) ||
         merge_keys(&store->merge, &change->in, &store->index)) {
         if (store->evicts)
             pending_remove_merged(store);
@@ -45,7 +44,7 @@ static int decide(struct store *store, const struct store_change *change, struct
                            store->schema->s.name, change->in.n_keys);
 }
 
-static void set_counts(struct store_change *change, const struct created *created)
+void tickets_set_counts(struct store_change *change, const struct created *created)
 {
     change->n_inserted = created->n_inserted;
     change->n_full = created->n_full;
@@ -58,20 +57,20 @@ static void prepare_keys(struct store *store, struct store_change *change)
 {
     if (store->merge.ticket != 0 || !merge_keys(&store->merge, &change->in, &store->index))
         return;
-    give_number(store, &change->ticket);
+    tickets_give_number(store, &change->ticket);
     store->is_decided = false;
 }
 
 static int prepare_outcome(struct store *store, struct store_change *change, struct embd__error *e)
 {
-    if (decide(store, change, e) != EMBD_OK) {
+    if (tickets_decide(store, change, e) != EMBD_OK) {
         merge_forget(&store->merge);
         merge_end(&store->merge);
         return e->status;
     }
-    give_number(store, &change->ticket);
+    tickets_give_number(store, &change->ticket);
     store->is_decided = true;
-    set_counts(change, &store->decided);
+    tickets_set_counts(change, &store->decided);
     return EMBD_OK;
 }
 
@@ -96,11 +95,11 @@ static int prepare_counted(struct store *store, struct store_change *change, uin
                            struct embd__error *e)
 {
     uint32_t n_rows, n_keys;
-    if (!is_merged(store, &change->ticket)) {
+    if (!tickets_is_merged(store, &change->ticket)) {
         if (!merge_keys(&store->merge, &change->in, &store->index))
             return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to merge %u keys",
                                    store->schema->s.name, change->in.n_keys);
-        give_number(store, &change->ticket);
+        tickets_give_number(store, &change->ticket);
         store->is_decided = false;
     }
     if (store->evicts)
@@ -167,7 +166,7 @@ int host_prepare(struct store *store, struct store_change *change, enum store_pr
 
 void host_cancel(struct store *store, struct store_ticket *ticket)
 {
-    if (is_merged(store, ticket))
+    if (tickets_is_merged(store, ticket))
         merge_forget(&store->merge);
     store->n_promised -= ticket->n_keys;
     *ticket = (struct store_ticket){0};
@@ -185,17 +184,17 @@ void host_apply(struct store *store, struct store_change *change, struct store_d
     int status = EMBD_OK;
     contract_change(change);
     host_end_sweep(store);
-    if (!store->is_decided || !is_merged(store, &change->ticket))
-        status = decide(store, change, &done->error);
+    if (!store->is_decided || !tickets_is_merged(store, &change->ticket))
+        status = tickets_decide(store, change, &done->error);
     host_cancel(store, &change->ticket); /* it is used up */
     merge_forget(&store->merge);
     if (status == EMBD_OK) {
-        store->clock = store->now = clock_at(store, change);
+        store->clock = store->now = tickets_clock(store, change);
         keys_create(store, &change->in, change->statuses, &store->decided);
         if (change->kind == STORE_PUSH)
             steps_apply(store, change);
         go_on_evicting(store, &store->decided);
-        set_counts(change, &store->decided);
+        tickets_set_counts(change, &store->decided);
     }
     merge_end(&store->merge);
     done->fn(done, status);

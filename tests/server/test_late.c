@@ -1,0 +1,202 @@
+/* test_late.c - a push of very many keys is applied in slices: here of 16 keys, and the test makes
+ * each. Other tables are served between them; who reads or changes its table waits, and finds what
+ * a push that is not divided leaves. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/server/journaled.h"
+
+#include "proto/route.h"
+#include "server/service/state.h"
+#include "server/store/slice.h"
+
+enum { KEYS = 600, DIM = 4 };
+
+static struct journaled late_open(embd_durability durability, uint64_t slice)
+{
+    struct journaled j = {.dir = ""};
+    embd_schema a = kept_schema("a", durability), b = kept_schema("b", durability);
+    store_slice = slice;
+    journaled_new(&j);
+    create_table(&j.rig, &a);
+    create_table(&j.rig, &b);
+    push_two(&j.rig, "a", 0.5f);
+    push_two(&j.rig, "b", 0.5f);
+    return j;
+}
+
+static void late_close(struct journaled *j)
+{
+    journaled_end(j);
+    store_slice = 256u << 10;
+}
+
+/* Keys that have rows, new ones, and some several times. */
+static struct exchange *send_many(struct journaled *j)
+{
+    static uint64_t keys[KEYS];
+    static float grads[DIM * KEYS];
+    for (uint32_t i = 0; i < KEYS; i++)
+        keys[i] = i * 7 % 500;
+    for (uint32_t i = 0; i < DIM * KEYS; i++)
+        grads[i] = (float)(i % 11) - 5;
+    const struct part part = part_of("a", keys, KEYS, grads);
+    struct exchange *x = ask(&j->rig, &j->rig.data, METHOD_PUSH);
+    embd__parts_write(&x->out, &part, 1, PARTS_PUSH);
+    ask_send(x);
+    return x;
+}
+
+static struct exchange *send_one(struct journaled *j, struct shard_session *session,
+                                 enum method method, const char *name)
+{
+    static const uint64_t key = 2;
+    static const float grads[DIM] = {1, 2, 3, 4};
+    const struct part part = part_of(name, &key, 1, method == METHOD_PUSH ? grads : NULL);
+    struct exchange *x = ask(&j->rig, session, method);
+    embd__parts_write(&x->out, &part, 1, method == METHOD_PUSH ? PARTS_PUSH : PARTS_PULL);
+    ask_send(x);
+    return x;
+}
+
+static void end_ok(struct exchange *x)
+{
+    ask_wait(x);
+    ask_ok(x);
+    ask_free(x);
+}
+
+static struct image image_at_once(embd_durability durability)
+{
+    struct image image;
+    struct journaled j = late_open(durability, UINT64_MAX);
+    struct exchange *x = send_many(&j);
+    end_ok(x);
+    image_take(&j.rig, "a", &image);
+    late_close(&j);
+    return image;
+}
+
+/* Sends it, and has its record written: it is begun. */
+static struct exchange *begin_many(struct journaled *j)
+{
+    struct exchange *x = send_many(j);
+    while (j->rig.shard->engine.tables.n_late == 0)
+        shard_collect(j->rig.shard);
+    assert_false(x->is_answered);
+    return x;
+}
+
+static void others_are_served_between_slices(void **state)
+{
+    (void)state;
+    struct image whole = image_at_once(EMBD_DURABILITY_SNAPSHOT);
+    struct journaled j = late_open(EMBD_DURABILITY_SNAPSHOT, 16);
+    struct shard_session second = j.rig.data, third = second, fourth = second;
+    struct exchange *x = begin_many(&j);
+    struct exchange *pull = send_one(&j, &second, METHOD_PULL, "a"),
+                    *push = send_one(&j, &third, METHOD_PUSH, "a");
+    uint32_t n = 0;
+    for (; !x->is_answered; n++) {
+        assert_false(pull->is_answered || push->is_answered);
+        struct exchange *y = send_one(&j, &fourth, METHOD_PULL, "b"),
+                        *z = send_one(&j, &fourth, METHOD_PUSH, "b");
+        assert_true(y->is_answered && z->is_answered);
+        end_ok(y);
+        end_ok(z);
+        shard_collect(j.rig.shard);
+    }
+    assert_true(n > KEYS / 16);
+    end_ok(x);
+    ask_wait(pull);
+    assert_true(push->is_answered); /* at once behind it */
+    end_ok(pull);
+    end_ok(push);
+    assert_int_equal(figure(&j.rig, "a", "rows"), whole.rows);
+    image_fini(&whole);
+    late_close(&j);
+}
+
+/* The push that was begun is made whole. */
+static void a_pusher_may_leave(void **state)
+{
+    (void)state;
+    struct image whole = image_at_once(EMBD_DURABILITY_SNAPSHOT);
+    for (uint32_t n_before = 0; n_before < 60; n_before += 7) {
+        struct journaled j = late_open(EMBD_DURABILITY_SNAPSHOT, 16);
+        struct exchange *x = begin_many(&j);
+        for (uint32_t n = 0; n < n_before && !x->is_answered; n++)
+            shard_collect(j.rig.shard);
+        ask_free(x);
+        assert_int_equal(j.rig.shard->engine.tables.n_late, 0);
+        image_check(&j.rig, "a", &whole);
+        while (shard_collect(j.rig.shard))
+            ;
+        end_ok(send_one(&j, &j.rig.data, METHOD_PUSH, "a"));
+        late_close(&j);
+    }
+    image_fini(&whole);
+}
+
+/* A directory as a kill leaves it at any slice has the push, which is in the journal. */
+static void a_kill_between_slices_loses_nothing(void **state)
+{
+    (void)state;
+    struct image whole = image_at_once(EMBD_DURABILITY_DURABLE);
+    for (uint32_t n_before = 0; n_before < 60; n_before += 20) {
+        struct journaled killed = {.dir = ""}, j = late_open(EMBD_DURABILITY_DURABLE, 16);
+        char command[160];
+        rig_wake(&j.rig);
+        struct exchange *x = begin_many(&j);
+        for (uint32_t n = 0; n < n_before; n++)
+            shard_collect(j.rig.shard);
+        scratch_new(killed.dir);
+        snprintf(command, sizeof command, "cp -r %s/. %s", j.dir, killed.dir);
+        assert_int_equal(system(command), 0);
+        end_ok(x);
+        image_check(&j.rig, "a", &whole);
+        late_close(&j);
+        store_slice = 16;
+        journaled_start(&killed);
+        image_check(&killed.rig, "a", &whole);
+        late_close(&killed);
+    }
+    image_fini(&whole);
+}
+
+/* A hold, as for a cut, and a drop begin behind the last slice. */
+static void cuts_and_drops_wait(void **state)
+{
+    (void)state;
+    struct journaled j = late_open(EMBD_DURABILITY_SNAPSHOT, 16);
+    struct shard_session admin = j.rig.admin;
+    struct exchange *x = begin_many(&j), *hold = ask(&j.rig, &j.rig.admin, METHOD_HOLD),
+                    *drop = ask(&j.rig, &admin, METHOD_TABLE_DROP);
+    embd__msg_map(&hold->out, 0);
+    ask_send(hold);
+    embd__msg_map(&drop->out, 1);
+    embd__msg_field_str(&drop->out, "name", "b");
+    ask_send(drop);
+    while (!x->is_answered) {
+        assert_false(hold->is_answered || drop->is_answered);
+        shard_collect(j.rig.shard);
+    }
+    end_ok(x);
+    ask_wait(hold);
+    assert_false(drop->is_answered);
+    ask_free(hold);
+    ask_free(drop);
+    late_close(&j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(others_are_served_between_slices),
+        cmocka_unit_test(a_pusher_may_leave),
+        cmocka_unit_test(a_kill_between_slices_loses_nothing),
+        cmocka_unit_test(cuts_and_drops_wait),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
