@@ -418,6 +418,43 @@ static void test_list_of_a_growing_index(void **state)
     list_growing(200000, 2500, 2500);
 }
 
+static void push_from(struct pair *pair, uint64_t first, uint32_t n)
+{
+    push_new(pair, &first, n);
+}
+
+/* All candidates are forgotten twice, the second time before a store that removes them by and by
+ * has removed the first ones: the push that does so names these, for the first time again. */
+static void test_candidates_forgotten_twice(void **state)
+{
+    (void)state;
+    enum { ROWS = 390, FEW = 39, LEAST = 40 };
+    embd_schema schema = plain_schema(2, EMBD_OPTIMIZER_SGD);
+    struct pair pair;
+    struct batch rows;
+    uint64_t keys[ROWS];
+    schema.admit_after = 2;
+    schema.capacity = 300000; /* the index of a host has several segments at once */
+    pair_open(&pair, store_name, &schema, 79);
+    for (uint32_t i = 0; i < ROWS; i++)
+        keys[i] = i;
+    for (uint32_t i = 0; i < 2 * ROWS / FEW; i++)
+        push_from(&pair, i / 2 * FEW, FEW);
+    push_from(&pair, ROWS, ROWS);
+    push_from(&pair, 2 * ROWS, LEAST);
+    assert_int_equal(pair.model->n_rows, ROWS);
+    assert_int_equal(pair.model->n_candidates, LEAST);
+    batch_of(&rows, keys, ROWS);
+    pair_erase(&pair, &rows, false); /* now LEAST candidates are as many as a table has */
+    push_from(&pair, ROWS, ROWS);
+    assert_int_equal(pair.model->n_candidates, ROWS);
+    pair_compare(&pair);
+    push_from(&pair, 3 * ROWS, 1);
+    pair_compare(&pair);
+    batch_free(&rows);
+    pair_close(&pair);
+}
+
 int main(int argc, char **argv)
 {
     store_name = argc > 1 ? argv[1] : "host";
@@ -437,6 +474,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_shrinking_too_far),
         cmocka_unit_test(test_list_of_a_changing_table),
         cmocka_unit_test(test_list_of_a_growing_index),
+        cmocka_unit_test(test_candidates_forgotten_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,10 +43,19 @@ void candidates_sweep(struct store *store)
         sweep_segment(store);
 }
 
+/* What the request's keys were found as before that: its generation is the next one's too. */
+static void drop_stale(struct merge *merge, const struct store *store)
+{
+    for (uint32_t i = 0; i < merge->n; i++)
+        if (host_is_stale(store, merge->distinct[i].ref))
+            merge->distinct[i].ref = 0;
+}
+
 void candidates_forget(struct store *store)
 {
     while (store->is_swept)
         sweep_segment(store);
+    drop_stale(&store->merge, store);
     store->generation ^= INDEX_GENERATION;
     store->n_forgotten += store->n_candidates;
     store->n_candidates = 0;
