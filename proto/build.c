@@ -192,6 +192,7 @@ void embd__msg_bin_shared(struct msg *m, uint64_t at, uint64_t bytes)
     msgpack_packer p = packer(m);
     embd__put_u64(body, at);
     embd__put_u64(body + 8, bytes);
+    m->names_shared = true;
     msgpack_pack_ext(&p, sizeof body, SHARED_BIN_TYPE);
     msgpack_pack_ext_body(&p, body, sizeof body);
     m->n_whole++;
@@ -239,6 +240,7 @@ static void begin(struct msg *m, uint32_t n_elements, uint32_t type)
     m->n_bins = m->n_whole = 0;
     m->count_at = 0;
     m->shared.base = NULL;
+    m->names_shared = false;
     m->status = EMBD_OK;
     embd__msg_array(m, n_elements);
     embd__msg_uint(m, type);

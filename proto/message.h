@@ -96,7 +96,8 @@ struct msg {
     uint32_t count_at; /* offset of the array16 count that embd__msg_end fills in */
     uint32_t limit;    /* of the message's bytes, by its method */
     struct shared_range shared;
-    int status; /* EMBD_OK, EMBD_NO_MEMORY or EMBD_TOO_LARGE; sticky */
+    bool names_shared; /* a bin of it lies there */
+    int status;        /* EMBD_OK, EMBD_NO_MEMORY or EMBD_TOO_LARGE; sticky */
 };
 
 void embd__msg_init(struct msg *m);

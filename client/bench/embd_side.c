@@ -173,6 +173,7 @@ struct caller {
     embd_client *client;
     const struct workload *workload;
     embd_call_options calls;
+    bool is_lent;       /* arrays are the library's */
     size_t array_bytes; /* of `values` of each lane and of `zeros` */
     float *zeros;       /* gradients */
     uint32_t n_lanes;
@@ -203,23 +204,40 @@ static int finish(void *context, uint32_t lane_index)
     return check(status);
 }
 
+static void *array_new(struct caller *c)
+{
+    void *array = NULL;
+    if (!c->is_lent)
+        return pages_new(c->array_bytes);
+    check(embd_buffer_new(c->client, c->array_bytes, &array));
+    return array;
+}
+
+static void array_free(struct caller *c, void *array)
+{
+    if (c->is_lent && array)
+        embd_buffer_free(array);
+    else
+        pages_free(array, c->array_bytes);
+}
+
 static void close_caller(void *context)
 {
     struct caller *c = context;
-    embd_close(c->client);
     for (uint32_t i = 0; i < c->n_lanes; i++)
-        pages_free(c->lanes[i].values, c->array_bytes);
-    pages_free(c->zeros, c->array_bytes);
+        array_free(c, c->lanes[i].values);
+    array_free(c, c->zeros);
+    embd_close(c->client);
     free(c);
 }
 
 static int open_lanes(struct caller *c, embd_table *table)
 {
     const struct workload_spec *spec = &c->workload->spec;
-    c->zeros = pages_new(c->array_bytes);
+    c->zeros = array_new(c);
     for (uint32_t i = 0; i < c->n_lanes; i++) {
         struct lane *lane = &c->lanes[i];
-        lane->values = pages_new(c->array_bytes);
+        lane->values = array_new(c);
         if (!lane->values || !c->zeros)
             return out_of_memory();
         lane->part = (embd_part)EMBD_PART(.table = table, .n_rows = workload_rows(spec),
@@ -239,6 +257,7 @@ int side_mover_open(const struct side *side, const struct workload *w,
         return out_of_memory();
     c->workload = w;
     c->n_lanes = options->in_flight;
+    c->is_lent = options->lent;
     c->array_bytes = (size_t)w->spec.batch * w->spec.dim * sizeof(float);
     c->calls = (embd_call_options)EMBD_CALL_OPTIONS(.plan = plan, .wire = options->wire);
     int code = connect_to(side->servers, &c->client);

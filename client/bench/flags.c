@@ -25,6 +25,7 @@ enum flag {
     FLAG_WIRE,
     FLAG_PLAN,
     FLAG_TRANSPORT,
+    FLAG_LENT,
     FLAG_SECONDS,
     FLAG_ROUNDS,
     FLAG_IN_FLIGHT,
@@ -58,6 +59,7 @@ static const struct argp_option flags[] = {
      2},
     {"transport", FLAG_TRANSPORT, "WAY", 0,
      "tcp (default), or local: the data sockets of servers on this host", 2},
+    {"lent", FLAG_LENT, 0, 0, "Rows and gradients in buffers of embd_buffer_new", 2},
     {0, 0, 0, 0, "Servers:", 3},
     {"shards", FLAG_SHARDS, "N", 0, "Shards of the server that is started (1)", 3},
     {"server-bin", FLAG_SERVER_BIN, "FILE", 0, "Its program; default: embd beside this one", 3},
@@ -236,6 +238,9 @@ static error_t parse_flag(int key, char *arg, struct argp_state *state)
         break;
     case FLAG_TRANSPORT:
         o->transport = transports[parse_choice(state, "transport", arg, transports, 2)];
+        break;
+    case FLAG_LENT:
+        o->lent = true;
         break;
     case FLAG_SECONDS:
         o->seconds = parse_real(state, "seconds", arg, 0.01, 3600);

@@ -15,6 +15,7 @@ struct options {
     embd_dtype dtype, wire;
     embd_plan plan;
     const char *transport;      /* as EMBD_TRANSPORT has it */
+    bool lent;                  /* values lie in buffers of the library's */
     embd_durability durability; /* of the table; without --servers EMBD_DURABILITY_SNAPSHOT */
     const char *servers;        /* an existing cluster; NULL: start one */
     const char *server_bin;     /* NULL: look beside this program */

@@ -80,6 +80,7 @@ static int print(const struct options *o, const struct report_table *t)
         {"wire", embd_dtype_name(o->wire), 0},
         {"plan", plans[o->plan], 0},
         {"transport", o->transport, 0},
+        {"lent", o->lent ? "yes" : "no", 0},
         {"durability", embd_durability_name(o->durability), 0},
         {"shards", NULL, o->servers ? (double)NAN : o->shards},
         {"clients", NULL, o->clients},

@@ -32,6 +32,7 @@ static struct embd_call *take_call(embd_client *client)
 
 static void give_back_call(struct embd_call *call)
 {
+    embd__lent_end(call);
     embd__arena_reset(&call->arena);
     call->is_started = false;
     call->next_free = call->client->free_calls;
@@ -218,6 +219,15 @@ static void fill(struct embd_call *call)
             embd__push_fill(call, &call->works[i]);
 }
 
+/* A server takes gradients that it shares as soon as it reads where they are. */
+static bool names_shared(const struct embd_call *call)
+{
+    for (uint32_t i = call->n_openings; i < call->n_messages; i++)
+        if (call->messages[i]->x.is_shared)
+            return true;
+    return false;
+}
+
 /* Whether to send keys before the gradients are made. With an I/O thread of the library's own the
  * caller would have to wait for it. */
 static bool sends_keys_first(const struct embd_call *call)
@@ -227,7 +237,8 @@ static bool sends_keys_first(const struct embd_call *call)
         if (call->kind == PARTS_PUSH && call->works[i].is_unfilled)
             bytes += (call->works[i].by_rows ? call->works[i].n_distinct : call->works[i].n_keys) *
                      call->works[i].row_bytes;
-    return bytes / call->client->n_shards >= HOLD_BYTES && !call->client->io.has_thread;
+    return bytes / call->client->n_shards >= HOLD_BYTES && !call->client->io.has_thread &&
+           !names_shared(call);
 }
 
 /* The pieces up to the header of gradients: the first part's, or in columns those of all. */
@@ -284,6 +295,7 @@ static int start(embd_client *client, const embd_part *parts, size_t n_parts,
         return embd__error_keep(&client->error, client->error.status);
     call->kind = kind;
     call->n_messages = call->n_openings = 0;
+    embd__lent_begin(call);
     int status = take_options(call, options);
     if (status == EMBD_OK)
         status = take_parts(call, parts, n_parts);

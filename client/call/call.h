@@ -25,6 +25,7 @@ struct share {
     const void *given;    /* push: the same, where the caller's array is sent as it is; else NULL */
     uint8_t *values;      /* pull: [n_rows] of row_bytes, where the answer goes; one row of them
                              where the work is_placed */
+    const uint8_t *into;  /* pull: where in shared memory the server puts them; NULL: nowhere */
     uint8_t *statuses;    /* [n_keys], the statuses of the answer; NULL: not requested */
 };
 
@@ -113,6 +114,8 @@ struct message {
 struct embd_call {
     struct embd_client *client;
     struct embd_call *next, *next_free; /* of all; of those not in use */
+    bool shares;                        /* with a server: lent.c */
+    struct shared_use *uses;            /* blocks that it has of the memory for that */
     struct arena arena;
     struct job job;
     enum parts_kind kind;
@@ -215,6 +218,19 @@ int embd__numbered_open(struct embd_call *call);
 struct message *embd__numbered_opening(struct embd_call *call, uint32_t shard);
 /* The exchanges of openings have ended, or were never submitted: what became of them is noted. */
 void embd__numbered_end(struct embd_call *call, bool were_sent);
+
+/* ---- lent.c ---- */
+
+/* Looks whether servers share memory now. */
+void embd__lent_begin(struct embd_call *call);
+/* A block of it until the call ends; NULL: it is not shared, not worth it, or there is no room. */
+void *embd__lent_take(struct embd_call *call, uint64_t bytes);
+/* Where the shard has `to`, for rows to be put there; 0: it has not. */
+uint64_t embd__lent_into(const struct embd_call *call, uint32_t shard, const void *to,
+                         uint64_t bytes);
+/* From now on bins of the message that lie there are named. */
+void embd__lent_name(const struct embd_call *call, struct message *message);
+void embd__lent_end(struct embd_call *call);
 
 /* ---- outcome.c ---- */
 

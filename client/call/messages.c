@@ -184,6 +184,7 @@ static int end_message(struct builder *b)
         embd__push_check_keys(&call->client->error, b->parts, message->n_slices) != EMBD_OK)
         return call->client->error.status;
     embd__msg_request(&message->x.msg, message->x.msgid, kinds[call->kind].method);
+    embd__lent_name(call, message);
     if (call->extra.round.n_workers > 0)
         call->extra.round.epoch = call->member->heartbeats[b->shard].epoch;
     const struct part_list list = {b->parts, sizeof *b->parts, message->n_slices};
@@ -195,6 +196,7 @@ static int end_message(struct builder *b)
         embd__push_write(&message->x.msg, b->parts, message->n_slices, &call->extra);
     else
         embd__parts_write(&message->x.msg, b->parts, message->n_slices, call->kind);
+    message->x.is_shared |= message->x.msg.names_shared;
     int status = embd__msg_end(&message->x.msg);
     if (status != EMBD_OK)
         return embd__error_set(&call->client->error, status, "a message of %u parts: %s",
@@ -325,6 +327,13 @@ static int add_slice(struct builder *b, uint32_t w, uint32_t first, uint32_t end
         part->zero_missing = call->zero_missing;
         part->scale = call->client->n_shards == 1 && work->is_pooled && !work->by_rows;
         expect_rows(b->message, work, share, first, n_rows);
+        if (share->into != NULL)
+            part->into = embd__lent_into(call, b->shard, share->into + first * work->row_bytes,
+                                         n_rows * work->row_bytes);
+        if (part->into > 0) { /* nothing of them comes by the socket */
+            b->message->x.is_shared = true;
+            b->message->x.answer_bytes -= n_rows * work->row_bytes;
+        }
     }
     if (has_status)
         expect(b->message, share->statuses + key, n_keys);

@@ -23,16 +23,45 @@ static uint64_t rows_kept(const struct work *work, const struct share *share)
     return work->is_placed && share->n_rows > 0 ? 1 : share->n_rows;
 }
 
+/* The answer of one shard comes into the caller's values: by a block of shared memory, if they do
+ * not lie there themselves. */
+static int place_direct(struct embd_call *call, struct work *work)
+{
+    struct share *share = &work->shares[0];
+    uint64_t bytes = share->n_rows * work->row_bytes;
+    work->rows = share->values = (uint8_t *)work->part->values;
+    share->into = embd__lent_into(call, 0, share->values, bytes) > 0 ? share->values
+                                                                     : embd__lent_take(call, bytes);
+    return EMBD_OK;
+}
+
+/* Where servers put the rows, one share behind the other; `block` NULL: into their answers. */
+static void place_into(struct embd_call *call, struct work *work, const uint8_t *block)
+{
+    for (uint32_t s = 0; s < call->client->n_shards; s++) {
+        work->shares[s].into = block;
+        if (block != NULL)
+            block += work->shares[s].n_rows * work->row_bytes;
+    }
+}
+
 static int place_values(struct embd_call *call, struct work *work)
 {
     uint32_t n_shards = call->client->n_shards;
-    uint64_t n = 0;
+    uint64_t n = 0, n_rows = 0;
     bool is_direct = !work->by_rows && n_shards == 1 && call->wire == EMBD_DTYPE_F32;
     work->is_placed = !work->by_rows && !is_direct && (n_shards == 1 || !work->is_pooled);
-    for (uint32_t s = 0; s < n_shards; s++)
+    if (is_direct)
+        return place_direct(call, work);
+    for (uint32_t s = 0; s < n_shards; s++) {
         n += rows_kept(work, &work->shares[s]);
-    work->rows = is_direct ? (uint8_t *)work->part->values
-                           : embd__arena_array(&call->arena, n, work->row_bytes);
+        n_rows += work->shares[s].n_rows;
+    }
+    uint8_t *block = embd__lent_take(call, n_rows * work->row_bytes);
+    place_into(call, work, block);
+    work->rows = block != NULL && !work->is_placed
+                     ? block
+                     : embd__arena_array(&call->arena, n, work->row_bytes);
     if (work->rows == NULL && n > 0)
         return embd__call_no_memory(call);
     uint8_t *to = work->rows;

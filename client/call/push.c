@@ -138,7 +138,9 @@ static int prepare_every(struct embd_call *call, struct work *work)
     work->row = embd__arena_array(&call->arena, work->dim, sizeof *work->row);
     for (uint32_t s = 0; s < call->client->n_shards; s++) {
         struct share *share = &work->shares[s];
-        share->grads = embd__arena_array(&call->arena, share->n_rows, work->row_bytes);
+        share->grads = embd__lent_take(call, share->n_rows * work->row_bytes);
+        if (share->grads == NULL)
+            share->grads = embd__arena_array(&call->arena, share->n_rows, work->row_bytes);
         if (share->grads == NULL || work->row == NULL)
             return embd__call_no_memory(call);
     }

@@ -28,6 +28,7 @@ static int open_links(embd_client *client)
         config.n_shards = client->n_shards;
         config.client_id = client->id;
         config.transport = client->transport;
+        config.shared = client->shared;
         config.on_unreached = embd__map_refresh;
         config.arg = client;
         int status = embd__link_open(&config, &shard->link, &client->error);
@@ -162,6 +163,8 @@ static int establish(embd_client *client, const char *servers)
     uint64_t deadline_ns = uv_hrtime() + (uint64_t)client->options.deadline_ms * 1000000;
     int status = embd__transport_read(&client->transport, &client->error);
     if (status == EMBD_OK)
+        status = embd__shared_new(&client->shared, &client->error);
+    if (status == EMBD_OK)
         status = identify(client);
     if (status == EMBD_OK)
         status = choose_id(client);
@@ -227,6 +230,7 @@ void embd_close(embd_client *client)
     embd__tables_fini(client);
     embd__distinct_fini(&client->distinct);
     embd__msg_fini(&client->request.msg);
+    embd__shared_leave(client->shared);
     embd__credentials_fini(&client->credentials);
     free(client);
 }

@@ -11,6 +11,7 @@
 #include "client/call/numbering.h"
 #include "proto/schema.h"
 #include "client/io/io_thread.h"
+#include "client/io/shared.h"
 
 struct client_shard {
     /* Changed by the loop's thread where the shard moves (cluster_map.c); what they point to stays.
@@ -46,6 +47,7 @@ struct embd_client {
     uint64_t id;              /* what servers know its pushes by; not 0 */
     struct embd__error error; /* of the last failed call */
     struct io_thread io;
+    struct shared *shared; /* with servers on this host */
     uint32_t n_shards;
     struct client_shard *shards;
     uint32_t last_msgid;

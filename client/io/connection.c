@@ -63,8 +63,11 @@ static void on_hello_answer(struct exchange *x, struct reader *reader)
     link->takes_packed = limits.takes_packed;
     link->takes_put_numbers = limits.takes_put_numbers;
     link->is_loading = limits.loading[0] != '\0';
-    if (!link->is_local)
+    link->share_most = limits.share_most;
+    if (!link->is_local) {
         link->place = limits.place;
+        link->takes_share = limits.takes_share;
+    }
     compare_starts(link, &limits.start);
     memcpy(link->server_version, limits.version, sizeof link->server_version);
     link->last.status = EMBD_OK;
@@ -80,12 +83,15 @@ void embd__connection_init(struct link *link)
     link->hello.msgid = HELLO_MSGID;
     link->hello.on_bin = on_hello_bin;
     link->hello.on_answer = on_hello_answer;
+    embd__sharing_init(link);
 }
 
 static int queue_hello(struct link *link)
 {
     struct exchange *hello = &link->hello;
-    if (embd__hello_write(&hello->msg, link->config.credentials, link->config.client_id) != EMBD_OK)
+    bool shares = link->state == LINK_HELLO && embd__sharing_is_wanted(link);
+    if (embd__hello_write(&hello->msg, link->config.credentials, link->config.client_id, shares) !=
+        EMBD_OK)
         return hello->msg.status;
     hello->error.status = EMBD_OK;
     embd__queue_push_front(&link->queue, hello);
@@ -137,6 +143,13 @@ int embd__connection_on_hello(struct link *link, struct embd__error *e)
     status = compare_ways(link, e);
     if (status != EMBD_OK)
         return status < 0 ? status : turn_soon(link);
+    if (link->state != LINK_HELLO || !embd__sharing_begin(link))
+        embd__connection_ready(link);
+    return EMBD_OK; /* on_ready goes on with what waits */
+}
+
+void embd__connection_ready(struct link *link)
+{
     bool was_loading = link->state == LINK_READY;
     if (!was_loading && !link->has_moved)
         uv_timer_stop(&link->retry);
@@ -147,12 +160,10 @@ int embd__connection_on_hello(struct link *link, struct embd__error *e)
     link->attempt_ms = LINK_ATTEMPT_MS;
     if (!was_loading)
         link->pause_ms = link->config.reconnect_min_ms;
-    if (link->is_loading) {
+    if (link->is_loading)
         hello_later(link);
-        return EMBD_OK;
-    }
-    link->next_try_ns = 0;
-    return EMBD_OK; /* on_ready goes on with what waits */
+    else
+        link->next_try_ns = 0;
 }
 
 static void say_hello(struct link *link)
@@ -241,6 +252,7 @@ static void close_socket(struct link *link)
     embd__socket_close(link->socket);
     link->socket = NULL;
     link->is_blocked = link->is_loading = link->is_turning = false;
+    link->shares = false;
 }
 
 static void turn(struct link *link)
@@ -342,6 +354,7 @@ void embd__link_leave(struct link *link)
 
 void embd__connection_lose_channel(struct link *link, int error)
 {
+    link->receiver.has_ended |= error == -EPIPE || error == -ECONNRESET;
     if (error == -EPROTO && link->channel.error.status != EMBD_OK)
         embd__connection_lose(link, EMBD_PROTOCOL, link->channel.error.text);
     else
@@ -361,6 +374,8 @@ void embd__connection_lose(struct link *link, int status, const char *why)
     char text[LIMIT_ERROR_TEXT];
     if (turn_back(link))
         return;
+    if (!link->receiver.has_ended)
+        embd__loosen(link);
     struct embd__error last = {0}; /* `why` may lie in the channel */
     embd__error_set(&last, status, "%s", why);
     close_socket(link);

@@ -49,6 +49,8 @@ struct exchange {
     /* The link's. After an error: refused by the server, or (partly) sent. Neither: the server has
      * not got it. */
     bool is_refused, is_out;
+    bool is_shared; /* it names memory that the client shares: no other connection takes it */
+    bool is_loose;  /* the link's: it has ended, and its server may yet read and write there */
     bool was_begun; /* on a connection that is closed */
     enum exchange_state state;
     struct exchange *next;
@@ -68,6 +70,7 @@ static inline void embd__exchange_begin(struct exchange *x, uint32_t msgid, uint
     x->fail_fast = false;
     x->may_repeat = x->has_effect = x->was_begun = x->while_loading = false;
     x->is_refused = x->is_out = false;
+    x->is_shared = x->is_loose = false;
     x->kind = EXCHANGE_OTHER;
     x->held = 0;
     x->answer_bytes = 0;

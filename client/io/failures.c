@@ -132,6 +132,15 @@ void embd__fail_queued(struct link *link, int status, const char *why)
     fail_all(take(&link->queue, is_any, 0), status, why);
 }
 
+bool embd__fail_unshared(struct link *link)
+{
+    if (!link->queue.head->is_shared || link->shares)
+        return false;
+    give_up(embd__queue_pop(&link->queue), EMBD_CLOSED,
+            "the server was connected again and does not share memory any more; call again");
+    return true;
+}
+
 /* ---- of those in flight ---- */
 
 void embd__fail_sent(struct link *link, int status, const char *why)
@@ -140,7 +149,8 @@ void embd__fail_sent(struct link *link, int status, const char *why)
     link->inflight.n = 0;
     link->receiving = NULL;
     for (uint32_t i = 0; i < inflight.n; i++)
-        if (inflight.list[i].x != NULL && inflight.list[i].x != &link->hello)
+        if (inflight.list[i].x != NULL && inflight.list[i].x != &link->hello &&
+            inflight.list[i].x != &link->share)
             give_up(inflight.list[i].x, status, why);
 }
 
@@ -171,6 +181,16 @@ void embd__requeue_repeatable(struct link *link, int status)
         repeat(link, pending->x);
         pending->x = NULL;
     }
+}
+
+void embd__loosen(struct link *link)
+{
+    struct exchange *head = link->queue.head;
+    if (head != NULL && head->state == EXCHANGE_SENDING)
+        head->is_loose = head->is_shared;
+    for (uint32_t i = 0; i < link->inflight.n; i++)
+        if (link->inflight.list[i].x != NULL)
+            link->inflight.list[i].x->is_loose = link->inflight.list[i].x->is_shared;
 }
 
 /* ---- whether the server is alive ---- */
@@ -267,6 +287,7 @@ static bool expire_flights(struct link *link, uint64_t now)
         if (x == NULL || !is_late(x, now))
             continue;
         link->inflight.list[i].x = NULL;
+        x->is_loose = x->is_shared;
         is_silent |= silent_since(link, x) + QUIET_NS <= now;
         if (link->receiving == x) {
             link->receiving = NULL;

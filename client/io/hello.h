@@ -9,6 +9,7 @@
 struct credentials;
 
 #define HELLO_MSGID UINT32_MAX
+#define SHARE_MSGID (UINT32_MAX - 1)
 
 #define VERSION_BYTES 32u
 
@@ -25,14 +26,17 @@ struct server_limits {
     bool takes_columns; /* for parts */
     bool takes_packed;  /* i8 and i4 for rows and gradients */
     bool takes_put_numbers;
+    bool takes_share;               /* memory, of connections by its data socket */
+    uint64_t share_most;            /* bytes of it on this connection; 0: none */
     char loading[LIMIT_ERROR_TEXT]; /* why it takes no requests yet; "": it does */
     struct server_start start;
     char version[VERSION_BYTES];
     struct local_place place; /* of its data socket; no path: none */
 };
 
-/* The whole message; `who` may be NULL. Returns m->status. */
-int embd__hello_write(struct msg *m, const struct credentials *who, uint64_t client_id);
+/* The whole message; `who` may be NULL. `shares`: share comes behind it. Returns m->status. */
+int embd__hello_write(struct msg *m, const struct credentials *who, uint64_t client_id,
+                      bool shares);
 /* Sets the reader's error when the server is of another version, or is not shard `shard` of
  * `n_shards` (SHARD_ANY: any). *out is set on success. */
 void embd__hello_read(struct reader *r, uint32_t shard, uint32_t n_shards,

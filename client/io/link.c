@@ -121,6 +121,8 @@ void embd__link_send_queued(struct link *link)
             break;
         if (must_wait(link, link->queue.head))
             break;
+        if (embd__fail_unshared(link))
+            continue;
         int result = write_exchange(link, link->queue.head);
         if (result < 0) {
             embd__connection_lose_channel(link, result);
@@ -291,6 +293,8 @@ static int on_frame(void *owner, struct embd__error *e)
         return EMBD_OK;
     if (x == &link->hello)
         return embd__connection_on_hello(link, e);
+    if (x == &link->share)
+        return embd__sharing_end(link);
     count_answer(link, x);
     if (x->error.status == EMBD_OK)
         embd__exchange_end(x);
@@ -333,6 +337,7 @@ static void on_timer_closed(uv_handle_t *handle)
         return;
     embd__receive_fini(&link->receiver);
     embd__msg_fini(&link->hello.msg);
+    embd__msg_fini(&link->share.msg);
     msgpack_zone_destroy(&link->zone);
     free(link);
 }

@@ -28,6 +28,7 @@ struct link_config {
     bool is_path;                    /* of a Unix socket */
     enum transport transport;        /* where it is no path */
     struct credentials *credentials; /* token and TLS; NULL: neither. Outlives the link */
+    struct shared *shared;           /* memory of the client; NULL: none. Outlives the link */
     uint64_t client_id;              /* who pushes, in hello; 0: this link sends no pushes */
     const char *tls_host;            /* what the certificate is for; NULL: the address's host */
     uint32_t shard, n_shards;        /* checked in hello; SHARD_ANY: not known */
@@ -62,6 +63,8 @@ bool embd__link_takes_order(const struct link *link);
 bool embd__link_takes_columns(const struct link *link);
 /* It takes rows of i8 and i4. */
 bool embd__link_takes_packed(const struct link *link);
+/* Its server has the client's shared memory. */
+bool embd__link_shares(const struct link *link);
 /* It takes puts with a number. */
 bool embd__link_takes_put_numbers(const struct link *link);
 

@@ -1,8 +1,9 @@
-/* link_internal.h - the state of a link, and what its four files are to each other.
+/* link_internal.h - the state of a link, and what its files are to each other.
  *
  *     queue.c       exchanges that are not sent yet
  *     link.c        exchanges go out, answers come in
  *     connection.c  from one connection to the next: connect, TLS handshake, hello, loss
+ *     sharing.c     memory that the server gets behind hello
  *     failures.c    how exchanges fail: lost connections, deadlines, servers that are gone */
 #ifndef EMBD_IO_LINK_INTERNAL_H
 #define EMBD_IO_LINK_INTERNAL_H
@@ -16,6 +17,7 @@
 #include "client/io/local.h"
 #include "client/io/receive.h"
 #include "client/io/resolve.h"
+#include "client/io/shared.h"
 #include "client/io/socket.h"
 #include "proto/limit.h"
 
@@ -61,7 +63,7 @@ struct link {
     uint64_t heard_ns;          /* when bytes last came, by the loop's clock */
     uint64_t deadline_armed_ns; /* when the deadline timer goes off; UINT64_MAX: not armed */
     struct embd__error last;    /* why there is no connection */
-    struct exchange hello;
+    struct exchange hello, share;
     struct queue queue;
     bool is_loading; /* the server takes only a few methods yet, and `last` says why */
     bool is_blocked; /* the socket takes no more bytes for now */
@@ -72,6 +74,9 @@ struct link {
     bool is_turning;   /* from TCP to the data socket, soon */
     bool is_local;     /* the connection is, or is to be, by the data socket */
     bool stays_on_tcp; /* the data socket did not let us in */
+    bool takes_share;  /* as the last hello over TCP said */
+    uint64_t share_most;
+    atomic_bool shares; /* this connection does; read on any thread */
     struct inflight inflight;
     uint32_t max_inflight;
     uint32_t n_notices;         /* in a row */
@@ -119,12 +124,23 @@ void embd__connection_want(struct link *link);
 void embd__connection_secure(struct link *link);
 /* The hello was answered. Negative: not as it should be. */
 int embd__connection_on_hello(struct link *link, struct embd__error *e);
+/* Hello, and what follows it, are done: requests go. */
+void embd__connection_ready(struct link *link);
 void embd__connection_forget_hello(struct link *link);
 /* The connection is closed: fails exchanges that were sent, keeps unsent ones. `why` may lie in the
  * channel. */
 void embd__connection_lose(struct link *link, int status, const char *why);
 /* The same: the channel has failed with a negative errno. */
 void embd__connection_lose_channel(struct link *link, int error);
+
+/* ---- sharing.c ---- */
+
+void embd__sharing_init(struct link *link);
+/* Whether hello says that it follows. */
+bool embd__sharing_is_wanted(const struct link *link);
+/* False: there is nothing to share; else it ends when link->share is answered. */
+bool embd__sharing_begin(struct link *link);
+int embd__sharing_end(struct link *link);
 
 /* ---- failures.c ---- */
 
@@ -139,9 +155,15 @@ void embd__fail_begun(struct link *link, int status, const char *why);
 void embd__fail_sent(struct link *link, int status, const char *why);
 void embd__fail_fast(struct link *link, int status, const char *why);
 void embd__fail_queued(struct link *link, int status, const char *why);
+/* The server has not ended the connection: it may yet read and write what exchanges in flight share
+ * with it. */
+void embd__loosen(struct link *link);
 /* Exchanges that may be sent again go back into the queue; `status` says why the connection was
  * lost. */
 void embd__requeue_repeatable(struct link *link, int status);
+/* Whether the next to be sent names shared memory, which the server that is connected now has not:
+ * then it has failed. */
+bool embd__fail_unshared(struct link *link);
 /* UINT64_MAX: nothing waits. */
 void embd__deadline_arm(struct link *link, uint64_t when);
 

@@ -46,7 +46,9 @@ void embd__receive_reset(struct receiver *r)
     embd__receive_drop(r);
     r->bin_ended = false;
     r->patience = 1;
-    r->has_heard = false;
+    r->has_heard = r->has_ended = false;
+    r->shared = NULL;
+    r->frame.takes_shared = false;
 }
 
 void embd__receive_drop(struct receiver *r)
@@ -110,6 +112,29 @@ static size_t take_payload(struct receiver *r, uint8_t *p, size_t n)
     return taken;
 }
 
+/* A bin that lies in shared memory is there at once. */
+static int take_shared(struct receiver *r, struct embd__error *e)
+{
+    uint64_t at = r->frame.shared_at, bytes = r->frame.bin_bytes, most = r->shared->bytes;
+    if (bytes > most || at > most - bytes)
+        return embd__error_set(e, EMBD_PROTOCOL,
+                               "an answer's bin of %llu bytes lies at %llu in shared memory, which "
+                               "has %llu",
+                               (unsigned long long)bytes, (unsigned long long)at,
+                               (unsigned long long)most);
+    if (begin_bin(r, e) != EMBD_OK)
+        return e->status;
+    const uint8_t *from = embd__shared_view(r->shared, at);
+    if (r->unit > 0 && bytes > 0)
+        r->on_units(r->owner, from, (uint32_t)bytes);
+    else if (r->to != NULL && r->to != from)
+        memcpy(r->to, from, bytes);
+    embd__shared_viewed(r->shared);
+    landed(r, bytes);
+    r->bin_ended = true;
+    return EMBD_OK;
+}
+
 static int scan(struct receiver *r, const uint8_t *p, size_t n, size_t *used_out,
                 struct embd__error *e)
 {
@@ -117,6 +142,8 @@ static int scan(struct receiver *r, const uint8_t *p, size_t n, size_t *used_out
     int event = embd__frame_scan(&r->frame, p, n, used_out, e);
     if (event == FRAME_BIN)
         return begin_bin(r, e);
+    if (event == FRAME_SHARED)
+        return take_shared(r, e);
     if (event == FRAME_DONE) {
         int status = r->on_frame(r->owner, e);
         embd__frame_reset(&r->frame);
@@ -177,9 +204,9 @@ static void set_patience(struct receiver *r, int fd)
 
 /* The connection ended (error 0) or was lost. A server that uses TLS closes the connection of a
  * client that does not; a server that shuts down, or is gone, resets it. */
-static int ended(const struct receiver *r, const struct channel *ch, int error,
-                 struct embd__error *e)
+static int ended(struct receiver *r, const struct channel *ch, int error, struct embd__error *e)
 {
+    r->has_ended = error == 0 || error == ECONNRESET;
     const char *what = error == 0 ? "server closed the connection"
                        : error == ECONNRESET
                            ? "server reset the connection; it may be shutting down"

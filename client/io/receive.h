@@ -6,6 +6,7 @@
 
 #include "client/io/channel.h"
 #include "client/io/link_figures.h"
+#include "client/io/shared.h"
 #include "proto/frame.h"
 
 /* All receivers of a loop have one buffer: however many answers are on their way, it stays in the
@@ -30,10 +31,12 @@ struct receiver {
     uint32_t left;
     /* 0: `to` has room for all of it. Else for one unit, of which `kept` bytes have come. */
     uint32_t unit, kept;
-    bool bin_ended;    /* call the scanner again, also without more bytes */
-    bool has_heard;    /* a byte, on this connection */
-    counter *bytes;    /* all that were received; the link's */
-    uint32_t patience; /* bytes for which the kernel wakes us; 1: for every segment */
+    bool bin_ended;        /* call the scanner again, also without more bytes */
+    bool has_heard;        /* a byte, on this connection */
+    bool has_ended;        /* the server has ended it */
+    struct shared *shared; /* where bins may lie, with frame.takes_shared; NULL: nowhere */
+    counter *bytes;        /* all that were received; the link's */
+    uint32_t patience;     /* bytes for which the kernel wakes us; 1: for every segment */
     /* A bin of frame.bin_bytes begins: sets *to_out, and *unit_out, which is 0. Negative: the
      * connection is of no use any more. */
     int (*on_bin)(void *owner, uint8_t **to_out, uint32_t *unit_out, struct embd__error *e);

@@ -351,6 +351,24 @@ EMBD_API int embd_wait(embd_call *call);
  * own_thread. */
 EMBD_API bool embd_is_done(embd_call *call);
 
+/* Memory for `values` of pulls and pushes, which servers on this host share with the client: rows
+ * of one shard are written into it, and gradients are read from it, without going through a socket
+ * and without another copy. Where no server is on this host, or there is no room in the shared
+ * memory (EMBD_SHARED_MIB), it is memory like any other. It begins at a page, and is all zero.
+ * After a call that ended without its server's answer, such as with EMBD_DEADLINE, all buffers keep
+ * their content and are not shared any more.
+ *
+ * EMBD_INVALID       no bytes, or more than can be
+ * EMBD_NO_MEMORY */
+EMBD_API int embd_buffer_new(embd_client *client, uint64_t bytes, void **buffer_out);
+
+/* Frees it, once the calls that use it have ended. On any thread, and also after embd_close. NULL
+ * is allowed. */
+EMBD_API void embd_buffer_free(void *buffer);
+
+/* Returns whether servers on this host share this buffer of the client now. */
+EMBD_API bool embd_buffer_is_shared(const embd_client *client, const void *buffer);
+
 /* Erases keys with their rows, their optimizer state and the count of admit_after. A key that is
  * pushed again gets a new row. `values`, `weights`, `wire` and `plan` are ignored; `offsets` say
  * which slots keys belong to, as for a pull. `statuses` become EMBD_KEY_EVICTED, or

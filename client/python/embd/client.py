@@ -258,6 +258,27 @@ class Client:
         """Figures of every shard and of its tables."""
         return [self._shard_stats(shard) for shard in range(len(self.shards))]
 
+    def buffer(self, shape: int | tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
+        """An array of zeros for rows (``out=``) and gradients, which servers on this host share with the client: rows of
+        a cluster of one shard come into it without another copy. Elsewhere it is an array like any other. It may
+        outlive the client."""
+        kind = np.dtype(dtype)
+        if kind.hasobject:
+            raise TypeError(f"a buffer of {kind}: expected numbers")
+        count = math.prod(shape) if isinstance(shape, tuple) else shape
+        if count <= 0:
+            return np.zeros(shape, kind)
+        out, n_bytes = ffi.new("void **"), count * kind.itemsize
+        with self.handle as c:
+            self.handle.check(lib.embd_buffer_new(c, n_bytes, out))
+        memory = ffi.gc(out[0], lib.embd_buffer_free, size=n_bytes)
+        return np.frombuffer(ffi.buffer(memory, n_bytes), kind, count).reshape(shape)
+
+    def is_shared(self, array: NDArray[Any]) -> bool:
+        """Whether servers on this host share this array of `buffer` now."""
+        with self.handle as c:
+            return bool(lib.embd_buffer_is_shared(c, ffi.from_buffer(array)))
+
     def figures(self) -> list[ShardFigures]:
         """What this client has seen of each shard: times of pulls and pushes, bytes, reconnects, repeats, failures. Any
         thread may ask; it does not wait for another one's call. embd.prometheus exports them."""
