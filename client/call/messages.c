@@ -330,10 +330,7 @@ static int add_slice(struct builder *b, uint32_t w, uint32_t first, uint32_t end
         if (share->into != NULL)
             part->into = embd__lent_into(call, b->shard, share->into + first * work->row_bytes,
                                          n_rows * work->row_bytes);
-        if (part->into > 0) { /* nothing of them comes by the socket */
-            b->message->x.is_shared = true;
-            b->message->x.answer_bytes -= n_rows * work->row_bytes;
-        }
+        b->message->x.is_shared |= part->into > 0;
     }
     if (has_status)
         expect(b->message, share->statuses + key, n_keys);

@@ -293,8 +293,11 @@ static int on_frame(void *owner, struct embd__error *e)
         return EMBD_OK;
     if (x == &link->hello)
         return embd__connection_on_hello(link, e);
-    if (x == &link->share)
-        return embd__sharing_end(link);
+    if (x == &link->share) {
+        embd__sharing_end(link);
+        embd__connection_ready(link);
+        return EMBD_OK;
+    }
     count_answer(link, x);
     if (x->error.status == EMBD_OK)
         embd__exchange_end(x);

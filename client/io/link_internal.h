@@ -140,7 +140,7 @@ void embd__sharing_init(struct link *link);
 bool embd__sharing_is_wanted(const struct link *link);
 /* False: there is nothing to share; else it ends when link->share is answered. */
 bool embd__sharing_begin(struct link *link);
-int embd__sharing_end(struct link *link);
+void embd__sharing_end(struct link *link);
 
 /* ---- failures.c ---- */
 

@@ -80,14 +80,12 @@ bool embd__sharing_begin(struct link *link)
     return true;
 }
 
-int embd__sharing_end(struct link *link)
+void embd__sharing_end(struct link *link)
 {
     bool shares = link->share.error.status == EMBD_OK;
     link->receiver.shared = shares ? link->config.shared : NULL;
     link->receiver.frame.takes_shared = shares;
     link->shares = shares;
-    embd__connection_ready(link);
-    return EMBD_OK;
 }
 
 bool embd__link_shares(const struct link *link)
