@@ -319,6 +319,19 @@ static void forget_set(struct op *op)
     op->in_flight = false;
 }
 
+/* A push in slices may still be refused: its end gives its number back, withdraws its record. */
+static void end_unheard(struct op *op)
+{
+    if (op->record.commit != NULL)
+        op->record.then = NULL;
+    else
+        op->done = NULL;
+    op->in_flight = false;
+    op->engine->n_in_flight--;
+    op_wait(op);
+    op_end(op);
+}
+
 void op_forget(struct op *op)
 {
     if (!op->in_flight)
@@ -327,12 +340,13 @@ void op_forget(struct op *op)
         forget_set(op);
         return;
     }
+    if (op->kind == OP_PUSH && !op->engine->tables.ops->caps.is_async) {
+        end_unheard(op);
+        return;
+    }
     for (uint32_t i = 0; i < op->n_calls; i++)
-        if (op->calls[i].store != NULL) {
+        if (op->calls[i].store != NULL)
             op->engine->tables.ops->cancel(op->calls[i].store, &op->calls[i].as.ticket);
-            if (op->calls[i].part->table != NULL)
-                tables_end_late(&op->engine->tables, op->calls[i].part->table);
-        }
     op->n_out = 0;
     op->in_flight = false;
     op->engine->n_in_flight--;

@@ -169,6 +169,7 @@ MUTANTS = [
     SWEEPS("sweep: a round ends it at once", "server/service/handle_round.c", "           !sweeps_stop_push(shard, push);", "           true;"),
     SWEEPS("sweep: a pull that makes rows ends it at once", "server/service/sweeps.c", "(table->is_swept && table->schema", "(false && table->schema"),
     LATE("late push: pulls see half of it", "server/service/sweeps.c", "return table->is_late ||", "return false ||"),
+    LATE("late push: one that nobody waits for keeps its number", "server/engine/op.c", "op->kind == OP_PUSH && !op->engine", "false && !op->engine"),
     TURNS("sweep: requests of a connection go before those of others", "server/service/sweeps.c",
           "return session->is_behind_sweep && sweeps_are_on(shard);", "return false && session->is_behind_sweep;"),
     SWEEPS("sweep: its slices are nobody's", "server/service/handle_push.c", "op->n_slices * SWEEP_SLICE_NS", "0 * SWEEP_SLICE_NS"),

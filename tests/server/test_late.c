@@ -139,6 +139,71 @@ static void a_pusher_may_leave(void **state)
     image_fini(&whole);
 }
 
+/* A numbered push of more keys than the table has room for. */
+static struct exchange *send_too_many(struct journaled *j, struct shard_session *session)
+{
+    static uint64_t keys[KEYS];
+    static float grads[DIM * KEYS];
+    for (uint32_t i = 0; i < KEYS; i++)
+        keys[i] = i;
+    const struct part part = part_of("small", keys, KEYS, grads);
+    const struct push_extra extra = {.number = {7, 9, 1, 3}};
+    struct exchange *x = ask(&j->rig, session, METHOD_PUSH);
+    embd__push_write(&x->out, &part, 1, &extra);
+    ask_send(x);
+    return x;
+}
+
+static struct journaled small_open(embd_durability durability, uint64_t slice)
+{
+    struct journaled j = late_open(durability, slice);
+    embd_schema small = kept_schema("small", durability);
+    small.capacity = 100;
+    small.on_full = EMBD_ON_FULL_ERROR;
+    create_table(&j.rig, &small);
+    open_stream(&j.rig, &(struct push_number){.high = 7, .low = 9, .stream = 3},
+                durability != EMBD_DURABILITY_SNAPSHOT);
+    return j;
+}
+
+/* It is not said to be applied when it is sent again. */
+static void a_push_that_is_refused_after_its_pusher_left_keeps_no_number(void **state)
+{
+    (void)state;
+    for (int journaled = 0; journaled < 2; journaled++) {
+        struct journaled j =
+            small_open(journaled ? EMBD_DURABILITY_DURABLE : EMBD_DURABILITY_SNAPSHOT, 16);
+        struct shard_session first = j.rig.data;
+        struct exchange *x = send_too_many(&j, &first);
+        while (j.rig.shard->engine.tables.n_late == 0)
+            shard_collect(j.rig.shard);
+        ask_free(x);
+        x = send_too_many(&j, &j.rig.data);
+        ask_wait(x);
+        ask_error(x, EMBD_FULL, "small", NULL);
+        assert_int_equal(figure(&j.rig, "small", "rows"), 0);
+        late_close(&j);
+    }
+}
+
+static uint64_t bytes_after_refusal(uint64_t slice)
+{
+    struct journaled j = small_open(EMBD_DURABILITY_SNAPSHOT, slice);
+    struct exchange *x = send_too_many(&j, &j.rig.data);
+    ask_wait(x);
+    ask_error(x, EMBD_FULL, "small", NULL);
+    uint64_t bytes = figure(&j.rig, "small", "index_bytes");
+    late_close(&j);
+    return bytes;
+}
+
+/* In slices as at once: the index does not grow for keys that get no row. */
+static void a_refused_push_takes_no_memory(void **state)
+{
+    (void)state;
+    assert_int_equal(bytes_after_refusal(16), bytes_after_refusal(UINT64_MAX));
+}
+
 /* A directory as a kill leaves it at any slice has the push, which is in the journal. */
 static void a_kill_between_slices_loses_nothing(void **state)
 {
@@ -195,6 +260,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(others_are_served_between_slices),
         cmocka_unit_test(a_pusher_may_leave),
+        cmocka_unit_test(a_push_that_is_refused_after_its_pusher_left_keeps_no_number),
+        cmocka_unit_test(a_refused_push_takes_no_memory),
         cmocka_unit_test(a_kill_between_slices_loses_nothing),
         cmocka_unit_test(cuts_and_drops_wait),
     };

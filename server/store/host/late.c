@@ -33,7 +33,7 @@ struct late {
     int status;                  /* that it ends with */
     struct merging merging;
     uint32_t at;    /* the next of the phase's */
-    uint32_t n_new; /* keys that the index has not heard of */
+    uint32_t n_new; /* keys that the index has not heard of, and will get */
 };
 
 static uint32_t keys_of_slice(void)
@@ -98,14 +98,25 @@ static void merge_slice(struct store *store)
         next(late);
 }
 
+/* Keys without room get none. */
+static uint32_t new_entries(const struct store *store, uint32_t n_new)
+{
+    uint64_t room = host_room(store);
+    if (store->has_candidates || n_new <= room)
+        return n_new;
+    return store_may_drop(store->late->change) ? (uint32_t)room : 0;
+}
+
 static void count_slice(struct store *store)
 {
     struct late *late = store->late;
     uint32_t end = end_of(late, store->merge.n);
     for (; late->at < end; late->at++)
         late->n_new += store->merge.distinct[late->at].ref == 0;
-    if (end == store->merge.n)
-        next(late);
+    if (end < store->merge.n)
+        return;
+    late->n_new = new_entries(store, late->n_new);
+    next(late);
 }
 
 static void reserve_rows(struct store *store, uint64_t n)
