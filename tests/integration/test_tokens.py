@@ -289,7 +289,7 @@ class Hidden(TokenCase):
 
     def test_every_method_that_names_a_table_is_tried(self):
         tried = {method for method, *_ in self.requests("x", 1)}
-        rest = {"hello", "ping", "cluster", "tables", "stats", "hold", "release", "snapshot", "drain", "trace", "tick", "writer",
+        rest = {"hello", "share", "ping", "cluster", "tables", "stats", "hold", "release", "snapshot", "drain", "trace", "tick", "writer",
                 "writers", "stream_open", "identity", "table_replace"}
         self.assertEqual(tried | rest, set(methods_on_the_wire()))
 
@@ -325,7 +325,8 @@ class Hidden(TokenCase):
 
 
 # The least role that may call a method; None: before a token is shown. PROTOCOL.md's table of methods says the same.
-LEAST = {"hello": None, "ping": "reader", "cluster": "reader", "tables": "reader", "table_describe": "reader",
+LEAST = {"hello": None, "share": "reader", "ping": "reader", "cluster": "reader", "tables": "reader",
+         "table_describe": "reader",
          "pull": "reader", "stats": "reader", "table_create": "trainer", "push": "trainer", "erase": "trainer",
          "tick": "trainer", "writer": "trainer", "stream_open": "trainer", "table_drop": "trainer", "hold": "admin", "release": "admin",
          "snapshot": "trainer", "scan": "admin", "load": "trainer", "drain": "admin", "hot": "admin", "trace": "admin",
