@@ -14,6 +14,8 @@
 #include "server/log/log.h"
 #include "server/service/recovery.h"
 
+#define AGAIN_NS 100000000u
+
 /* ---- shard 0 ---- */
 
 /* Its record is being written, or its coordinator may ask for it. */
@@ -42,6 +44,12 @@ enum decision staging_decide(struct shard *shard, uint64_t decision)
 
 /* ---- a shard in doubt ---- */
 
+static void not_settled(struct staging *staging, uint64_t now_ns)
+{
+    staging->is_settling = false;
+    staging->settle_again_ns = now_ns + AGAIN_NS;
+}
+
 static void on_settled(struct op *op)
 {
     struct shard *shard = op->engine->arg;
@@ -49,9 +57,11 @@ static void on_settled(struct op *op)
     const struct op_replace *replace = &op->as.replace;
     struct staging_set *set = staging_find(staging, replace->id);
     bool is_made = op->kind == OP_REPLACE;
-    staging->is_settling = false;
-    if (op->error.status != EMBD_OK)
+    if (op->error.status != EMBD_OK) {
+        not_settled(staging, shard->now_ns);
         return;
+    }
+    staging->is_settling = false;
     staging_lock(shard);
     staging->is_doubt_told = false;
     staging->done = is_made ? replace->id : staging->done;
@@ -76,7 +86,7 @@ static void settle(struct shard *shard, bool is_made)
     op->done = on_settled;
     shard->staging.is_settling = true;
     if (engine_admit(op) != EMBD_OK || commit_submit(&shard->commit, op, NULL, &e) < EMBD_OK)
-        shard->staging.is_settling = false;
+        not_settled(&shard->staging, shard->now_ns);
 }
 
 /* Nothing else is under way that it would have to wait for. */
@@ -84,6 +94,7 @@ static bool may_settle(const struct shard *shard)
 {
     return (!shard->is_loading || recovery_is_read(shard)) && !shard->draining &&
            !shard->has_failed && shard_n_in_flight(shard) == 0 && !shard->staging.is_settling &&
+           shard->now_ns >= shard->staging.settle_again_ns &&
            shard->compacting.state != COMPACTING_RESTS;
 }
 

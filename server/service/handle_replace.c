@@ -102,6 +102,8 @@ static int check(struct call *call, const struct replace_request *r)
     shard->staging.replacer = call->request->session;
     shard->staging.checked = r->id;
     shard->staging.decision = r->decision;
+    if (shard->staging.done == r->id)
+        shard->staging.done = 0; /* of an earlier load that drew the same id */
     return answer_nothing(call);
 }
 

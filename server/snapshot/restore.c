@@ -17,6 +17,7 @@
 #include "server/engine/check.h"
 #include "server/engine/foreign.h"
 #include "server/engine/joining.h"
+#include "server/engine/staged.h"
 #include "server/snapshot/snapshot_select.h"
 #include "proto/stored/chain.h"
 #include "server/snapshot/cut.h"
@@ -198,6 +199,14 @@ static bool is_left_out(struct shard *shard, const struct manifest_table *table)
     return true;
 }
 
+/* A table that waits for shard 0's decision was to take the place of a journaled one or of none:
+ * one that the snapshot has was dropped since, and would be in the way. */
+static bool is_prepared(const struct shard *shard, const char *name)
+{
+    struct embd__error ignored = {.status = EMBD_OK};
+    return staged_find(&shard->engine.tables, shard->engine.prepared.id, name, &ignored) != NULL;
+}
+
 /* Whether the table comes back; lost tables that do not are logged. */
 static bool wants(struct shard *shard, const struct manifest_table *table)
 {
@@ -208,7 +217,7 @@ static bool wants(struct shard *shard, const struct manifest_table *table)
         return false;
     if (is_left_out(shard, table))
         return false;
-    if (tables_by_name(&shard->engine.tables, name) == NULL)
+    if (tables_by_name(&shard->engine.tables, name) == NULL && !is_prepared(shard, name))
         return true;
     log_event(LOG_WARN, "table_not_restored",
               "shard=%u table=%s why=\"the journal has a table of that name, which is newer than "

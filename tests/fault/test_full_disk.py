@@ -6,6 +6,7 @@ there. Needs root and mounts; skipped (exit status 77) where they are not. EMBD_
 import contextlib
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -224,6 +225,30 @@ class FullDisk(unittest.TestCase):
 
     def test_ext4(self):
         self.run_on("ext4")
+
+    def test_a_shard_in_doubt_asks_the_disk_ten_times_a_second(self):
+        """Its record has many streams, and needs more room than is left in a block."""
+        self.open_disk("tmpfs")
+        server, streams = self.start(), 1000
+        peers = [wire.Wire(server.admin_path(shard), timeout=20) for _ in range(2) for shard in range(SHARDS)]
+        for loader in peers[:SHARDS]:
+            loader.call("table_stage", {"id": 7, "schema": wire.constant_schema("items", durability="durable")})
+            loader.call("table_stage", {"id": 7, "writers": streams}, wire.keys([n for i in range(streams) for n in (i + 1, 2, 1, 0, 0)]))
+        first, second = peers[SHARDS:]
+        for peer in (first, second):
+            peer.call("hold", {})
+        for peer, phase, more in ((first, "check", {"tables": 1}), (second, "check", {"tables": 1}), (second, "prepare", {}),
+                                  (first, "apply", {})):
+            peer.call("table_replace", {"id": 7, "phase": phase, "decision": 5, **more})
+        self.disk.fill()
+        for peer in peers:
+            peer.close()
+        server.wait_log("journal_refuses shard=1")
+        time.sleep(0.5)
+        self.disk.empty()
+        server.wait_log("replacement_settled shard=1")
+        n, seconds = re.search(r"journal_takes_again shard=1 refused=(\d+) seconds=(\S+)", server.log()).groups()
+        self.assertLess(int(n), 10 * float(seconds) + 3)
 
 
 def can_mount():

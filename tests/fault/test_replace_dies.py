@@ -110,16 +110,16 @@ class Cluster(Listed):
 class Load:
     """As a loader and a coordinator: tables are staged on all shards, and as many shards prepare and apply as it is told."""
 
-    def __init__(self, cluster):
+    def __init__(self, cluster, table="t"):
         cluster.n_loads += 1
         self.id, self.decision = cluster.n_loads, 1000 + cluster.n_loads
         self.value, self.step, self.last = 100.0 * self.id, 50 * self.id, cluster.last - 1
         self.loaders = [cluster.admin(shard) for shard in range(SHARDS)]
         self.coordinator = [cluster.admin(shard) for shard in range(SHARDS)]
         for shard, loader in enumerate(self.loaders):
-            patient(loader.call, "table_stage", {"id": self.id, "schema": SCHEMA})
+            patient(loader.call, "table_stage", {"id": self.id, "schema": {**SCHEMA, "name": table}})
             n = len(KEYS[shard])
-            loader.call("load", {"table": "t", "rows": n, "candidates": 0, "step": self.step, "staged": self.id},
+            loader.call("load", {"table": table, "rows": n, "candidates": 0, "step": self.step, "staged": self.id},
                         wire.keys(KEYS[shard]), wire.floats([self.value] * n), b"", b"")
             loader.call("table_stage", {"id": self.id, "writers": 1}, wire.keys([1, 2, self.last, 0, 0]))
 
@@ -297,6 +297,41 @@ class Dies(unittest.TestCase):
             until(lambda: "becomes" not in peer.call("table_describe", {"name": "joins"})[0])
             peer.call("table_drop", {"name": "joins"})
         cluster.check("nothing happened")
+
+    def test_a_load_may_draw_the_id_of_the_one_before(self):
+        cluster = self.cluster
+        for decision in (1, 2):
+            load = Load(cluster)
+            load.decision = decision
+            load.go(SHARDS - 1, SHARDS).leave()
+            load.note(cluster)
+            cluster.check("the same id")
+            cluster.push()
+            cluster.n_loads -= 1
+        cluster.n_loads += 1
+        cluster.check("the others")
+
+    def test_a_table_that_was_dropped_since_the_snapshot_is_not_in_the_way_of_a_start(self):
+        cluster = self.cluster
+
+        def on_all(method, fields):
+            for shard in range(SHARDS):
+                with cluster.data(shard) as peer:
+                    peer.call(method, fields)
+        on_all("table_create", {"schema": wire.constant_schema("was", 1)})
+        self.snapshot()
+        on_all("table_drop", {"name": "was"})
+        load = Load(cluster, "was").go(SHARDS - 1, 1)
+        cluster.kill("b")
+        load.leave()
+        cluster.start("b", waits=False)
+        self.until_ready("b")
+        for shard in range(SHARDS):
+            with cluster.data(shard) as peer:
+                self.assertEqual(patient(peer.call, "table_describe", {"name": "was"})[0]["schema"]["durability"], "durable")
+        on_all("table_drop", {"name": "was"})
+        self.snapshot()
+        cluster.check("the others")
 
     # ---- a shard in doubt ----
 
