@@ -122,6 +122,13 @@ static void size(struct shard *shard)
     journal_set_need(shard->commit.journal, compaction_bytes(&shard->commit));
 }
 
+/* A base is of no moment while a holder makes a cut of all shards. What a shard in doubt holds back
+ * is another matter: it may last, and the disk may need what the base gives back. */
+static bool is_put_off(const struct shard *shard, bool is_cutting)
+{
+    return is_cutting || shard->hold.holders != NULL;
+}
+
 bool compacting_look(struct shard *shard, bool is_cutting)
 {
     struct compacting *c = &shard->compacting;
@@ -131,7 +138,7 @@ bool compacting_look(struct shard *shard, bool is_cutting)
         put_off(shard);
     if (c->state != COMPACTING_NOT || !is_due(shard))
         return gave_up;
-    if (is_cutting || hold_is_on(&shard->hold)) {
+    if (is_put_off(shard, is_cutting)) {
         put_off(shard);
     } else if (shard_n_in_flight(shard) == 0) {
         begin(shard);
@@ -148,7 +155,7 @@ static bool begin_at_rest(struct shard *shard, bool is_cutting)
     if (shard->compacting.state != COMPACTING_RESTS || shard_n_in_flight(shard) > 0)
         return false;
     shard->compacting.state = COMPACTING_NOT;
-    if (is_cutting || hold_is_on(&shard->hold) || shard->draining)
+    if (is_put_off(shard, is_cutting) || shard->draining)
         put_off(shard);
     else
         begin(shard);

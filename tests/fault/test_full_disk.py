@@ -97,8 +97,8 @@ class FullDisk(unittest.TestCase):
         self.addCleanup(self.disk.remove)
         self.acked = [0] * SHARDS
 
-    def start(self):
-        server = Embd("--store", "host", "--data-dir", self.disk.data, "--journal-limit", "1M", "--http", "off", shards=SHARDS)
+    def start(self, limit="1M"):
+        server = Embd("--store", "host", "--data-dir", self.disk.data, "--journal-limit", limit, "--http", "off", shards=SHARDS)
         self.addCleanup(server.kill)
         return server
 
@@ -226,13 +226,17 @@ class FullDisk(unittest.TestCase):
     def test_ext4(self):
         self.run_on("ext4")
 
-    def test_a_shard_in_doubt_asks_the_disk_ten_times_a_second(self):
-        """Its record has many streams, and needs more room than is left in a block."""
+    def leave_in_doubt(self, limit, n_free, n_pushes):
+        """Shard 1 has prepared tables and shard 0 has them, when the disk is full and the coordinator leaves. Shard 1's record has
+        many streams, and needs more than `n_free`, and than is left in a block."""
         self.open_disk("tmpfs")
-        server, streams = self.start(), 1000
+        server, streams = self.start(limit), 1000
+        self.create(server)
+        for _ in range(n_pushes):
+            self.assertTrue(self.push(server, 1))
         peers = [wire.Wire(server.admin_path(shard), timeout=20) for _ in range(2) for shard in range(SHARDS)]
         for loader in peers[:SHARDS]:
-            loader.call("table_stage", {"id": 7, "schema": wire.constant_schema("items", durability="durable")})
+            loader.call("table_stage", {"id": 7, "schema": wire.constant_schema("others", durability="durable")})
             loader.call("table_stage", {"id": 7, "writers": streams}, wire.keys([n for i in range(streams) for n in (i + 1, 2, 1, 0, 0)]))
         first, second = peers[SHARDS:]
         for peer in (first, second):
@@ -241,14 +245,26 @@ class FullDisk(unittest.TestCase):
                                   (first, "apply", {})):
             peer.call("table_replace", {"id": 7, "phase": phase, "decision": 5, **more})
         self.disk.fill()
+        if n_free:
+            self.disk.leave(n_free)
         for peer in peers:
             peer.close()
         server.wait_log("journal_refuses shard=1")
+        return server
+
+    def test_a_shard_in_doubt_asks_the_disk_ten_times_a_second(self):
+        server = self.leave_in_doubt("1M", 0, 0)
         time.sleep(0.5)
         self.disk.empty()
         server.wait_log("replacement_settled shard=1")
         n, seconds = re.search(r"journal_takes_again shard=1 refused=(\d+) seconds=(\S+)", server.log()).groups()
         self.assertLess(int(n), 10 * float(seconds) + 3)
+
+    def test_the_journal_of_a_shard_in_doubt_begins_anew_for_room(self):
+        server = self.leave_in_doubt("1G", 30 << 10, 20)
+        server.wait_log("replacement_settled shard=1")
+        self.assertEqual(self.figure(server, "journal_bases"), 1)
+        self.check(server)
 
 
 def can_mount():
