@@ -57,6 +57,7 @@ struct engine {
     struct round_step *steps; /* being made of rounds */
     struct engine_set set;
     struct engine_counters counters;
+    struct op *unsure;          /* pushes in flight that may be refused: op_begin_unsure */
     uint32_t n_in_flight;       /* operations with store calls that have not returned */
     uint32_t n_recorded;        /* operations that a journal takes, and that are not applied yet */
     bool is_replaying;          /* a start applies what a journal has */

@@ -304,6 +304,44 @@ void op_wait(struct op *op)
                 ops->collect(op->calls[i].store);
 }
 
+/* ---- pushes that may be refused ---- */
+
+static bool may_be_full(const struct op *op)
+{
+    for (uint32_t i = 0; i < op->n_parts; i++)
+        if (op->parts[i].table->schema.s.on_full != EMBD_ON_FULL_GROW)
+            return true;
+    return false;
+}
+
+void op_begin_unsure(struct op *op)
+{
+    if (op->noted == NULL || !may_be_full(op))
+        return;
+    op->next_unsure = op->engine->unsure;
+    op->engine->unsure = op;
+}
+
+void op_end_unsure(struct op *op)
+{
+    struct op **at = &op->engine->unsure;
+    while (*at != NULL && *at != op)
+        at = &(*at)->next_unsure;
+    if (*at == op)
+        *at = op->next_unsure;
+}
+
+bool op_is_unsure(const struct engine *engine, const struct push_number *number)
+{
+    for (const struct op *op = engine->unsure; op != NULL; op = op->next_unsure)
+        if (op->number.high == number->high && op->number.low == number->low &&
+            op->number.stream == number->stream)
+            return true;
+    return false;
+}
+
+/* ---- ends that nobody waits for ---- */
+
 /* It goes on; apply.c. */
 static void forget_set(struct op *op)
 {
@@ -347,6 +385,7 @@ void op_forget(struct op *op)
     for (uint32_t i = 0; i < op->n_calls; i++)
         if (op->calls[i].store != NULL)
             op->engine->tables.ops->cancel(op->calls[i].store, &op->calls[i].as.ticket);
+    op_end_unsure(op);
     op->n_out = 0;
     op->in_flight = false;
     op->engine->n_in_flight--;

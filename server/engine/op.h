@@ -185,6 +185,7 @@ struct op {
     /* The engine's. */
     void (*ended)(struct op *op); /* called before `done`; or NULL */
     struct pushers *noted;        /* where a push counts as applied; NULL: nowhere */
+    struct op *next_unsure;       /* of engine->unsure */
     struct sources *reached;      /* where its place is noted when it has ended */
     bool in_flight;        /* left with calls that have not returned, or a set with rows that go */
     struct op_call *calls; /* [2 * parts_capacity]: n_calls made, n_out have not returned */
@@ -251,6 +252,13 @@ void op_returned(struct op_call *call, int status);
 void op_run(struct op *op, bool (*next)(struct op *op));
 /* It has ended: done. */
 void op_end(struct op *op);
+
+/* A push whose number is noted is in flight, and may be refused for lack of room: then its number
+ * is free again. */
+void op_begin_unsure(struct op *op);
+void op_end_unsure(struct op *op);
+/* Whether the stream of that number has such a push. */
+bool op_is_unsure(const struct engine *engine, const struct push_number *number);
 
 /* ---- its owner's ---- */
 

@@ -170,6 +170,7 @@ static void note_sources(struct op *op)
 static void on_ended(struct op *op)
 {
     struct embd__error *e = &op->error;
+    op_end_unsure(op);
     if (e->status == EMBD_OK)
         note_sources(op);
     capacity_left(op);
@@ -195,8 +196,10 @@ void push_apply(struct op *op)
         push_take_turn(op);
     else if (op->error.status == EMBD_OK)
         prepare(op);
-    if (op->is_again || op->error.status != EMBD_OK)
+    if (op->is_again || op->error.status != EMBD_OK) {
         op_end(op);
-    else
-        op_run(op, next_call);
+        return;
+    }
+    op_begin_unsure(op);
+    op_run(op, next_call);
 }

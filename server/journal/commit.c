@@ -126,14 +126,11 @@ int commit_replay(struct operation_reader *reader, struct engine *engine, uint8_
 
 /* ---- what was written ---- */
 
-/* A device still works on earlier pushes, and may refuse one of them for lack of room: then this
- * one's number would not be the next. */
+/* An earlier push of its stream is in flight, on a device or in slices, and may be refused for lack
+ * of room: then this one's number would not be the next. */
 static bool may_be_too_early(const struct commit *commit, const struct op *op)
 {
-    bool is_bounded = false;
-    for (uint32_t i = 0; i < op->n_parts && op->number.sequence > 0; i++)
-        is_bounded = is_bounded || op->parts[i].table->schema.s.on_full != EMBD_ON_FULL_GROW;
-    return is_bounded && commit->engine->n_in_flight > 0;
+    return op->number.sequence > 0 && op_is_unsure(commit->engine, &op->number);
 }
 
 /* Nobody's push may keep those behind it waiting, but for its own table's. */

@@ -198,6 +198,8 @@ static bool waits_for_sweep(struct call *call, enum touch touch, bool was_parked
     if (touch == TOUCH_STRUCTURE)
         return call->shard->engine.tables.n_swept > 0;
     const struct tables *tables = &call->shard->engine.tables;
+    if (method == METHOD_STREAM_OPEN) /* it tells the last number */
+        return call->shard->engine.unsure != NULL;
     if (method != METHOD_PUSH && method != METHOD_PULL)
         return touch == TOUCH_READS && tables->n_late > 0;
     if (method == METHOD_PULL && tables->n_creating + tables->n_late == 0)

@@ -28,6 +28,9 @@ static bool stops_any(struct call *call, bool was_parked)
     bool is_push = call->reader.method == METHOD_PUSH;
     int n = is_push ? embd__push_read(&call->reader, shard->parts, LIMIT_PARTS, &extra)
                     : embd__parts_read(&call->reader, shard->parts, LIMIT_PARTS, PARTS_PULL);
+    if (is_push && n > 0 && extra.number.sequence > 0 &&
+        op_is_unsure(&shard->engine, &extra.number))
+        return true;
     for (int i = 0; i < n; i++) {
         const struct table *table = tables_by_id(&shard->engine.tables, shard->parts[i].table);
         if (table != NULL &&

@@ -3,7 +3,10 @@
  *
  * The table shows the push as a whole all the while, so what only reads goes on. What changes the
  * table, or what tables there are, waits for the end of that work, so that no request makes it at
- * once; and only one such push is in the journal at a time, so that no other stands behind it. */
+ * once; and only one such push is in the journal at a time, so that no other stands behind it.
+ *
+ * A push that is applied in slices may still be refused for lack of room. The next one of its
+ * stream waits for it, whatever its tables, as a replay would not apply it either. */
 #ifndef EMBD_SERVICE_SWEEPS_H
 #define EMBD_SERVICE_SWEEPS_H
 

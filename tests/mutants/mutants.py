@@ -169,6 +169,8 @@ MUTANTS = [
     SWEEPS("sweep: a round ends it at once", "server/service/handle_round.c", "           !sweeps_stop_push(shard, push);", "           true;"),
     SWEEPS("sweep: a pull that makes rows ends it at once", "server/service/sweeps.c", "(table->is_swept && table->schema", "(false && table->schema"),
     LATE("late push: pulls see half of it", "server/service/sweeps.c", "return table->is_late ||", "return false ||"),
+    LATE("late push: the next number does not wait for it", "server/service/sweeps.c", "op_is_unsure(&shard->engine", "false && op_is_unsure(&shard->engine"),
+    LATE("late push: the next record does not wait for it", "server/journal/commit.c", "op_is_unsure(commit->engine", "false && op_is_unsure(commit->engine"),
     LATE("late push: one that nobody waits for keeps its number", "server/engine/op.c", "op->kind == OP_PUSH && !op->engine", "false && !op->engine"),
     TURNS("sweep: requests of a connection go before those of others", "server/service/sweeps.c",
           "return session->is_behind_sweep && sweeps_are_on(shard);", "return false && session->is_behind_sweep;"),

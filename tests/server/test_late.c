@@ -186,6 +186,66 @@ static void a_push_that_is_refused_after_its_pusher_left_keeps_no_number(void **
     }
 }
 
+static struct exchange *send_numbered(struct journaled *j, struct shard_session *session,
+                                      const char *name, uint64_t sequence)
+{
+    static const uint64_t key = 2;
+    static const float grads[DIM] = {1, 2, 3, 4};
+    const struct part part = part_of(name, &key, 1, grads);
+    const struct push_extra extra = {.number = {7, 9, sequence, 3}};
+    struct exchange *x = ask(&j->rig, session, METHOD_PUSH);
+    embd__push_write(&x->out, &part, 1, &extra);
+    ask_send(x);
+    return x;
+}
+
+/* Also to another table, and where it stands in the journal already: a replay, which divides
+ * nothing, finds a gap. */
+static void the_next_number_waits_for_a_push_that_may_be_refused(void **state)
+{
+    (void)state;
+    for (int journaled = 0; journaled < 2; journaled++) {
+        struct journaled j =
+            small_open(journaled ? EMBD_DURABILITY_DURABLE : EMBD_DURABILITY_SNAPSHOT, 16);
+        struct shard_session other = j.rig.data;
+        j.rig.config.data_dir = j.dir; /* j has moved */
+        if (journaled)
+            rig_wake(&j.rig);
+        struct exchange *x = send_too_many(&j, &j.rig.data);
+        assert_int_equal(j.rig.shard->engine.tables.n_late, !journaled);
+        struct exchange *y = send_numbered(&j, &other, "b", 2);
+        ask_wait(x);
+        ask_wait(y);
+        ask_error(x, EMBD_FULL, "small", NULL);
+        ask_error(y, EMBD_GAP, NULL);
+        end_ok(send_numbered(&j, &j.rig.data, "small", 1));
+        assert_int_equal(figure(&j.rig, "small", "rows"), 1);
+        late_close(&j);
+    }
+}
+
+/* Who opens the stream again is not told of a push that is refused then. */
+static void an_opening_waits_for_it_too(void **state)
+{
+    (void)state;
+    struct journaled j = small_open(EMBD_DURABILITY_SNAPSHOT, 16);
+    struct shard_session other = j.rig.data;
+    struct exchange *x = send_too_many(&j, &j.rig.data),
+                    *y = ask(&j.rig, &other, METHOD_STREAM_OPEN);
+    const struct stream_opening opening = {.stream = {.high = 7, .low = 9, .stream = 3}};
+    uint64_t last;
+    bool opened;
+    embd__opening_write(&y->out, &opening, false);
+    ask_send(y);
+    ask_wait(x);
+    ask_error(x, EMBD_FULL, "small", NULL);
+    ask_ok(y);
+    assert_int_equal(embd__opened_read(&y->reader, &last, &opened), EMBD_OK);
+    assert_int_equal(last, 0);
+    ask_free(y);
+    late_close(&j);
+}
+
 static uint64_t bytes_after_refusal(uint64_t slice)
 {
     struct journaled j = small_open(EMBD_DURABILITY_SNAPSHOT, slice);
@@ -261,6 +321,8 @@ int main(void)
         cmocka_unit_test(others_are_served_between_slices),
         cmocka_unit_test(a_pusher_may_leave),
         cmocka_unit_test(a_push_that_is_refused_after_its_pusher_left_keeps_no_number),
+        cmocka_unit_test(the_next_number_waits_for_a_push_that_may_be_refused),
+        cmocka_unit_test(an_opening_waits_for_it_too),
         cmocka_unit_test(a_refused_push_takes_no_memory),
         cmocka_unit_test(a_kill_between_slices_loses_nothing),
         cmocka_unit_test(cuts_and_drops_wait),
