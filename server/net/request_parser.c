@@ -72,17 +72,34 @@ static const uint8_t *find_shared(struct exchange *x)
     return NULL;
 }
 
-/* Copied before anything of it is looked at: the peer can change it at any time. */
-static void take_shared(struct request_parser *parser, const struct exchange *x)
+static void copy_shared(struct request_parser *parser)
 {
-    if (parser->shared != NULL && parser->bin != NULL)
-        memcpy(parser->bin, parser->shared, x->frame.bin_bytes);
+    uint32_t bytes =
+        parser->shared_left < PARSER_DIRECT_BYTES ? parser->shared_left : PARSER_DIRECT_BYTES;
+    memcpy(parser->bin, parser->shared, bytes);
+    parser->bin += bytes;
+    parser->shared += bytes;
+    parser->shared_left -= bytes;
+}
+
+/* Copied before anything of it is looked at: the peer can change it at any time. False: the rest
+ * comes when others had their turn. */
+static bool take_shared(struct request_parser *parser, struct connection *c)
+{
+    while (parser->bin != NULL && parser->shared_left > 0) {
+        if (!turn_may_go_on(&c->turn, c->io->turn))
+            return false;
+        turn_work(&c->turn, uv_hrtime());
+        copy_shared(parser);
+    }
     parser->shared = NULL;
+    return true;
 }
 
 enum {
     SCAN_MORE,  /* all bytes are used, the frame goes on */
     SCAN_WAIT,  /* there is no memory for a bin now: call again later */
+    SCAN_TURN,  /* call again when others had their turn */
     SCAN_FRAME, /* the arriving frame is complete */
 };
 
@@ -97,8 +114,8 @@ static int scan(struct request_parser *parser, struct shard_io *io, const uint8_
     if (x->is_waiting)
         parser->bin = exchange_place_bin(io, x);
     while (!x->is_waiting) {
-        if (parser->shared != NULL)
-            take_shared(parser, x);
+        if (parser->shared != NULL && !take_shared(parser, x->connection))
+            return SCAN_TURN;
         used += eat_payload(parser, p + used, n - used);
         *used_out = used;
         if (parser->bin_left > 0)
@@ -115,6 +132,7 @@ static int scan(struct request_parser *parser, struct shard_io *io, const uint8_
             return SCAN_MORE;
         parser->bin_left = event == FRAME_SHARED ? 0 : x->frame.bin_bytes;
         parser->shared = event == FRAME_SHARED ? find_shared(x) : NULL;
+        parser->shared_left = x->frame.bin_bytes;
         parser->bin = exchange_place_bin(io, x);
     }
     return SCAN_WAIT;
@@ -219,6 +237,8 @@ static size_t eat(struct connection *c, const uint8_t *p, size_t n)
         take_frame(c);
     else if (event == SCAN_WAIT)
         connection_move(c, CONNECTION_STARVED);
+    else if (event == SCAN_TURN)
+        connection_move(c, CONNECTION_YIELDING);
     return used;
 }
 
@@ -254,7 +274,7 @@ static size_t parse(struct connection *c, const uint8_t *p, size_t n)
             (at == n || !may_begin(c) || !begin_frame(c)))
             break;
         at += eat(c, p + at, n - at);
-    } while (at < n && c->state != CONNECTION_STARVED);
+    } while (at < n && c->state != CONNECTION_STARVED && c->state != CONNECTION_YIELDING);
     return connection_is_open(c) ? at : n;
 }
 

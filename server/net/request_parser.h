@@ -14,6 +14,7 @@ struct request_parser {
     uint8_t *bin;              /* where the rest of the current bin goes; NULL: it is discarded */
     uint32_t bin_left;         /* payload bytes still to come */
     const uint8_t *shared;     /* the current bin's, which the peer shares; NULL: it comes */
+    uint32_t shared_left;      /* bytes there still to copy */
 };
 
 static inline bool request_parser_is_between_frames(const struct request_parser *parser)

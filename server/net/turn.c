@@ -9,7 +9,7 @@ static void pay(struct turn *turn, uint64_t n_turns)
     turn->owed_ns -= paid < turn->owed_ns ? paid : turn->owed_ns;
 }
 
-bool turn_may_begin(struct turn *turn, uint64_t number)
+bool turn_may_go_on(struct turn *turn, uint64_t number)
 {
     if (turn->number != number) {
         pay(turn, number - turn->number);
@@ -18,7 +18,12 @@ bool turn_may_begin(struct turn *turn, uint64_t number)
     }
     if (turn->is_open)
         turn_count(turn, uv_hrtime());
-    if (turn->n_begun == TURN_REQUESTS || turn_is_over(turn))
+    return !turn_is_over(turn);
+}
+
+bool turn_may_begin(struct turn *turn, uint64_t number)
+{
+    if (!turn_may_go_on(turn, number) || turn->n_begun == TURN_REQUESTS)
         return false;
     turn->n_begun++;
     return true;

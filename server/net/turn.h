@@ -7,7 +7,8 @@
  *
  * Counted is the time from a request's arrival to the end of its handling, of making the rows that
  * are sent, and of applying its push when that is journaled; a slice of a push that steps all rows
- * counts as TURN_NS (service/sweeps.h). No other request is divided. The clock is read where it is
+ * counts as TURN_NS (service/sweeps.h). So is the time of copying bins out of shared memory; others
+ * have their turn between pieces of it. No other request is divided. The clock is read where it is
  * read anyway, and else only where requests follow each other at once or their answers come later.
  * Owner: the shard's thread. */
 #ifndef EMBD_TURN_H
@@ -52,6 +53,8 @@ static inline bool turn_is_over(const struct turn *turn)
 
 /* Whether a further request may begin in the loop's turn `number`. */
 bool turn_may_begin(struct turn *turn, uint64_t number);
+/* The same of one that it has begun. */
+bool turn_may_go_on(struct turn *turn, uint64_t number);
 
 /* Others are at work next. */
 void turn_rest(struct turn *turn);

@@ -11,6 +11,7 @@ import unittest
 import unittest.mock
 
 import embd_process
+import test_shared
 import wire
 
 FAST_CLOCK = os.path.join(os.environ["EMBD_BIN"], "..", "tests", "integration", "embd-fast-clock")
@@ -129,6 +130,21 @@ class Turns(unittest.TestCase):
             self.assertEqual(set(wire.pull(self.other, table, range(ROWS))), {first})
             self.other.call("table_drop", {"name": "swept"})
             self.server.stop()
+
+    def test_a_push_whose_gradients_are_copied_out_of_shared_memory_lets_others_in_before_its_end(self):
+        self.start(FAST_CLOCK)
+        table, n = wire.create(self.other, "copied", dim=1024), 1024
+        peer = test_shared.Peer(self.server, 8 << 20)
+        self.addCleanup(peer.close)
+        request = wire.request(9, "push", {"parts": [{"table": table, "keys": n}]}, wire.keys(range(n)), test_shared.shared(0, n * 4096))
+        other = self.fresh()
+        self.server.pause()
+        peer.send(request)
+        other.begin("stats", {})
+        wait_arrived(other)
+        self.server.go_on()
+        self.assertEqual(other.receive()[3][0]["stats"]["requests_push"], 0)
+        self.assertIsNone(peer.receive()[2])
 
     def test_quick_requests_share_a_turn(self):
         self.start(embd_process.BIN)
