@@ -371,6 +371,43 @@ static void test_no_memory_with_lookups(void **state)
     pair_close(&pair);
 }
 
+/* Nothing filled its lookup in: no push may find it. */
+static void test_no_memory_to_pull(void **state)
+{
+    (void)state;
+    embd_schema schema = small_schema();
+    struct batch batch;
+    struct pair pair;
+    struct outcome outcome;
+    float *values = calloc((size_t)N * 24, sizeof *values);
+    int status = EMBD_NO_MEMORY;
+    uint32_t n_failed = 0;
+    pair_open(&pair, "cuda", &schema, 3);
+    draw(&batch, 0);
+    pair_push(&pair, &batch, EMBD_DTYPE_F32, false);
+    pair.store->lookup_keys_min = pair.store->window_keys = 1;
+    pair.store->window_bytes = 4096; /* such pulls take memory */
+    struct store_pull pull = {.in = batch_keys(&batch), .count = N, .values = values};
+    for (; status != EMBD_OK; n_failed += status != EMBD_OK) {
+        pair.store->lookups.n_trusted = LOOKUPS_MAX;
+        stand_in_calls_left = n_failed;
+        outcome_init(&outcome);
+        pair.ops->pull(pair.store, &pull, &outcome.done);
+        while (outcome.calls == 0)
+            pair.ops->collect(pair.store);
+        stand_in_calls_left = UINT64_MAX;
+        status = outcome.status;
+        assert_int_equal(pair.store->lookups.n, status == EMBD_OK);
+    }
+    assert_true(n_failed >= 3);
+    pair_push(&pair, &batch, EMBD_DTYPE_F32, false);
+    pair_compare(&pair);
+    batch_free(&batch);
+    free(values);
+    pair_close(&pair);
+    assert_int_equal(stand_in_bytes, 0);
+}
+
 /* Every later call is answered with the first failure, also when the device seems well again. */
 static void test_device_fails(void **state)
 {
@@ -578,13 +615,21 @@ static void test_forgotten_together(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_memory),          cmocka_unit_test(test_reserved),
-        cmocka_unit_test(test_no_memory_to_erase), cmocka_unit_test(test_no_memory_to_evict),
-        cmocka_unit_test(test_full_rows),          cmocka_unit_test(test_full_entries),
-        cmocka_unit_test(test_device_fails),       cmocka_unit_test(test_order),
-        cmocka_unit_test(test_no_memory_together), cmocka_unit_test(test_device_fails_together),
-        cmocka_unit_test(test_forgotten_together), cmocka_unit_test(test_no_memory_to_read),
-        cmocka_unit_test(test_full_of_lookups),    cmocka_unit_test(test_no_memory_with_lookups),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_reserved),
+        cmocka_unit_test(test_no_memory_to_erase),
+        cmocka_unit_test(test_no_memory_to_evict),
+        cmocka_unit_test(test_full_rows),
+        cmocka_unit_test(test_full_entries),
+        cmocka_unit_test(test_device_fails),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_no_memory_together),
+        cmocka_unit_test(test_device_fails_together),
+        cmocka_unit_test(test_forgotten_together),
+        cmocka_unit_test(test_no_memory_to_read),
+        cmocka_unit_test(test_no_memory_to_pull),
+        cmocka_unit_test(test_full_of_lookups),
+        cmocka_unit_test(test_no_memory_with_lookups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -156,6 +156,18 @@ int lookup_sort(struct call *call)
     return status;
 }
 
+void lookup_give_up(struct call *call)
+{
+    struct lookups *l = &call->store->lookups;
+    if (call->found.keys == NULL)
+        return;
+    device_free(l->at[l->n - 1].memory, call->store->stream);
+    remove_at(l, l->n - 1);
+    device_free(call->step_memory, call->store->stream);
+    call->step_memory = NULL;
+    call->found = (struct found_view){0};
+}
+
 /* ---- pushes ---- */
 
 /* A push of keys that were pulled: pulls are worth keeping. */

@@ -42,6 +42,8 @@ struct lookups {
  * kernels of the pull fill it in; lookup_sort comes behind them. */
 void lookup_begin(struct call *call);
 int lookup_sort(struct call *call);
+/* The pull has not been enqueued: nothing will fill its lookup in. */
+void lookup_give_up(struct call *call);
 
 /* A push begins: sets call->found to the lookup of its keys, which is the call's from now on.
  * False: there is none. */

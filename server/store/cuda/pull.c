@@ -122,6 +122,16 @@ int pull_prepare(struct call *call)
     return status;
 }
 
+/* Lookups give way to it, its own too. */
+static int take_scratch(struct call *call, uint64_t bytes)
+{
+    int status = device_new(&call->scratch, bytes, call->store->stream);
+    if (status != DEVICE_NO_MEMORY)
+        return status;
+    lookup_give_up(call);
+    return cuda_new(call->store, &call->scratch, bytes);
+}
+
 /* A WAY_GATHER pull needs no device memory: the kernel reads the keys where they are. Skipping the
  * allocation saves a good part of its time. */
 int pull_start(struct call *call)
@@ -140,7 +150,7 @@ int pull_start(struct call *call)
         refs = arena_take(&arena, n_refs * sizeof *refs);
         row_of = arena_take(&arena, n_rows_of * sizeof *row_of);
         if (turn == 0 && arena.bytes > 0)
-            status = device_new(&call->scratch, arena.bytes, store->stream);
+            status = take_scratch(call, arena.bytes);
     }
     if (status == 0)
         status = enqueue(call, way, block, refs, row_of);
