@@ -227,13 +227,26 @@ static int read_peer_token(const struct setting *at, struct config *out, struct 
     return EMBD_OK;
 }
 
-/* NAME,NAME,... */
+static bool is_named(const struct config *config, const char *table)
+{
+    bool is = false;
+    for (uint32_t i = 0; i < config->n_dropped; i++)
+        is = is || strcmp(config->dropped[i], table) == 0;
+    return is;
+}
+
+/* NAME,NAME,... A name that stands twice is one. */
 static int read_dropped(const struct setting *at, struct config *out, struct embd__error *e)
 {
     if (config_text(SETTING_DROP_TABLE, at, "", out->dropped_text, sizeof out->dropped_text, e) !=
         EMBD_OK)
         return e->status;
     for (char *rest = out->dropped_text, *name; at->text && (name = strsep(&rest, ",")) != NULL;) {
+        if (is_named(out, name))
+            continue;
+        if (name[0] == '\0')
+            return config_complain(e, EMBD_INVALID, SETTING_DROP_TABLE, at,
+                                   "a table's name is empty");
         if (out->n_dropped == CONFIG_DROPPED_MAX)
             return config_complain(e, EMBD_INVALID, SETTING_DROP_TABLE, at,
                                    "one start drops %d tables at most", CONFIG_DROPPED_MAX);

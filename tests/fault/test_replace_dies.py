@@ -423,6 +423,21 @@ class Dies(unittest.TestCase):
         cluster.push()  # waits until the others are in doubt no more
         cluster.check("refused")
 
+    def test_shard_0_refuses_nothing_before_it_has_read_its_journal(self):
+        """It reads when the other server has answered whose the directory is."""
+        cluster, load = self.cluster, Load(self.cluster).go(3, 1)
+        cluster.kill("a")
+        load.leave()
+        load.note(cluster)
+        cluster.running["b"].pause()
+        cluster.start("a", waits=False)
+        self.assertEqual(self.decided(load.decision), "open")
+        cluster.running["b"].go_on()
+        self.until_ready("a")
+        self.assertEqual(self.decided(load.decision), "made")
+        cluster.push()
+        cluster.check("read")
+
     def test_shard_0_does_not_refuse_what_is_on_its_way_to_the_disk(self):
         cluster, gate = self.cluster, self.start_with_gate("a")
         load = Load(cluster).go(3, 0)

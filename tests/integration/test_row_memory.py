@@ -173,14 +173,15 @@ class RowMemory(unittest.TestCase):
         self.push(self.create("unsaved", "snapshot"), 0, 3)
         self.end(signal.SIGKILL)
         before = sorted(os.listdir(self.data))
-        answer = subprocess.run([PROGRAM, "--store", STORE, "--data-dir", self.data, "--admin-dir", os.path.join(self.data, "admin"),
-                                 "--http", "off", "--listen", "127.0.0.1:0", "--drop-table", "onne"],
-                                capture_output=True, text=True, timeout=60, check=False)
-        self.assertEqual(answer.returncode, 2, answer.stderr)
-        self.assertIn("have a table 'onne'", answer.stderr)
-        self.assertNotIn("table_dropped", answer.stderr)
+        for name, why in (("onne", "have a table 'onne'"), ("one,", "name is empty")):
+            answer = subprocess.run([PROGRAM, "--store", STORE, "--data-dir", self.data, "--http", "off", "--listen", "127.0.0.1:0",
+                                     "--admin-dir", os.path.join(self.data, "admin"), "--drop-table", name],
+                                    capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(answer.returncode, 2, answer.stderr)
+            self.assertIn(why, answer.stderr)
+            self.assertNotIn("table_dropped", answer.stderr)
         self.assertEqual(sorted(n for n in os.listdir(self.data) if n != "admin"), before)
-        self.start("--drop-table", "one", "--drop-table", "two")
+        self.start("--drop-table", "one", "--drop-table", "two", "--drop-table", "one")
         names = [t["name"] for t in self.server.peer.call("tables", {})[0]["tables"]]
         self.assertEqual(names, ["kept"])
         log = self.end(signal.SIGKILL)
