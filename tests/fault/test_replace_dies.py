@@ -394,7 +394,9 @@ class Dies(unittest.TestCase):
         cluster.check("behind shard 0")
 
     def test_bases_of_journals_have_what_is_prepared_and_decided(self):
-        cluster = self.cluster
+        """In a cluster of its own, where each shard has one of both."""
+        self.cluster = cluster = Cluster().__enter__().begin()
+        self.addCleanup(cluster.__exit__, None, None, None)
         self.decide_and_kill("ab")
         cluster.start("b", "--drop-table", "other", waits=False)
         self.until_in_doubt(3)
@@ -437,6 +439,44 @@ class Dies(unittest.TestCase):
         self.assertEqual(self.decided(load.decision), "made")
         cluster.push()
         cluster.check("read")
+
+    def test_a_hold_lets_no_push_in_where_tables_are_prepared(self):
+        cluster, load = self.cluster, Load(self.cluster).go(1, 0)
+        with cluster.data(1) as peer:
+            peer.call("hello", {"protocol": 1, "client_id": 77})
+            load.coordinator[1].call("hold", {"clients": 1}, wire.keys([77]), wire.offsets([1000]))
+            cluster.ask_push(peer, 1, cluster.last + 1)
+            self.assertEqual(select.select([peer.socket], [], [], 0.3)[0], [])
+            load.leave()
+            self.assertTrue(cluster.end_push(peer, 1, cluster.last + 1, asked=True))
+        for shard in (0, 2, 3):
+            with cluster.data(shard) as peer:
+                self.assertTrue(cluster.end_push(peer, shard, cluster.last + 1))
+        cluster.note_push()
+        cluster.check("refused")
+
+    def test_shard_0_remembers_a_decision_about_tables_that_a_start_drops(self):
+        cluster, load = self.cluster, Load(self.cluster, "was").go(3, 1)
+        for name in "ab":
+            cluster.kill(name)
+        load.leave()
+        for name in "ab":
+            cluster.start(name, "--drop-table", "was", waits=False)
+            self.until_ready(name)
+            self.assertEqual(self.decided(load.decision), "made")
+        cluster.check("the others")
+
+    def test_a_coordinator_goes_on_without_a_hold_when_shard_0_has_decided(self):
+        cluster, load = self.cluster, Load(self.cluster).go(3, 1)
+        cluster.kill("a")
+        for shard in (2, 3):
+            load.coordinator[shard].call("release", {})
+            load.ask(shard, "apply")
+        load.leave()
+        load.note(cluster)
+        cluster.start("a", waits=False)
+        self.until_ready("a")
+        cluster.check("decided")
 
     def test_shard_0_does_not_refuse_what_is_on_its_way_to_the_disk(self):
         cluster, gate = self.cluster, self.start_with_gate("a")
