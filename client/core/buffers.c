@@ -16,6 +16,23 @@ struct buffer {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct buffer *buffers; /* guarded */
+static struct buffer *inherited;
+
+/* ---- forks ---- */
+
+/* Threads of the parent may hold locks, which nobody opens in the child. So what the parent was
+ * lent is not given back there: embd_buffer_free does not know it. */
+static void forget_inherited(void)
+{
+    pthread_mutex_init(&mutex, NULL);
+    inherited = buffers;
+    buffers = NULL;
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forget_inherited);
+}
 
 /* ---- making ---- */
 
@@ -61,6 +78,8 @@ int embd_buffer_new(embd_client *client, uint64_t bytes, void **buffer_out)
                         (unsigned long long)bytes);
         return embd__error_keep(&client->error, EMBD_NO_MEMORY);
     }
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
     *buffer_out = buffer->data;
     pthread_mutex_lock(&mutex);
     buffer->next = buffers;

@@ -356,7 +356,8 @@ EMBD_API bool embd_is_done(embd_call *call);
  * and without another copy. Where no server is on this host, or there is no room in the shared
  * memory (EMBD_SHARED_MIB), it is memory like any other. It begins at a page, and is all zero.
  * After a call that ended without its server's answer, such as with EMBD_DEADLINE, all buffers keep
- * their content and are not shared any more.
+ * their content and are not shared any more. A forked child has the same memory as its parent, and
+ * cannot free it.
  *
  * EMBD_INVALID       no bytes, or more than can be
  * EMBD_NO_MEMORY */

@@ -4,6 +4,7 @@ import gc
 import hashlib
 import os
 import signal
+import threading
 import unittest
 
 import numpy as np
@@ -140,6 +141,30 @@ class Lent(SharedCase):
         self.assertEqual(second.sum(), 300000)
         many = [self.shared(server, "1").buffer(100000) for _ in range(5)]
         self.assertFalse(any(array.any() for array in many))
+
+    def test_a_forked_child_frees_buffers_while_calls_of_its_parent_run(self):
+        """The child has the parent's locks as they were."""
+        client = self.shared(self.start())
+        table, keys = client.create_table("t", dim=256), np.arange(8192, dtype=np.uint64)
+        table.push(keys, np.ones((8192, 256), np.float32))
+        buffer, out, ends = client.buffer((1024, 4)), np.empty((8192, 256), np.float32), threading.Event()
+
+        def pull():
+            while not ends.is_set():
+                table.pull(keys, out=out, wire="f16")
+
+        puller = threading.Thread(target=pull)
+        puller.start()
+        self.addCleanup(puller.join)
+        self.addCleanup(ends.set)
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(5)  # ends one that waits for a lock
+                del buffer
+                gc.collect()
+                os._exit(0)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
 
     def test_what_comes_after_a_deadline_is_written_nowhere(self):
         server = self.start()
