@@ -311,6 +311,7 @@ class Loads(QuotaCase):
 
 class Holds(QuotaCase):
     SHARDS = 2
+    FIELDS = {"phase": "start", "job": "few_job", "tables": ["few_a"]}
 
     def start(self):
         self.server = embd_process.Embd("--http", "127.0.0.1:0", "--tokens", self.tokens.path, "--data-dir", self.data,
@@ -333,35 +334,51 @@ class Holds(QuotaCase):
         send(0)
         return lambda: send(1)
 
-    def test_a_trainer_whose_snapshot_held_pushes_rests_as_long_before_its_next(self):
-        complete = self.half_push()
+    def begin_hold(self):
+        """A trainer's snapshot, in its hold for half a second: its connection, when that began and ended, and its state."""
         peer = wire.Wire(self.server.admin_path())
         self.addCleanup(peer.close)
         peer.call("hello", {"protocol": 1, "token": self.secret["few"]})
-        fields = {"phase": "start", "job": "few_job", "tables": ["few_a"]}
 
         def look():
             return peer.call("snapshot", {"name": "few_1", "phase": "progress"})[0]
-        peer.call("snapshot", {"name": "few_1", **fields})
+        peer.call("snapshot", {"name": "few_1", **self.FIELDS})
         while look()["phase"] != "hold":
             pass
         began = time.monotonic()
         time.sleep(0.5)
-        ended = time.monotonic()
+        return peer, began, time.monotonic(), look
+
+    def check_rest(self, peer, began, ended):
+        while True:
+            try:
+                peer.call("snapshot", {"name": "few_2", **self.FIELDS})
+                break
+            except wire.RpcError as error:
+                self.assertEqual(error.number, wire.BUSY)
+                self.assertIn("token 'few' held changes", error.text)
+        self.assertGreaterEqual(time.monotonic() - ended, ended - began)
+
+    def test_a_trainer_whose_snapshot_held_pushes_rests_as_long_before_its_next(self):
+        complete = self.half_push()
+        peer, began, ended, look = self.begin_hold()
         complete()
         while look()["state"] == "running":
             pass
         self.assertEqual(look()["state"], "done")
         operator = embctl(self.server, "snapshot", "at_once", "--wait", "0", EMBD_TOKEN=self.secret["operator"])
         self.assertEqual(operator.returncode, OK, operator.stderr)
-        while True:
-            try:
-                peer.call("snapshot", {"name": "few_2", **fields})
-                break
-            except wire.RpcError as error:
-                self.assertEqual(error.number, wire.BUSY)
-                self.assertIn("token 'few' held changes", error.text)
-        self.assertGreaterEqual(time.monotonic() - ended, ended - began)
+        self.check_rest(peer, began, ended)
+
+    def test_a_trainer_whose_snapshot_was_cancelled_in_its_hold_rests_too(self):
+        complete = self.half_push()
+        peer, began, ended, look = self.begin_hold()
+        peer.call("snapshot", {"name": "few_1", "phase": "cancel"})
+        while look()["state"] == "running":
+            pass
+        self.assertEqual(look()["state"], "failed")
+        complete()
+        self.check_rest(peer, began, ended)
 
 
 class Figures(QuotaCase):
