@@ -371,6 +371,49 @@ static void test_no_memory_with_lookups(void **state)
     pair_close(&pair);
 }
 
+static int read_or_erase(struct pair *pair, const struct batch *batch, bool erases)
+{
+    struct embd__error e = {0};
+    float *rows = calloc((size_t)N * 24, sizeof *rows);
+    uint8_t statuses[N];
+    struct store_read read = {.in = batch_keys(batch), .rows = rows, .statuses = statuses};
+    struct store_erase erase = {.in = read.in};
+    int status = erases ? pair->ops->erase(pair->store, &erase, &e)
+                        : pair->ops->read(pair->store, &read, &e);
+    free(rows);
+    return status;
+}
+
+/* To whatever lacks memory of the device. */
+static void test_lookups_give_way(void **state)
+{
+    (void)state;
+    embd_schema schema = small_schema();
+    for (int erases = 0; erases < 2; erases++) {
+        struct batch batch;
+        struct pair pair;
+        bool gave_way = false;
+        int status = EMBD_NO_MEMORY;
+        pair_open(&pair, "cuda", &schema, 3);
+        draw(&batch, 0);
+        pair_push(&pair, &batch, EMBD_DTYPE_F32, false);
+        pair.store->lookup_keys_min = 1;
+        for (uint64_t n = 0; status != EMBD_OK; n++) {
+            pair.store->lookups.n_trusted = LOOKUPS_MAX;
+            pair_pull(&pair, &batch, EMBD_DTYPE_F32, false, false);
+            assert_true(pair.store->lookups.n > 0);
+            stand_in_calls_left = n;
+            status = read_or_erase(&pair, &batch, erases);
+            stand_in_calls_left = UINT64_MAX;
+            gave_way = gave_way || (status != EMBD_OK && pair.store->lookups.n == 0);
+        }
+        assert_true(gave_way);
+        batch_free(&batch);
+        pair_close(&pair);
+        assert_int_equal(stand_in_bytes, 0);
+    }
+}
+
 /* Nothing filled its lookup in: no push may find it. */
 static void test_no_memory_to_pull(void **state)
 {
@@ -615,21 +658,14 @@ static void test_forgotten_together(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_reserved),
-        cmocka_unit_test(test_no_memory_to_erase),
-        cmocka_unit_test(test_no_memory_to_evict),
-        cmocka_unit_test(test_full_rows),
-        cmocka_unit_test(test_full_entries),
-        cmocka_unit_test(test_device_fails),
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_no_memory_together),
-        cmocka_unit_test(test_device_fails_together),
-        cmocka_unit_test(test_forgotten_together),
-        cmocka_unit_test(test_no_memory_to_read),
-        cmocka_unit_test(test_no_memory_to_pull),
-        cmocka_unit_test(test_full_of_lookups),
-        cmocka_unit_test(test_no_memory_with_lookups),
+        cmocka_unit_test(test_no_memory),          cmocka_unit_test(test_reserved),
+        cmocka_unit_test(test_no_memory_to_erase), cmocka_unit_test(test_no_memory_to_evict),
+        cmocka_unit_test(test_full_rows),          cmocka_unit_test(test_full_entries),
+        cmocka_unit_test(test_device_fails),       cmocka_unit_test(test_order),
+        cmocka_unit_test(test_no_memory_together), cmocka_unit_test(test_device_fails_together),
+        cmocka_unit_test(test_forgotten_together), cmocka_unit_test(test_no_memory_to_read),
+        cmocka_unit_test(test_no_memory_to_pull),  cmocka_unit_test(test_lookups_give_way),
+        cmocka_unit_test(test_full_of_lookups),    cmocka_unit_test(test_no_memory_with_lookups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

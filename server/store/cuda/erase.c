@@ -42,7 +42,7 @@ static int take_memory(struct call *call, struct erasure *l)
     l->report = (struct losses *)(void *)(call->staging + report_at);
     l->host_refs = (uint32_t *)(void *)(call->staging + host_refs_at);
     call->statuses = call->staging + statuses_at;
-    int status = device_new(&call->scratch, arena.bytes, call->store->stream);
+    int status = cuda_new(call->store, &call->scratch, arena.bytes);
     arena = (struct arena){.base = call->scratch};
     if (status == 0)
         lay_out(call, l, &arena);

@@ -56,22 +56,22 @@ static void lay_out_survey(struct evict_pass *p, const struct store *store, stru
     p->view.marks = p->marks;
 }
 
-static int take_survey(struct evict_pass *p, const struct store *store)
+static int take_survey(struct evict_pass *p, struct store *store)
 {
     struct arena arena = {.base = NULL};
     lay_out_survey(p, store, &arena);
-    int status = device_new(&p->survey_memory, arena.bytes, store->stream);
+    int status = cuda_new(store, &p->survey_memory, arena.bytes);
     arena = (struct arena){.base = p->survey_memory};
     if (status == 0)
         lay_out_survey(p, store, &arena);
     return status ? status : device_fill(p->survey_memory, 0, arena.bytes, store->stream);
 }
 
-static int take_removal(struct evict_pass *p, uint32_t n, const struct store *store)
+static int take_removal(struct evict_pass *p, uint32_t n, struct store *store)
 {
     struct arena arena = {.base = NULL};
     compact_lay_out(&p->removal, n, &arena);
-    int status = device_new(&p->removal_memory, arena.bytes, store->stream);
+    int status = cuda_new(store, &p->removal_memory, arena.bytes);
     arena = (struct arena){.base = p->removal_memory};
     if (status == 0)
         compact_lay_out(&p->removal, n, &arena);

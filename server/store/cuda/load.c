@@ -36,7 +36,7 @@ static int take_memory(struct call *call, struct restore *r)
     if (call->staging == NULL)
         return DEVICE_NO_MEMORY;
     call->report = (struct plan_report *)(void *)(call->staging + report_at);
-    int status = device_new(&call->scratch, arena.bytes, call->store->stream);
+    int status = cuda_new(call->store, &call->scratch, arena.bytes);
     arena = (struct arena){.base = call->scratch};
     if (status == 0)
         lay_out(call, r, &arena);
@@ -177,7 +177,7 @@ static int take_columns(struct call *call, uint32_t n)
     if (call->staging == NULL)
         return DEVICE_NO_MEMORY;
     arena_take(&arena, n * sizeof(uint32_t));
-    return device_new(&call->scratch, arena.bytes, call->store->stream);
+    return cuda_new(call->store, &call->scratch, arena.bytes);
 }
 
 static int set_candidates(struct call *call, const struct candidate *candidates, uint32_t n)

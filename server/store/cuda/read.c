@@ -43,7 +43,7 @@ static int take_memory(struct call *call, struct reading *r)
     call->staging = buffer_new(call->staging_bytes);
     if (call->staging == NULL)
         return DEVICE_NO_MEMORY;
-    int status = device_new(&call->scratch, arena.bytes, call->store->stream);
+    int status = cuda_new(call->store, &call->scratch, arena.bytes);
     arena = (struct arena){.base = call->scratch};
     if (status == 0)
         lay_out(call, r, &arena);
