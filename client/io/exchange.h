@@ -28,7 +28,7 @@ struct exchange {
     bool may_repeat;      /* sent again on the next connection, until its deadline */
     bool has_effect;      /* a numbered push: once sent it ends as EMBD_UNANSWERED, not as lost */
     enum exchange_kind kind;
-    uint64_t answer_bytes; /* that bins of the answer will have, of a pull; else 0 */
+    uint64_t answer_bytes; /* that bins of the answer will have: rows and statuses */
     bool while_loading;    /* the server takes it before it has loaded its tables */
     /* The memory for bin `index` of the answer, of at least `bytes`; NULL with `error` set when the
      * answer cannot have such a bin. Not called for bins of 0 bytes unless expected so. */

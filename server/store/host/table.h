@@ -228,7 +228,8 @@ bool late_takes(const struct store *store, const struct store_change *change);
 bool late_begin(struct store *store, struct store_change *change, struct store_done *done);
 /* A slice of it; behind the last one, its done. Whether there is more to do. */
 bool late_collect(struct store *store);
-/* Whether it has that ticket. The rest of it is done, and nobody hears of it. */
+/* Whether it has that ticket. The rest of it is done, and its done is not called: nobody learns
+ * whether it was refused, so pushes with numbers are not cancelled (op_forget). */
 bool late_is_of(const struct store *store, const struct store_ticket *ticket);
 void late_cancel(struct store *store);
 /* All slices that are left, as whoever reads or changes the table needs it; not its done. */
