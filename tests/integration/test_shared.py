@@ -253,18 +253,25 @@ class Shared(unittest.TestCase):
             peer.call("hello", {"protocol": 1})
             self.refused(wire.INVALID, "no descriptor", Peer.share, peer, memfd(PAGE), PAGE)
 
-    def test_of_several_descriptors_none_stays(self):
-        before = len(os.listdir(f"/proc/{self.server.pid}/fd"))
-        for _ in range(8):
-            peer = self.peer(0)
-            peer.msgid += 1
-            socket.send_fds(peer.socket, [wire.request(peer.msgid, "share", {"bytes": PAGE})], [memfd(PAGE) for _ in range(9)])
-            peer.receive()
-            peer.close()
+    def wait_descriptors(self, most):
         end = time.monotonic() + 20
-        while len(os.listdir(f"/proc/{self.server.pid}/fd")) > before and time.monotonic() < end:
+        while len(os.listdir(f"/proc/{self.server.pid}/fd")) > most and time.monotonic() < end:
             time.sleep(0.02)
-        self.assertLessEqual(len(os.listdir(f"/proc/{self.server.pid}/fd")), before)
+        self.assertLessEqual(len(os.listdir(f"/proc/{self.server.pid}/fd")), most)
+
+    def test_of_several_descriptors_none_stays(self):
+        before, fd = len(os.listdir(f"/proc/{self.server.pid}/fd")), memfd(PAGE)
+        self.addCleanup(os.close, fd)
+        for n in (9, 1):  # in one message, or in one after the other, none of which shares
+            for method in ("share", "ping", "ping"):
+                peer = self.peer(0)
+                for _ in range(10 - n):
+                    peer.msgid += 1
+                    fields = {"bytes": PAGE} if method == "share" else {}
+                    socket.send_fds(peer.socket, [wire.request(peer.msgid, method, fields)], [fd] * n)
+                    peer.receive()
+                peer.close()
+        self.wait_descriptors(before)
 
     def test_peers_share_a_quarter_of_frame_memory_and_others_do_without(self):
         most = 16 << 20
