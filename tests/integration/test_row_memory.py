@@ -239,7 +239,7 @@ class RowMemory(unittest.TestCase):
             bytes_after = max(bytes_after, stats["index_bytes"])
         self.assertGreaterEqual(most, least)
         self.assertEqual(stats["rows"], 0)
-        self.assertLess(bytes_after, 2 * least * 44)  # two generations, 26 to 44 bytes a key
+        self.assertLess(bytes_after, 2 * least * 26)  # two generations, 24 bytes a key, and those of a request
 
     @of_the_host
     def test_a_memory_cgroup_of_200_mib(self):

@@ -65,7 +65,7 @@ static void pull_some(struct pair *pair, uint64_t n_seen)
     batch_free(&batch);
 }
 
-/* How often a pass looks at all rows; a list is aimed by a segment's alone. */
+/* How often a pass looks at all rows; a list is aimed by a sample of some 65,536. */
 static uint32_t n_whole;
 
 bool __real_victims_open(struct victims *v, uint64_t most, uint64_t n_rows);
@@ -73,7 +73,7 @@ bool __wrap_victims_open(struct victims *v, uint64_t most, uint64_t n_rows);
 
 bool __wrap_victims_open(struct victims *v, uint64_t most, uint64_t n_rows)
 {
-    n_whole += n_rows > INDEX_SEGMENT_MAX;
+    n_whole += n_rows > 131072;
     return __real_victims_open(v, most, n_rows);
 }
 

@@ -41,7 +41,7 @@ static void test_routed_keys_spread(void **state)
     uint32_t buckets[64] = {0}, n = 0;
     for (uint64_t key = 0; n < 64000; key++)
         if (embd__route(EMBD_PARTITION_HASH, 16, 0, key) == 3) {
-            buckets[index_hash(key, 0) & 63]++;
+            buckets[index_hash(key, 0) >> INDEX_HOME & 63]++;
             n++;
         }
     for (int i = 0; i < 64; i++)
@@ -50,11 +50,11 @@ static void test_routed_keys_spread(void **state)
 
 static uint32_t most_in_a_bucket(const uint64_t *keys, uint32_t n)
 {
-    static uint8_t in_bucket[1 << 15];
+    static uint8_t in_bucket[INDEX_BUCKETS_MAX];
     uint32_t most = 0;
     memset(in_bucket, 0, sizeof in_bucket);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t now = ++in_bucket[index_hash(keys[i], 0) & 0x7fff];
+        uint32_t now = ++in_bucket[index_hash(keys[i], 0) >> INDEX_HOME & (INDEX_BUCKETS_MAX - 1)];
         most = now > most ? now : most;
     }
     return most;
@@ -71,7 +71,7 @@ static void test_chosen_keys(void **state)
     struct table_schema schema = {.s = s};
     struct store *store;
     for (uint64_t i = 0; i < N; i++)
-        keys[i] = index_key(i << 15 | 0x7fff, 0);
+        keys[i] = index_key(i << 19 | 0x7ffff, 0);
     assert_int_equal(most_in_a_bucket(keys, N), N);
     assert_int_equal(store_host.open(&schema, &store, &e), EMBD_OK);
     assert_in_range(most_in_a_bucket(keys, N), 1, 5);
@@ -87,7 +87,7 @@ static void test_colliding_keys(void **state)
     (void)state;
     enum { N = 100 };
     struct index index;
-    assert_true(index_open(&index));
+    assert_true(index_open(&index, true));
     for (uint64_t i = 0; i < N; i++)
         put(&index, i << 40 | 0xffffff, 0, (uint32_t)i + 1);
     put(&index, 0, 0, 1000);
@@ -109,7 +109,7 @@ static void test_removed_keys(void **state)
     struct index index;
     static uint32_t refs[N];
     uint64_t used = 0, x = 1;
-    assert_true(index_open(&index));
+    assert_true(index_open(&index, true));
     for (uint32_t move = 0; move < MOVES; move++) {
         x = x * 6364136223846793005ULL + 1442695040888963407ULL;
         uint32_t i = (uint32_t)(x >> 33) % N, slot = i % 3;
@@ -147,7 +147,7 @@ static void test_inseparable_keys(void **state)
     enum { N = 131072 };
     struct index index;
     uint64_t *hashes = malloc(N * sizeof *hashes);
-    assert_true(index_open(&index));
+    assert_true(index_open(&index, false));
     put(&index, 99, 0, 5);
     for (uint64_t i = 0; i < N; i++)
         hashes[i] = 0xabcdefULL << 40 | i;
@@ -179,7 +179,7 @@ static void test_growth_and_order(void **state)
     (void)state;
     enum { N = 1400000 };
     struct index index;
-    assert_true(index_open(&index));
+    assert_true(index_open(&index, false));
     fill(&index, 0, N);
     for (uint64_t key = 0; key < N; key++)
         assert_true(index_find(&index, index_hash(key, 0), 0) == key + 1);
@@ -199,23 +199,16 @@ static void test_growth_and_order(void **state)
     index_close(&index);
 }
 
-/* A table that grows by 65,536 keys at a time splits few segments in each, however many it has, and
- * takes so many bytes for a key: 16 of an entry, at 0.38 to 0.76 of its places. */
-enum { PUSH = 65536, SPLITS = 5 };
+/* A table that grows by 65,536 keys at a time splits few segments in each, however many it has. */
+enum { PUSH = 65536, SPLITS = 24 };
 
 static uint64_t most_splits(struct index *index, uint64_t begin, uint64_t end)
 {
     uint64_t most = 0;
     for (uint64_t key = begin; key < end; key += PUSH) {
-        static uint64_t hashes[PUSH];
         uint64_t before = index->n_segments;
-        for (uint32_t i = 0; i < PUSH; i++)
-            hashes[i] = index_hash(key + i, 0);
-        assert_true(index_reserve(index, hashes, PUSH));
+        fill(index, key, key + PUSH);
         most = index->n_segments - before > most ? index->n_segments - before : most;
-        for (uint32_t i = 0; i < PUSH; i++)
-            index_put(index, hashes[i], 0, (uint32_t)(key + i) + 1);
-        assert_true(key < index->n_reserved || index_bytes(index) < 44 * (key + PUSH));
     }
     return most;
 }
@@ -225,7 +218,7 @@ static void test_segments_split_one_after_another(void **state)
     (void)state;
     enum { N = 60 * PUSH };
     struct index index;
-    assert_true(index_open(&index));
+    assert_true(index_open(&index, false));
     assert_in_range(most_splits(&index, 0, N), 1, SPLITS);
     for (uint64_t key = 0; key < N; key++)
         assert_true(index_find(&index, index_hash(key, 0), 0) == key + 1);
@@ -233,44 +226,98 @@ static void test_segments_split_one_after_another(void **state)
     index_close(&index);
 }
 
-/* Before splits begin. */
+/* At every number of keys the index takes at most 24 bytes a key and that of an empty one. */
+enum { EMPTY = 16384, MILLIONS = 2100000 };
+
+static void check_bytes(const struct index *index, uint64_t n)
+{
+    if (index_bytes(index) > 24 * n + EMPTY)
+        fail_msg("%llu keys: %llu bytes", (unsigned long long)n,
+                 (unsigned long long)index_bytes(index));
+}
+
+static uint32_t slot_of(uint64_t key, bool has_slots)
+{
+    return has_slots ? (uint32_t)(key % 1000) : 0;
+}
+
+static uint64_t hash_of(uint64_t key, bool has_slots)
+{
+    return index_hash(key, slot_of(key, has_slots));
+}
+
+static void put_all(struct index *index, uint64_t begin, uint64_t end)
+{
+    for (uint64_t key = begin; key < end; key++) {
+        put(index, hash_of(key, index->has_slots), slot_of(key, index->has_slots),
+            (uint32_t)key + 1);
+        check_bytes(index, index->n_entries);
+    }
+}
+
 static void test_bytes_for_each_key(void **state)
 {
     (void)state;
-    struct index index;
-    assert_true(index_open(&index));
-    fill(&index, 0, 650000); /* 8 segments, each near 0.62 */
-    assert_int_equal(index.n_segments, 8);
-    assert_true((double)index_bytes(&index) / 650000 <= 26.0);
-    index_close(&index);
-}
-
-static void test_room_at_once(void **state)
-{
-    (void)state;
-    static const uint64_t sizes[] = {170, 85000, 1000000};
-    for (int i = 0; i < 3; i++) {
+    for (int has_slots = 0; has_slots < 2; has_slots++) {
         struct index index;
-        assert_true(index_open(&index));
-        assert_true(index_reserve_count(&index, sizes[i]));
-        uint64_t segments = index.n_segments;
-        assert_true(segments <= 1 + sizes[i] / 60000);
-        fill(&index, 0, sizes[i]);
-        assert_int_equal(index.n_segments, segments);
+        assert_true(index_open(&index, has_slots));
+        check_bytes(&index, 0);
+        put_all(&index, 0, MILLIONS);
+        for (uint64_t key = 0; key < MILLIONS; key++)
+            assert_true(index_find(&index, hash_of(key, has_slots), slot_of(key, has_slots)) ==
+                        key + 1);
         index_close(&index);
     }
 }
 
-/* Room for so many keys that all segments are beyond where splits begin: they catch up. */
-static void test_room_that_is_outgrown(void **state)
+/* Keys that go make room for those that come. */
+static void test_bytes_after_removal(void **state)
 {
     (void)state;
-    enum { ROOM = 82 * PUSH, MOST = 1 + PUSH / 8192 };
+    enum { N = 300000, TURNS = 4 };
     struct index index;
-    assert_true(index_open(&index));
-    assert_true(index_reserve_count(&index, ROOM));
-    assert_int_equal(most_splits(&index, 0, ROOM), 0);
-    assert_in_range(most_splits(&index, ROOM, ROOM + 40 * PUSH), SPLITS, MOST);
+    assert_true(index_open(&index, false));
+    put_all(&index, 0, N);
+    for (uint64_t turn = 0; turn < TURNS; turn++) {
+        for (uint64_t key = turn * N; key < (turn + 1) * N; key++)
+            assert_true(index_remove(&index, index_hash(key, 0), 0));
+        fill(&index, (turn + 1) * N, (turn + 2) * N);
+        check_bytes(&index, N + N / 50); /* other hashes, other numbers in each segment */
+    }
+    index_close(&index);
+}
+
+/* Also of keys that are not known yet: the room is there, and not much more. */
+static void test_room_at_once(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[] = {1, 170, 85000, 1000000};
+    for (int i = 0; i < 4; i++) {
+        struct index index;
+        assert_true(index_open(&index, false));
+        uint64_t growth = index_growth(&index, sizes[i]), before = index_bytes(&index);
+        assert_true(index_reserve_more(&index, sizes[i]));
+        uint64_t bytes = index_bytes(&index);
+        assert_true(bytes - before <= growth);
+        assert_true(bytes < 26 * sizes[i] + EMPTY);
+        fill(&index, 0, sizes[i]);
+        assert_int_equal(index_bytes(&index), bytes);
+        index_close(&index);
+    }
+}
+
+/* What index_growth says is never less than what keys then take. */
+static void test_growth_is_foreseen(void **state)
+{
+    (void)state;
+    struct index index;
+    assert_true(index_open(&index, false));
+    for (uint64_t key = 0, n = 1; key < 400000; key += n, n = n * 5 % 4093 + 1) {
+        uint64_t growth = index_growth(&index, n), before = index_bytes(&index);
+        fill(&index, key, key + n);
+        assert_true(index_bytes(&index) - before <= growth);
+        assert_true(index_growth(&index, 0) == 0);
+    }
     index_close(&index);
 }
 
@@ -281,7 +328,7 @@ static void test_growth_of_keys_that_fall_together(void **state)
     (void)state;
     enum { N = 500000 };
     struct index index;
-    assert_true(index_open(&index));
+    assert_true(index_open(&index, false));
     for (uint64_t key = 0; key < N; key++) {
         uint64_t hash = index_hash(key, 0);
         put(&index, key % 2 ? hash >> 9 | 5ULL << 55 : hash, 0, (uint32_t)key + 1);
@@ -306,9 +353,10 @@ int main(void)
         cmocka_unit_test(test_inseparable_keys),
         cmocka_unit_test(test_growth_and_order),
         cmocka_unit_test(test_bytes_for_each_key),
+        cmocka_unit_test(test_bytes_after_removal),
         cmocka_unit_test(test_segments_split_one_after_another),
         cmocka_unit_test(test_room_at_once),
-        cmocka_unit_test(test_room_that_is_outgrown),
+        cmocka_unit_test(test_growth_is_foreseen),
         cmocka_unit_test(test_growth_of_keys_that_fall_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,9 +4,11 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -366,6 +368,57 @@ static void test_large_request(void **state)
     pair_close(&pair);
 }
 
+/* Pages of this process that are in memory, in bytes. */
+static uint64_t resident(void)
+{
+    unsigned long long all = 0, pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%llu %llu", &all, &pages), 2);
+    fclose(f);
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* New keys in pushes of 65,536: after each the table takes their rows, 24 bytes a key, and 12 MiB
+ * for the request and for pages that are not full. */
+static void test_bytes_of_a_table(void **state)
+{
+    (void)state;
+    enum { N = 65536, PUSHES = 20, DIM = 16, SLACK = 12 << 20 };
+    embd_schema s = schema_of(DIM);
+    embd_optimizer_init(&s.optimizer, EMBD_OPTIMIZER_SGD, 0.1f);
+    struct table_schema schema;
+    struct store *store;
+    struct store_stats stats;
+    struct outcome outcome;
+    assert_int_equal(embd__schema_copy(&schema, &s, &outcome.done.error), EMBD_OK);
+    uint64_t *keys = calloc(N, sizeof *keys);
+    float *grads = calloc((size_t)N * DIM, sizeof *grads);
+    memset(grads, 1, (size_t)N * DIM * sizeof *grads);
+    uint64_t before = resident();
+    assert_int_equal(store_host.open(&schema, &store, &outcome.done.error), EMBD_OK);
+    for (uint64_t n = 0; n < (uint64_t)N * PUSHES;) {
+        for (uint32_t i = 0; i < N; i++)
+            keys[i] = n++;
+        struct store_change push = {.in = {.n_keys = N, .n_rows = N, .keys = keys}, .grads = grads};
+        outcome_init(&outcome);
+        store_host.apply(store, &push, &outcome.done);
+        assert_int_equal(outcome.status, EMBD_OK);
+        store_host.stats(store, &stats);
+        assert_true(stats.memory_bytes <= n * (4 * DIM + 24) + SLACK / 2);
+#ifndef __SANITIZE_ADDRESS__
+        assert_true(resident() - before <= n * (4 * DIM + 24) + SLACK);
+#else
+        (void)before;
+#endif
+    }
+    store_host.close(store);
+    embd__schema_fini(&schema);
+    free(keys);
+    free(grads);
+    assert_int_equal(live, 0);
+}
+
 static bool is_mapped(void *page)
 {
     unsigned char is_in_memory;
@@ -400,6 +453,7 @@ int main(void)
         cmocka_unit_test(test_reserved),
         cmocka_unit_test(test_erase),
         cmocka_unit_test(test_large_request),
+        cmocka_unit_test(test_bytes_of_a_table),
         {"S2.2 S3.12 buffers come from the store and go back to it", test_buffers, NULL, NULL,
          NULL},
     };

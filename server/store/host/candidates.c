@@ -13,33 +13,41 @@ void candidates_decide(struct store *store)
                                                        host_rows(store), store->n_candidates);
 }
 
-/* A removed entry's place is filled from behind, so it is checked until it holds none of them. */
-static void sweep_bucket(struct store *store, const struct index_bucket *bucket)
+/* Returns whether there were some. */
+static bool sweep_bucket(struct store *store, const struct segment *segment,
+                         const struct index_bucket *bucket)
 {
+    bool has_some = false;
     for (unsigned i = 0; i < INDEX_BUCKET; i++)
         while (host_is_stale(store, bucket->ref[i])) {
-            uint64_t hash = bucket->hash[i];
-            uint32_t slot = bucket->slot[i];
+            struct index_entry entry = index_entry_of(&store->index, segment, bucket, i);
             if (store->cow.is_on)
-                cow_keep(store, hash, slot, bucket->ref[i]);
-            index_remove(&store->index, hash, slot);
+                cow_keep(store, entry.hash, entry.slot, entry.ref);
+            index_remove(&store->index, entry.hash, entry.slot);
+            has_some = true;
         }
+    return has_some;
 }
 
+/* A removed entry's place is filled from behind, in a segment of few buckets also from behind the
+ * end: so it is gone through until it has none of them. */
 static void sweep_segment(struct store *store)
 {
-    uint64_t n, next;
-    const struct index_bucket *buckets = index_segment(&store->index, store->sweep_hash, &n, &next);
-    for (uint64_t i = 0; i < n; i++)
-        sweep_bucket(store, &buckets[i]);
-    store->sweep_hash = next;
+    uint64_t next;
+    const struct segment *segment = index_segment(&store->index, store->sweep_at, &next);
+    for (bool again = true; again;) {
+        again = false;
+        for (uint64_t i = 0; i <= segment->bucket_mask; i++)
+            again |= sweep_bucket(store, segment, &segment->buckets[i]);
+    }
+    store->sweep_at = next;
     store->is_swept = next != 0;
 }
 
 void candidates_sweep(struct store *store)
 {
     uint64_t most = candidates_most(host_rows(store)), n = store->n_candidates;
-    while (store->is_swept && (n >= most || store->sweep_hash < UINT64_MAX / most * n))
+    while (store->is_swept && (n >= most || store->sweep_at < UINT64_MAX / most * n))
         sweep_segment(store);
 }
 
@@ -61,5 +69,5 @@ void candidates_forget(struct store *store)
     store->n_candidates = 0;
     store->forgets = false;
     store->is_swept = true;
-    store->sweep_hash = 0;
+    store->sweep_at = 0;
 }

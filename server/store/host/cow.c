@@ -153,7 +153,7 @@ uint64_t cow_bytes(const struct store *store)
         return 0;
     return row_set_bytes(&cow->done) + cow->n_chunks * chunk_bytes(store) +
            cow->candidates_capacity * sizeof *cow->candidates +
-           (cow->seen.directory != NULL ? index_bytes(&cow->seen) : 0);
+           (cow->seen.places != NULL ? index_bytes(&cow->seen) : 0);
 }
 
 static bool may_take(const struct store *store, uint64_t bytes)
@@ -323,7 +323,7 @@ int host_freeze(struct store *store, struct store_cut *cut, struct embd__error *
                         .has_candidates = store->schema->s.admit_after > 1,
                         .most_bytes = cut->copy_bytes};
     bool has_memory = row_set_reserve(&cow->done, cow->n_rows + 1) &&
-                      (!has_candidates(store) || index_open(&cow->seen));
+                      (!has_candidates(store) || index_open(&cow->seen, store->index.has_slots));
     if (!has_memory) {
         row_set_fini(&cow->done);
         return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory for a cut of %llu rows",

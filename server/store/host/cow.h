@@ -47,7 +47,7 @@ struct cow {
     struct row_set done;         /* of them: read, copied, or not in the cut */
     /* How far the index was read. */
     bool is_read;
-    uint64_t hash, at, moved;
+    uint64_t address, at, moved;
     struct cow_chunk *first, *last;
     uint32_t generation; /* of its candidates */
     bool has_candidates; /* admit_after was above 1 at the cut; else it has none: */

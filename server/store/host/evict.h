@@ -10,7 +10,7 @@
  * a row the last is true. The pass goes through the queue, and looks at no row.
  *
  * Pushes that create rows fill the queue, each in proportion to the room it takes. The first
- * segment of the index, a fair sample because the index is ordered by hash, says up to which rank
+ * segments of the index, a fair sample because the index is ordered by hash, say up to which rank
  * the queue must go for several passes' rows.
  *
  * When half of the rows that it can spare have risen, it is filled further, up to a higher rank: by
@@ -47,7 +47,7 @@ struct queue_bound {
 struct eviction_queue {
     bool is_on;                     /* has started */
     bool is_ready;                  /* has all rows up to `bound` */
-    bool is_filling;                /* has those of hashes below `read_to` up to `next` */
+    bool is_filling;                /* has those of addresses below `read_to` up to `next` */
     struct queue_bound bound, next; /* next: no lower */
     uint64_t read_to;
     uint32_t halves;     /* it is filled for the rows of this many half passes; 0: of the fewest */
@@ -82,15 +82,15 @@ void eviction_queue_was_short(struct store *store);
 /* Ranks have changed otherwise than by pushes, or few rows are left. */
 void eviction_queue_drop(struct store *store);
 
-/* Visits all keys that have rows, pending ones too, in the segment of the index that has `hash`,
- * the rows' uses being on their way to the cache. Returns the first hash of the segment behind, 0
- * after the last. */
+/* Visits all keys that have rows, pending ones too, in the segment of the index that has `address`,
+ * the rows' uses being on their way to the cache. Returns the first address of the segment behind,
+ * 0 after the last. */
 typedef void row_visit(struct store *store, const struct index_entry *entry, void *arg);
-uint64_t eviction_queue_visit(struct store *store, uint64_t hash, row_visit *visit, void *arg);
+uint64_t eviction_queue_visit(struct store *store, uint64_t address, row_visit *visit, void *arg);
 /* The same for some buckets of a segment, from one place on, which moves behind them; zeroed at
  * first. False: all were visited. Nothing changes the index between two calls. */
 struct visit_place {
-    uint64_t hash, bucket;
+    uint64_t address, bucket;
 };
 bool eviction_queue_visit_some(struct store *store, struct visit_place *place, uint64_t n_buckets,
                                row_visit *visit, void *arg);

@@ -21,43 +21,44 @@ MEMORY_PREFETCH void prefetch_uses(const struct store *store, const struct index
             prefetch_use(store, bucket->ref[i] - 1);
 }
 
-/* Those of buckets from .. end of the n of a segment. */
-static void visit_buckets(struct store *store, const struct index_bucket *buckets, uint64_t from,
+/* Those of buckets from .. end of a segment. */
+static void visit_buckets(struct store *store, const struct segment *segment, uint64_t from,
                           uint64_t end, row_visit *visit, void *arg)
 {
     for (uint64_t at = from; at < end; at++) {
-        const struct index_bucket *b = &buckets[at];
+        const struct index_bucket *b = &segment->buckets[at];
         if (at + 2 * AHEAD_BUCKETS < end)
             __builtin_prefetch(b + 2 * AHEAD_BUCKETS, 0, 2);
         if (at + AHEAD_BUCKETS < end)
             prefetch_uses(store, b + AHEAD_BUCKETS);
         for (unsigned i = 0; i < INDEX_BUCKET && b->ref[i] != 0; i++) {
-            struct index_entry entry = {.hash = b->hash[i], .ref = b->ref[i], .slot = b->slot[i]};
+            struct index_entry entry = index_entry_of(&store->index, segment, b, i);
             if (index_has_row(entry.ref))
                 visit(store, &entry, arg);
         }
     }
 }
 
-uint64_t eviction_queue_visit(struct store *store, uint64_t hash, row_visit *visit, void *arg)
+uint64_t eviction_queue_visit(struct store *store, uint64_t address, row_visit *visit, void *arg)
 {
-    uint64_t n, next;
-    const struct index_bucket *buckets = index_segment(&store->index, hash, &n, &next);
-    visit_buckets(store, buckets, 0, n, visit, arg);
+    uint64_t next;
+    const struct segment *segment = index_segment(&store->index, address, &next);
+    visit_buckets(store, segment, 0, (uint64_t)segment->bucket_mask + 1, visit, arg);
     return next;
 }
 
 bool eviction_queue_visit_some(struct store *store, struct visit_place *place, uint64_t n_buckets,
                                row_visit *visit, void *arg)
 {
-    uint64_t n, next;
-    const struct index_bucket *buckets = index_segment(&store->index, place->hash, &n, &next);
-    uint64_t left = n - place->bucket, end = place->bucket + (left < n_buckets ? left : n_buckets);
-    visit_buckets(store, buckets, place->bucket, end, visit, arg);
+    uint64_t next;
+    const struct segment *segment = index_segment(&store->index, place->address, &next);
+    uint64_t n = (uint64_t)segment->bucket_mask + 1, left = n - place->bucket;
+    uint64_t end = place->bucket + (left < n_buckets ? left : n_buckets);
+    visit_buckets(store, segment, place->bucket, end, visit, arg);
     place->bucket = end < n ? end : 0;
     if (end < n)
         return true;
-    place->hash = next;
+    place->address = next;
     return next != 0;
 }
 
@@ -202,15 +203,30 @@ static uint64_t wanted(const struct eviction_queue *queue, uint64_t n_pass)
     return n_pass * most_of(queue->halves, FEWEST) / 2;
 }
 
-/* Up to which rank: of the first segment the lowest, as many as it has of those that are wanted. */
+#define SAMPLE 65536u
+
+/* The first segments of the index, with so many entries: returns the address behind them. */
+static uint64_t sample_end(const struct store *store, uint64_t *n_out)
+{
+    uint64_t at = 0;
+    *n_out = 0;
+    do
+        *n_out += index_segment(&store->index, at, &at)->used;
+    while (at != 0 && *n_out < SAMPLE);
+    return at;
+}
+
+/* Up to which rank: of a sample the lowest, as many as it has of those that are wanted. */
 static bool aim(struct store *store, uint64_t n_wanted)
 {
     struct eviction_queue *queue = &store->queue;
-    const struct segment *first = index_place(&store->index, 0)->segment;
+    uint64_t n, at = 0, end = sample_end(store, &n), all = most_of(store->index.n_entries, 1);
     struct victims sample;
-    if (!victims_open(&sample, (n_wanted >> first->depth) + 1, most_of(first->used, 1)))
+    if (!victims_open(&sample, n_wanted * n / all + 1, most_of(n, 1)))
         return false;
-    eviction_queue_visit(store, 0, add_to_sample, &sample);
+    do
+        at = eviction_queue_visit(store, at, add_to_sample, &sample);
+    while (at != end);
     victims_finish(&sample);
     queue->next = (struct queue_bound){.is_all = !sample.is_cut};
     if (sample.is_cut) {
@@ -273,10 +289,10 @@ static void begin_further(struct store *store)
         begin_filling(store, is_enough(store) && now < then ? now : then);
 }
 
-static bool read_up_to(struct store *store, uint64_t hash)
+static bool read_up_to(struct store *store, uint64_t address)
 {
     struct eviction_queue *queue = &store->queue;
-    while (queue->is_on && queue->is_filling && queue->read_to < hash)
+    while (queue->is_on && queue->is_filling && queue->read_to < address)
         read_on(store, add_if_low, NULL);
     return queue->is_on;
 }
@@ -347,7 +363,8 @@ bool eviction_queue_prepare_further(struct store *store)
 static bool has_such(const struct eviction_queue *queue, const struct victim *row)
 {
     return (queue->is_ready && is_within(&queue->bound, row)) ||
-           (queue->is_filling && row->hash < queue->read_to && is_within(&queue->next, row));
+           (queue->is_filling && index_address(row->hash) < queue->read_to &&
+            is_within(&queue->next, row));
 }
 
 static void add_such(struct store *store, const struct index_entry *entry)
@@ -366,7 +383,7 @@ void eviction_queue_note_new(struct store *store, const struct index_entry *entr
 void eviction_queue_before_use(struct store *store, const struct index_entry *entry)
 {
     struct eviction_queue *queue = &store->queue;
-    if (!queue->is_filling || entry->hash < queue->read_to ||
+    if (!queue->is_filling || index_address(entry->hash) < queue->read_to ||
         row_set_has(&queue->has, entry->ref - 1))
         return;
     struct victim row = victim_of(entry, row_use_of(store, entry->ref - 1));

@@ -5,7 +5,8 @@
 /* Entries looked at in one scan: even if most of them were copied, a scan must be short. A segment
  * whose entries move between any two scans is scanned from its beginning in each, and must come to
  * an end. */
-#define VISITS INDEX_SEGMENT_MAX
+#define VISITS 131072u
+_Static_assert(VISITS > INDEX_BUCKETS_MAX * INDEX_BUCKET, "a scan reads a segment");
 
 static bool has_room(const struct store_scan *out, uint32_t max_rows)
 {
@@ -75,7 +76,7 @@ static uint32_t take_batch(struct store *store, uint32_t max, uint32_t *visits,
 {
     struct cow *cow = &store->cow;
     uint32_t n = 0;
-    uint64_t moved = index_moved(&store->index, cow->hash);
+    uint64_t moved = index_moved(&store->index, cow->address);
     if (cow->moved != moved) {
         cow->moved = moved;
         cow->at = 0;
@@ -83,11 +84,11 @@ static uint32_t take_batch(struct store *store, uint32_t max, uint32_t *visits,
     while (!cow->is_read && n < BATCH && n < max && *visits < VISITS) {
         uint64_t next;
         ++*visits;
-        if (index_next_of(&store->index, cow->hash, &cow->at, &batch[n], &next)) {
+        if (index_next_of(&store->index, cow->address, &cow->at, &batch[n], &next)) {
             n += take(store, &batch[n]);
             continue;
         }
-        cow->hash = next;
+        cow->address = next;
         cow->at = 0;
         cow->moved = index_moved(&store->index, next);
         cow->is_read = next == 0;

@@ -28,8 +28,7 @@ static int reserve_capacity(struct store *store, struct embd__error *e)
             e, EMBD_NO_MEMORY,
             "table %s: capacity %llu rows of %u bytes; this machine holds %llu at most", s->name,
             (unsigned long long)s->capacity, store->rows.stride, (unsigned long long)most);
-    if (!rows_reserve(&store->rows, s->capacity) ||
-        !index_reserve_count(&store->index, s->capacity))
+    if (!rows_reserve(&store->rows, s->capacity) || !index_reserve_more(&store->index, s->capacity))
         return embd__error_set(e, EMBD_NO_MEMORY,
                                "table %s: no memory for capacity %llu rows of %u bytes", s->name,
                                (unsigned long long)s->capacity, store->rows.stride);
@@ -81,7 +80,7 @@ static int host_open(const struct table_schema *schema, struct store **out, stru
     store->use_rule = use_rule_of(s);
     rows_open(&store->rows, round_up(store->state_at + 4 * store->state_floats, 8));
     int status = EMBD_OK;
-    if (!index_open(&store->index) || !values_open(store))
+    if (!index_open(&store->index, s->partition == EMBD_PARTITION_SLOT) || !values_open(store))
         status = embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to open it", s->name);
     else
         status = reserve_capacity(store, e);

@@ -125,18 +125,15 @@ static void reserve_rows(struct store *store, uint64_t n)
     rows_reserve(&store->rows, host_rows(store) + (n < room ? n : room));
 }
 
-/* Segments of the index are split until none is as full as would have it split ahead: what is
- * decided then finds all but those whose keys fall together. Without memory that says so. */
+/* Segments of the index grow until all keys have room but those that fall together: for these what
+ * is decided then makes it. Without memory that says so. */
 static void grow_slice(struct store *store)
 {
     struct late *late = store->late;
-    uint64_t all = store->index.n_entries + late->n_new,
-             n = all / 5 * 7 + 1 - store->index.n_entries;
-    uint32_t most = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
-    late->at = end_of(late, most);
+    late->at = end_of(late, late->n_new);
     if (!store->has_candidates)
-        reserve_rows(store, late->at < late->n_new ? late->at : late->n_new);
-    if (late->n_new == 0 || !index_reserve_more(&store->index, late->at) || late->at == most)
+        reserve_rows(store, late->at);
+    if (!index_reserve_more(&store->index, late->at) || late->at == late->n_new)
         next(late);
 }
 

@@ -83,7 +83,7 @@ static inline void add(struct merging *work, uint64_t hash, uint32_t slot, uint3
     for (uint32_t at = (uint32_t)hash & work->cell_mask;; at = (at + 1) & work->cell_mask) {
         uint32_t cell = merge->cells[at];
         if (cell == 0) {
-            index_prefetch(work->index, hash);
+            work->home[merge->n % (2 * BLOCK)] = index_prefetch(work->index, hash);
             merge->distinct[merge->n++] =
                 (struct distinct){.hash = hash, .first = k, .last = k, .slot = slot & 0x3ff};
             merge->cells[at] = tag | merge->n;
@@ -107,7 +107,9 @@ static void look_up(struct merging *work, uint32_t apart)
     struct distinct *d = work->merge->distinct;
     for (; work->looked + apart < work->merge->n; work->looked++) {
         struct distinct *next = &d[work->looked];
-        next->ref = index_find_home(work->index, next->hash, next->slot, true);
+        const struct index_bucket *home = work->home[work->looked % (2 * BLOCK)];
+        next->ref = work->index->has_slots ? index_find_home(home, next->hash, next->slot, true)
+                                           : index_find_home(home, next->hash, 0, false);
     }
     for (; work->found + apart < work->looked; work->found++) {
         struct distinct *next = &d[work->found];

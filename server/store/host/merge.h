@@ -43,6 +43,7 @@ struct merging {
     uint32_t looked, found; /* distinct keys that have passed index_find_home, index_find_rest */
     uint32_t at;            /* the next key to be merged, of a block */
     uint64_t hash[2 * MERGE_BLOCK];
+    const struct index_bucket *home[2 * MERGE_BLOCK]; /* of distinct keys, by their number */
 };
 
 /* A merge in several steps, between which the index does not change. Out of memory: false, nothing

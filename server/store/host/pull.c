@@ -16,6 +16,7 @@
 struct walk_block {
     uint32_t n; /* keys; less than WALK_BLOCK in the last block, then 0 */
     uint64_t hash[WALK_BLOCK];
+    const struct index_bucket *home[WALK_BLOCK];
     uint32_t slot[WALK_BLOCK];
     uint32_t ref[WALK_BLOCK];
     const uint8_t *record[WALK_BLOCK]; /* NULL: the key has no row */
@@ -71,14 +72,14 @@ ALWAYS_INLINE void hash_key(const struct tables *tables, struct walk_block *bloc
 {
     block->slot[i] = slot;
     block->hash[i] = index_hash(tables->keys[i], slot);
-    index_prefetch(&tables->index, block->hash[i]);
+    block->home[i] = index_prefetch(&tables->index, block->hash[i]);
 }
 
 ALWAYS_INLINE void find_home(const struct tables *tables, struct walk_block *block, uint32_t i,
                              enum walk_kind kind)
 {
-    block->ref[i] =
-        index_find_home(&tables->index, block->hash[i], block->slot[i], kind == WALK_ANY);
+    bool has_slots = kind == WALK_ANY && tables->index.has_slots;
+    block->ref[i] = index_find_home(block->home[i], block->hash[i], block->slot[i], has_slots);
 }
 
 ALWAYS_INLINE bool is_row(const struct tables *tables, uint32_t ref, enum walk_kind kind)

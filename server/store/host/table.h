@@ -73,7 +73,7 @@ struct store {
     uint32_t generation;  /* of the candidates: INDEX_GENERATION or 0; others are forgotten */
     bool forgets;         /* the request at hand forgets all of them first */
     bool is_swept;        /* entries of forgotten ones may be left, */
-    uint64_t sweep_hash;  /* from this hash on */
+    uint64_t sweep_at;    /* from this address on */
     struct row_set named; /* rows of the request at hand; is_global, and evicts */
 
     /* evicts only */
