@@ -23,15 +23,17 @@ static uint64_t rows_kept(const struct work *work, const struct share *share)
     return work->is_placed && share->n_rows > 0 ? 1 : share->n_rows;
 }
 
-/* The answer of one shard comes into the caller's values: by a block of shared memory, if they do
- * not lie there themselves. */
+/* The answer of one shard comes into the caller's values: by a block of shared memory, if they are
+ * few and do not lie there themselves. */
 static int place_direct(struct embd_call *call, struct work *work)
 {
     struct share *share = &work->shares[0];
     uint64_t bytes = share->n_rows * work->row_bytes;
     work->rows = share->values = (uint8_t *)work->part->values;
-    share->into = embd__lent_into(call, 0, share->values, bytes) > 0 ? share->values
-                                                                     : embd__lent_take(call, bytes);
+    if (embd__lent_into(call, 0, share->values, bytes) > 0)
+        share->into = share->values;
+    else if (bytes <= SHARED_MOST_BYTES_OF_SHARD)
+        share->into = embd__lent_take(call, bytes);
     return EMBD_OK;
 }
 
