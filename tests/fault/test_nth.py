@@ -409,7 +409,7 @@ class Server(World):
 
     def test_calls_fail_again_and_again(self):
         """Once it has started: so many calls of these kinds come before."""
-        self.each(["socket.write:eio:3+61", "memory.take:enomem:60+149", "memory.lend:enomem:16000+9973"][:FEW // 2])
+        self.each(["socket.write:eio:3+151", "memory.take:enomem:60+307", "memory.lend:enomem:16000+9973"][:FEW // 2])
         if NTH:
             self.each(["socket.read:eio:3+61", "socket.accept:emfile:1+23", "poll.wait:eintr:1+2", "thread.make:eagain:5+7",
                        "file.write:eintr:1+2", "part.write:eintr:1+2", "journal.read:eintr:1+2", "journal.write:eintr:1+2"])
