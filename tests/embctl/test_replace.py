@@ -466,7 +466,7 @@ def case_a_coordinator_that_leaves_gives_the_tables_back():
 def case_no_memory_for_both_tables_changes_nothing():
     many = range(60000)
     with Scratch() as scratch:
-        with serve(scratch, flags=("--row-memory", "9M")) as server:
+        with serve(scratch, flags=("--row-memory", "8M")) as server:
             for shard in range(SHARDS):
                 with connect(server, shard) as wire:
                     table = wire_create(wire, "t", 16, value=0.0, partition="modulo", durability="durable")
