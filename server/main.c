@@ -1,20 +1,13 @@
-/* main.c - the embd server: reads its configuration, opens a loop per shard, and waits for a reason
- * to end.
- *
- * The happy path: config_read, listeners of all shards (so that all ports are known), shards and
- * threads, the line "listening" for each on stdout; then running.c, until all threads have ended.
+/* main.c - the embd server as a program: reads its configuration, opens the process (opening.c),
+ * prints the line "listening" for each shard, and waits for a reason to end (running.c).
  */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 
-#include "proto/assert.h"
-#include "server/directory.h"
 #include "server/process.h"
 
-/* ---- opening ---- */
+/* ---- descriptors ---- */
 
 enum {
     OWN_DESCRIPTORS = 64 + 2 * HTTP_CONNECTIONS,          /* of the process, and of its HTTP port */
@@ -46,268 +39,7 @@ static void fit_descriptors(uint32_t n_shards, struct net_limits *limits)
         limits->connections, asked);
 }
 
-static int open_listeners(struct process *p, struct embd__error *e)
-{
-    const struct config_server *server = process_self(p);
-    const struct config *config = &p->config;
-    if (socket_dir_prepare(server->admin_dir, NO_GROUP, e) != EMBD_OK ||
-        (server->local_dir[0] != '\0' &&
-         socket_dir_prepare(server->local_dir, server->local_group, e) != EMBD_OK))
-        return e->status;
-    for (uint32_t i = 0; i < p->n; i++) {
-        struct loop_config loop = {
-            .doors = {.address = server->address,
-                      .admin_dir = server->admin_dir,
-                      .local_dir = server->local_dir[0] != '\0' ? server->local_dir : NULL,
-                      .local_group = server->local_group},
-            .credentials = &p->credentials,
-            .limits = config->limits,
-            .quota = &p->quota,
-            .cpu = config->n_cpus > 0 ? config->cpus[i % config->n_cpus] : -1,
-            .on_loaded = running_on_loaded,
-            .on_end = running_on_end,
-            .arg = p,
-        };
-        struct listen_address admin = server->admin;
-        if (server->address.port != 0)
-            listen_address_move(&loop.doors.address, i);
-        if (admin.port != 0)
-            listen_address_move(&admin, i);
-        if (server->has_admin)
-            loop.doors.admin_address = &admin;
-        if (loop_open(&loop, &p->loops[i], e) != EMBD_OK)
-            return e->status;
-    }
-    return EMBD_OK;
-}
-
-/* If no port is configured, another process may have the default one: then there is no HTTP. */
-static int open_http(struct process *p, struct embd__error *e)
-{
-    const struct config *config = &p->config;
-    if (config->http_is == CONFIG_HTTP_OFF ||
-        http_open(&p->uv, &config->http, &p->quota, &p->http, e) == EMBD_OK)
-        return EMBD_OK;
-    if (config->http_is == CONFIG_HTTP_ASKED)
-        return e->status;
-    log_event(LOG_INFO, "no_http", "why=\"%s\"", e->text);
-    http_stop(p->http);
-    *e = (struct embd__error){0};
-    return EMBD_OK;
-}
-
-static bool has_http(const struct process *p)
-{
-    return p->http != NULL && http_port(p->http) != 0;
-}
-
-static int start_http(struct process *p, struct embd__error *e)
-{
-    if (!has_http(p))
-        return EMBD_OK;
-    p->http_process = (struct http_process){
-        .cluster_name = p->config.cluster_name,
-        .n_shards = p->n,
-        .first_shard = process_self(p)->first_shard,
-        .n_cluster_shards = p->config.n_shards,
-        .quota = &p->quota,
-        .certificate_expires = credentials_expire(&p->credentials),
-        .max_connections = p->config.limits.connections,
-        .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
-        .identity = p->identity,
-        .etcd_silent = p->config.has_etcd ? &p->etcd_silent : NULL,
-    };
-    return http_start(p->http, &p->http_process, p->loops,
-                      p->places.addresses + process_self(p)->first_shard, e);
-}
-
-/* ---- the snapshot to begin with ---- */
-
-/* The other servers of the file that have a data directory. None with etcd: a server may have
- * moved, and its directory here may be old. Returns their number. */
-static uint32_t list_peers(struct process *p)
-{
-    const struct config *config = &p->config;
-    const struct config_server *self = process_self(p);
-    uint32_t n = 0;
-    p->peers = calloc(config->n_servers, sizeof *p->peers);
-    for (uint32_t i = 0; p->peers != NULL && !config->has_etcd && i < config->n_servers; i++) {
-        const struct config_server *other = &config->servers[i];
-        bool is_here = strcmp(other->address.host, self->address.host) == 0 &&
-                       strcmp(other->advertise, self->advertise) == 0;
-        if (other != self && other->data_dir[0] != '\0')
-            p->peers[n++] = (struct peer_share){other->name, other->data_dir, is_here};
-    }
-    return n;
-}
-
-static int list_snapshots(struct process *p, struct embd__error *e)
-{
-    const struct config *config = &p->config;
-    uint32_t n_peers = list_peers(p);
-    const struct snapshot_select_config chosen = {
-        .data_dir = config->data_dir,
-        .name = config->restore[0] != '\0' ? config->restore : NULL,
-        .is_off = config->is_restore_off,
-        .first_shard = process_self(p)->first_shard,
-        .shards = p->n,
-        .n_shards = config->n_shards,
-        .peers = p->peers,
-        .n_peers = n_peers,
-    };
-    if (config->data_dir[0] == '\0')
-        return EMBD_OK;
-    p->written = written_new(process_self(p)->first_shard, p->n);
-    if (p->written == NULL)
-        embd__error_set(e, EMBD_NO_MEMORY, "no memory for the list of snapshot files");
-    else
-        snapshot_select_open(&chosen, &p->chosen, e);
-    return e->status;
-}
-
-/* A thread's. */
-static void choose(void *arg)
-{
-    struct process *p = arg;
-    snapshot_select_find(p->chosen);
-    for (uint32_t i = 0; i < p->n_started; i++)
-        loop_wake(p->loops[i]);
-}
-
-static int start_choosing(struct process *p, struct embd__error *e)
-{
-    if (snapshot_select_state(p->chosen) != SNAPSHOT_SELECT_LOOKING)
-        return EMBD_OK;
-    p->has_chooser = uv_thread_create(&p->chooser, choose, p) == 0;
-    if (p->has_chooser)
-        return EMBD_OK;
-    return embd__error_set(e, EMBD_NO_MEMORY, "cannot start the thread that reads snapshots");
-}
-
-static void end_choosing(struct process *p)
-{
-    if (!p->has_chooser)
-        return;
-    snapshot_select_stop(p->chosen);
-    uv_thread_join(&p->chooser);
-}
-
-static const char *path_or_null(const char *path)
-{
-    return path[0] != '\0' ? path : NULL;
-}
-
-static int open_coordinator(struct process *p, struct embd__error *e)
-{
-    const struct credential_files *files = &p->config.credential_files;
-    bool has_cert = files->tls_cert[0] != '\0';
-    const struct coordinator_config config = {
-        .n_shards = p->config.n_shards,
-        .first_own = process_self(p)->first_shard,
-        .n_own = p->n,
-        .cert = has_cert ? files->tls_cert : NULL,
-        .key = has_cert ? files->tls_key : NULL,
-        .peer_token = path_or_null(p->config.peer_token),
-    };
-    if (coordinator_open(&config, &p->coordinator, e) != EMBD_OK)
-        return e->status;
-    return directory_take_credentials(p, e);
-}
-
-/* ---- shards ---- */
-
-static int start_shards(struct process *p, struct embd__error *e)
-{
-    for (uint32_t i = 0; i < p->n; i++) {
-        struct shard_config shard = {
-            .index = process_self(p)->first_shard + i,
-            .n_shards = p->config.n_shards,
-            .cluster_name = p->config.cluster_name,
-            .start = p->start,
-            .map_version = SHARD_MAP_OF_FILE, /* those of etcd are greater */
-            .addresses = (const char *const *)p->places.addresses,
-            .admin_addresses = (const char *const *)p->places.admin_addresses,
-            .admin_hosts = (const char *const *)p->places.admin_hosts,
-            .store = p->store,
-            .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
-            .chosen = p->chosen,
-            .written = p->written,
-            .coordinator = p->coordinator,
-            .identity = p->identity,
-            .dropped_tables = p->config.dropped,
-            .dropped_found = p->dropped_found,
-            .n_dropped_tables = p->config.n_dropped,
-            .accepts_journal_damage = p->config.accepts_journal_damage,
-            .journal_limit = p->config.journal_limit,
-            .is_journal_strict = p->config.is_journal_strict,
-            .is_first = i == 0,
-            .row_memory = p->row_memory,
-            .drain = running_on_drain,
-            .drain_arg = p,
-        };
-        if (loop_start(p->loops[i], &shard, e) != EMBD_OK)
-            return e->status;
-        p->n_started++;
-    }
-    return EMBD_OK;
-}
-
-/* ---- a cluster in etcd ---- */
-
-/* On the member's thread. */
-static void on_map(void *arg, const struct member_map *map)
-{
-    struct process *p = arg;
-    if (p->identity != NULL)
-        identity_set_addresses(p->identity, (const char *const *)map->addresses);
-    for (uint32_t i = 0; i < p->n_started; i++) {
-        struct shard_map *copy = shard_map_new(
-            map->version, map->n_shards, (const char *const *)map->addresses,
-            (const char *const *)map->admin_addresses, (const char *const *)map->admin_hosts);
-        if (copy != NULL)
-            loop_set_map(p->loops[i], copy);
-        else
-            log_event(LOG_ERROR, "map", "why=\"no memory for version %llu of the cluster's map\"",
-                      (unsigned long long)map->version);
-    }
-}
-
-/* On the member's thread. */
-static void on_etcd(void *arg, bool answers)
-{
-    struct process *p = arg;
-    atomic_store(&p->etcd_silent, !answers);
-    if (!answers && p->identity != NULL)
-        identity_go_on(p->identity);
-}
-
-static int join_cluster(struct process *p, struct embd__error *e)
-{
-    const struct config *config = &p->config;
-    if (!config->has_etcd)
-        return EMBD_OK;
-    p->member_servers = calloc(config->n_servers, sizeof *p->member_servers);
-    if (p->member_servers == NULL)
-        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the list of servers");
-    for (uint32_t i = 0; i < config->n_servers; i++)
-        p->member_servers[i] = (struct member_server){
-            config->servers[i].name, config->servers[i].first_shard, config->servers[i].shards};
-    const struct member_map start = {SHARD_MAP_OF_FILE, config->n_shards, p->places.addresses,
-                                     p->places.admin_addresses, p->places.admin_hosts};
-    const struct member_config member = {
-        .place = config->etcd,
-        .lease_s = config->etcd_lease_s,
-        .servers = p->member_servers,
-        .n_servers = config->n_servers,
-        .self = config->self,
-        .start = &start,
-        .on_map = on_map,
-        .on_lost = running_on_drain,
-        .on_etcd = on_etcd,
-        .arg = p,
-    };
-    return member_open(&member, &p->member, e);
-}
+/* ---- the program ---- */
 
 static void announce(const struct process *p)
 {
@@ -317,7 +49,7 @@ static void announce(const struct process *p)
         log_event(LOG_INFO, "listening", "shard=%u address=%s admin=%s store=%s", shard,
                   p->places.addresses[shard], p->places.admin_addresses[shard], p->store->name);
     }
-    if (has_http(p)) {
+    if (process_has_http(p)) {
         char address[80];
         listen_address_write(&p->config.http, http_port(p->http), address, sizeof address);
         printf("embd: http on %s\n", address);
@@ -326,150 +58,15 @@ static void announce(const struct process *p)
     fflush(stdout);
 }
 
-/* Allowed, but probably a mistake. */
-static void warn_of_open_ports(const struct process *p)
-{
-    const struct credential_files *files = &p->config.credential_files;
-    if (listen_address_is_loopback(&process_self(p)->address))
-        return;
-    if (!credential_files_have_tls(files))
-        log_event(LOG_WARN, "tokens_in_the_clear",
-                  "why=\"TLS is off: tokens and rows are sent unencrypted; set tls_cert\"");
-    else if (!credential_files_have_tokens(files) && files->tls_client_ca[0] == '\0')
-        log_event(
-            LOG_WARN, "open_to_strangers",
-            "why=\"neither tokens nor tls_client_ca are set: anyone who can reach the port can "
-            "read and change tables\"");
-}
-
-static void warn_of_memory(const struct process *p)
-{
-    if (p->config.data_dir[0] == '\0')
-        log_event(LOG_WARN, "memory_only",
-                  "why=\"data_dir is not set: tables are kept in memory only and lost when the "
-                  "server ends\"");
-}
-
-/* ---- opening, step by step ---- */
-
-static int open_store(struct process *p, struct embd__error *e)
-{
-    store_gpus = p->config.gpus;
-    p->store = store_find(p->config.store, e);
-    if (p->store == NULL)
-        return e->status;
-    if (e->text[0] != '\0')
-        log_event(LOG_INFO, "store", "name=%s why=\"%s\"", p->store->name, e->text);
-    *e = (struct embd__error){0};
-    row_limit_set(p);
-    p->loops = calloc(p->n, sizeof *p->loops);
-    return p->loops != NULL ? EMBD_OK : embd__error_set(e, EMBD_NO_MEMORY, "no memory for shards");
-}
-
-static int open_credentials(struct process *p, struct embd__error *e)
-{
-    p->credentials_stamp = credential_files_stamp(&p->config.credential_files);
-    return credentials_open(&p->config.credential_files, &p->credentials, e);
-}
-
-static int warn(struct process *p, struct embd__error *e)
-{
-    (void)e;
-    warn_of_open_ports(p);
-    warn_of_memory(p);
-    return EMBD_OK;
-}
-
-static int open_places(struct process *p, struct embd__error *e)
-{
-    return places_init(&p->places, &p->config, p->loops, e);
-}
-
-struct opening_step {
-    int (*take)(struct process *p, struct embd__error *e); /* EMBD_OK or e->status */
-    enum exit_status if_not;
-};
-static const struct opening_step opening_steps[] = {
-    {open_store, EXIT_USAGE},
-    {open_credentials, EXIT_USAGE},
-    {warn, EXIT_OK},
-    {open_listeners, EXIT_CANNOT_BIND},
-    {open_http, EXIT_CANNOT_BIND},
-    {open_places, EXIT_USAGE},
-    {directory_open, EXIT_FAILED},
-    {list_snapshots, EXIT_FAILED},
-    {open_coordinator, EXIT_FAILED},
-    {start_shards, EXIT_FAILED},
-    {start_choosing, EXIT_FAILED},
-    {start_http, EXIT_FAILED},
-    {directory_ask, EXIT_FAILED},
-    {join_cluster, EXIT_FAILED},
-};
-
-/* The one place where a status becomes an exit status. `if_not` is that of any failure but a lack
- * of memory, which a later start may not meet. */
-static enum exit_status exit_status_of(int status, enum exit_status if_not)
-{
-    if (status == EMBD_OK)
-        return EXIT_OK;
-    return status == EMBD_NO_MEMORY ? EXIT_FAILED : if_not;
-}
-
-static enum exit_status take_step(const struct opening_step *step, struct process *p,
-                                  struct embd__error *e)
-{
-    int status = step->take(p, e);
-    bool is_config = status == EMBD_UNSUPPORTED || status == EMBD_INVALID;
-    bool is_usage = step->take == join_cluster && is_config;
-    return exit_status_of(status, is_usage ? EXIT_USAGE : step->if_not);
-}
-
-static enum exit_status open_process(struct process *p, struct embd__error *e)
-{
-    enum exit_status ending = EXIT_OK;
-    p->n = process_self(p)->shards;
-    atomic_init(&p->etcd_silent, p->config.has_etcd); /* until it has answered */
-    p->quota.limit = p->config.frame_memory;
-    for (size_t i = 0; i < sizeof opening_steps / sizeof *opening_steps && ending == EXIT_OK; i++)
-        ending = take_step(&opening_steps[i], p, e);
-    return ending;
-}
-
-static void close_process(struct process *p)
-{
-    member_close(p->member);
-    if (p->identity != NULL)
-        identity_stop(p->identity);
-    end_choosing(p);
-    coordinator_close(p->coordinator);
-    for (uint32_t i = 0; p->loops != NULL && i < p->n; i++)
-        loop_close(p->loops[i]);
-    identity_close(p->identity);
-    free(p->identity_servers);
-    snapshot_select_free(p->chosen);
-    written_free(p->written);
-    places_fini(&p->places);
-    free(p->loops);
-    free(p->member_servers);
-    free(p->peers);
-    credentials_drop(&p->credentials);
-    config_fini(&p->config);
-    http_stop(p->http);
-    running_close(p);
-    http_free(p->http);
-    EMBD_ASSERT(atomic_load(&p->quota.used) == 0 && atomic_load(&p->quota.connections) == 0);
-    uv_loop_close(&p->uv);
-}
-
 static enum exit_status check_config(struct process *p, struct embd__error *e)
 {
     const struct config *config = &p->config;
-    int status = open_credentials(p, e);
+    int status = process_open_credentials(p, e);
     credentials_drop(&p->credentials);
     if (status == EMBD_OK && config->has_etcd)
         status = etcd_place_check(&config->etcd, e);
     if (status != EMBD_OK)
-        return process_fail(exit_status_of(status, EXIT_USAGE), e);
+        return process_fail(process_exit_status(status, EXIT_USAGE), e);
     printf("%s: the configuration can be used: %u server%s, %u shard%s\n",
            program_invocation_short_name, config->n_servers, config->n_servers == 1 ? "" : "s",
            config->n_shards, config->n_shards == 1 ? "" : "s");
@@ -485,14 +82,14 @@ int main(int argc, char **argv)
     log_take_assertions();
     int read = config_read(argc, argv, &p->config, &error);
     if (read != EMBD_OK)
-        return process_fail(exit_status_of(read, EXIT_USAGE), &error);
+        return process_fail(process_exit_status(read, EXIT_USAGE), &error);
     if (p->config.is_check)
         return check_config(p, &error);
     log_set_level(p->config.log_level);
     fit_descriptors(process_self(p)->shards, &p->config.limits);
     if (running_open(p, &error) != EMBD_OK)
         return process_fail(EXIT_FAILED, &error);
-    enum exit_status status = open_process(p, &error);
+    enum exit_status status = process_open(p, &error);
     if (status == EXIT_OK) {
         announce(p);
         running_wait(p);
@@ -502,6 +99,6 @@ int main(int argc, char **argv)
         process_fail(status, &error);
         running_drain(p);
     }
-    close_process(p);
+    process_close(p);
     return status;
 }

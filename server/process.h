@@ -1,5 +1,5 @@
-/* process.h - one embd server: its shards, and what they have in common. main.c opens it, starts
- * the shards and closes it; running.c is what happens meanwhile. Owner: the main thread. */
+/* process.h - one embd server: its shards, and what they have in common. opening.c opens and closes
+ * it; running.c is what happens meanwhile. Owner: the main thread. */
 #ifndef EMBD_PROCESS_H
 #define EMBD_PROCESS_H
 
@@ -65,6 +65,21 @@ static inline const struct config_server *process_self(const struct process *p)
 
 /* row_limit.c: sets the limit of row_memory for the process's store. */
 void row_limit_set(struct process *p);
+
+/* ---- opening.c ---- */
+
+/* Opens all, and starts the shards; after running_open. Otherwise `e` says why not. process_close
+ * is due in every case. */
+enum exit_status process_open(struct process *p, struct embd__error *e);
+/* The shards have ended, or drain. */
+void process_close(struct process *p);
+
+/* Certificates and tokens; also without the rest. */
+int process_open_credentials(struct process *p, struct embd__error *e);
+bool process_has_http(const struct process *p);
+/* The one place where a status becomes an exit status. `if_not` is that of any failure but a lack
+ * of memory, which a later start may not meet. */
+enum exit_status process_exit_status(int status, enum exit_status if_not);
 
 /* ---- running.c ---- */
 
