@@ -15,7 +15,7 @@ static uint64_t next_distance(struct hot *hot)
     return 1 + (x & (2 * HOT_STRIDE - 1));
 }
 
-void hot_see(struct hot *hot, const uint64_t *keys, uint32_t n_keys)
+void hot_take(struct hot *hot, const uint64_t *keys, uint32_t n_keys)
 {
     uint64_t at = hot->n_skip;
     for (; at < n_keys; at += next_distance(hot))

@@ -16,8 +16,17 @@ struct hot {
     uint64_t random; /* 0 before the first */
 };
 
+/* Where one of them at least is sampled. */
+void hot_take(struct hot *hot, const uint64_t *keys, uint32_t n_keys);
+
 /* Keys of a request that is being answered. */
-void hot_see(struct hot *hot, const uint64_t *keys, uint32_t n_keys);
+static inline void hot_see(struct hot *hot, const uint64_t *keys, uint32_t n_keys)
+{
+    if (hot->n_skip < n_keys)
+        hot_take(hot, keys, n_keys);
+    else
+        hot->n_skip -= n_keys;
+}
 
 struct hot_key {
     uint64_t key;

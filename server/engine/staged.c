@@ -12,14 +12,6 @@ struct staged *staged_set(const struct tables *tables, uint64_t id)
     return NULL;
 }
 
-bool staged_is_any(const struct tables *tables)
-{
-    bool is_any = false;
-    for (uint32_t i = 0; i < STAGED_SETS; i++)
-        is_any = is_any || tables->staged[i] != NULL;
-    return is_any;
-}
-
 static struct table *by_name(const struct staged *staged, const char *name)
 {
     for (uint32_t i = 0; i < staged->n; i++)
@@ -45,6 +37,7 @@ static struct staged *get_set(struct tables *tables, uint64_t id, struct embd__e
     if (set == NULL)
         return NULL;
     set->id = id;
+    tables->n_staged++;
     return tables->staged[i] = set;
 }
 
@@ -53,6 +46,7 @@ static void end_set(struct tables *tables, struct staged *set)
     for (uint32_t i = 0; i < STAGED_SETS; i++)
         if (tables->staged[i] == set)
             tables->staged[i] = NULL;
+    tables->n_staged--;
     free(set);
 }
 

@@ -12,7 +12,10 @@
 
 /* NULL: there is no set of that id. */
 struct staged *staged_set(const struct tables *tables, uint64_t id);
-bool staged_is_any(const struct tables *tables);
+static inline bool staged_is_any(const struct tables *tables)
+{
+    return tables->n_staged > 0;
+}
 
 /* Opens the next table of the set. `table` is the table's id, as for tables_create. EMBD_EXISTS:
  * the set has one of that name. EMBD_BUSY: there are too many sets. EMBD_TOO_LARGE, EMBD_NO_MEMORY,

@@ -102,6 +102,7 @@ struct tables {
     uint64_t n_opened;                   /* tables since the start */
     uint64_t n_looks;                    /* through the parts of operations: tables_first */
     struct staged *staged[STAGED_SETS];  /* malloc'd; NULL: none */
+    uint32_t n_staged;                   /* of them, not NULL */
     struct table *staged_prepared;       /* the next, not in its set's list yet; or NULL */
     uint32_t n_joining;                  /* tables that join the journal */
     struct apart apart;                  /* while a journal is read: joining.h */

@@ -29,16 +29,6 @@ bool quota_take_answer(struct quota *quota, uint64_t bytes)
     return take(&quota->used, bytes, quota->limit);
 }
 
-void quota_force(struct quota *quota, uint64_t bytes)
-{
-    atomic_fetch_add_explicit(&quota->used, bytes, memory_order_relaxed);
-}
-
-void quota_give(struct quota *quota, uint64_t bytes)
-{
-    give(&quota->used, bytes);
-}
-
 bool quota_take_connection(struct quota *quota, uint64_t bytes)
 {
     if (!take(&quota->connections, bytes, quota->limit / 2))
@@ -74,12 +64,6 @@ void quota_give_shared(struct quota *quota, uint64_t bytes)
 bool quota_take_large(struct quota *quota, uint64_t bytes)
 {
     return take(&quota->large, bytes, quota->limit / 2);
-}
-
-void quota_give_large(struct quota *quota, uint64_t bytes)
-{
-    if (bytes > 0)
-        give(&quota->large, bytes);
 }
 
 /* ---- what the next read may bring ---- */

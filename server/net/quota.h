@@ -43,8 +43,15 @@ bool quota_take(struct quota *quota, uint64_t bytes);
 /* The same for what is answered. */
 bool quota_take_answer(struct quota *quota, uint64_t bytes);
 /* Always succeeds: for memory that exists already, and is bounded by other means. */
-void quota_force(struct quota *quota, uint64_t bytes);
-void quota_give(struct quota *quota, uint64_t bytes);
+static inline void quota_force(struct quota *quota, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&quota->used, bytes, memory_order_relaxed);
+}
+
+static inline void quota_give(struct quota *quota, uint64_t bytes)
+{
+    atomic_fetch_sub_explicit(&quota->used, bytes, memory_order_relaxed);
+}
 
 /* For connections. */
 bool quota_take_connection(struct quota *quota, uint64_t bytes);
@@ -56,7 +63,11 @@ void quota_give_shared(struct quota *quota, uint64_t bytes);
 
 /* What is received of a large push is charged here first. */
 bool quota_take_large(struct quota *quota, uint64_t bytes);
-void quota_give_large(struct quota *quota, uint64_t bytes);
+static inline void quota_give_large(struct quota *quota, uint64_t bytes)
+{
+    if (bytes > 0)
+        atomic_fetch_sub_explicit(&quota->large, bytes, memory_order_relaxed);
+}
 
 static inline uint64_t quota_large(const struct quota *quota)
 {

@@ -15,23 +15,6 @@
 
 #define TURN_NS 500000000u
 
-bool hold_stops(const struct hold *hold, enum touch touch, bool is_let_in, uint32_t n_in_flight)
-{
-    bool holds = hold_is_on(hold) && !is_let_in;
-    switch (touch) {
-    case TOUCH_NOTHING:
-    case TOUCH_READS:
-        return false;
-    case TOUCH_CHANGES:
-        return holds;
-    case TOUCH_STRUCTURE:
-        return holds || n_in_flight > 0;
-    case TOUCH_HOLD:
-        return n_in_flight > 0;
-    }
-    return false;
-}
-
 /* ---- what is let in ---- */
 
 static int by_client(const void *a, const void *b)

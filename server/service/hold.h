@@ -42,7 +42,23 @@ static inline bool hold_is_on(const struct hold *hold)
 
 /* Whether a request with this effect on tables must wait, apart from earlier requests; `is_let_in`:
  * by hold_lets_in; n_in_flight: operations that have not ended. */
-bool hold_stops(const struct hold *hold, enum touch touch, bool is_let_in, uint32_t n_in_flight);
+static inline bool hold_stops(const struct hold *hold, enum touch touch, bool is_let_in,
+                              uint32_t n_in_flight)
+{
+    bool holds = hold_is_on(hold) && !is_let_in;
+    switch (touch) {
+    case TOUCH_NOTHING:
+    case TOUCH_READS:
+        return false;
+    case TOUCH_CHANGES:
+        return holds;
+    case TOUCH_STRUCTURE:
+        return holds || n_in_flight > 0;
+    case TOUCH_HOLD:
+        return n_in_flight > 0;
+    }
+    return false;
+}
 
 /* Whether the request is to go on under the hold. Never while another holds too, whose cut may be
  * made. */

@@ -30,15 +30,9 @@ void reach_name(struct reach *reach, struct shard_session *session, uint64_t cli
     reach->first = session;
 }
 
-void reach_place(struct request *request, const struct reader *reader)
+void reach_find_place(struct request *request, const struct reader *reader)
 {
     struct shard_session *session = request->session;
-    if (request->place_kind != PLACE_UNKNOWN)
-        return;
-    if (reader->method != METHOD_PUSH && !session->has_arrived) {
-        request->place_kind = PLACE_FIRST;
-        return;
-    }
     if (reader->method != METHOD_PUSH && session->is_ordered) {
         request->place_kind = PLACE_BEHIND;
         request->place = session->arrived;

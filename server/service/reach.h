@@ -34,8 +34,20 @@ struct reach {
 
 /* The session pushes under this number from now on; 0: under none. */
 void reach_name(struct reach *reach, struct shard_session *session, uint64_t client);
+/* Where it, or one before it on its connection, is a push. */
+void reach_find_place(struct request *request, const struct reader *reader);
+
 /* Finds a request's place, once: in the order they came. */
-void reach_place(struct request *request, const struct reader *reader);
+static inline void reach_place(struct request *request, const struct reader *reader)
+{
+    if (request->place_kind != PLACE_UNKNOWN)
+        return;
+    if (reader->method != METHOD_PUSH && !request->session->has_arrived)
+        request->place_kind = PLACE_FIRST;
+    else
+        reach_find_place(request, reader);
+}
+
 /* Whether all pushes up to `pushed` include it. */
 bool reach_includes(uint32_t pushed, const struct request *request);
 /* A push of the session has been made, or refused. */

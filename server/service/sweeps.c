@@ -3,11 +3,6 @@
 
 #include "server/service/state.h"
 
-bool sweeps_are_on(const struct shard *shard)
-{
-    return shard->engine.tables.n_swept + shard->commit.n_long > 0;
-}
-
 /* What waits already goes before pushes to a table that takes long, or it might wait for ever. */
 static bool stops_push(const struct shard *shard, const struct table *table, bool was_parked)
 {

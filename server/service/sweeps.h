@@ -10,13 +10,17 @@
 #ifndef EMBD_SERVICE_SWEEPS_H
 #define EMBD_SERVICE_SWEEPS_H
 
-#include "server/service/answer.h"
+#include "server/service/state.h"
 
 /* The thread of a shard that a slice counts as, for the turn of the connection that pushed. */
 #define SWEEP_SLICE_NS UINT64_C(1000000)
 
 /* Whether any request has to wait for that. */
-bool sweeps_are_on(const struct shard *shard);
+static inline bool sweeps_are_on(const struct shard *shard)
+{
+    return shard->engine.tables.n_swept + shard->commit.n_long > 0;
+}
+
 /* Whether this push or pull has. Leaves call->reader used up. */
 bool sweeps_stop(struct call *call, bool was_parked);
 /* The same of a push that waits for the other workers of its round. */

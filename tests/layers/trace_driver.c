@@ -74,6 +74,7 @@ static void trace(embd_client *client, const struct call *call, const char *fold
     part.raw = !call->is_pooled;
     part.offsets = call->is_pooled ? offsets : NULL;
     part.n_rows = call->is_pooled ? BAGS : 0;
+    check(embd_push(client, &part, 1, NULL), "embd_push"); /* what is pulled has rows */
     for (int i = 0; i < 3; i++)
         make(client, call, &part);
     usleep(50000); /* whatever the server does behind an answer is done */

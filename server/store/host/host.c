@@ -196,12 +196,6 @@ static void cancel(struct store *store, struct store_ticket *ticket)
         host_cancel(store, ticket);
 }
 
-static void pull(struct store *store, struct store_pull *pull, struct store_done *done)
-{
-    host_end_late(store);
-    host_pull(store, pull, done);
-}
-
 static int scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
                 struct embd__error *e)
 {
@@ -269,7 +263,7 @@ const struct store_ops store_host = {
     .caps = {.pull_bytes = PULL_BYTES, .shrinks = true},
     .open = host_open,
     .close = host_close,
-    .pull = pull,
+    .pull = host_pull,
     .prepare = prepare,
     .apply = apply,
     .cancel = cancel,

@@ -383,6 +383,7 @@ static void pull_pooled(const struct store *store, const struct store_pull *pull
 void host_pull(struct store *store, struct store_pull *pull, struct store_done *done)
 {
     contract_pull(pull);
+    host_end_late(store);
     if (store->sweep.phase != SWEEP_NONE)
         sweep_reach_keys(store, &pull->in, pull->first, pull->first + pull->count);
     if (pull->count && pull->in.offsets)
