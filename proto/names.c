@@ -9,7 +9,7 @@
 const char *const embd__partition_names[] = {"hash", "modulo", "slot", NULL};
 const char *const embd__combiner_names[] = {"concat", "sum", "mean", "sqrtn", NULL};
 const char *const embd__dtype_names[] = {"f32", "f16", "bf16", "i8", "i4", "e4m3", NULL};
-const char *const embd__rounding_names[] = {"nearest", "stochastic", NULL};
+const char *const embd__rounding_names[] = {"nearest", "stochastic", "master", NULL};
 const char *const embd__optimizer_names[] = {
     "sgd",  "momentum",        "nesterov", "adagrad", "rowwise_adagrad",
     "adam", "rmsprop",         "ftrl",     "amsgrad", "partial_rowwise_adam",

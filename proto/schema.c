@@ -337,6 +337,17 @@ bool embd__schema_has_stamp(const embd_schema *schema)
            schema->regularization.decay == EMBD_DECAY_DECOUPLED_GLOBAL;
 }
 
+uint32_t embd__schema_master_floats(const embd_schema *schema)
+{
+    return schema->rounding == EMBD_ROUNDING_MASTER ? schema->dim : 0;
+}
+
+uint32_t embd__schema_master_at(const embd_schema *schema)
+{
+    return embd__schema_optimizer_floats(schema) +
+           (embd__schema_has_stamp(schema) ? EMBD_STAMP_FLOATS : 0);
+}
+
 bool embd__schema_is_wholerow(const embd_schema *schema)
 {
     const embd_regularization *r = &schema->regularization;
@@ -381,8 +392,7 @@ bool embd__schema_same_use(const embd_schema *a, const embd_schema *b)
 
 uint32_t embd__schema_state_floats(const embd_schema *schema)
 {
-    bool has_stamp = embd__schema_has_stamp(schema);
-    return embd__schema_optimizer_floats(schema) + (has_stamp ? EMBD_STAMP_FLOATS : 0) +
+    return embd__schema_master_at(schema) + embd__schema_master_floats(schema) +
            embd__schema_use_floats(schema);
 }
 

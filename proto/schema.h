@@ -59,6 +59,10 @@ uint32_t embd__schema_optimizer_floats(const embd_schema *schema);
 /* Whether the step of a row's last push follows (stamp.h): lazy_global, decoupled_global,
  * counter_adagrad. */
 bool embd__schema_has_stamp(const embd_schema *schema);
+/* The master values of a row that is rounded from them (EMBD_ROUNDING_MASTER), f32: dim, else 0. */
+uint32_t embd__schema_master_floats(const embd_schema *schema);
+/* Where they begin in a row's state: behind the optimizer's own state and the stamp. */
+uint32_t embd__schema_master_at(const embd_schema *schema);
 /* Whether a step needs more than its columns one by one (server/store/wholerow.h): the optimizers
  * after ftrl, all regularization but lr_decay, and coded rows, whose scale is the row's. */
 bool embd__schema_is_wholerow(const embd_schema *schema);
@@ -71,7 +75,7 @@ uint64_t embd__schema_bound(const embd_schema *schema);
 bool embd__schema_is_timed(const embd_schema *schema);
 /* Whether rows remember of their use what the other's policy asks for too. */
 bool embd__schema_same_use(const embd_schema *a, const embd_schema *b);
-/* All state: the optimizer's, then the stamp, then the use. */
+/* All state: the optimizer's, then the stamp, the master values, and the use. */
 uint32_t embd__schema_state_floats(const embd_schema *schema);
 
 /* The slot a stored key (offset added) belongs to by slot_sizes, or slots when it is beyond the

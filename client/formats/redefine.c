@@ -1,7 +1,9 @@
 /* redefine.c - see redefine.h. A row keeps its values, rounded to nearest if the dtype is another
  * one; columns that it did not have begin as those of a new row. Rows of codes are narrowed anew,
- * with all their columns, unless nothing of them changes. Its optimizer state stays if the
- * optimizer is the same one, and begins anew with another; so does what it remembers of its use.
+ * with all their columns, unless nothing of them changes. Rows that have master values are rounded
+ * from these, and rows that get them get what they are rounded from. Its optimizer state stays if
+ * the optimizer is the same one, and begins anew with another; so does what it remembers of its
+ * use.
  *
  * Rows that still owe something to their state (lazy_global, decoupled_global) are not taken out of
  * it, nor keys out of their slots: such fields are refused. */
@@ -129,9 +131,10 @@ static int refuse_infinite(const struct redefining *r, uint64_t key, const char 
         r->to->name, what, at, (unsigned long long)key, (double)value);
 }
 
-/* Of a table that admitted other numbers than finite ones, and is not to: as a put of the row. */
-static int check_finite(const struct redefining *r, const uint8_t *row, const float *state,
-                        uint64_t key, struct embd__error *e)
+/* Of a table that admitted other numbers than finite ones, and is not to: as a put of the row.
+ * `exact`: what the row is rounded from. */
+static int check_finite(const struct redefining *r, const uint8_t *row, const float *exact,
+                        const float *state, uint64_t key, struct embd__error *e)
 {
     const embd_schema *was = &r->from->s;
     bool keeps_state = was->optimizer.kind == r->to->optimizer.kind;
@@ -141,8 +144,9 @@ static int check_finite(const struct redefining *r, const uint8_t *row, const fl
         return EMBD_OK;
     embd__row_to_f32(values, row, was->dtype, was->dim);
     for (uint32_t c = 0; c < was->dim; c++)
-        if (!isfinite(values[c]))
-            return refuse_infinite(r, key, "column", c, values[c], e);
+        if (!isfinite(values[c]) || !isfinite(exact[c]))
+            return refuse_infinite(r, key, "column", c, isfinite(values[c]) ? exact[c] : values[c],
+                                   e);
     for (uint32_t i = 0; i < n_state; i++)
         if (!isfinite(state[i]))
             return refuse_infinite(r, key, "state", i, state[i], e);
@@ -163,27 +167,32 @@ static struct initializer initializer_of(const struct redefining *r, uint64_t ke
     return own;
 }
 
-/* The values of the row: its own columns, then those of a new one. */
-static void widen(const struct redefining *r, const uint8_t *from, uint64_t key, uint32_t slot,
+/* What the new row is rounded from: the master values of the row, or its own; then the columns of a
+ * new one. */
+static void widen(const struct redefining *r, uint32_t i, const uint8_t *row, const float *state,
                   float *values)
 {
+    const embd_schema *was = &r->from->s;
+    uint64_t key = r->block->keys[i];
+    uint32_t slot = r->block->slots != NULL ? r->block->slots[i] : 0;
     const struct initializer own = initializer_of(r, key, slot);
-    if (r->to->dim > r->from->s.dim)
+    if (r->to->dim > was->dim)
         embd__initializer_row(&own, key, slot, values, r->to->dim);
-    embd__row_to_f32(values, from, r->from->s.dtype, r->from->s.dim);
+    if (embd__schema_master_floats(was) > 0)
+        memcpy(values, state + embd__schema_master_at(was), was->dim * sizeof *values);
+    else
+        embd__row_to_f32(values, row, was->dtype, was->dim);
 }
 
 /* Finite values stay finite; of the same dtype bits stay. */
-static int convert(const struct redefining *r, const uint8_t *from, uint64_t key, uint32_t slot,
-                   uint8_t *to, struct embd__error *e)
+static int convert(const struct redefining *r, const uint8_t *from, const float *values,
+                   uint64_t key, uint8_t *to, struct embd__error *e)
 {
-    float values[EMBD_DIM_MAX], rounded[EMBD_DIM_MAX];
+    float rounded[EMBD_DIM_MAX];
     uint32_t was = r->from->s.dim, dim = r->to->dim;
     bool has_dtype = r->from->s.dtype == r->to->dtype;
-    if (!has_dtype || was != dim) {
-        widen(r, from, key, slot, values);
+    if (!has_dtype || was != dim)
         embd__row_from_f32(to, r->to->dtype, values, dim);
-    }
     if (has_dtype && (was == dim || !embd__dtype_is_coded(r->to->dtype))) {
         memcpy(to, from, value_bytes(&r->from->s));
         return EMBD_OK;
@@ -248,19 +257,20 @@ static void convert_use(const struct redefining *r, const float *from, float *to
         memcpy(to, from, (is_same ? is : EMBD_STAMP_FLOATS) * sizeof *to);
 }
 
-static void convert_state(const struct redefining *r, const float *from, float *to)
+static void convert_state(const struct redefining *r, const float *from, const float *values,
+                          float *to)
 {
     const embd_schema *was = &r->from->s, *is = r->to;
     bool had_stamp = embd__schema_has_stamp(was), has_stamp = embd__schema_has_stamp(is);
+    uint32_t own = embd__schema_optimizer_floats(is), master = embd__schema_master_floats(is);
     convert_own(r, from, to);
-    from += embd__schema_optimizer_floats(was);
-    to += embd__schema_optimizer_floats(is);
     if (has_stamp && had_stamp)
-        memcpy(to, from, EMBD_STAMP_FLOATS * sizeof *to);
+        memcpy(to + own, from + embd__schema_optimizer_floats(was), EMBD_STAMP_FLOATS * sizeof *to);
     else if (has_stamp)
-        embd__stamp_put(to, r->step);
-    convert_use(r, from + (had_stamp ? EMBD_STAMP_FLOATS : 0),
-                to + (has_stamp ? EMBD_STAMP_FLOATS : 0));
+        embd__stamp_put(to + own, r->step);
+    memcpy(to + embd__schema_master_at(is), values, master * sizeof *to);
+    convert_use(r, from + embd__schema_master_at(was) + embd__schema_master_floats(was),
+                to + embd__schema_master_at(is) + master);
 }
 
 /* ---- blocks ---- */
@@ -270,6 +280,7 @@ static bool is_same_row(const embd_schema *from, const embd_schema *to)
 {
     return from->dim == to->dim && from->dtype == to->dtype &&
            from->optimizer.kind == to->optimizer.kind &&
+           embd__schema_master_floats(from) == embd__schema_master_floats(to) &&
            from->regularization.decay == to->regularization.decay && from->on_full == to->on_full &&
            from->admit_after == to->admit_after;
 }
@@ -317,10 +328,12 @@ static int convert_row(const struct redefining *r, uint32_t i, uint32_t at, stru
     uint8_t *row = r->rows + at * value_bytes(r->to);
     const uint8_t *old = (const uint8_t *)b->rows + i * value_bytes(&r->from->s);
     const float *old_state = n_state > 0 ? b->states + (size_t)i * n_state : &none;
-    if (check_finite(r, old, old_state, b->keys[i], e) != EMBD_OK ||
-        convert(r, old, b->keys[i], b->slots != NULL ? b->slots[i] : 0, row, e) != EMBD_OK)
+    float values[EMBD_DIM_MAX];
+    widen(r, i, old, old_state, values);
+    if (check_finite(r, old, values, old_state, b->keys[i], e) != EMBD_OK ||
+        convert(r, old, values, b->keys[i], row, e) != EMBD_OK)
         return e->status;
-    convert_state(r, old_state, r->states + (size_t)at * embd__schema_state_floats(r->to));
+    convert_state(r, old_state, values, r->states + (size_t)at * embd__schema_state_floats(r->to));
     return EMBD_OK;
 }
 

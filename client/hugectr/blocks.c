@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "proto/convert.h"
@@ -66,12 +67,23 @@ static float first_state(const embd_optimizer *o)
     return accumulates ? o->initial_accumulator : 0.0f;
 }
 
+/* The files have the values that rows are rounded from. */
+static void fill_masters(const struct blocks *b, struct block *block)
+{
+    size_t dim = b->schema->dim;
+    float *master = block->states + embd__schema_master_at(b->schema);
+    for (size_t i = 0; i < block->n; i++)
+        memcpy(master + i * b->n_state, block->vectors + i * dim, dim * sizeof *master);
+}
+
 void embd__blocks_first_states(const struct blocks *b, struct block *block)
 {
     float first = first_state(&b->schema->optimizer);
     uint32_t n_own = embd__schema_optimizer_floats(b->schema); /* stamps and uses start at 0 */
     for (size_t i = 0; i < (size_t)block->n * b->n_state; i++)
         block->states[i] = i % b->n_state < n_own ? first : 0.0f;
+    if (embd__schema_master_floats(b->schema) > 0)
+        fill_masters(b, block);
     if (!embd__schema_is_timed(b->schema))
         return;
     uint64_t second = (uint64_t)time(NULL); /* rows live from now on */

@@ -66,7 +66,7 @@ void embd__blocks_close(struct blocks *blocks);
 
 /* ---- for sources ---- */
 
-/* Sets the states of the block to those of new rows. */
+/* Sets the states of the block to those of new rows; of its vectors, with master values. */
 void embd__blocks_first_states(const struct blocks *blocks, struct block *block);
 
 /* Whether `values`, `width` for each row of the block, from `file`, are finite or the table admits

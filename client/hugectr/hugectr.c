@@ -59,14 +59,15 @@ int embd__hugectr_tensors(const embd_schema *schema, uint32_t *n_out, struct emb
             "nesterov, adagrad, adam and ftrl",
             schema->name, embd_optimizer_name(kind));
     *n_out = kind == EMBD_OPTIMIZER_ADAM || kind == EMBD_OPTIMIZER_FTRL ? 2 : 1;
-    if (embd__schema_state_floats(schema) == *n_out * schema->dim)
+    uint32_t floats = embd__schema_state_floats(schema) - embd__schema_master_floats(schema);
+    if (floats == *n_out * schema->dim)
         return EMBD_OK;
     return embd__error_set(e, EMBD_UNSUPPORTED,
                            "table '%s': the state of %s with update = %s is %" PRIu32
                            " floats a row, HugeCTR's files have %" PRIu32,
                            schema->name, embd_optimizer_name(kind),
-                           embd_update_name(schema->optimizer.update),
-                           embd__schema_state_floats(schema), *n_out * schema->dim);
+                           embd_update_name(schema->optimizer.update), floats,
+                           *n_out * schema->dim);
 }
 
 /* ---- a GPU's workspace ---- */

@@ -72,19 +72,31 @@ static int begin_cut(struct exporting *x, const char *table)
     return EMBD_OK;
 }
 
+/* The row's values, or the master values that it is rounded from. */
+static void take_values(struct exporting *x, const struct row_block *block, uint32_t i)
+{
+    const embd_schema *s = &x->schema->s;
+    const uint8_t *rows = block->rows;
+    if (embd__schema_master_floats(s) == 0) {
+        embd__row_to_f32(x->record, rows + i * embd__value_bytes(s->dtype, s->dim), s->dtype,
+                         s->dim);
+        return;
+    }
+    const float *state = block->states + (size_t)i * embd__schema_state_floats(s);
+    memcpy(x->record, state + embd__schema_master_at(s), x->dim * sizeof(float));
+}
+
 static int add_row(struct exporting *x, const struct row_block *block, uint32_t i)
 {
     uint16_t slot = block->slots ? block->slots[i] : 0;
     uint32_t gpu = embd__hugectr_gpu(&x->schema->s, x->options->n_gpus, slot, block->keys[i]);
     x->entries[x->n_entries] = (struct entry){block->keys[i], x->n_entries, (uint16_t)gpu, slot};
     x->n_entries++;
-    embd_dtype dtype = x->schema->s.dtype;
-    size_t row_bytes = embd__value_bytes(dtype, (uint32_t)x->dim),
-           state_floats = x->dim * x->n_tensors;
-    embd__row_to_f32(x->record, (const uint8_t *)block->rows + i * row_bytes, dtype,
-                     (uint32_t)x->dim);
-    if (state_floats != 0)
-        memcpy(x->record + x->dim, block->states + i * state_floats, state_floats * sizeof(float));
+    take_values(x, block, i);
+    if (x->n_tensors != 0)
+        memcpy(x->record + x->dim,
+               block->states + (size_t)i * embd__schema_state_floats(&x->schema->s),
+               x->dim * x->n_tensors * sizeof(float));
     return embd__spool_add(&x->spool, x->record, x->e);
 }
 

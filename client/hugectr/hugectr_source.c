@@ -49,10 +49,9 @@ static int read_keys(void *arg, struct block *block)
 static int read_states(const struct hugectr_source *s, struct block *block)
 {
     uint32_t n_state = s->blocks->n_state;
-    if (!s->state) {
-        embd__blocks_first_states(s->blocks, block);
+    embd__blocks_first_states(s->blocks, block);
+    if (!s->state)
         return EMBD_OK;
-    }
     for (uint32_t i = 0; i < block->n; i++)
         if (embd__state_next(s->state, embd__hugectr_source_gpu(s, block, i),
                              block->states + (size_t)i * n_state, &block->error))

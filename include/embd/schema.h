@@ -41,11 +41,14 @@ typedef enum embd_dtype {
 } embd_dtype;
 
 /* How a step's result becomes f16, bf16, i8 or e4m3. Steps smaller than half a unit of the last
- * place are lost by NEAREST, and kept on average by STOCHASTIC. */
+ * place are lost by NEAREST, kept on average by STOCHASTIC, and all kept by MASTER. */
 typedef enum embd_rounding {
     EMBD_ROUNDING_NEAREST,    /* to nearest, ties to even */
     EMBD_ROUNDING_STOCHASTIC, /* up or down by chance, in proportion to the distances: a pure
                                  function of (seed, key, slot, column, pushes of the table) */
+    EMBD_ROUNDING_MASTER,     /* master weights: the row's state has its values as f32 too, dim more
+                             floats. Steps read and write these; the row is their nearest
+                             rounding, and all that pulls read */
 } embd_rounding;
 
 /* One step of a row w, all in f32, with g = (sum of the request's gradients of the row) / scaler:
@@ -216,8 +219,8 @@ typedef struct embd_schema {
     /* The library's: the fields that embd_table_set has set, a bit each. embd_table_create does not
      * compare them. */
     uint64_t changed;
-    /* Of steps' results; STOCHASTIC needs a dtype other than f32, and update local or lazy_global.
-     * First values, loaded rows and the wire are rounded to nearest. */
+    /* Of steps' results; STOCHASTIC and MASTER need a dtype other than f32, STOCHASTIC also update
+     * local or lazy_global. First values, loaded rows and the wire are rounded to nearest. */
     embd_rounding rounding;
     /* EMBD_ON_FULL_EVICT_LFU: the count of a row is halved at each step of its table that is a
      * multiple of this; 0: never. Compared are counts, each halved for the steps since its last

@@ -8,32 +8,37 @@
  * answered whatever the table's step is now: pushes may have come since. */
 #include <stdlib.h>
 
+#include "proto/convert.h"
 #include "server/engine/apply.h"
 #include "server/engine/engine.h"
 #include "server/engine/push.h"
 #include "server/store/optimizer.h"
 #include "server/store/use.h"
 
-/* As a store gives a new row at that step or second. */
-static void first_state(const embd_schema *schema, uint64_t time, float *state)
+/* As a store gives a new row at that step or second; with the row's values as master values. */
+static void first_state(const embd_schema *schema, uint64_t time, const uint8_t *row, float *state)
 {
     uint32_t n = embd__schema_state_floats(schema), n_use = embd__schema_use_floats(schema),
              n_own = embd__schema_optimizer_floats(schema);
     float first = optimizer_first_state(&schema->optimizer);
     for (uint32_t i = 0; i < n; i++)
         state[i] = i < n_own ? first : 0.0f;
+    if (embd__schema_master_floats(schema) > 0)
+        embd__row_to_f32(state + embd__schema_master_at(schema), row, schema->dtype, schema->dim);
     if (n_use > 0)
         use_begin(state + n - n_use, time);
 }
 
 /* NULL: no memory. */
-static float *first_states(const struct table *table, uint32_t n, uint64_t time)
+static float *first_states(const struct table *table, const struct row_block *block, uint64_t time)
 {
     const embd_schema *schema = &table->schema.s;
-    size_t n_floats = embd__schema_state_floats(schema);
-    float *states = malloc((n * n_floats + 1) * sizeof *states);
-    for (uint32_t i = 0; i < n && states != NULL; i++)
-        first_state(schema, time, states + i * n_floats);
+    const uint8_t *rows = block->rows;
+    size_t n_floats = embd__schema_state_floats(schema),
+           row_bytes = embd__value_bytes(schema->dtype, schema->dim);
+    float *states = malloc((block->n_rows * n_floats + 1) * sizeof *states);
+    for (uint32_t i = 0; i < block->n_rows && states != NULL; i++)
+        first_state(schema, time, rows + i * row_bytes, states + i * n_floats);
     return states;
 }
 
@@ -60,7 +65,7 @@ static void put_rows(struct op *op)
     float *own = NULL;
     op->engine->tables.ops->stats(put->table->store, &stats);
     if (block.states == NULL && embd__schema_state_floats(&put->table->schema.s) > 0) {
-        block.states = own = first_states(put->table, block.n_rows, op_put_time(op, &stats));
+        block.states = own = first_states(put->table, &block, op_put_time(op, &stats));
         if (own == NULL) {
             embd__error_set(&op->error, EMBD_NO_MEMORY,
                             "table %s: no memory for the states of %u rows",

@@ -3,9 +3,13 @@ DLRM in PyTorch (client/python/examples/package_graph.py), with rows and with wi
 the difference to f32 of the same seeds. The seed decides first values, the network's, and the draws of rounding; the samples
 are those of client/examples/package_samples.py, in the same order.
 
-usage: auc.py FOLDER [--model fm|dlrm] [--seeds 5] [--passes 1]      FOLDER: what package_samples.py has written"""
+usage: auc.py FOLDER [--model fm|dlrm] [--seeds 5] [--passes 1] [--kind NAME ...] [--jobs 1]
+
+FOLDER: what package_samples.py has written. --kind: only these, and f32. --jobs: runs at the same time, each with its server"""
 import argparse
+import concurrent.futures
 import hashlib
+import multiprocessing
 import os
 import sys
 
@@ -21,9 +25,13 @@ SLOTS, DIM, BATCH, RATE, BAR = 8, 16, 1024, 0.1, 1e-3
 KINDS = [("f32", {}, "f32"), ("f16 rows", {"dtype": "f16"}, "f32"), ("bf16 rows", {"dtype": "bf16"}, "f32"),
          ("bf16 rows, stochastic", {"dtype": "bf16", "rounding": "stochastic"}, "f32"), ("i8 rows", {"dtype": "i8"}, "f32"),
          ("i8 rows, stochastic", {"dtype": "i8", "rounding": "stochastic"}, "f32"), ("e4m3 rows", {"dtype": "e4m3"}, "f32"),
-         ("e4m3 rows, stochastic", {"dtype": "e4m3", "rounding": "stochastic"}, "f32"), ("f16 wire", {}, "f16"),
+         ("e4m3 rows, stochastic", {"dtype": "e4m3", "rounding": "stochastic"}, "f32"),
+         ("f16 rows, master", {"dtype": "f16", "rounding": "master"}, "f32"),
+         ("bf16 rows, master", {"dtype": "bf16", "rounding": "master"}, "f32"),
+         ("i8 rows, master", {"dtype": "i8", "rounding": "master"}, "f32"),
+         ("e4m3 rows, master", {"dtype": "e4m3", "rounding": "master"}, "f32"), ("f16 wire", {}, "f16"),
          ("bf16 wire", {}, "bf16"), ("i8 wire", {}, "i8"), ("i4 wire", {}, "i4")]
-SERVED = ["i8", "e4m3"]  # of rows that were trained as f32
+SERVED = {"f32, served as i8": "i8", "f32, served as e4m3": "e4m3"}  # rows that were trained as f32
 
 
 def auc(scores, labels):
@@ -91,6 +99,7 @@ def narrow(client, fields, wire):
 def deep_auc(client, folder, passes, fields, wire, seed):
     import torch
     import package_graph
+    torch.set_num_threads(1)  # jobs take the cores
     torch.manual_seed(seed)
     narrow(client, {"seed": seed, **fields}, wire)
     model = package_graph.Model(client, DIM)
@@ -119,32 +128,50 @@ def held_out_auc(client, folder, passes, *kind, served=None):
     return auc(np.concatenate(scores), np.concatenate(labels))
 
 
+def run(o, fields, wire, served, seed):
+    """The held-out AUC of one seed, on a server of its own."""
+    server = Embd()
+    with embd.connect(server.addresses[0]) as client:
+        if o.model == "dlrm":
+            found = deep_auc(client, o.folder, o.passes, fields, wire, seed)
+        else:
+            found = held_out_auc(client, o.folder, o.passes, fields, wire, seed, served=served)
+    server.stop()
+    return found
+
+
+def kinds_of(o):
+    """Name, fields, wire and dtype to serve as; f32 is the first."""
+    kinds = [(*kind, None) for kind in KINDS]
+    if o.model == "fm":
+        kinds += [(name, {}, "f32", dtype) for name, dtype in SERVED.items()]
+    unknown = set(o.kind) - {name for name, *_ in kinds}
+    if unknown:
+        raise SystemExit(f"unknown kinds: {', '.join(unknown)}; there are {'; '.join(name for name, *_ in kinds)}")
+    return [kind for i, kind in enumerate(kinds) if i == 0 or not o.kind or kind[0] in o.kind]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
     parser.add_argument("--model", choices=["fm", "dlrm"], default="fm")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--passes", type=int, default=1)
+    parser.add_argument("--kind", action="append", default=[])
+    parser.add_argument("--jobs", type=int, default=1)
     o = parser.parse_args()
     plain, missed = None, 0
-    find = deep_auc if o.model == "dlrm" else held_out_auc
-    server = Embd()
-    kinds = [(name, lambda seed, fields=fields, wire=wire: find(client, o.folder, o.passes, fields, wire, seed), wire)
-             for name, fields, wire in KINDS]
-    if o.model == "fm":
-        kinds += [(f"f32, served as {dtype}",
-                   lambda seed, dtype=dtype: held_out_auc(client, o.folder, o.passes, {}, "f32", seed, served=dtype), "f32")
-                  for dtype in SERVED]
-    with embd.connect(server.addresses[0]) as client:
-        for name, run, wire in kinds:
-            found = np.array([run(seed) for seed in range(1, o.seeds + 1)])
+    with concurrent.futures.ProcessPoolExecutor(o.jobs, multiprocessing.get_context("spawn")) as pool:
+        runs = [(kind, [pool.submit(run, o, *kind[1:], seed) for seed in range(1, o.seeds + 1)]) for kind in kinds_of(o)]
+        for (name, _, wire, _), results in runs:
+            found = np.array([result.result() for result in results])
             plain = found if plain is None else plain
             apart = (found - plain).mean()
             missed += abs(apart) > BAR and wire != "i4"
             print(f"{name:24} AUC {found.mean():.5f} ({found.min():.5f} to {found.max():.5f})  {apart:+.5f} of f32", flush=True)
-    server.stop()
     print(f"bar: within {BAR} of f32, but i4: {'met' if missed == 0 else 'missed'}")
     return int(missed > 0)
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -249,8 +249,10 @@ static embd_schema schema_of(uint32_t number, embd_optimizer_kind optimizer)
     s.optimizer.l1 = 0.001f;
     if (optimizer == EMBD_OPTIMIZER_ADAM && number % 3 == 1)
         s.optimizer.update = EMBD_UPDATE_LAZY_GLOBAL;
-    if (s.dtype != EMBD_DTYPE_F32 && number % 7 < 4)
-        s.rounding = EMBD_ROUNDING_STOCHASTIC;
+    if (s.dtype != EMBD_DTYPE_F32)
+        s.rounding = number % 7 < 3   ? EMBD_ROUNDING_STOCHASTIC
+                     : number % 7 < 6 ? EMBD_ROUNDING_MASTER
+                                      : EMBD_ROUNDING_NEAREST;
     return s;
 }
 

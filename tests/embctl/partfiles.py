@@ -26,6 +26,7 @@ def state_floats(schema):
     dim = schema["dim"]
     stamps = {"grow": 0, "error": 0, "evict_lru": 2, "evict_ttl": 2, "evict_lfu": 3, "evict_score": 3}[schema["on_full"]]
     stamps += 2 if schema["optimizer"]["update"] == "lazy_global" else 0
+    stamps += dim if schema.get("rounding") == "master" else 0
     return stamps + {"sgd": 0, "momentum": dim, "nesterov": dim, "adagrad": dim, "rowwise_adagrad": 1, "adam": 2 * dim,
             "rmsprop": dim, "ftrl": 2 * dim}[schema["optimizer"]["kind"]]
 

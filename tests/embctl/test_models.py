@@ -191,6 +191,25 @@ def case_2a_rows_of_codes_are_imported_and_exported_as_the_nearest():
             assert_files(modelfolders.read_folder(scratch("m0_sparse_0.model")), files)
 
 
+def case_2a_master_values_are_the_files_to_the_bit_with_their_state():
+    rows = make_rows("master", 90, False, n_tensors=2)
+    files, definition = modelfolders.folder_bytes(rows, False, 2), [*DISTRIBUTED, "--optimizer", "adam", "--dtype", "e4m3"]
+    with Scratch() as scratch, Embd() as server:
+        modelfolders.write_folder(scratch("in"), files)
+        state = modelfolders.state_bytes(rows, False, 2, 60, DIM, 2)
+        with open(scratch("s"), "wb") as out:
+            out.write(state)
+        flags = ["--optimizer-state", "--gpus", 2, "--gpu-rows", 60]
+        embctl(server, "import", scratch("in"), "--table", "t", *definition, "--set", "rounding=master", "--optimizer-state",
+               scratch("s"), "--gpus", 2, "--gpu-rows", 60)
+        embctl(server, "export", "t", scratch("m"), *flags)
+        assert_files(modelfolders.read_folder(scratch("m0_sparse_0.model")), files)
+        assert modelfolders.read_bytes(scratch("m0_opt_sparse_0.model")) == state
+        embctl(server, "import", scratch("in"), "--table", "bare", *definition, "--set", "rounding=master", "--gpus", 2)
+        embctl(server, "export", "bare", scratch("b"), "--gpus", 2)
+        assert_files(modelfolders.read_folder(scratch("b0_sparse_0.model")), files)
+
+
 def refused(server, scratch, folder, *definition, says, code=DAMAGED):
     embctl(server, "import", scratch(folder), "--table", "t", *definition, code=code, says=says)
     assert embctl_json(server, "table", "list") == {"tables": []}, "nothing has changed"

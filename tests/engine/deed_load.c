@@ -63,7 +63,7 @@ static void draw_rows(struct world *w, const struct pair *table, uint64_t step, 
 {
     const embd_schema *s = &table->schema.s;
     uint32_t n = table->model->state_floats, n_own = table->model->optimizer_floats;
-    uint32_t use_at = table->model->use_at;
+    uint32_t use_at = table->model->use_at, master_at = table->model->master_at;
     for (uint32_t i = 0; i < l->n * s->dim; i++)
         l->values[i] = (float)below(w, 64) / 16.0f - 2.0f;
     for (uint32_t i = 0; i < l->n; i++)
@@ -73,8 +73,10 @@ static void draw_rows(struct world *w, const struct pair *table, uint64_t step, 
         float *state = l->states + (size_t)i * n;
         for (uint32_t f = 0; f < n; f++)
             state[f] = f < n_own ? (float)below(w, 16) / 8.0f : 0.0f;
-        if (use_at > n_own)
+        if (master_at > n_own)
             state[n_own] = (float)(1 + below(w, (uint32_t)step));
+        for (uint32_t f = master_at; f < use_at; f++)
+            state[f] = (float)below(w, 64) / 17.0f - 2.0f;
         if (n > use_at)
             state[use_at] = (float)(1 + below(w, (uint32_t)step));
         if (n > use_at + 2)

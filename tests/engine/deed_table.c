@@ -105,8 +105,10 @@ embd_schema deeds_draw_schema(struct world *w, uint32_t table)
     if (model_has_codes(s.dtype))
         s.optimizer.update = EMBD_UPDATE_LOCAL;
     s.seed = dice_next(&w->dice);
-    if (s.dtype != EMBD_DTYPE_F32 && s.optimizer.update != EMBD_UPDATE_GLOBAL && one_in(w, 2))
-        s.rounding = EMBD_ROUNDING_STOCHASTIC;
+    if (s.dtype != EMBD_DTYPE_F32 && one_in(w, 2))
+        s.rounding = s.optimizer.update == EMBD_UPDATE_GLOBAL || one_in(w, 2)
+                         ? EMBD_ROUNDING_MASTER
+                         : EMBD_ROUNDING_STOCHASTIC;
     s.initializer.kind = one_in(w, 2) ? EMBD_INITIALIZER_UNIFORM : EMBD_INITIALIZER_NORMAL;
     if (s.initializer.kind == EMBD_INITIALIZER_NORMAL)
         s.initializer.a = 0.25f, s.initializer.b = 0.5f;

@@ -251,6 +251,22 @@ def rows_with_a_scale(wire, rng):
             same(found[dtype], codes)
 
 
+def master_values(wire, rng):
+    """Rows of codes are rounded from values that train as f32; steps far below a code's distance count."""
+    for dtype, dim in (("i8", 21), ("e4m3", 22)):
+        seed, key, name = int(rng.integers(1 << 64, dtype=np.uint64)), int(rng.integers(1 << 64, dtype=np.uint64)), f"{dtype}-master"
+        table = create(wire, name, dim, seed=seed, dtype=dtype, rounding="master", combiner="concat", optimizer={"kind": "sgd", "lr": 1.0})
+        master = PAGE["uniform_row"](seed, key, 0, dim, -0.05, 0.05)
+        row = PAGE["widened"](*PAGE["narrowed"](master, dtype))
+        for _ in range(25):
+            same(row, rows(wire, table, [key], dim)[0])
+            g = (rng.normal(size=dim) * 10.0 ** rng.uniform(-7, -2, size=dim)).astype(f32)
+            push(wire, {"table": table, "keys": 1}, w.keys([key]), g.tobytes())
+            master, row = PAGE["master_step"](master, lambda w: w - g, dtype)
+            answer = wire.call("get", {"table": name, "keys": 1, "states": True}, w.keys([key]))
+            same(np.frombuffer(answer[3], f32), master)
+
+
 ADAM = {"lr": 0.25, "beta1": 0.8, "beta2": 0.99, "eps": 1e-3}
 LIMITS = {"clip_value": 0.75, "clip_norm": 1.5, "weight_decay": 0.25, "decay": "decoupled_global", "max_norm": 0.5,
           "weight_min": -0.25, "weight_max": 0.125}
@@ -432,7 +448,7 @@ def the_first_error_is_the_answer(wire, _):
 
 
 with Embd("--push-limit", "64M") as server, w.connect(server) as connection:
-    for test in (the_page_gives_the_vectors_of_first_values, the_page_gives_the_vectors_of_optimizers, first_values, pools_and_gradients, a_weight_that_the_division_makes_infinite_is_refused, optimizers, whole_rows, stochastic_rounding, rows_of_i8_and_i4,
+    for test in (the_page_gives_the_vectors_of_first_values, the_page_gives_the_vectors_of_optimizers, first_values, pools_and_gradients, a_weight_that_the_division_makes_infinite_is_refused, optimizers, whole_rows, stochastic_rounding, master_values, rows_of_i8_and_i4,
                  what_is_wrong_in_rows_of_i8_and_i4_is_refused, rows_with_a_scale, the_first_keys_get_the_last_rooms,
                  values_are_invalid_and_shapes_malformed, the_first_error_is_the_answer):
         test(connection, np.random.default_rng(7))

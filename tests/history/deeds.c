@@ -47,8 +47,10 @@ static embd_schema draw_schema(struct world *w, uint32_t table)
     draw_optimizer(w, &s.optimizer);
     if (model_has_codes(s.dtype))
         s.optimizer.update = EMBD_UPDATE_LOCAL;
-    if (s.dtype != EMBD_DTYPE_F32 && s.optimizer.update != EMBD_UPDATE_GLOBAL && one_in(w, 2))
-        s.rounding = EMBD_ROUNDING_STOCHASTIC;
+    if (s.dtype != EMBD_DTYPE_F32 && one_in(w, 2))
+        s.rounding = s.optimizer.update == EMBD_UPDATE_GLOBAL || one_in(w, 2)
+                         ? EMBD_ROUNDING_MASTER
+                         : EMBD_ROUNDING_STOCHASTIC;
     if (one_in(w, 2)) {
         s.on_full =
             one_in(w, 3) ? EMBD_ON_FULL_ERROR : (embd_on_full)(EMBD_ON_FULL_ERROR + draw(w, 5));

@@ -25,12 +25,20 @@ static void draw_values(struct world *w, struct redefinition *out, embd_schema *
         s->dim += 1 + draw(w, DIM_TOP - s->dim);
         add(out, "dim", "%.0f", s->dim);
     }
+    if (s->rounding == EMBD_ROUNDING_MASTER && one_in(w, 2)) {
+        s->rounding = EMBD_ROUNDING_NEAREST;
+        add_name(out, "rounding", "nearest");
+    }
     if (s->rounding == EMBD_ROUNDING_NEAREST && one_in(w, 2)) {
         bool is_local = s->optimizer.update == EMBD_UPDATE_LOCAL;
         s->dtype = (embd_dtype)draw(w, (is_local ? EMBD_DTYPE_E4M3 : EMBD_DTYPE_BF16) + 1);
         if (s->dtype == EMBD_DTYPE_I4) /* not of rows */
             s->dtype = EMBD_DTYPE_I8;
         add_name(out, "dtype", embd_dtype_name(s->dtype));
+    }
+    if (s->dtype != EMBD_DTYPE_F32 && one_in(w, 3)) {
+        s->rounding = EMBD_ROUNDING_MASTER;
+        add_name(out, "rounding", "master");
     }
     if (one_in(w, 3)) {
         s->admit_after = draw(w, 4);

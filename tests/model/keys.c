@@ -94,6 +94,8 @@ void model_make_row(struct model *model, struct model_key *k)
         k->state[i] = 0;
     for (uint32_t i = 0; i < model->optimizer_floats && accumulates; i++)
         k->state[i] = model->schema.optimizer.initial_accumulator;
+    if (model->has_master)
+        model_first_exact(model, k->key, k->slot, k->state + model->master_at);
     model_note_use(model, k, 0);
 }
 
@@ -146,6 +148,8 @@ void model_put_row(struct model *model, uint64_t key, uint32_t slot, const float
     model_make_row(model, k);
     model_advance_clock(model);
     set_values(model, k, w);
+    if (model->has_master)
+        memcpy(k->state + model->master_at, k->w, model->schema.dim * sizeof *w);
 }
 
 void model_set_candidate(struct model *model, uint64_t key, uint32_t slot, uint32_t sights)

@@ -53,10 +53,12 @@ struct model {
     uint64_t step, request;    /* pushes, and requests that may change something, so far */
     uint64_t seconds, clock;   /* the time of requests to come; the latest of those applied, and of
                                   rows that were set: ttl_seconds */
-    uint32_t state_floats; /* all of a row: the optimizer's, the stamp of lazy_global, the use of
-                               evict tables */
+    uint32_t state_floats;     /* all of a row: the optimizer's, the stamp of lazy_global, master
+                               values, the use of evict tables */
     uint32_t optimizer_floats, use_at;
-    bool has_stamp; /* the step of a row's last push stands behind optimizer_floats */
+    uint32_t master_at; /* dim floats from there on: */
+    bool has_master;    /* the values that a row is rounded from */
+    bool has_stamp;     /* the step of a row's last push stands behind optimizer_floats */
     /* Where pooled rows are partial sums of n_parts devices: which one has a key. NULL: one sum. */
     uint32_t n_parts;
     uint32_t (*part_of)(const struct model *model, uint64_t key);

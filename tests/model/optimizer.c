@@ -1,6 +1,7 @@
 /* optimizer.c - one step of one row, by the formulas of embd.h, in f32 without fused multiply-add.
  */
 #include <math.h>
+#include <string.h>
 
 #include "tests/model/inside.h"
 
@@ -148,6 +149,9 @@ static void round_row(const struct model *model, struct model_key *k)
 void model_step_row(const struct model *model, struct model_key *k, const float *g)
 {
     embd_optimizer o = model->schema.optimizer;
+    size_t bytes = model->schema.dim * sizeof *k->w;
+    if (model->has_master)
+        memcpy(k->w, k->state + model->master_at, bytes);
     if (model->lr > 0)
         o.lr = model->lr;
     if (o.kind == EMBD_OPTIMIZER_ADAGRAD || o.kind == EMBD_OPTIMIZER_ROWWISE_ADAGRAD)
@@ -159,5 +163,7 @@ void model_step_row(const struct model *model, struct model_key *k, const float 
         step_lazily(model, &o, k, g);
     else
         model_step_columns(model, &o, k, g);
+    if (model->has_master)
+        memcpy(k->state + model->master_at, k->w, bytes);
     round_row(model, k);
 }

@@ -3,13 +3,20 @@
 
 #include "tests/model/inside.h"
 
-/* Columns that a row did not have begin as a new row's. */
+/* The values that a row is made from: its master values, or its own. Columns that it did not have
+ * begin as a new row's. */
+static void exact_values(const struct model *was, const struct model *is, const struct model_key *k,
+                         float *w)
+{
+    model_first_exact(is, k->key, k->slot, w);
+    memcpy(w, was->has_master ? k->state + was->master_at : k->w, was->schema.dim * sizeof *w);
+}
+
 static void redefine_values(const struct model *was, const struct model *is,
                             const struct model_key *k, float *w)
 {
     embd_dtype dtype = is->schema.dtype;
-    model_first_exact(is, k->key, k->slot, w);
-    memcpy(w, k->w, was->schema.dim * sizeof *w);
+    exact_values(was, is, k, w);
     for (uint32_t c = 0; c < is->schema.dim && !model_has_codes(dtype); c++)
         w[c] = model_round(w[c], dtype);
 }
@@ -50,13 +57,15 @@ static void redefine_use(const struct model *was, const struct model *is, const 
 
 static void redefine_row(const struct model *was, struct model *is, const struct model_key *k)
 {
-    float w[EMBD_DIM_MAX], state[4 * EMBD_DIM_MAX];
+    float w[EMBD_DIM_MAX], state[5 * EMBD_DIM_MAX];
     redefine_values(was, is, k, w);
     redefine_optimizer(was, is, k, state);
     if (is->has_stamp && was->has_stamp)
         memcpy(state + is->optimizer_floats, k->state + was->optimizer_floats, 2 * sizeof *state);
     else if (is->has_stamp)
         model_write_step(state + is->optimizer_floats, is->step);
+    if (is->has_master)
+        exact_values(was, is, k, state + is->master_at);
     redefine_use(was, is, k, state + is->use_at);
     model_set_row(is, k->key, k->slot, w, state);
     if (is->schema.dim == was->schema.dim && is->schema.dtype == was->schema.dtype)

@@ -1,5 +1,6 @@
 /* state.c - what stands behind a row's columns, as floats: the state of its optimizer; with
- * lazy_global, decoupled_global and counter_adagrad the step of its last push; in tables that evict
+ * lazy_global, decoupled_global and counter_adagrad the step of its last push; with rounding master
+ * the values that its columns are rounded from; in tables that evict
  * the step that used it last, and with evict_lfu how many pushes have, with evict_score a score. */
 #include "tests/model/inside.h"
 
@@ -32,7 +33,9 @@ void model_lay_out_state(struct model *model)
     model->has_stamp = s->optimizer.update == EMBD_UPDATE_LAZY_GLOBAL ||
                        s->optimizer.kind == EMBD_OPTIMIZER_COUNTER_ADAGRAD ||
                        s->regularization.decay == EMBD_DECAY_DECOUPLED_GLOBAL;
-    model->use_at = model->optimizer_floats + (model->has_stamp ? 2 : 0);
+    model->master_at = model->optimizer_floats + (model->has_stamp ? 2 : 0);
+    model->has_master = s->rounding == EMBD_ROUNDING_MASTER;
+    model->use_at = model->master_at + (model->has_master ? s->dim : 0);
     model->state_floats = model->use_at;
     if (s->on_full == EMBD_ON_FULL_EVICT_LRU || s->on_full == EMBD_ON_FULL_EVICT_TTL)
         model->state_floats += 2;

@@ -45,8 +45,8 @@ static embd_schema schema_of(const struct test_case *c)
     s.admit_after = c->number % 3;
     embd_optimizer_init(&s.optimizer, c->number % 2 ? EMBD_OPTIMIZER_ADAM : EMBD_OPTIMIZER_ADAGRAD,
                         0.05f);
-    if (s.dtype != EMBD_DTYPE_F32 && c->number / 2 % 2)
-        s.rounding = EMBD_ROUNDING_STOCHASTIC;
+    if (s.dtype != EMBD_DTYPE_F32)
+        s.rounding = (embd_rounding)(c->number / 2 % 3);
     return s;
 }
 

@@ -1,6 +1,8 @@
 """Rows of torch.nn and TorchRec in tables, and back: from_pretrained, import_state_dict, export_state_dict."""
 import unittest
 
+import numpy as np
+
 try:
     import torch
     import embd.torch
@@ -98,6 +100,17 @@ class Pretrained(clusters.ClusterTest):
         state = embd.torch.export_state_dict(model)
         self.assertEqual(list(state), ["ebc.embedding_bags.items.weight"])
         self.assertTrue(torch.equal(state["ebc.embedding_bags.items.weight"], self.matrix))
+
+    def test_a_matrix_becomes_the_master_values_of_narrow_rows(self):
+        for optimizer in SGD, embd.Optimizer("adagrad", lr=0.5, initial_accumulator=0.25):
+            table = self.client.create_table(f"narrow-{optimizer.kind}", DIM, combiner="concat", optimizer=optimizer, dtype="e4m3",
+                                             rounding="master")
+            ours = embd.torch.Embedding(ROWS, DIM, table=table)
+            embd.torch.import_state_dict(ours, {"weight": self.matrix})
+            found = ours.table.get(range(ROWS), states=True)
+            self.assertTrue(np.array_equal(found.states[:, -DIM:], self.matrix.numpy()))
+            self.assertTrue((found.states[:, :-DIM] == np.float32(0.25)).all())
+            self.assertFalse(np.array_equal(found.values, self.matrix.numpy()))
 
     def test_what_does_not_fit_is_named_before_anything_is_written(self):
         theirs, ours = self.pair()

@@ -49,8 +49,10 @@ static embd_schema schema_of(const struct test_case *c, struct dice *dice)
     s.optimizer.l2 = 0.01f;
     s.optimizer.beta = 0.5f;
     s.seed = dice_next(dice);
-    if (s.dtype != EMBD_DTYPE_F32 && s.optimizer.update != EMBD_UPDATE_GLOBAL && c->number / 3 % 2)
-        s.rounding = EMBD_ROUNDING_STOCHASTIC;
+    if (s.dtype != EMBD_DTYPE_F32)
+        s.rounding = (embd_rounding)(c->number / 3 % 3);
+    if (s.rounding == EMBD_ROUNDING_STOCHASTIC && s.optimizer.update == EMBD_UPDATE_GLOBAL)
+        s.rounding = EMBD_ROUNDING_MASTER;
     s.initializer.kind = (embd_initializer_kind)(dice_below(dice, 4));
     if (s.initializer.kind == EMBD_INITIALIZER_UNIFORM_SLOT) {
         s.slots = 4;

@@ -1,5 +1,6 @@
 /* test_rounding.c - steps that are smaller than half a unit of a row's dtype: to nearest they are
- * lost; by chance they add up in the mean, in other ways for another seed. Argument: the store's
+ * lost; by chance they add up in the mean, in other ways for another seed; with master values they
+ * are the steps of f32. Argument: the store's
  * name; then how many keys and steps, and for store nccl how bytes move. */
 #include <math.h>
 #include <setjmp.h>
@@ -166,6 +167,45 @@ static void to_nearest_they_are_lost_in_rows_with_a_scale(void **state)
     }
 }
 
+/* ---- master values ---- */
+
+static void is_nearest(const struct model *model, const float *w, const float *master)
+{
+    float rounded[DIM];
+    embd_dtype dtype = model->schema.dtype;
+    memcpy(rounded, master, sizeof rounded);
+    if (model_has_codes(dtype))
+        model_round_codes(rounded, DIM, dtype, NULL);
+    else
+        for (uint32_t c = 0; c < DIM; c++)
+            rounded[c] = model_round(rounded[c], dtype);
+    assert_memory_equal(w, rounded, sizeof rounded);
+}
+
+/* Master values are the rows of a table of f32 that takes the same steps, to the bit. */
+static void master_values_train_as_f32_does(void **state)
+{
+    struct pair exact;
+    (void)state;
+    n_steps /= 10;
+    open_table(&exact, EMBD_DTYPE_F32, EMBD_ROUNDING_NEAREST, 3);
+    take_steps(&exact);
+    for (size_t i = 1; i < PAIR_DTYPES; i++) {
+        struct pair pair;
+        open_table(&pair, pair_dtypes[i], EMBD_ROUNDING_MASTER, 3);
+        take_steps(&pair);
+        for (uint64_t k = 0; k < pair.model->n_keys; k++) {
+            const float *master = pair.model->keys[k]->state + pair.model->master_at;
+            assert_memory_equal(master, exact.model->keys[k]->w, DIM * sizeof *master);
+            is_nearest(pair.model, pair.model->keys[k]->w, master);
+        }
+        pair_close(&pair);
+    }
+    n_steps *= 10;
+    assert_true(mean_of(exact.model, 0) < 1.0);
+    pair_close(&exact);
+}
+
 /* ---- chances ---- */
 
 /* Rows, columns and tables of another seed have chances of their own. */
@@ -207,6 +247,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(to_nearest_small_steps_are_lost),
         cmocka_unit_test(small_steps_add_up_in_rows_with_a_scale),
         cmocka_unit_test(to_nearest_they_are_lost_in_rows_with_a_scale),
+        cmocka_unit_test(master_values_train_as_f32_does),
         cmocka_unit_test(chances_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

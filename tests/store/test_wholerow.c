@@ -49,8 +49,8 @@ static embd_schema schema_of(embd_optimizer_kind kind, uint32_t rule, uint32_t n
     strcpy(s.name, "case");
     s.dim = dims[number % (sizeof dims / sizeof dims[0])];
     s.dtype = pair_dtypes[number % PAIR_DTYPES];
-    s.rounding = s.dtype != EMBD_DTYPE_F32 && number / 5 % 2 ? EMBD_ROUNDING_STOCHASTIC
-                                                             : EMBD_ROUNDING_NEAREST;
+    if (s.dtype != EMBD_DTYPE_F32)
+        s.rounding = (embd_rounding)(number / 5 % 3);
     s.combiner = number % 2 ? EMBD_COMBINER_SUM : EMBD_COMBINER_MEAN;
     s.partition = number % 5 ? EMBD_PARTITION_HASH : EMBD_PARTITION_SLOT;
     s.slots = number % 5 ? 1 : 3;

@@ -109,7 +109,7 @@ static void numbers_outside_an_enum_are_refused(void **state)
         {offsetof(embd_schema, on_full), "'on_full' is 99, allowed are 0 to 5"},
         {offsetof(embd_schema, create_on), "'create_on' is 99, allowed are 0 to 1"},
         {offsetof(embd_schema, durability), "'durability' is 99, allowed are 0 to 3"},
-        {offsetof(embd_schema, rounding), "'rounding' is 99, allowed are 0 to 1"},
+        {offsetof(embd_schema, rounding), "'rounding' is 99, allowed are 0 to 2"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof enums / sizeof enums[0]; i++) {
@@ -216,6 +216,27 @@ static void stochastic_rounding_needs_a_dtype_to_round_to_and_named_rows(void **
     assert_int_equal(embd__schema_check(&s, &e), EMBD_OK);
     s.optimizer.update = EMBD_UPDATE_GLOBAL;
     refused(&s, EMBD_UNSUPPORTED, "'optimizer.update' is 'global'; use local, or lazy_global");
+}
+
+static void master_values_need_a_dtype_to_round_to_and_take_dim_more_floats(void **state)
+{
+    embd_schema s = sound();
+    struct embd__error e = {0};
+    (void)state;
+    s.dtype = EMBD_DTYPE_F32;
+    embd_optimizer_init(&s.optimizer, EMBD_OPTIMIZER_ADAM, 0.1f);
+    s.optimizer.update = EMBD_UPDATE_LAZY_GLOBAL;
+    s.on_full = EMBD_ON_FULL_EVICT_LRU;
+    s.capacity = 10;
+    uint32_t floats = embd__schema_state_floats(&s);
+    assert_int_equal(embd_schema_set(&s, "rounding", "master", NULL), EMBD_OK);
+    refused(&s, EMBD_INVALID, "'rounding' is 'master', which needs dtype f16, bf16, i8 or e4m3");
+    s.dtype = EMBD_DTYPE_BF16;
+    assert_int_equal(embd__schema_check(&s, &e), EMBD_OK);
+    assert_int_equal(embd__schema_state_floats(&s), floats + s.dim);
+    assert_int_equal(embd__schema_master_at(&s), 2 * s.dim + EMBD_STAMP_FLOATS);
+    s.optimizer.update = EMBD_UPDATE_GLOBAL;
+    assert_int_equal(embd__schema_check(&s, &e), EMBD_OK);
 }
 
 static void rows_of_codes_need_update_local(void **state)
@@ -433,7 +454,7 @@ static void every_choice_travels_unchanged(void **state)
                     s.initializer = (embd_initializer){(embd_initializer_kind)initializer, -0.0f,
                                                        0x1.fffffep-2f};
                     s.dtype = (embd_dtype)(kind % 3);
-                    s.rounding = (embd_rounding)(s.dtype != EMBD_DTYPE_F32 && combiner % 2);
+                    s.rounding = (embd_rounding)(s.dtype != EMBD_DTYPE_F32 ? combiner % 3 : 0);
                     s.slots = 2;
                     s.slot_sizes = initializer == EMBD_INITIALIZER_UNIFORM_SLOT ? sizes : NULL;
                     s.seed = UINT64_MAX;
@@ -743,6 +764,7 @@ int main(void)
         cmocka_unit_test(a_stamp_is_exact_among_floats),
         cmocka_unit_test(evicting_tables_need_a_capacity_and_remember_use),
         cmocka_unit_test(stochastic_rounding_needs_a_dtype_to_round_to_and_named_rows),
+        cmocka_unit_test(master_values_need_a_dtype_to_round_to_and_take_dim_more_floats),
         cmocka_unit_test(rows_of_codes_need_update_local),
         cmocka_unit_test(what_this_version_does_not_do_is_refused_by_name),
         cmocka_unit_test(optimizer_parameters_are_finite_and_in_range),

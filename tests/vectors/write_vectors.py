@@ -237,6 +237,21 @@ def dtypes(oracle, rng):
     for wire in ("f16", "bf16"):
         v.pull(t, [1, 2, 3], dtype=wire)
     yield v
+    yield from master_values(oracle, rng)
+
+
+def master_values(oracle, rng):
+    for stored, kind, update in (("bf16", "adagrad", "local"), ("f16", "adam", "lazy_global"), ("bf16", "momentum", "global")):
+        v = Vector(oracle, f"dtype: rows of {stored} with master values, {kind}, {update}")
+        t = v.create(f"master-{stored}-{kind}", 3, dtype=stored, rounding="master", seed=6,
+                     optimizer={"kind": kind, "update": update, "lr": 0.0009765625})
+        for keys in ([1, 2], [2, 3, 2], [3, 1]):
+            v.push(t, keys, reals(rng, (len(keys), 3)))
+        v.put(t, [4], grads(rng, 1, 3))
+        v.push(t, [1, 4], reals(rng, (2, 3)))
+        v.pull(t, [1, 2, 3, 4, 5])
+        v.rows(t)
+        yield v
 
 
 def admission(oracle, rng):

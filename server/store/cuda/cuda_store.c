@@ -109,7 +109,8 @@ static int open_memory(struct store *store)
 static uint32_t stride_of_states(const embd_schema *s)
 {
     uint32_t floats = embd__schema_state_floats(s);
-    bool by_fours = s->dim % 4 == 0 && embd__schema_optimizer_floats(s) >= s->dim;
+    uint32_t columns = embd__schema_optimizer_floats(s) + embd__schema_master_floats(s);
+    bool by_fours = s->dim % 4 == 0 && columns >= s->dim;
     return by_fours ? (floats + 3) / 4 * 4 : floats;
 }
 
@@ -125,6 +126,8 @@ static void set_view(struct store *store)
         .optimizer_floats = embd__schema_optimizer_floats(s),
         .dtype = s->dtype,
         .is_stochastic = s->rounding == EMBD_ROUNDING_STOCHASTIC,
+        .has_master = embd__schema_master_floats(s) > 0,
+        .master_at = embd__schema_master_at(s),
         .initializer = {s->initializer.kind, s->initializer.a, s->initializer.b, s->seed},
         .n_slots = s->slots,
         .first_state = optimizer_first_state(&s->optimizer),

@@ -70,6 +70,8 @@ static int host_open(const struct table_schema *schema, struct store **out, stru
     store->state_at = round_up(store->value_bytes, 4);
     store->state_floats = embd__schema_state_floats(s);
     store->optimizer_floats = embd__schema_optimizer_floats(s);
+    store->has_master = embd__schema_master_floats(s) > 0;
+    store->master_at = embd__schema_master_at(s);
     store->is_global = optimizer_is_global(&s->optimizer);
     store->is_wholerow = embd__schema_is_wholerow(s);
     store->evicts = embd__schema_use_floats(s) > 0;

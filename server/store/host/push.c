@@ -131,6 +131,12 @@ static inline void step_record(struct application *a, row_step *step, const stru
         step(&a->step, (float *)(void *)record, state, g, store->dim);
         return;
     }
+    if (store->has_master) {
+        float *master = state + store->master_at;
+        step(&a->step, master, state, g, store->dim);
+        embd__row_from_f32(record, store->dtype, master, store->dim);
+        return;
+    }
     float w[EMBD_DIM_MAX];
     embd__row_to_f32(w, record, store->dtype, store->dim);
     step(&a->step, w, state, g, store->dim);

@@ -1,6 +1,6 @@
 /* rows.h - the rows themselves, in chunks that never move.
  *
- * A row is one record: values of the table's dtype, padded to 4 bytes, then f32 optimizer state,
+ * A row is one record: values of the table's dtype, padded to 4 bytes, then f32 state (schema.h),
  * then padding to 8 bytes. A chunk begins at a huge page, so records of a multiple of 64 bytes
  * are aligned to cache lines. There is no header: the index has the row of each key. Rows are
  * numbered from 0. A free row begins with the number of the row freed before it, and is the next

@@ -32,6 +32,12 @@ static inline void rest_record(const struct store *store, const struct optimizer
         rest(p, (float *)(void *)record, state, store->dim);
         return;
     }
+    if (store->has_master) {
+        float *master = state + store->master_at;
+        rest(p, master, state, store->dim);
+        embd__from_f32(record, store->dtype, master, store->dim);
+        return;
+    }
     float w[EMBD_DIM_MAX];
     embd__to_f32(w, record, store->dtype, store->dim);
     rest(p, w, state, store->dim);

@@ -49,9 +49,11 @@ struct store {
     uint32_t state_at;    /* where the state starts in a record */
     uint32_t state_floats;
     uint32_t optimizer_floats; /* the first of them; stamps follow */
+    uint32_t master_at;        /* of state floats: has_master */
     /* The features that the table uses; their code runs only for such tables. */
     bool is_global;      /* pushes step all rows */
     bool is_wholerow;    /* steps need the whole row: wholerow.c */
+    bool has_master;     /* rows are rounded from master values in their state */
     bool evicts;         /* on_full is an evict policy */
     uint64_t bound;      /* of its rows, when the schema was last looked at */
     bool has_candidates; /* admits keys after several sights, did, or was loaded with such keys */

@@ -48,7 +48,8 @@ static uint32_t bound_slot(const struct store *store, uint64_t key, uint32_t slo
     return slot < s->slots ? slot : s->slots - 1;
 }
 
-void values_first(const struct store *store, uint64_t key, uint32_t slot, float *value)
+/* Before it is rounded to the table's dtype. */
+static void make_exact(const struct store *store, uint64_t key, uint32_t slot, float *value)
 {
     struct initializer init = store->initializer;
     if (init.kind == EMBD_INITIALIZER_UNIFORM_SLOT) {
@@ -56,6 +57,11 @@ void values_first(const struct store *store, uint64_t key, uint32_t slot, float 
         init.a = -init.b;
     }
     embd__initializer_row(&init, key, slot, value, store->dim);
+}
+
+void values_first(const struct store *store, uint64_t key, uint32_t slot, float *value)
+{
+    make_exact(store, key, slot, value);
     if (store->dtype != EMBD_DTYPE_F32) {
         uint32_t stored[EMBD_DIM_MAX];
         embd__row_from_f32(stored, store->dtype, value, store->dim);
@@ -67,10 +73,12 @@ void values_begin(const struct store *store, uint64_t key, uint32_t slot, uint8_
 {
     float value[EMBD_DIM_MAX], first = optimizer_first_state(&store->schema->s.optimizer);
     float *state = host_state(store, record);
-    values_first(store, key, slot, value);
+    make_exact(store, key, slot, value);
     embd__row_from_f32(record, store->dtype, value, store->dim);
     for (uint32_t i = 0; i < store->state_floats; i++)
         state[i] = i < store->optimizer_floats ? first : 0.0f;
+    if (store->has_master)
+        memcpy(state + store->master_at, value, store->dim * sizeof *value);
     if (store->evicts)
         use_begin(state + store->use_at, host_use_time(store));
 }

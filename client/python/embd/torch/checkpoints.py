@@ -13,7 +13,7 @@ from torch import nn
 
 from .base import Reference, Weight
 from .copies import to_numpy
-from .states import NEW, OptimizerState, State, torch_state
+from .states import NEW, OptimizerState, State, torch_state, with_masters
 
 
 def import_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict: bool = True, *,
@@ -96,6 +96,7 @@ def export_optimizer_state(model: nn.Module, parameters: Optional[Sequence[str]]
 def put_weight(name: str, matrix: torch.Tensor, weight: Weight, state: State = NEW) -> None:
     """Writes the rows 0, 1, ... of a table, with their state, and its step where the state has one."""
     values, = to_numpy(_matrix(name, matrix, weight).to(torch.float32))
+    state = with_masters(weight, values, state)
     weight.table.put(np.arange(len(values)), values, state.floats, step=state.step)
 
 

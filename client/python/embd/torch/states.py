@@ -171,10 +171,32 @@ def _check_table(name: str, weight: Weight) -> None:
     wrong = [field for field, value in _OWN.items() if getattr(optimizer, field) != value]
     if wrong:
         raise ValueError(f"{name}: table {table.name} sets {', '.join(wrong)}, which the state's optimizer does not have")
-    width = {"sgd": 0, "rowwise_adagrad": 1, "partial_rowwise_adam": table.dim + 1, "adam": 2 * table.dim, "lamb": 2 * table.dim}
-    if table.state_floats != width.get(optimizer.kind, table.dim):
+    if table.state_floats != _width(weight) + _masters(weight):
         raise ValueError(f"{name}: table {table.name} keeps more beside a row than its optimizer's state (on_full "
                          f"{table.schema.on_full}, update {optimizer.update})")
+
+
+def _width(weight: Weight) -> int:
+    """Floats of the optimizer's own state beside a row."""
+    dim = weight.table.dim
+    width = {"sgd": 0, "rowwise_adagrad": 1, "partial_rowwise_adam": dim + 1, "adam": 2 * dim, "lamb": 2 * dim}
+    return width.get(weight.table.schema.optimizer.kind, dim)
+
+
+def _masters(weight: Weight) -> int:
+    return weight.table.dim if weight.table.schema.rounding == "master" else 0
+
+
+def with_masters(weight: Weight, values: NDArray[np.float32], state: State) -> State:
+    """The state with the rows' values as master values, where the table has them and nothing else stands beside its rows."""
+    if not _masters(weight) or weight.table.state_floats != _width(weight) + weight.table.dim:
+        return state
+    optimizer = weight.table.schema.optimizer
+    floats = state.floats
+    if floats is None:
+        first = optimizer.initial_accumulator if optimizer.kind in ("adagrad", "rowwise_adagrad") else 0
+        floats = np.full((len(values), _width(weight)), first, np.float32)
+    return State(np.concatenate([floats, values], 1), state.step)
 
 
 def _check_group(name: str, weight: Weight, rule: Rule, group: Mapping[str, Any]) -> None:

@@ -148,7 +148,8 @@ __device__ static inline row_four columns_of(const table_view &t, const target &
     row_four row;
     if (!r.is_new)
         return row_load<RULE, false>(t, r.ref, column);
-    row.w = first_value(t, r.key, r.slot, column);
+    row.w = t.has_master ? first_exact(t, r.key, r.slot, column)
+                         : first_value(t, r.key, r.slot, column);
     for (uint32_t i = 0; i < 4; i++)
         row.s0.c[i] = row.s1.c[i] = t.first_state;
     return row;
@@ -159,17 +160,19 @@ __device__ static inline void round_columns(const table_view &t, const target &r
 {
     if (t.is_stochastic)
         round_by_chance(t, r.key, r.slot, step, column, w);
-    else if (t.dtype != EMBD_DTYPE_F32)
+    else if (!t.has_master && t.dtype != EMBD_DTYPE_F32)
         for (uint32_t i = 0; i < 4; i++)
             w->c[i] = half_load(half_store(w->c[i], t.dtype), t.dtype);
 }
 
-/* Sets the key, slot, entry and shared state of a new row. One lane calls it. */
+/* Sets the key, slot, entry and shared state of a new row, whose columns are stored. One lane calls
+ * it. */
 __device__ static inline void enter(const table_view &t, const target &r, uint32_t columns)
 {
     float *states = t.states + state_at(t, r.ref);
     for (uint32_t i = columns; i < t.state_stride; i++)
-        states[i] = i < t.optimizer_floats ? t.first_state : 0.0f;
+        if (!is_master(t, i))
+            states[i] = i < t.optimizer_floats ? t.first_state : 0.0f;
     t.row_keys[r.ref - 1] = r.key;
     if (t.row_slots)
         t.row_slots[r.ref - 1] = (uint16_t)r.slot;

@@ -32,7 +32,7 @@ __device__ static inline newcomer place_one(const table_view &t, const keys_view
     return j < n_insert ? newcomer_place(t, in, i, row, before == 0) : newcomer{};
 }
 
-/* Initial states of rows row .. row + n, by one warp. */
+/* Initial states of rows row .. row + n, but for master values, by one warp. */
 __device__ static inline void fill_states(const table_view &t, uint64_t row, uint32_t n)
 {
     float *states = t.states + row * t.state_stride, f = t.first_state;
@@ -43,7 +43,16 @@ __device__ static inline void fill_states(const table_view &t, uint64_t row, uin
         return;
     }
     for (uint32_t i = lane; i < total; i += 32)
-        states[i] = i % t.state_stride < t.optimizer_floats ? f : 0.0f;
+        if (!is_master(t, i % t.state_stride))
+            states[i] = i % t.state_stride < t.optimizer_floats ? f : 0.0f;
+}
+
+/* Initial columns of one row, before they are rounded, as its master values. */
+__device__ static inline void fill_master(const table_view &t, uint64_t key, uint32_t slot,
+                                          uint32_t ref, uint32_t first, uint32_t lanes)
+{
+    for (uint32_t column = first; column < t.dim; column += lanes * 4)
+        master_store(t, ref, column, first_exact(t, key, slot, column));
 }
 
 /* Initial values of rows row .. row + n of the warp's new keys: `lanes` lanes, a power of two, make
@@ -60,6 +69,8 @@ __device__ static inline void fill_rows(const table_view &t, const newcomer &min
         for (uint32_t column = lane % lanes * 4; from < n && column < t.dim; column += lanes * 4)
             four_store(t.values + (row + from) * t.stride, t.dtype, column,
                        first_value<MAY_BE_NORMAL>(t, key, slot, column));
+        if (t.has_master && from < n)
+            fill_master(t, key, slot, (uint32_t)(row + from) + 1, lane % lanes * 4, lanes);
     }
     fill_states(t, row, n);
 }
@@ -75,6 +86,8 @@ __device__ static inline void fill_coded(const table_view &t, const newcomer &mi
         uint32_t slot = __shfl_sync(ALL_LANES, mine.slot, (int)(from % 32));
         coded_begin(t, key, slot, t.values + (row + from) * t.stride, lane % lanes * 4, lanes,
                     from < n ? t.dim : 0);
+        if (t.has_master && from < n)
+            fill_master(t, key, slot, (uint32_t)(row + from) + 1, lane % lanes * 4, lanes);
     }
     fill_states(t, row, n);
 }

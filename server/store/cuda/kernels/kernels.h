@@ -55,6 +55,8 @@ struct table_view {
     uint32_t optimizer_floats; /* the optimizer's part of these, which starts as first_state */
     embd_dtype dtype;
     bool is_stochastic; /* steps' results are rounded by chance (rounding.h) */
+    bool has_master;    /* rows are rounded from master values in their state, */
+    uint32_t master_at; /* which begin there */
     struct initializer initializer;
     const float *slot_bounds;    /* uniform_slot, else NULL */
     const uint64_t *slot_starts; /* [n_slots + 1] or NULL */

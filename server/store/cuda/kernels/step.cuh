@@ -45,7 +45,10 @@ __device__ static inline row_four row_load(const table_view &t, uint32_t ref, ui
     uint64_t state = state_at(t, ref);
     bool is_aligned = IS_PLAIN || t.dim % 4 == 0;
     row_four r;
-    r.w = four_load(row_of_ref(t, ref), IS_PLAIN ? EMBD_DTYPE_F32 : t.dtype, column);
+    if (!IS_PLAIN && t.has_master)
+        r.w = master_load(t, ref, column);
+    else
+        r.w = four_load(row_of_ref(t, ref), IS_PLAIN ? EMBD_DTYPE_F32 : t.dtype, column);
     if (states_of<RULE>::HAS_0)
         r.s0 = packed_load(t.states, EMBD_DTYPE_F32, state, column, t.dim, is_aligned);
     if (states_of<RULE>::HAS_1)
@@ -72,6 +75,8 @@ __device__ static inline void row_store(const table_view &t, uint32_t ref, uint3
     uint64_t state = state_at(t, ref);
     bool is_aligned = IS_PLAIN || t.dim % 4 == 0;
     four_store(row_of_ref(t, ref), IS_PLAIN ? EMBD_DTYPE_F32 : t.dtype, column, r.w);
+    if (!IS_PLAIN && t.has_master)
+        master_store(t, ref, column, r.w);
     if (states_of<RULE>::HAS_0)
         packed_store(t.states, EMBD_DTYPE_F32, state, column, t.dim, is_aligned, r.s0);
     if (states_of<RULE>::HAS_1)

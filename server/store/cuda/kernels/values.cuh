@@ -119,6 +119,36 @@ __device__ static inline void round_by_chance(const table_view &t, uint64_t key,
             half_load(rounding_half(w->c[i], t.dtype, rounding_random(word, column + i)), t.dtype);
 }
 
+/* ---- master values: table_view.master_at ---- */
+
+__device__ static inline float *master_of_ref(const table_view &t, uint32_t ref)
+{
+    return t.states + (uint64_t)(ref - 1) * t.state_stride + t.master_at;
+}
+
+/* Whether float `at` of a row's state is one. */
+__device__ static inline bool is_master(const table_view &t, uint32_t at)
+{
+    return t.has_master && at - t.master_at < t.dim;
+}
+
+__device__ static inline bool master_is_aligned(const table_view &t)
+{
+    return ((t.dim | t.master_at | t.state_stride) & 3) == 0;
+}
+
+__device__ static inline four master_load(const table_view &t, uint32_t ref, uint32_t column)
+{
+    return packed_load(master_of_ref(t, ref), EMBD_DTYPE_F32, 0, column, t.dim,
+                       master_is_aligned(t));
+}
+
+__device__ static inline void master_store(const table_view &t, uint32_t ref, uint32_t column,
+                                           four v)
+{
+    packed_store(master_of_ref(t, ref), EMBD_DTYPE_F32, 0, column, t.dim, master_is_aligned(t), v);
+}
+
 /* The slot whose bound a key takes (initializer.h): its own in slot tables, else the slot that its
  * value lies in. */
 __device__ static inline uint32_t bound_slot(const table_view &t, uint64_t key, uint32_t slot)

@@ -54,12 +54,15 @@ __device__ static inline float add_lanes(float sum)
 struct own_row {
     void *values;
     float *state, *g;  /* g: the gradient, then the new values */
+    float *master;     /* or NULL */
     uint32_t lane, at; /* at: its first place */
     uint32_t ref;
 };
 
 __device__ static inline float old_value(const table_view &t, const own_row &r, uint32_t c)
 {
+    if (r.master != nullptr)
+        return r.master[c];
     if (embd__dtype_is_coded(t.dtype))
         return code_load(r.values, t.dtype, c);
     return one_load(r.values, t.dtype, c);
@@ -83,6 +86,8 @@ __device__ static inline void store_value(const table_view &t, const own_row &r,
         w = half_load(rounding_half(w, t.dtype, rounding_random(word, c)), t.dtype);
     }
     one_store(r.values, t.dtype, c, w);
+    if (r.master != nullptr)
+        r.master[c] = w;
 }
 
 __device__ static inline uint8_t new_code(const table_view &t, const own_row &r,
@@ -105,6 +110,8 @@ __device__ static inline void store_codes(const table_view &t, const own_row &r,
     for (uint32_t c = r.lane; c < t.dim; c += 32) {
         r.g[c] = wholerow_limit(&step, r.g[c], factor);
         largest = larger(largest, embd__magnitude_bits(r.g[c]));
+        if (r.master != nullptr)
+            r.master[c] = r.g[c];
     }
     float scale = embd__code_scale(t.dtype, largest_lane(largest));
     for (uint32_t c = r.lane; c < fours_of(t.dim) * 4; c += 32)
@@ -203,9 +210,13 @@ static __global__ void __launch_bounds__(BLOCK)
         uint32_t ref = ref_at(p, at);
         if (ref == 0 || (at > 0 && ref_at(p, at - 1) == ref))
             continue;
-        own_row r = {row_of_ref(t, ref),  t.states + (uint64_t)(ref - 1) * t.state_stride,
-                     p.sums + at * t.dim, threadIdx.x % 32,
-                     (uint32_t)at,        ref};
+        own_row r = {row_of_ref(t, ref),
+                     t.states + (uint64_t)(ref - 1) * t.state_stride,
+                     p.sums + at * t.dim,
+                     t.has_master ? master_of_ref(t, ref) : nullptr,
+                     threadIdx.x % 32,
+                     (uint32_t)at,
+                     ref};
         step_row<KIND>(t, p, r, step);
     }
 }
