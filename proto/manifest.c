@@ -12,11 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <xxhash.h>
-
 #include "proto/json_values.h"
 #include "proto/partfile.h"
 #include "proto/scope_json.h"
+#include "proto/seal.h"
 #include "embd/admin.h"
 
 /* The newest. 1 has no id and no writers; dumps are written so. 2 has no base and no changes. 4 may
@@ -24,10 +23,6 @@
  * be absent. 5 is of a job, or of some tables alone. */
 #define MANIFEST_FORMAT 5
 #define MANIFEST_PARTS  65536u /* of one table: far more than shards */
-
-/* How a manifest with a checksum ends, in place of "\n}". */
-#define SEAL       ",\n \"xxh3\": \"%016" PRIx64 "\"\n}"
-#define SEAL_BYTES (sizeof ",\n \"xxh3\": \"0123456789abcdef\"\n}" - 1)
 
 static bool is_name_of(const char *name, size_t max)
 {
@@ -188,25 +183,12 @@ static json_t *manifest_to_json(const struct manifest *manifest)
     return NULL;
 }
 
-/* `text` with the checksum; NULL for NULL or out of memory. */
-static char *seal(char *text)
-{
-    size_t n = text == NULL ? 0 : strlen(text) - strlen("\n}");
-    char *sealed = text == NULL ? NULL : malloc(n + SEAL_BYTES + 1);
-    if (sealed != NULL) {
-        memcpy(sealed, text, n);
-        snprintf(sealed + n, SEAL_BYTES + 1, SEAL, (uint64_t)XXH3_64bits(text, n));
-    }
-    free(text);
-    return sealed;
-}
-
 char *embd__manifest_write(const struct manifest *manifest)
 {
     json_t *json = manifest_to_json(manifest);
     char *text = json == NULL ? NULL : json_dumps(json, JSON_INDENT(1));
     json_decref(json);
-    return seal(text);
+    return embd__seal(text);
 }
 
 /* ---- reading ---- */
@@ -426,29 +408,6 @@ static void read_streams(struct members *m, struct manifest *out)
     json_decref(seen);
 }
 
-/* Whether the text ends as a sealed one does, with or without a last line break of an editor; then
- * its checksum must be right. */
-static bool is_sealed(const char *text, size_t n, struct embd__error *e)
-{
-    char expected[SEAL_BYTES + 1];
-    if (n > 0 && text[n - 1] == '\n')
-        n--;
-    if (n <= SEAL_BYTES)
-        return false;
-    n -= SEAL_BYTES;
-    uint64_t xxh3 = XXH3_64bits(text, n);
-    snprintf(expected, sizeof expected, SEAL, xxh3);
-    size_t digits = (size_t)(strchr(expected, ':') + 3 - expected);
-    if (memcmp(text + n, expected, digits) != 0 ||
-        memcmp(text + n + digits + 16, expected + digits + 16, SEAL_BYTES - digits - 16) != 0)
-        return false;
-    if (memcmp(text + n, expected, SEAL_BYTES) != 0)
-        embd__error_set(e, EMBD_CORRUPT,
-                        "the manifest's checksum is '%.16s', its text has %016" PRIx64,
-                        text + n + digits, xxh3);
-    return true;
-}
-
 static void read_base(struct members *m, struct manifest *out)
 {
     struct members base;
@@ -538,7 +497,7 @@ int embd__manifest_read(const char *json, size_t bytes, struct manifest *out, st
 {
     json_error_t why;
     memset(out, 0, sizeof *out);
-    bool sealed = is_sealed(json, bytes, e);
+    bool sealed = embd__is_sealed(json, bytes, "the manifest", e);
     if (e->status != EMBD_OK)
         return e->status;
     json_t *root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &why);

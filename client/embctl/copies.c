@@ -1,4 +1,4 @@
-/* copies.c - embctl snapshot, dump, load and verify: the state of a cluster in directories. */
+/* copies.c - embctl snapshot, dump and load: the state of a cluster in directories. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -394,39 +394,5 @@ int command_load(int argc, char **argv)
                                       .label = "verify",
                                       .next_label = "load",
                                       .run = load};
-    return transfer_run(&transfer, &a);
-}
-
-/* ---- verify ---- */
-
-static int verify(embd_client *client, void *arg, embd_progress *progress, void *told,
-                  embd_dump_report *report)
-{
-    const struct copy_arguments *a = arg;
-    (void)client;
-    return embd_verify(a->words.list[0], progress, told, report);
-}
-
-int command_verify(int argc, char **argv)
-{
-    static const struct argp argp = {
-        .parser = parse_copy,
-        .args_doc = "DIR",
-        .doc =
-            "Checks a dump or snapshot directory: manifest, sizes, checksums of files and blocks, "
-            "counts. Asks no "
-            "server.\v"
-            "Exit code 6 if something is damaged; the message names the file and the difference.\n"
-            "\n"
-            "Examples:\n"
-            "  embctl verify ./everything\n"
-            "  embctl verify -o json ./everything"};
-    struct copy_arguments a = {.words = {.min = 1, .max = 1, .wanted = "name a directory"}};
-    parse_command(&argp, argc, argv, &a);
-    const struct transfer transfer = {.what = "verify",
-                                      .place = a.words.list[0],
-                                      .label = "verify",
-                                      .is_offline = true,
-                                      .run = verify};
     return transfer_run(&transfer, &a);
 }

@@ -62,6 +62,8 @@ int command_snapshot(int argc, char **argv);
 int command_dump(int argc, char **argv);
 int command_load(int argc, char **argv);
 int command_verify(int argc, char **argv);
+int command_backup(int argc, char **argv);
+int command_restore(int argc, char **argv);
 int command_export(int argc, char **argv);
 int command_import(int argc, char **argv);
 int command_inspect(int argc, char **argv);

@@ -4,7 +4,7 @@
  * results are shown: a table, or JSON from the same cells), figures.h (what the shards say of
  * themselves), then one file per group of commands: cluster.c, shard.c, stats.c, tokenstats.c,
  * top.c, table.c, tableset.c and tablestats.c (settings.h: a definition on the command line),
- * watch.c, get.c and delete.c (chosen.h: which keys), copies.c (snapshot, dump, load, verify;
+ * watch.c, get.c and delete.c (chosen.h: which keys), copies.c (snapshot, dump, load;
  * progress.h shows how far they are), models.c (export, import), jobs.c (import --job; jobfile.h:
  * its tables), digest.c, inspect.c, blobs.c, token.c. */
 #include <locale.h>
@@ -49,7 +49,9 @@ static const struct command all_commands[] = {
     {"snapshot", "Write the servers' state to their data directories", command_snapshot, NULL},
     {"dump", "Copy tables into a directory here", command_dump, NULL},
     {"load", "Fill a cluster from a dump or snapshot directory", command_load, NULL},
-    {"verify", "Check a dump or snapshot directory", command_verify, NULL},
+    {"backup", "Copy the cluster to a directory or an S3 bucket", command_backup, NULL},
+    {"restore", "Bring a backup back into a cluster", command_restore, NULL},
+    {"verify", "Check a dump, a snapshot or backups", command_verify, NULL},
     {"digest", "Checksums of tables, to compare clusters and directories", command_digest, NULL},
     {"inspect", "Show what a dump, snapshot or model folder holds", command_inspect, NULL},
     {"blobs", "List or show the files that a trainer gave to a snapshot", command_blobs, NULL},

@@ -10,6 +10,7 @@
 #include "server/snapshot/cut.h"
 #include "server/snapshot/cut_read.h"
 #include "server/snapshot/disk_phase.h"
+#include "server/snapshot/snapshot_fetch.h"
 #include "server/coordinator/coordinator.h"
 
 #include "proto/assert.h"
@@ -375,6 +376,8 @@ static bool collect_journal(struct shard *shard)
         has_more = cut_collect(shard) || has_more;
     if (shard->disk_phase != NULL)
         disk_phase_collect(shard);
+    if (shard->fetch != NULL)
+        snapshot_fetch_collect(shard);
     if (shard->compacting.state != COMPACTING_NOT)
         has_more = compacting_collect(shard, is_cutting(shard), &rested) || has_more;
     if (rested)

@@ -18,6 +18,7 @@
 #include "server/service/materialize.h"
 #include "server/snapshot/cut_read.h"
 #include "server/snapshot/disk_phase.h"
+#include "server/snapshot/snapshot_fetch.h"
 #include "server/snapshot/snapshot_watch.h"
 #include "server/service/state.h"
 #include "server/access/access.h"
@@ -105,6 +106,7 @@ void shard_close(struct shard *shard)
     if (shard == NULL)
         return;
     disk_phase_close(shard);
+    snapshot_fetch_close(shard);
     cut_close(shard);
     cut_read_end(shard);
     compacting_close(shard);
@@ -159,6 +161,8 @@ void shard_request_fini(struct shard *shard, struct request *request)
         cut_forget(shard, request);
     if (shard->disk_phase != NULL)
         disk_phase_forget(shard, request);
+    if (shard->fetch != NULL)
+        snapshot_fetch_forget(shard, request);
     if (request->prefetch.is_tried)
         prefetch_forget(shard, request);
     if (request->work == NULL)

@@ -62,6 +62,7 @@ struct shard {
     struct cut_read *cut_read;     /* whose rows are fetched; NULL: none */
     struct cut *cut;               /* being written or committed; NULL: none */
     struct disk_phase *disk_phase; /* of a snapshot, which a thread does; NULL: none */
+    struct snapshot_fetch *fetch;  /* of a snapshot's file, likewise */
     struct cuts_known cuts;        /* since which stores note what changes */
     struct compacting compacting;
     struct staging staging;

@@ -2,7 +2,7 @@
  * its tables under a hold and begins to write its parts into it (cut), and says when they are on
  * disk (write), the first one takes the trainer's blobs, commit writes the manifest and gives the
  * directory its name, abort removes it; keep, when all processes have committed, removes older
- * ones. */
+ * ones; fetch reads a complete one's files. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,6 +12,7 @@
 #include "server/snapshot/cut_read.h"
 #include "server/snapshot/disk_phase.h"
 #include "server/snapshot/snapshot.h"
+#include "server/snapshot/snapshot_fetch.h"
 #include "server/snapshot/snapshot_rights.h"
 #include "server/snapshot/snapshot_scope.h"
 #include "server/snapshot/snapshot_watch.h"
@@ -27,15 +28,16 @@ enum phase {
     PHASE_COMMIT,
     PHASE_ABORT,
     PHASE_KEEP,
+    PHASE_FETCH,
     PHASE_START, /* from here on: of the coordinator */
     PHASE_PROGRESS,
     PHASE_GO,
     PHASE_CANCEL,
     PHASES
 };
-static const char *const phase_names[PHASES] = {"begin",    "cut",   "write", "blob",
-                                                "commit",   "abort", "keep",  "start",
-                                                "progress", "go",    "cancel"};
+static const char *const phase_names[PHASES] = {"begin",  "cut",      "write", "blob",
+                                                "commit", "abort",    "keep",  "fetch",
+                                                "start",  "progress", "go",    "cancel"};
 
 static void answer_nothing(struct call *call)
 {
@@ -310,6 +312,8 @@ struct phase_fields {
     struct table_scope scope; /* begin */
     struct coordinate_request asked;
     uint32_t n_kept;
+    char file[FETCH_FILE_MAX + 1]; /* fetch */
+    uint64_t offset;
 };
 
 static enum phase read_phase(struct call *call, struct fields *f, struct phase_fields *out)
@@ -334,6 +338,10 @@ static enum phase read_phase(struct call *call, struct fields *f, struct phase_f
         out->n_kept = (uint32_t)embd__field_uint(f, "keep", 1, UINT32_MAX, FIELD_REQUIRED);
         embd__field_str(f, "job", out->job, sizeof out->job, "");
     }
+    if (phase == PHASE_FETCH) {
+        embd__field_str(f, "file", out->file, sizeof out->file, NULL);
+        out->offset = embd__field_uint(f, "offset", 0, UINT64_MAX, 0);
+    }
     return phase;
 }
 
@@ -349,6 +357,8 @@ static int authorize(struct call *call, enum phase phase, const struct phase_fie
         return what->cut.is_read
                    ? snapshot_check_read(call)
                    : snapshot_check_rights(call, what->name, what->cut.base, &what->cut.scope);
+    if (phase == PHASE_FETCH)
+        return snapshot_check_fetch(call);
     return phase == PHASE_KEEP ? snapshot_check_keep(call, what->name, what->job)
                                : snapshot_check_begun(call, what->name);
 }
@@ -369,6 +379,8 @@ static int do_phase(struct call *call, enum phase phase, const struct phase_fiel
         return commit(call, name, &what->told);
     case PHASE_KEEP:
         return keep(call, name, what->job, what->n_kept);
+    case PHASE_FETCH:
+        return snapshot_fetch(call, name, what->file, what->offset);
     default:
         return abort_shard(call, name);
     }
@@ -389,7 +401,7 @@ int handle_snapshot(struct call *call)
         return call->error.status;
     int status = do_phase(call, phase, &what);
     bool is_again = (phase == PHASE_ABORT || phase == PHASE_BEGIN) && status == EMBD_BUSY;
-    if (status != EMBD_OK && status != CALL_LATER && !is_again)
+    if (status != EMBD_OK && status != CALL_LATER && !is_again && phase != PHASE_FETCH)
         snapshot_watch_failed(call->shard, phase_names[phase], what.name, &call->error);
     return status;
 }

@@ -47,6 +47,11 @@ int snapshot_check_read(struct call *call)
     return authorize_bound(call) == NULL ? EMBD_OK : refuse(call, "'read'");
 }
 
+int snapshot_check_fetch(struct call *call)
+{
+    return authorize_bound(call) == NULL ? EMBD_OK : refuse(call, "fetch");
+}
+
 int snapshot_check_begun(struct call *call, const char *name)
 {
     const struct snapshot_parts *begun = &call->shard->snapshot;

@@ -15,6 +15,8 @@ int snapshot_check_rights(struct call *call, const char *name, const char *base,
                           const struct table_scope *scope);
 /* Of a cut whose rows are fetched: an admin's dump. */
 int snapshot_check_read(struct call *call);
+/* Of files that are fetched: an admin's backup. */
+int snapshot_check_fetch(struct call *call);
 /* A phase that goes on with what was begun here as `name`. */
 int snapshot_check_begun(struct call *call, const char *name);
 /* A blob of the snapshot that is being made. */

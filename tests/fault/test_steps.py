@@ -4,6 +4,8 @@ failed is told, the server serves on, and the same works without the fault. The 
 faults passes.
 EMBD_FAULT_PASSINGS=n: each step's first n passings; 2 without it. EMBD_FAULT_KINDS: some of the ways, by comma."""
 import glob
+import itertools
+import json
 import os
 import shutil
 import signal
@@ -169,6 +171,32 @@ class Steps(unittest.TestCase):
             embctl(server, "table", "drop", "items")
 
         self.each(run, check)
+
+    def test_backup(self):
+        data, place = tempfile.mkdtemp(prefix="embd-steps-"), self.path("place")
+        self.addCleanup(shutil.rmtree, data)
+        server, number, kinds = Embd("--data-dir", data), itertools.count(), set()
+        self.addCleanup(server.stop)
+        with wire.connect(server) as peer:
+            wire.push(peer, wire.create(peer, "items", 4, value=0.0), [1, 2, 3], [1.0] * 12)
+
+        def run(variables):
+            shutil.rmtree(place, ignore_errors=True)
+            self.done = embctl(server, "backup", "--to", place, "--name", f"b{next(number)}", variables=variables)
+            seen = embctl(server, "backup", "list", "--to", place, "-o", "json")
+            self.states = [b["state"] for b in json.loads(seen.stdout)["backups"]] if seen.returncode == 0 else []
+            self.assertIn(self.states, ([], ["cut off"], ["whole"]))
+            kinds.update(self.states)
+            if self.states == ["whole"]:
+                self.assertEqual(embctl(server, "verify", place).returncode, 0, "what is taken for a whole one is one")
+
+        def check(point):
+            self.told(self.done, point)
+            if self.done.returncode == 0:
+                self.assertEqual(self.states, ["whole"], point)
+
+        self.each(run, check, kinds=("abort", "eio", "torn"))
+        self.assertEqual(kinds, {"cut off", "whole"})
 
     def snapshots(self, server):
         """Two, the second of which takes the first one's place; then the server goes on if it is alive."""

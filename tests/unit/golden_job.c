@@ -220,3 +220,41 @@ void read_snapshot_cancel_request(struct reader *r)
         embd__error_set(r->error, EMBD_INVALID, "ca has other bytes");
     embd__reader_end(r);
 }
+
+void build_snapshot_fetch_request(struct msg *m)
+{
+    begin(m, 32, "nightly", "fetch", 2);
+    embd__msg_field_str(m, "file", "items.0.part");
+    embd__msg_field_uint(m, "offset", 0);
+    embd__msg_end(m);
+}
+
+void read_snapshot_fetch_request(struct reader *r)
+{
+    struct fields f;
+    expect_phase(&f, r, "nightly", "fetch");
+    expect_str(&f, "file", "items.0.part");
+    expect_uint(&f, "offset", 0);
+    expect_end(&f);
+}
+
+void build_snapshot_fetch_result(struct msg *m)
+{
+    embd__msg_result(m, 32);
+    embd__msg_map(m, 1);
+    embd__msg_field_uint(m, "bytes", 100000);
+    embd__msg_bin(m, "EMBD", 4);
+    embd__msg_end(m);
+}
+
+void read_snapshot_fetch_result(struct reader *r)
+{
+    struct fields f;
+    embd__read_fields(&f, r, "snapshot fetch");
+    expect_uint(&f, "bytes", 100000);
+    embd__fields_end(&f);
+    const void *data = embd__read_bin(r, "fetch", 4);
+    if (data != NULL && memcmp(data, "EMBD", 4) != 0)
+        embd__error_set(r->error, EMBD_INVALID, "fetch has other bytes");
+    embd__reader_end(r);
+}

@@ -18,5 +18,9 @@ void build_snapshot_go_request(struct msg *m);
 void read_snapshot_go_request(struct reader *r);
 void build_snapshot_cancel_request(struct msg *m);
 void read_snapshot_cancel_request(struct reader *r);
+void build_snapshot_fetch_request(struct msg *m);
+void read_snapshot_fetch_request(struct reader *r);
+void build_snapshot_fetch_result(struct msg *m);
+void read_snapshot_fetch_result(struct reader *r);
 
 #endif

@@ -715,5 +715,7 @@ const struct golden goldens[] = {
     GOLDEN(snapshot_progress_result, read_snapshot_progress_result, read_snapshot_progress_result),
     GOLDEN(snapshot_go_request, read_snapshot_go_request, read_snapshot_go_request),
     GOLDEN(snapshot_cancel_request, read_snapshot_cancel_request, read_snapshot_cancel_request),
+    GOLDEN(snapshot_fetch_request, read_snapshot_fetch_request, read_snapshot_fetch_request),
+    GOLDEN(snapshot_fetch_result, read_snapshot_fetch_result, read_snapshot_fetch_result),
 };
 const uint32_t n_goldens = sizeof goldens / sizeof goldens[0];

@@ -1,0 +1,105 @@
+/* backup.h - backups of a cluster in a place of their own: a directory, or a prefix of an S3
+ * bucket. What embctl's commands are made of.
+ *
+ * A backup is a snapshot of the cluster, or an increment upon one, with the shares of all its
+ * processes under its name. Its last file is backup.json, which has the size and checksum of every
+ * other: without one that is right, what lies there is no backup.
+ *
+ *   PLACE/NAME/backup.json            see record.h
+ *   PLACE/NAME/SHARD/manifest.json    of the process whose first shard is SHARD, and its files, as
+ *   PLACE/NAME/SHARD/items.0.part     in a snapshot (proto/partfile.h)
+ *
+ * Functions return EMBD_OK or a negative status; `why` then has the sentence. */
+#ifndef EMBD_BACKUP_H
+#define EMBD_BACKUP_H
+
+#include "embd/admin.h"
+
+#define BACKUP_WHY_BYTES  400u
+#define BACKUP_NAME_BYTES 65u /* a snapshot's name with its zero */
+/* The job of backups that name none: so they are kept apart from other snapshots. */
+#define BACKUP_JOB "backup"
+
+struct backup_why {
+    char text[BACKUP_WHY_BYTES];
+};
+
+struct backup_where {
+    const char *url;               /* DIR or s3://BUCKET/PREFIX */
+    const char *endpoint, *region; /* of S3; NULL: AWS_ENDPOINT_URL, AWS_REGION, or AWS's */
+};
+
+/* ---- making one ---- */
+
+struct backup_order {
+    struct backup_where to;
+    const char *name;          /* NULL: backup-YYYYMMDD-HHMMSS-MMM (UTC) */
+    const char *job;           /* NULL: BACKUP_JOB */
+    const char *const *tables; /* [n_tables] names or PREFIX*; none: all */
+    uint32_t n_tables;
+    bool is_incremental; /* upon the newest one of the place, where the servers know that */
+    uint32_t keep;       /* bases that stay, with their increments; 0: all */
+    uint64_t wait_s;     /* for another snapshot to end */
+};
+
+struct backup_made {
+    char name[BACKUP_NAME_BYTES], base[BACKUP_NAME_BYTES]; /* base "": all rows */
+    uint64_t rows, bytes, pause_us;
+    uint32_t n_removed; /* backups */
+};
+
+int backup_make(embd_client *client, const struct backup_order *order, embd_progress *progress,
+                void *arg, struct backup_made *out, struct backup_why *why);
+
+/* ---- what lies there ---- */
+
+enum backup_state {
+    BACKUP_WHOLE,
+    BACKUP_CUT_OFF, /* it has no backup.json: it is being made, or was cut off */
+    BACKUP_DAMAGED, /* its backup.json is not right, or lacks its base */
+};
+
+struct backup_seen {
+    const char *name, *base, *job; /* "" where there is none */
+    enum backup_state state;
+    uint64_t time_s; /* since 1970 */
+    uint64_t rows, bytes;
+    uint32_t n_shards;
+    const char *why; /* DAMAGED */
+};
+
+/* The oldest first. `visit` returns nonzero to end it. */
+int backup_list(const struct backup_where *where,
+                int (*visit)(void *arg, const struct backup_seen *seen), void *arg,
+                struct backup_why *why);
+
+/* Whether embctl verify has backups here, and no dump or snapshot. */
+bool backup_is_place(const char *url);
+
+/* Reads every file of all whole backups, or of `name` and those below it (NULL: all), and compares
+ * it. EMBD_CORRUPT names the file. */
+int backup_verify(const struct backup_where *where, const char *name, embd_progress *progress,
+                  void *arg, embd_dump_report *out, struct backup_why *why);
+
+/* ---- restoring ---- */
+
+struct restore_order {
+    struct backup_where from;
+    const char *at; /* a name, or a time: the newest one of that time or before; NULL: the newest */
+    const char *job;           /* whose backups, where `at` names none; NULL: BACKUP_JOB */
+    const char *const *tables; /* [n_tables]; none: all */
+    uint32_t n_tables;
+    bool replaces;
+    const char *staging; /* a directory for what is read from a bucket; NULL: TMPDIR */
+};
+
+struct restored {
+    char name[BACKUP_NAME_BYTES];
+    embd_dump_report report;
+};
+
+/* Into a cluster of any number of shards. A failure changes nothing. */
+int backup_restore(embd_client *client, const struct restore_order *order, embd_progress *progress,
+                   void *arg, struct restored *out, struct backup_why *why);
+
+#endif
