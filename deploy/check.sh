@@ -30,7 +30,7 @@ EMBD_BIN=$ROOT/build/ci/bin
 passed=0
 failed=0
 skipped=0
-declare -A building
+declare -A building=()
 ctest=(ctest)
 . deploy/servers.sh
 

@@ -16,7 +16,8 @@ class Authority:
         self.folder, self.name = folder, name
         openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
                 "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}",
-                "-addext", "basicConstraints=critical,CA:TRUE", folder=folder)
+                "-addext", "basicConstraints=critical,CA:TRUE",
+                "-addext", "keyUsage=critical,keyCertSign,cRLSign", folder=folder)
 
     @property
     def path(self):
@@ -33,7 +34,8 @@ class Authority:
         open(os.path.join(database, "index"), "w", encoding="ascii").close()
         with open(os.path.join(database, "config"), "w", encoding="ascii") as config:
             config.write(f"[ca]\ndefault_ca=c\n[c]\ndatabase={database}/index\nnew_certs_dir={database}\nrand_serial=yes\n"
-                         f"default_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n[e]\nsubjectAltName={alternative}\n")
+                         f"default_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n[e]\n"
+                         f"subjectAltName={alternative}\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n")
         openssl("ca", "-batch", "-config", f"{database}/config", "-cert", f"{self.name}.pem", "-keyfile",
                 f"{self.name}.key", "-in", f"{name}.csr", "-out", f"{name}.pem", "-notext", "-startdate", begins,
                 "-enddate", ends, "-extensions", "e", folder=folder)

@@ -79,7 +79,10 @@ class Wire:
         while True:
             for message in self.unpacker:
                 return message
-            data = self.socket.recv(1 << 20)
+            try:
+                data = self.socket.recv(1 << 20)
+            except BrokenPipeError:  # TLS answers the end that it reads; this side has ended its own
+                return None
             if not data:
                 return None
             self.unpacker.feed(data)
