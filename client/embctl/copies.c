@@ -108,6 +108,17 @@ static int parse_copy(int key, char *arg, struct argp_state *state)
 
 /* ---- snapshot ---- */
 
+#define WAIT_S 60
+#define WAIT_OPTION                                                                                \
+    {                                                                                              \
+        "wait", 'w', "SECONDS", 0,                                                                 \
+            "Wait so long for another snapshot, dump or replacing load to end (default: 60)", 0    \
+    }
+#define IN_TURN                                                                                    \
+    "A cluster makes one snapshot, dump or replacing load at a time. While another one runs, "     \
+    "this command waits for its turn. It ends with exit code 5, and the name of the other one, "   \
+    "if its turn has not come after --wait SECONDS.\n"
+
 static const struct argp_option snapshot_options[] = {
     {"cancel", 'c', NULL, 0, "Cancel the snapshot NAME, or remove what a killed server left of it",
      0},
@@ -123,8 +134,7 @@ static const struct argp_option snapshot_options[] = {
     {"job", 'j', "JOB", 0, "The snapshot belongs to this job", 0},
     {"tables", 'T', "TABLE,PREFIX*,...", 0,
      "Write these tables alone: names, or prefixes with '*'; may be repeated", 0},
-    {"wait", 'w', "SECONDS", 0,
-     "Wait so long for another snapshot, dump or load to end (default: 60)", 0},
+    WAIT_OPTION,
     {0},
 };
 
@@ -132,30 +142,15 @@ struct snapshot {
     const char *name;
     embd_blob blobs[EMBD_BLOBS_MAX];
     embd_snapshot_options options; /* its blobs are those */
-    uint64_t wait_s;
 };
-
-/* Asks again, soon enough to keep its turn. */
-static int wait_for_others(embd_client *client, const struct snapshot *s, struct progress *told,
-                           embd_dump_report *report)
-{
-    static const struct timespec pause = {0, 200000000};
-    int status = EMBD_BUSY;
-    while (status == EMBD_BUSY &&
-           progress_wait(told, "waits for another snapshot, dump or load", s->wait_s)) {
-        nanosleep(&pause, NULL);
-        status = embd_snapshot(client, s->name, &s->options, report);
-    }
-    return status;
-}
 
 static int snapshot(embd_client *client, void *arg, embd_progress *progress, void *told,
                     embd_dump_report *report)
 {
     const struct snapshot *s = arg;
     (void)progress;
-    int status = embd_snapshot(client, s->name, &s->options, report);
-    return status == EMBD_BUSY ? wait_for_others(client, s, told, report) : status;
+    (void)told;
+    return embd_snapshot(client, s->name, &s->options, report);
 }
 
 static int cancel(embd_client *client, const char *name)
@@ -230,11 +225,7 @@ int command_snapshot(int argc, char **argv)
                "the snapshot, and completes it even if this command ends early.\v"
                "NAME is 1 to 64 characters of a-z, 0-9, '-' and '_', and begins with a letter or "
                "digit. The servers need "
-               "a data directory (embd --data-dir). " NEEDS_ADMINS "\n"
-               "A cluster makes one snapshot, dump or replacing load at a time. While another one "
-               "runs, this command waits for its turn. It ends with exit code 5, and the name of "
-               "the other one, if its turn has not come after --wait SECONDS.\n"
-               "Examples:\n"
+               "a data directory (embd --data-dir). " NEEDS_ADMINS "\n" IN_TURN "Examples:\n"
                "  embctl snapshot nightly-2024-05-01\n"
                "  embctl snapshot --blob dense=weights.npz step-9000\n"
                "  embctl snapshot --keep 7 \"nightly-$(date +%F)\"\n"
@@ -243,7 +234,7 @@ int command_snapshot(int argc, char **argv)
                "  embctl snapshot --status\n"
                "  embctl snapshot --cancel nightly-2024-05-01\n"
                "  embctl verify /var/lib/embd/nightly-2024-05-01"};
-    struct copy_arguments a = {.words = {.max = 1}, .wait_s = 60};
+    struct copy_arguments a = {.words = {.max = 1}, .wait_s = WAIT_S};
     struct snapshot taken = {.options = EMBD_SNAPSHOT_OPTIONS()};
     uint32_t *n_blobs = &taken.options.n_blobs;
     parse_command(&argp, argc, argv, &a);
@@ -253,7 +244,6 @@ int command_snapshot(int argc, char **argv)
     for (; *n_blobs < a.n_blobs && !code; ++*n_blobs)
         code = blob_from_file(a.blobs[*n_blobs], &taken.blobs[*n_blobs]);
     taken.name = a.words.list[0];
-    taken.wait_s = a.wait_s;
     taken.options.blobs = taken.blobs;
     taken.options.keep = (uint32_t)a.keep;
     taken.options.base = a.base;
@@ -264,6 +254,7 @@ int command_snapshot(int argc, char **argv)
                                       .place = taken.name,
                                       .label = "snapshot",
                                       .has_pause = true,
+                                      .wait_s = a.wait_s,
                                       .run = snapshot};
     if (!code)
         code = transfer_run(&transfer, &taken);
@@ -276,6 +267,7 @@ int command_snapshot(int argc, char **argv)
 
 static const struct argp_option dump_options[] = {
     {"all", 'a', NULL, 0, "All tables; then TABLE is left out", 0},
+    WAIT_OPTION,
     {0},
 };
 
@@ -304,22 +296,24 @@ int command_dump(int argc, char **argv)
         .options = dump_options,
         .parser = parse_dump,
         .args_doc = "TABLE DIR\n--all DIR",
-        .doc = "Copies one table, or all, into the new directory DIR on this machine: rows, "
-               "optimizer state, step "
-               "counters and definitions, as one consistent cut.\v"
-               "Pushes wait only for the moment of the cut ('pushes_waited_us' says how long); "
-               "rows are copied while they go on. DIR appears when "
-               "it is complete and "
-               "synced to disk; until then it is DIR.tmp-PID. " NEEDS_ADMINS "\n"
-               "Examples:\n"
-               "  embctl dump items ./items-monday\n"
-               "  embctl dump --all ./everything && embctl verify ./everything"};
-    struct copy_arguments a = {.words = {.min = 1, .max = 2, .wanted = "name a directory"}};
+        .doc =
+            "Copies one table, or all, into the new directory DIR on this machine: rows, "
+            "optimizer state, step "
+            "counters and definitions, as one consistent cut.\v"
+            "Pushes wait only for the moment of the cut ('pushes_waited_us' says how long); "
+            "rows are copied while they go on. DIR appears when "
+            "it is complete and "
+            "synced to disk; until then it is DIR.tmp-PID. " NEEDS_ADMINS "\n" IN_TURN "Examples:\n"
+            "  embctl dump items ./items-monday\n"
+            "  embctl dump --all ./everything && embctl verify ./everything"};
+    struct copy_arguments a = {.words = {.min = 1, .max = 2, .wanted = "name a directory"},
+                               .wait_s = WAIT_S};
     parse_command(&argp, argc, argv, &a);
     const struct transfer transfer = {.what = "dump",
                                       .place = a.words.list[a.words.n - 1],
                                       .label = "dump",
                                       .has_pause = true,
+                                      .wait_s = a.wait_s,
                                       .run = dump};
     return transfer_run(&transfer, &a);
 }
@@ -332,6 +326,7 @@ static const struct argp_option load_options[] = {
      "Tables that exist become those of DIR, all at once; without it they must be empty", 0},
     {"set", 'f', "FIELD=VALUE", 0,
      "Set this field of each loaded table to another value; may be repeated", 0},
+    WAIT_OPTION,
     {0},
 };
 
@@ -370,8 +365,7 @@ int command_load(int argc, char **argv)
             "pushes go with the tables: a trainer that goes on from the snapshot is applied, and "
             "one that does not know of the load gets an error. The servers need memory for both "
             "tables. If a server dies while the tables take their places, give the command "
-            "again.\n"
-            "\n"
+            "again. " IN_TURN "\n"
             "With --set the tables get another definition; fields are named as 'embctl table "
             "describe' names them, and set in the order given. Rows keep their values, rounded to "
             "nearest if dtype is another one. With a larger dim the new columns begin as in a new "
@@ -387,12 +381,18 @@ int command_load(int argc, char **argv)
             "  embctl load --replace --table ctr-users --table ctr-items /data/nightly\n"
             "  mkdir all; cp -r /data/a/nightly all/a; cp -r /data/b/nightly all/b\n"
             "  embctl load all"};
-    struct copy_arguments a = {.words = {.min = 1, .max = 1, .wanted = "name a directory"}};
+    struct copy_arguments a = {.words = {.min = 1, .max = 1, .wanted = "name a directory"},
+                               .wait_s = WAIT_S};
     parse_command(&argp, argc, argv, &a);
+    if (a.has_wait && !a.replaces) {
+        fputs("embctl load: --wait needs --replace: other loads do not wait\n", stderr);
+        return EXIT_USAGE;
+    }
     const struct transfer transfer = {.what = "load",
                                       .place = a.words.list[0],
                                       .label = "verify",
                                       .next_label = "load",
+                                      .wait_s = a.replaces ? a.wait_s : 0,
                                       .run = load};
     return transfer_run(&transfer, &a);
 }

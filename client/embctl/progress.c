@@ -83,7 +83,9 @@ int progress_report(void *arg, uint64_t rows_done, uint64_t rows_total, uint64_t
 
 bool progress_wait(struct progress *p, const char *what, uint64_t most_s)
 {
-    uint64_t waited_s = (now_ns() - p->began_ns) / 1000000000u;
+    if (p->waits_ns == 0)
+        p->waits_ns = now_ns();
+    uint64_t waited_s = (now_ns() - p->waits_ns) / 1000000000u;
     if (p->on_terminal) {
         fprintf(stderr, "\r\033[K%s %llu s", what, (unsigned long long)waited_s);
         p->is_shown = true;

@@ -11,6 +11,7 @@ struct progress {
     const char *label;      /* "dump" */
     const char *next_label; /* when rows start from 0 again ("load" after "verify"); or NULL */
     uint64_t began_ns, phase_ns;
+    uint64_t waits_ns; /* since when it waits; 0: it has not */
     uint64_t last_rows;
     bool on_terminal, is_shown;
 };

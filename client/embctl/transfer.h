@@ -14,6 +14,7 @@ struct transfer {
     bool has_pause;  /* pushes had to wait */
     bool is_offline; /* asks no server: `client` is NULL then */
     bool is_ahead;   /* answers come in while the ones before are worked on */
+    uint64_t wait_s; /* so long it is tried again while another job runs (EMBD_BUSY) */
     /* The operation; `progress` and its argument go to the library. */
     int (*run)(embd_client *client, void *arg, embd_progress *progress, void *told,
                embd_dump_report *report);

@@ -139,6 +139,21 @@ static enum store_prepare what_of(const struct op *op, const struct table *table
     return table_is_journaled(table) || op->is_foreign ? STORE_PREPARE_MEMORY : STORE_PREPARE_ROOM;
 }
 
+bool capacity_claim(struct op *op, struct table *table, uint64_t bytes, struct embd__error *e)
+{
+    struct tables *tables = &op->engine->tables;
+    struct store_stats stats;
+    bool is_promised = op->engine->is_replaying || what_of(op, table) == STORE_PREPARE_MEMORY;
+    if (!is_promised && bytes > row_memory_room(tables->memory, 0)) {
+        refuse(op, table, bytes, e);
+        return false;
+    }
+    tables->ops->stats(table->store, &stats);
+    stats.memory_bytes += bytes;
+    tables_count_as(tables, table, &stats);
+    return true;
+}
+
 static int reserve_rows(struct op *op, struct table *table, const struct row_block *block,
                         uint32_t n, struct embd__error *e)
 {

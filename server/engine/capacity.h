@@ -20,6 +20,9 @@ int capacity_check(struct op *op, struct embd__error *e);
 int capacity_reserve(struct op *op, struct embd__error *e);
 /* The same for a pull's inserts into the table of `part`. */
 int capacity_reserve_insert(struct op *op, struct op_part *part, struct embd__error *e);
+/* The push adds so many bytes to the table, slice by slice; they are counted from now on. False,
+ * with EMBD_FULL: row_memory has no room for them any more. What a journal has is not refused. */
+bool capacity_claim(struct op *op, struct table *table, uint64_t bytes, struct embd__error *e);
 /* Gives up the tickets that the operation has left. */
 void capacity_left(struct op *op);
 

@@ -58,6 +58,7 @@ struct engine {
     struct engine_set set;
     struct engine_counters counters;
     struct op *unsure;          /* pushes in flight that may be refused: op_begin_unsure */
+    uint64_t n_were_unsure;     /* of them, that have ended */
     uint32_t n_in_flight;       /* operations with store calls that have not returned */
     uint32_t n_recorded;        /* operations that a journal takes, and that are not applied yet */
     bool is_replaying;          /* a start applies what a journal has */

@@ -46,6 +46,13 @@ void foreign_mark(struct table_set *set, const struct table_set *journaled, bool
 
 /* ---- replaying ---- */
 
+static void note_lost(struct pushers *pushers, uint32_t i, uint64_t sequence)
+{
+    struct pusher_stream *s = &pushers->streams[i];
+    pushers->sets[i].may_have_others |= TABLES_BEYOND;
+    s->lost = sequence > s->lost ? sequence : s->lost;
+}
+
 static bool is_of_others(const struct op *op)
 {
     return op->is_foreign && op_pushers(op) == &op->engine->pushers;
@@ -63,7 +70,7 @@ int foreign_follow(struct op *op, struct embd__error *e)
     uint32_t i = pushers_find(pushers, &op->number);
     if (op->number.sequence > pushers->streams[i].last + 1) {
         pushers->streams[i].last = op->number.sequence - 1;
-        pushers->sets[i].may_have_others |= TABLES_BEYOND;
+        note_lost(pushers, i, op->number.sequence - 1);
     }
     return EMBD_OK;
 }
@@ -73,14 +80,14 @@ void foreign_note(const struct op *op)
     struct pushers *pushers = op_pushers(op);
     uint32_t i = op->is_number_alone ? pushers_find(pushers, &op->number) : 0;
     if (i != 0)
-        pushers->sets[i].may_have_others |= TABLES_BEYOND;
+        note_lost(pushers, i, op->number.sequence);
 }
 
 static void lose_table(struct pushers *pushers, uint32_t i, const void *number)
 {
-    struct table_set *set = &pushers->sets[i];
+    const struct table_set *set = &pushers->sets[i];
     if (table_set_has(set, *(const uint32_t *)number) || (set->may_have_others & TABLES_UNKNOWN))
-        set->may_have_others |= TABLES_BEYOND;
+        note_lost(pushers, i, pushers->streams[i].last);
 }
 
 void foreign_lose_table(struct engine *engine, uint32_t number)
@@ -141,7 +148,8 @@ void foreign_meet(struct engine *engine, const struct push_stream *entry)
     struct pushers *pushers = &engine->journaled_pushers;
     const struct push_number id = pushers_number_of(entry);
     uint32_t i = pushers_find(pushers, &id);
-    if (i != 0 && pushers->streams[i].last == entry->last)
+    const struct pusher_stream *s = i != 0 ? &pushers->streams[i] : NULL;
+    if (s != NULL && s->lost <= entry->last && entry->last <= s->last)
         pushers->sets[i].may_have_others &= ~(uint64_t)TABLES_BEYOND;
 }
 

@@ -12,7 +12,7 @@
  *
  * A foreign push to a table that is not journaled has a record of its number alone, so that the
  * next record of its stream follows. A start has lost the push itself, as it has those to a table
- * that had left the journal, or was to join it: unless the snapshot has the stream's last push, it
+ * that had left the journal, or was to join it: unless the snapshot has the last of them, it
  * forgets the stream, and the trainer is told. */
 #ifndef EMBD_ENGINE_FOREIGN_H
 #define EMBD_ENGINE_FOREIGN_H
@@ -51,8 +51,8 @@ int foreign_take(struct engine *engine, struct push_stream *list, uint64_t *n,
  * Returns how many; max at most. */
 uint32_t foreign_list_behind(const struct engine *engine, uint32_t max, struct push_stream *out,
                              struct table_set *sets_out);
-/* The same of a stream of journaled tables: a snapshot that has its last push has all that it lost.
- */
+/* The same of a stream of journaled tables: a snapshot that has the last push that the journal has
+ * not has all of them. */
 void foreign_meet(struct engine *engine, const struct push_stream *entry);
 /* Then the streams whose position nobody knows are forgotten. */
 void foreign_forget(struct engine *engine);

@@ -306,10 +306,20 @@ void op_wait(struct op *op)
 
 /* ---- pushes that may be refused ---- */
 
+/* A table that evicts any row has room for as many keys as its capacity. */
+static bool part_may_be_full(const struct op_part *part)
+{
+    const embd_schema *s = &part->table->schema.s;
+    bool evicts_any = s->on_full == EMBD_ON_FULL_EVICT_LRU || s->on_full == EMBD_ON_FULL_EVICT_LFU;
+    if (s->on_full == EMBD_ON_FULL_GROW || part->statuses != NULL)
+        return false;
+    return !evicts_any || part->in.n_keys > s->capacity;
+}
+
 static bool may_be_full(const struct op *op)
 {
     for (uint32_t i = 0; i < op->n_parts; i++)
-        if (op->parts[i].table->schema.s.on_full != EMBD_ON_FULL_GROW)
+        if (part_may_be_full(&op->parts[i]))
             return true;
     return false;
 }
@@ -327,8 +337,10 @@ void op_end_unsure(struct op *op)
     struct op **at = &op->engine->unsure;
     while (*at != NULL && *at != op)
         at = &(*at)->next_unsure;
-    if (*at == op)
-        *at = op->next_unsure;
+    if (*at != op)
+        return;
+    *at = op->next_unsure;
+    op->engine->n_were_unsure++;
 }
 
 bool op_is_unsure(const struct engine *engine, const struct push_number *number)
@@ -357,19 +369,18 @@ static void forget_set(struct op *op)
     op->in_flight = false;
 }
 
-/* A push in slices may still be refused: its end gives its number back, withdraws its record. */
-static void end_unheard(struct op *op)
+/* Those of others are not told meanwhile. */
+static void end_calls(struct op *op)
 {
-    if (op->record.commit != NULL)
-        op->record.then = NULL;
-    else
-        op->done = NULL;
-    op->in_flight = false;
-    op->engine->n_in_flight--;
-    op_wait(op);
-    op_end(op);
+    const struct store_ops *ops = op->engine->tables.ops;
+    for (uint32_t i = 0; i < op->n_calls; i++) {
+        struct op_call *call = &op->calls[i];
+        if (call->store != NULL)
+            call->done.fn(&call->done, ops->cancel(call->store, &call->as.ticket));
+    }
 }
 
+/* A push in flight may still be refused: its end gives its number back, withdraws its record. */
 void op_forget(struct op *op)
 {
     if (!op->in_flight)
@@ -378,15 +389,12 @@ void op_forget(struct op *op)
         forget_set(op);
         return;
     }
-    if (op->kind == OP_PUSH && !op->engine->tables.ops->caps.is_async) {
-        end_unheard(op);
-        return;
-    }
-    for (uint32_t i = 0; i < op->n_calls; i++)
-        if (op->calls[i].store != NULL)
-            op->engine->tables.ops->cancel(op->calls[i].store, &op->calls[i].as.ticket);
-    op_end_unsure(op);
-    op->n_out = 0;
+    if (op->record.commit != NULL)
+        op->record.then = NULL;
+    else
+        op->done = NULL;
     op->in_flight = false;
     op->engine->n_in_flight--;
+    end_calls(op);
+    op_end(op);
 }

@@ -9,6 +9,8 @@
  * follow while a device works; it is taken back if the calls refuse the push. */
 #include "server/engine/push.h"
 
+#include <stddef.h>
+
 #include "server/engine/capacity.h"
 #include "server/engine/engine.h"
 #include "server/engine/foreign.h"
@@ -146,6 +148,13 @@ static void on_pushed(struct store_done *done, int status)
     op_returned(call, status);
 }
 
+static bool claim(struct store_change *change, uint64_t bytes)
+{
+    struct op_call *call =
+        (struct op_call *)(void *)((uint8_t *)change - offsetof(struct op_call, as));
+    return capacity_claim(call->op, call->part->table, bytes, &call->done.error);
+}
+
 static bool next_call(struct op *op)
 {
     if (op->at == op->n_parts)
@@ -153,9 +162,13 @@ static bool next_call(struct op *op)
     struct op_part *part = &op->parts[op->at++];
     struct op_call *call = op_call_new(op, part, on_pushed);
     call->as.change = change_of(op, part);
+    call->as.change.claim = op->engine->tables.memory != NULL ? claim : NULL;
     op->engine->tables.ops->apply(call->store, &call->as.change, &call->done);
-    if (call->store != NULL)
-        tables_begin_late(&op->engine->tables, part->table);
+    if (call->store == NULL)
+        return true;
+    tables_begin_late(&op->engine->tables, part->table);
+    if (part->table->is_late)
+        tables_count(&op->engine->tables, part->table);
     return true;
 }
 

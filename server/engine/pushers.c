@@ -407,6 +407,7 @@ uint32_t pushers_put(struct pushers *pushers, const struct push_stream *entry,
         pushers_forget(pushers, i);
     i = add(pushers, &id, entry->principal);
     pushers->streams[i].last = entry->last;
+    pushers->streams[i].lost = tables->may_have_others & TABLES_BEYOND ? entry->last : 0;
     pushers->sets[i] = *tables;
     see(pushers, &pushers->streams[i], now_ns);
     return i;

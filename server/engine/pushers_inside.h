@@ -8,6 +8,8 @@ struct pusher_stream {
     uint64_t high, low, last;
     uint64_t
         seen_ns; /* when it last pushed, or was opened; does not fall along a principal's list */
+    /* With TABLES_BEYOND: no push behind this one is missing in the journal; 0: none is. */
+    uint64_t lost;
     uint64_t chosen_ns; /* when it was decided that it goes; 0: never */
     uint32_t stream;
     uint32_t principal;    /* in principals */

@@ -8,8 +8,10 @@
  *
  * Pushes whose records are being written are counted when they are applied; those of one table see
  * each other (store_ticket), those of several tables or shards may together pass the limit by what
- * they bring. Copies for cuts may pass it by an eighth. The rest of what the machine has beyond the
- * limit is left for the process itself and for what a start takes more. */
+ * they bring. A push that is applied in slices is counted as a whole before its first row is made
+ * (store_change.claim); without a record it is refused then if others have taken the room. Copies
+ * for cuts may pass it by an eighth. The rest of what the machine has beyond the limit is left for
+ * the process itself and for what a start takes more. */
 #ifndef EMBD_ENGINE_ROW_MEMORY_H
 #define EMBD_ENGINE_ROW_MEMORY_H
 

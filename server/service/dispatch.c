@@ -199,9 +199,9 @@ static bool waits_for_sweep(struct call *call, enum touch touch, bool was_parked
     if (touch == TOUCH_STRUCTURE)
         return call->shard->engine.tables.n_swept > 0;
     const struct tables *tables = &call->shard->engine.tables;
-    if (method == METHOD_STREAM_OPEN) /* it tells the last number */
-        return call->shard->engine.unsure != NULL;
-    if (method != METHOD_PUSH && method != METHOD_PULL)
+    if (method == METHOD_STREAM_OPEN && call->shard->engine.unsure == NULL)
+        return false;
+    if (method != METHOD_PUSH && method != METHOD_PULL && method != METHOD_STREAM_OPEN)
         return touch == TOUCH_READS && tables->n_late > 0;
     if (method == METHOD_PULL && tables->n_creating + tables->n_late == 0)
         return false;
@@ -234,7 +234,7 @@ static bool try(struct shard *shard, struct request *request)
     enum touch touch = touch_of(&call);
     bool was_parked = request->state == REQUEST_PARKED;
     bool is_let_in = hold_is_on(hold) && hold_lets_in(hold, request);
-    bool waits = sweeps_are_on(shard) && waits_for_sweep(&call, touch, was_parked);
+    bool waits = sweeps_may_stop(shard) && waits_for_sweep(&call, touch, was_parked);
     bool stops = hold_stops(hold, touch, is_let_in, shard_n_in_flight(shard)) ||
                  waits_for_record(&call, touch, was_parked) ||
                  (touch == TOUCH_HOLD && staging_stops_hold(shard, request->session)) ||

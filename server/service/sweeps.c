@@ -16,10 +16,19 @@ static bool stops_pull(const struct table *table, const struct part *part)
                               !part->zero_missing);
 }
 
+static bool stops_opening(struct call *call)
+{
+    struct stream_opening opening;
+    return embd__opening_read(&call->reader, false, &opening) == EMBD_OK &&
+           op_is_unsure(&call->shard->engine, &opening.stream);
+}
+
 static bool stops_any(struct call *call, bool was_parked)
 {
     struct shard *shard = call->shard;
     struct push_extra extra;
+    if (call->reader.method == METHOD_STREAM_OPEN)
+        return stops_opening(call);
     bool is_push = call->reader.method == METHOD_PUSH;
     int n = is_push ? embd__push_read(&call->reader, shard->parts, LIMIT_PARTS, &extra)
                     : embd__parts_read(&call->reader, shard->parts, LIMIT_PARTS, PARTS_PULL);
@@ -39,7 +48,9 @@ static bool stops_any(struct call *call, bool was_parked)
 bool sweeps_stop(struct call *call, bool was_parked)
 {
     const struct shard *shard = call->shard;
-    uint64_t n_ends = 1 + shard->engine.tables.n_sweeps + shard->commit.n_were_long;
+    const struct engine *engine = &shard->engine;
+    uint64_t n_ends =
+        1 + engine->tables.n_sweeps + engine->n_were_unsure + shard->commit.n_were_long;
     if (was_parked && call->request->stopped_at == n_ends)
         return true;
     bool stops = stops_any(call, was_parked);

@@ -87,6 +87,10 @@ struct store_change {
      * (memory_bytes of its stats); `needed` is set where the change needs more than that. */
     bool is_bounded;
     uint64_t room, needed;
+    /* Of a push that is applied in slices: called when its keys are counted, before the table
+     * changes, with the bytes that it will add (from then on in memory_bytes of the stats). False,
+     * with the error of `done`: it is to be refused with EMBD_FULL. NULL: it never is. */
+    bool (*claim)(struct store_change *change, uint64_t bytes);
     /* Set at done: distinct keys, and other keys that lost their row. prepare sets them where it
      * has looked at the keys, else to 0. */
     uint32_t n_inserted, n_full, n_filtered, n_evicted;
@@ -192,7 +196,8 @@ struct store_stats {
     uint64_t forgotten;    /* candidates that were too many, likewise (candidates.h) */
     uint64_t slices;       /* of work that pushes left for collect, about: store_ops.collect */
     uint64_t memory_bytes; /* that rows, keys and copies for cuts take now; of rows there is memory
-                              for, the host counts those that were taken once */
+                              for, the host counts those that were taken once, and those to come
+                              of a push that is applied in slices */
 };
 
 #define STORE_PLACES 64u /* numbers of memories are below */
@@ -228,8 +233,9 @@ struct store_ops {
     void (*apply)(struct store *store, struct store_change *change, struct store_done *done);
 
     /* The request will not be made, and the ticket is all zero again; a ticket all zero is allowed.
-     * Of a pull or change under way: waits for it, and its done will not be called. */
-    void (*cancel)(struct store *store, struct store_ticket *ticket);
+     * Of a pull or change under way: waits for it, and its done will not be called. Returns the
+     * status that it would have been called with, and its error is set; of others EMBD_OK. */
+    int (*cancel)(struct store *store, struct store_ticket *ticket);
 
     /* Calls the done of calls that have ended; they may make new ones. Never waits. Returns whether
      * calls are still under way: then it is to be called again soon.

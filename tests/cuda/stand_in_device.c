@@ -11,6 +11,7 @@
 
 uint64_t stand_in_calls_left = UINT64_MAX;
 uint64_t stand_in_block_max = UINT64_MAX;
+uint64_t stand_in_bytes_max = UINT64_MAX;
 bool stand_in_is_full;
 uint64_t stand_in_bytes;
 int stand_in_failure;
@@ -138,7 +139,7 @@ int device_new(void **memory_out, uint64_t bytes, void *stream)
 {
     (void)stream;
     *memory_out = NULL;
-    if (memory_fails() || bytes > stand_in_block_max)
+    if (memory_fails() || bytes > stand_in_block_max || bytes > stand_in_bytes_max - stand_in_bytes)
         return DEVICE_NO_MEMORY;
     uint64_t *block = aligned_alloc(256, (bytes + 511) / 256 * 256);
     block[0] = bytes;

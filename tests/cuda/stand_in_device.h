@@ -7,6 +7,7 @@
 
 extern uint64_t stand_in_calls_left;   /* allocations that succeed from now on; UINT64_MAX: all */
 extern uint64_t stand_in_block_max;    /* bytes of the largest block there is memory for */
+extern uint64_t stand_in_bytes_max;    /* that may be in use; no less than are */
 extern bool stand_in_is_full;          /* ranges have all the memory they will get */
 extern uint64_t stand_in_bytes;        /* device memory in use, without ranges */
 extern int stand_in_failure;           /* what waits and events report; 0: nothing */

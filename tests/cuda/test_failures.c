@@ -655,17 +655,86 @@ static void test_forgotten_together(void **state)
     pair_close(&pair);
 }
 
+/* All memory of the device is in use, the last of it by a lookup of old keys. */
+static void fill_device(struct pair *pair)
+{
+    struct batch old;
+    draw(&old, 0);
+    stand_in_bytes_max = UINT64_MAX;
+    pair->store->lookups.n_trusted = 1;
+    pair->store->lookup_keys_min = N;
+    pair_pull(pair, &old, EMBD_DTYPE_F32, false, true);
+    assert_int_equal(pair->store->lookups.n, 1);
+    stand_in_bytes_max = stand_in_bytes;
+    batch_free(&old);
+}
+
+/* From where they may batch: keys in device memory do not. */
+static void push_few_old(struct pair *pair)
+{
+    struct batch old;
+    draw(&old, 0);
+    while (memory_kind(old.in.keys) == MEMORY_DEVICE)
+        old.in.keys += 4;
+    old.in.n_keys = old.in.n_rows = SMALL;
+    pair_push(pair, &old, EMBD_DTYPE_F32, false);
+    batch_free(&old);
+}
+
+/* Lookups save time; a cut, its copies and a batch of small pushes cannot do without memory. */
+static void test_lookups_give_way_further(void **state)
+{
+    (void)state;
+    embd_schema schema = small_schema();
+    struct batch old;
+    struct pair pair;
+    struct embd__error e = {0};
+    pair_open(&pair, "cuda", &schema, 3);
+    draw(&old, 0);
+    for (int turn = 0; turn < 2; turn++) /* the second one creates no rows: small ones may batch */
+        pair_push(&pair, &old, EMBD_DTYPE_F32, false);
+    batch_free(&old);
+    fill_device(&pair);
+    push_few_old(&pair);
+    assert_non_null(pair.store->batch_block);
+    assert_int_equal(pair.store->lookups.n, 0);
+    fill_device(&pair);
+    assert_int_equal(pair.ops->freeze(pair.store, &(struct store_cut){.id = 0}, &e), EMBD_OK);
+    assert_int_equal(pair.store->lookups.n, 0);
+    frozen_chunk_bytes = 1;
+    fill_device(&pair);
+    push_few_old(&pair);
+    assert_non_null(pair.store->frozen.first);
+    assert_false(pair.store->frozen.first->is_pinned);
+    assert_int_equal(pair.store->lookups.n, 0);
+    stand_in_bytes_max = UINT64_MAX;
+    frozen_chunk_bytes = (uint64_t)64 << 20;
+    pair.ops->thaw(pair.store);
+    pair_compare(&pair);
+    pair_close(&pair);
+    assert_int_equal(stand_in_bytes, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_memory),          cmocka_unit_test(test_reserved),
-        cmocka_unit_test(test_no_memory_to_erase), cmocka_unit_test(test_no_memory_to_evict),
-        cmocka_unit_test(test_full_rows),          cmocka_unit_test(test_full_entries),
-        cmocka_unit_test(test_device_fails),       cmocka_unit_test(test_order),
-        cmocka_unit_test(test_no_memory_together), cmocka_unit_test(test_device_fails_together),
-        cmocka_unit_test(test_forgotten_together), cmocka_unit_test(test_no_memory_to_read),
-        cmocka_unit_test(test_no_memory_to_pull),  cmocka_unit_test(test_lookups_give_way),
-        cmocka_unit_test(test_full_of_lookups),    cmocka_unit_test(test_no_memory_with_lookups),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_reserved),
+        cmocka_unit_test(test_no_memory_to_erase),
+        cmocka_unit_test(test_no_memory_to_evict),
+        cmocka_unit_test(test_full_rows),
+        cmocka_unit_test(test_full_entries),
+        cmocka_unit_test(test_device_fails),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_no_memory_together),
+        cmocka_unit_test(test_device_fails_together),
+        cmocka_unit_test(test_forgotten_together),
+        cmocka_unit_test(test_no_memory_to_read),
+        cmocka_unit_test(test_no_memory_to_pull),
+        cmocka_unit_test(test_lookups_give_way),
+        cmocka_unit_test(test_lookups_give_way_further),
+        cmocka_unit_test(test_full_of_lookups),
+        cmocka_unit_test(test_no_memory_with_lookups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

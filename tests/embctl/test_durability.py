@@ -319,6 +319,28 @@ def case_a_stream_of_the_journal_goes_on_where_nothing_of_it_is_lost():
                 assert rows(server) == [3.0] * SHARDS and rows(server, "u") == [1.0] * SHARDS
 
 
+def case_a_stream_of_the_journal_goes_on_behind_a_snapshot_of_all_that_the_journal_has_not():
+    """What it pushed since is in the journal. A push to the table that left it, behind the snapshot, is lost."""
+    for loses in (False, True):
+        with Scratch() as scratch:
+            server = serve_two_durable(scratch)
+            set_to(server, "snapshot")
+            push(server, 2, stream=1)
+            embctl(server, "snapshot", "s")
+            for number in (3, 4):
+                push(server, number, "u", stream=1)
+            if loses:
+                push(server, 5, stream=1)
+            with restart(server, scratch) as server:
+                assert rows(server) == [2.0] * SHARDS and rows(server, "u") == [2.0] * SHARDS
+                if loses:
+                    refused(FORGOTTEN, push, server, 5, stream=1)
+                    continue
+                push(server, 4, "u", stream=1)
+                push(server, 5, stream=1)
+                assert rows(server) == [3.0] * SHARDS and rows(server, "u") == [2.0] * SHARDS
+
+
 def case_a_stream_that_a_start_forgot_is_forgotten_by_the_next_one_too():
     """The journal begins anew between them. The snapshot's position is before a push that the journal has."""
     with Scratch() as scratch:

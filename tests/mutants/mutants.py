@@ -51,6 +51,8 @@ CASES = of("the host store gives the model's bits for every optimizer", "test_st
 FROZEN = of("a cut of the host store is the table as it was", "test_store_frozen")
 SWEEPS = of("a shard serves others between slices", "test-shard-sweeps")
 LATE = of("a push of very many keys is applied in slices", "test-shard-late")
+REFUSALS = of("a shard on the cuda store refuses whole what finds no room", "test_cuda_refusals")
+FAILURES = of("a cuda store without memory changes nothing", "test_cuda_failures")
 DURABILITY = of("kill -9 while a table becomes durable", "embd-server", "embctl", "embd-gated-disk")
 DIES = of("servers or the coordinator die at each step", "embd-server", "embctl", "embd-gated-disk")
 DURABLE = of("the durability of a table is set while trainers push", "embd-server", "embctl")
@@ -170,7 +172,19 @@ MUTANTS = [
     LATE("late push: pulls see half of it", "server/service/sweeps.c", "return table->is_late ||", "return false ||"),
     LATE("late push: the next number does not wait for it", "server/service/sweeps.c", "op_is_unsure(&shard->engine", "false && op_is_unsure(&shard->engine"),
     LATE("late push: the next record does not wait for it", "server/journal/commit.c", "op_is_unsure(commit->engine", "false && op_is_unsure(commit->engine"),
-    LATE("late push: one that nobody waits for keeps its number", "server/engine/op.c", "op->kind == OP_PUSH && !op->engine", "false && !op->engine"),
+    LATE("late push: one that nobody waits for keeps its number", "server/engine/op.c", "ops->cancel(call->store, &call->as.ticket));", "(ops->cancel(call->store, &call->as.ticket), EMBD_OK));"),
+    LATE("late push: others take its memory between slices", "server/store/host/late.c", "late->memory_bytes = host_memory_bytes(store) + bytes;", "late->memory_bytes = 0;"),
+    LATE("late push: it takes memory that others have", "server/engine/push.c", "tables.memory != NULL ? claim : NULL;", "tables.memory != NULL ? NULL : claim;"),
+    REFUSALS("a device's push that nobody waits for keeps its number", "server/store/cuda/queue.c",
+             "int status = call->status;\n    unlink_call(store, call);", "int status = EMBD_OK;\n    unlink_call(store, call);"),
+    REFUSALS("the next number does not wait for a push that a device may refuse", "server/service/sweeps.h",
+             "sweeps_are_on(shard) || shard->engine.unsure != NULL;", "sweeps_are_on(shard);"),
+    FAILURES("lookups do not give way to a cut", "server/store/cuda/frozen.c", "status = cuda_new(store, &f->memory, arena.bytes);",
+             "status = device_new(&f->memory, arena.bytes, store->stream);"),
+    FAILURES("lookups do not give way to a batch", "server/store/cuda/batch_push.c", "cuda_new(store, &store->batch_block, bytes);",
+             "device_new(&store->batch_block, bytes, store->stream);"),
+    DURABLE("a stream is forgotten though a snapshot has all that it lost", "server/engine/foreign.c",
+            "s->lost <= entry->last && entry->last <= s->last", "entry->last == s->last"),
     TURNS("sweep: requests of a connection go before those of others", "server/service/sweeps.c",
           "return session->is_behind_sweep && sweeps_are_on(shard);", "return false && session->is_behind_sweep;"),
     SWEEPS("sweep: its slices are nobody's", "server/service/handle_push.c", "op->n_slices * SWEEP_SLICE_NS", "0 * SWEEP_SLICE_NS"),

@@ -76,15 +76,22 @@ static const struct store_ticket *ticket_of(const struct call *call)
     return call->pull != NULL ? &call->pull->ticket : &call->change->ticket;
 }
 
-static void cancel(struct store *store, struct store_ticket *ticket)
+/* A call under way takes effect, behind those before it. */
+static int cancel(struct store *store, struct store_ticket *ticket)
 {
-    uint32_t n = first;
-    for (uint32_t i = first; i != last; i++)
-        if (ticket_of(&calls[i % MAX_CALLS]) != ticket)
-            calls[n++ % MAX_CALLS] = calls[i % MAX_CALLS];
-    n_cancelled += last - n;
-    last = n;
-    store_host.cancel(store, ticket);
+    uint32_t at = first;
+    while (at != last && ticket_of(&calls[at % MAX_CALLS]) != ticket)
+        at++;
+    if (at == last)
+        return store_host.cancel(store, ticket);
+    for (uint32_t i = first; i != at + 1; i++)
+        if (calls[i % MAX_CALLS].store == store)
+            run_call(&calls[i % MAX_CALLS]);
+    int status = calls[at % MAX_CALLS].status;
+    for (last--; at != last; at++)
+        calls[at % MAX_CALLS] = calls[(at + 1) % MAX_CALLS];
+    n_cancelled++;
+    return status;
 }
 
 uint32_t deferred_cancelled(void)

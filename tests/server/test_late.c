@@ -8,6 +8,7 @@
 #include "tests/server/journaled.h"
 
 #include "proto/route.h"
+#include "server/engine/row_memory.h"
 #include "server/service/state.h"
 #include "server/store/slice.h"
 
@@ -264,6 +265,112 @@ static void a_refused_push_takes_no_memory(void **state)
     assert_int_equal(bytes_after_refusal(16), bytes_after_refusal(UINT64_MAX));
 }
 
+/* ---- row_memory ---- */
+
+enum { WIDE = 256, WIDE_KEYS = 32, WIDE_ROW = WIDE * 3 * 4 };
+
+static struct row_memory memories[STORE_PLACES];
+
+/* Adam: a row takes WIDE_ROW bytes and a few more. */
+static struct journaled wide_open(embd_durability durability)
+{
+    struct journaled j = {.dir = ""};
+    memset(memories, 0, sizeof memories);
+    atomic_init(&memories[0].limit, (uint64_t)1 << 40);
+    store_slice = 16;
+    journaled_new(&j);
+    j.rig.config.row_memory = memories;
+    rig_wake(&j.rig);
+    for (int i = 0; i < 2; i++) {
+        embd_schema wide = kept_schema(i == 0 ? "wide" : "other", durability);
+        wide.dim = WIDE;
+        create_table(&j.rig, &wide);
+    }
+    open_stream(&j.rig, &(struct push_number){.high = 7, .low = 9, .stream = 3},
+                durability != EMBD_DURABILITY_SNAPSHOT);
+    return j;
+}
+
+static struct exchange *send_wide(struct journaled *j, struct shard_session *session,
+                                  const char *name, uint32_t n_keys, uint64_t sequence)
+{
+    static uint64_t keys[WIDE_KEYS];
+    static float grads[WIDE * WIDE_KEYS];
+    for (uint32_t i = 0; i < WIDE_KEYS; i++)
+        keys[i] = i;
+    struct part part = part_of(name, keys, n_keys, grads);
+    part.grads_bytes = n_keys * WIDE * sizeof *grads;
+    const struct push_extra extra = {.number = {7, 9, sequence, 3}};
+    struct exchange *x = ask(&j->rig, session, METHOD_PUSH);
+    if (sequence > 0)
+        embd__push_write(&x->out, &part, 1, &extra);
+    else
+        embd__parts_write(&x->out, &part, 1, PARTS_PUSH);
+    ask_send(x);
+    while (j->rig.shard->engine.n_recorded > 0)
+        shard_collect(j->rig.shard);
+    return x;
+}
+
+static void leave_rows(uint64_t n)
+{
+    atomic_store(&memories[0].limit, atomic_load(&memories[0].used) + n * (WIDE_ROW + 256));
+}
+
+/* Before its first row is made: what others bring meanwhile has to fit beside it. */
+static void row_memory_counts_a_push_as_a_whole(void **state)
+{
+    (void)state;
+    for (int journaled = 0; journaled < 2; journaled++) {
+        struct journaled j =
+            wide_open(journaled ? EMBD_DURABILITY_DURABLE : EMBD_DURABILITY_SNAPSHOT);
+        struct shard_session second = j.rig.data;
+        uint64_t before = atomic_load(&memories[0].used);
+        struct exchange *x = send_wide(&j, &j.rig.data, "wide", WIDE_KEYS, 0);
+        while (!x->is_answered &&
+               atomic_load(&memories[0].used) < before + WIDE_KEYS * (uint64_t)WIDE_ROW)
+            shard_collect(j.rig.shard);
+        assert_false(x->is_answered);
+        assert_int_equal(figure(&j.rig, "wide", "rows"), 0);
+        tables_count_all(&j.rig.shard->engine.tables); /* as now and then */
+        assert_true(atomic_load(&memories[0].used) >= before + WIDE_KEYS * (uint64_t)WIDE_ROW);
+        leave_rows(8);
+        struct exchange *y = send_wide(&j, &second, "other", WIDE_KEYS / 2, 0);
+        assert_true(y->is_answered);
+        ask_error(y, EMBD_FULL, "row_memory", NULL);
+        end_ok(x);
+        assert_int_equal(figure(&j.rig, "wide", "rows"), WIDE_KEYS);
+        end_ok(send_wide(&j, &second, "other", 4, 0));
+        assert_true(atomic_load(&memories[0].used) <= atomic_load(&memories[0].limit));
+        late_close(&j);
+    }
+}
+
+/* Where others have taken the room before its keys are counted, it is refused, whole. What is in a
+ * journal was accepted. */
+static void a_push_is_refused_whose_memory_others_took(void **state)
+{
+    (void)state;
+    for (int journaled = 0; journaled < 2; journaled++) {
+        struct journaled j =
+            wide_open(journaled ? EMBD_DURABILITY_DURABLE : EMBD_DURABILITY_SNAPSHOT);
+        struct exchange *x = send_wide(&j, &j.rig.data, "wide", WIDE_KEYS, 1);
+        assert_false(x->is_answered);
+        leave_rows(8);
+        ask_wait(x);
+        if (journaled) {
+            ask_ok(x);
+            ask_free(x);
+        } else {
+            ask_error(x, EMBD_FULL, "wide", "row_memory", NULL);
+        }
+        assert_int_equal(figure(&j.rig, "wide", "rows"), journaled ? WIDE_KEYS : 0);
+        leave_rows(2 * WIDE_KEYS);
+        end_ok(send_wide(&j, &j.rig.data, "wide", WIDE_KEYS, journaled ? 2 : 1));
+        late_close(&j);
+    }
+}
+
 /* A directory as a kill leaves it at any slice has the push, which is in the journal. */
 static void a_kill_between_slices_loses_nothing(void **state)
 {
@@ -324,6 +431,8 @@ int main(void)
         cmocka_unit_test(the_next_number_waits_for_a_push_that_may_be_refused),
         cmocka_unit_test(an_opening_waits_for_it_too),
         cmocka_unit_test(a_refused_push_takes_no_memory),
+        cmocka_unit_test(row_memory_counts_a_push_as_a_whole),
+        cmocka_unit_test(a_push_is_refused_whose_memory_others_took),
         cmocka_unit_test(a_kill_between_slices_loses_nothing),
         cmocka_unit_test(cuts_and_drops_wait),
     };

@@ -10,8 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/model/model.h"
+#include "proto/opening.h"
 #include "proto/route.h"
+#include "server/service/state.h"
+#include "tests/model/model.h"
 
 enum {
     TABLES = 5,
@@ -630,6 +632,110 @@ static void what_has_no_room_is_refused_whole_and_nothing_else_is(void **state)
     assert_true(seen.made_room > n_rounds);
 }
 
+/* ---- numbers of pushes that are refused ---- */
+
+static const struct push_number numbered = {.high = 7, .low = 9, .stream = 3};
+
+static void open_small(struct rig *rig)
+{
+    embd_schema small;
+    embd_schema_init(&small);
+    strcpy(small.name, "small");
+    small.dim = DIM;
+    small.capacity = 4;
+    small.on_full = EMBD_ON_FULL_ERROR;
+    rig_open(rig, store, 0, 1, NULL);
+    create_table(rig, &small);
+    open_stream(rig, &numbered, false);
+}
+
+static struct exchange *send_numbered(struct rig *rig, struct shard_session *session,
+                                      uint64_t sequence, uint32_t n_keys)
+{
+    static const uint64_t keys[] = {1, 2, 3, 4, 5};
+    static const float grads[5 * DIM] = {1, 2, 3};
+    const struct part part = {.table = embd__table_id("small"),
+                              .n_keys = n_keys,
+                              .n_rows = n_keys,
+                              .keys = keys,
+                              .grads = grads,
+                              .grads_bytes = n_keys * DIM * sizeof *grads,
+                              .dtype = EMBD_DTYPE_F32};
+    struct push_extra extra = {.number = numbered};
+    extra.number.sequence = sequence;
+    struct exchange *x = ask(rig, session, METHOD_PUSH);
+    embd__push_write(&x->out, &part, 1, &extra);
+    ask_send(x);
+    return x;
+}
+
+static void check_refused(struct exchange *x, int status)
+{
+    ask_wait(x);
+    ask_error(x, status, NULL);
+}
+
+static void check_applied(struct rig *rig, uint64_t sequence)
+{
+    struct exchange *x = send_numbered(rig, &rig->data, sequence, 2);
+    ask_wait(x);
+    ask_ok(x);
+    ask_free(x);
+    assert_int_equal(figure(rig, "small", "steps"), sequence);
+}
+
+/* It is not said to be applied when it is sent again. */
+static void a_push_that_is_refused_after_its_pusher_left_keeps_no_number(void **state)
+{
+    struct rig rig;
+    (void)state;
+    open_small(&rig);
+    struct exchange *x = send_numbered(&rig, &rig.data, 1, 5);
+    assert_int_equal(x->is_answered, !store->caps.is_async);
+    ask_free(x);
+    assert_int_equal(rig.shard->engine.n_in_flight, 0);
+    check_refused(send_numbered(&rig, &rig.data, 1, 5), EMBD_FULL);
+    assert_int_equal(figure(&rig, "small", "rows"), 0);
+    check_applied(&rig, 1);
+    ask_free(send_numbered(&rig, &rig.data, 2, 1));
+    check_refused(send_numbered(&rig, &rig.data, 4, 1), EMBD_GAP);
+    check_applied(&rig, 3);
+    rig_close(&rig);
+}
+
+/* Sent while the one before it is under way, which is refused then; so with an opening, which
+ * tells the last number. Other streams do not wait. */
+static void the_next_number_waits_for_a_push_that_may_be_refused(void **state)
+{
+    const struct push_number other = {.high = 7, .low = 9, .stream = 4};
+    struct rig rig;
+    (void)state;
+    open_small(&rig);
+    struct shard_session second = rig.data, third = second, fourth = second;
+    struct exchange *x = send_numbered(&rig, &rig.data, 1, 5),
+                    *y = send_numbered(&rig, &second, 2, 1),
+                    *opening = ask_opening(&rig, &numbered, false),
+                    *another = ask_opening(&rig, &other, false);
+    opening->request.session = &third;
+    another->request.session = &fourth;
+    ask_send(opening);
+    ask_send(another);
+    assert_int_equal(opening->is_answered, !store->caps.is_async);
+    assert_true(another->is_answered);
+    ask_wait(opening);
+    check_refused(x, EMBD_FULL);
+    check_refused(y, EMBD_GAP);
+    uint64_t last;
+    bool opened;
+    ask_ok(opening);
+    assert_int_equal(embd__opened_read(&opening->reader, &last, &opened), EMBD_OK);
+    assert_int_equal(last, 0);
+    ask_free(opening);
+    ask_free(another);
+    check_applied(&rig, 1);
+    rig_close(&rig);
+}
+
 int main(int argc, char **argv)
 {
     struct embd__error e = {.status = EMBD_OK};
@@ -642,6 +748,8 @@ int main(int argc, char **argv)
         n_rounds = (uint32_t)atoi(argv[2]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_has_no_room_is_refused_whole_and_nothing_else_is),
+        cmocka_unit_test(a_push_that_is_refused_after_its_pusher_left_keeps_no_number),
+        cmocka_unit_test(the_next_number_waits_for_a_push_that_may_be_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

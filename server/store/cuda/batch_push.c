@@ -141,7 +141,7 @@ static int need_block(struct store *store, uint64_t bytes)
     device_free(store->batch_block, store->stream);
     store->batch_block = NULL;
     store->batch_bytes = 0;
-    int status = device_new(&store->batch_block, bytes, store->stream);
+    int status = cuda_new(store, &store->batch_block, bytes);
     if (status == 0)
         store->batch_bytes = bytes;
     return status ? status

@@ -21,11 +21,12 @@ uint64_t kept_lay_out(struct kept_view *view, const struct table_view *t, uint64
     return arena->bytes;
 }
 
-/* Device memory, else pinned memory: kernels write to both. NULL: there is neither. */
+/* Device memory, for which lookups give way, else pinned memory: kernels write to both. NULL: there
+ * is neither. */
 static void *take_memory(struct store *store, uint64_t bytes, bool *is_pinned)
 {
     void *memory = NULL;
-    *is_pinned = device_new(&memory, bytes, store->stream) != 0;
+    *is_pinned = cuda_new(store, &memory, bytes) != 0;
     return *is_pinned ? buffer_new(bytes) : memory;
 }
 
@@ -239,7 +240,7 @@ static int take_all(struct store *store, bool has_all)
         f->done = arena_take(&arena, words(f) * sizeof *f->done);
         f->heads = arena_take(&arena, (FETCHES + 1) * sizeof *f->heads);
         if (turn == 0)
-            status = device_new(&f->memory, arena.bytes, store->stream);
+            status = cuda_new(store, &f->memory, arena.bytes);
     }
     if (status == 0)
         status = device_fill(f->memory, 0, arena.bytes, store->stream);

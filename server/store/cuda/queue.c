@@ -311,18 +311,20 @@ void cuda_wait_all(struct store *store)
         }
 }
 
-void cuda_cancel(struct store *store, struct store_ticket *ticket)
+int cuda_cancel(struct store *store, struct store_ticket *ticket)
 {
     struct call *call = store->first;
     while (call != NULL && ticket_of(call) != ticket)
         call = call->next;
     if (call == NULL) {
         use_up(store, ticket);
-        return;
+        return EMBD_OK;
     }
     cuda_wait_all(store);
+    int status = call->status;
     unlink_call(store, call);
     call_free(call);
+    return status;
 }
 
 void cuda_submit(struct store *store, enum call_kind kind, void *request, struct store_done *done)

@@ -9,7 +9,7 @@
  * inside. */
 void cuda_submit(struct store *store, enum call_kind kind, void *request, struct store_done *done);
 bool cuda_collect(struct store *store);
-void cuda_cancel(struct store *store, struct store_ticket *ticket);
+int cuda_cancel(struct store *store, struct store_ticket *ticket);
 /* Waits until all calls have ended. cuda_collect calls their dones later. */
 void cuda_wait_all(struct store *store);
 

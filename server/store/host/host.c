@@ -150,18 +150,16 @@ static void host_stats(const struct store *store, struct store_stats *out)
         .candidates = store->n_candidates,
         .capacity = store->rows.capacity,
         .row_bytes = store->rows.capacity * store->rows.stride,
-        .index_bytes = sizeof *store + index_bytes(&store->index) + merge_bytes(&store->merge) +
-                       rows_overhead_bytes(&store->rows) + row_set_bytes(&store->named) +
-                       eviction_queue_bytes(&store->queue) + pending_bytes(&store->pending) +
-                       changes_bytes(&store->changes) + values_bytes(store),
+        .index_bytes = host_overhead_bytes(store),
         .steps = store->step,
         .clock = store->clock,
         .evicted = store->n_evicted,
         .forgotten = store->n_forgotten,
         .slices = store->sweep.phase != SWEEP_NONE ? sweep_slices(store) : 0,
     };
-    out->index_bytes += cow_bytes(store);
+    uint64_t late_bytes = late_memory_bytes(store);
     out->memory_bytes = store->rows.n * store->rows.stride + out->index_bytes;
+    out->memory_bytes = late_bytes > out->memory_bytes ? late_bytes : out->memory_bytes;
 }
 
 /* The machine's, one for all tables. */
@@ -190,12 +188,12 @@ static int prepare(struct store *store, struct store_change *change, enum store_
     return host_prepare(store, change, what, e);
 }
 
-static void cancel(struct store *store, struct store_ticket *ticket)
+static int cancel(struct store *store, struct store_ticket *ticket)
 {
     if (late_is_of(store, ticket))
-        late_cancel(store);
-    else
-        host_cancel(store, ticket);
+        return late_cancel(store);
+    host_cancel(store, ticket);
+    return EMBD_OK;
 }
 
 static int scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,

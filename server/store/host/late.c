@@ -1,10 +1,11 @@
 /* late.c - a push of so many keys that others would wait for it is applied in slices.
  *
- * Its keys are merged and looked up, memory is taken, rows are made, and rows step, some keys a
- * slice, in the order in which they do at once: the table has the same bits. The call ends with the
- * last slice. Until then nobody may see half of it: who reads the table, or changes it, does all
- * that is left first. (The shard lets them wait.) Not divided are what is decided of all keys
- * together, and pushes to tables that evict, that step all rows, or that a cut is read of. */
+ * Its keys are merged and looked up, memory is claimed and taken, rows are made, and rows step,
+ * some keys a slice, in the order in which they do at once: the table has the same bits. The call
+ * ends with the last slice. Until then nobody may see half of it: who reads the table, or changes
+ * it, does all that is left first. (The shard lets them wait.) Not divided are what is decided of
+ * all keys together, and pushes to tables that evict, that step all rows, or that a cut is read of.
+ * */
 #include "server/store/host/table.h"
 
 #include "server/store/contract.h"
@@ -19,6 +20,7 @@
 enum late_phase {
     LATE_MERGE,
     LATE_COUNT,
+    LATE_CLAIM,
     LATE_GROW,
     LATE_DECIDE,
     LATE_CREATE,
@@ -32,8 +34,9 @@ struct late {
     struct store_done *done;     /* likewise */
     int status;                  /* that it ends with */
     struct merging merging;
-    uint32_t at;    /* the next of the phase's */
-    uint32_t n_new; /* keys that the index has not heard of, and will get */
+    uint32_t at;           /* the next of the phase's */
+    uint32_t n_new;        /* keys that the index has not heard of, and will get */
+    uint64_t memory_bytes; /* of the table when it has ended; 0: not known */
 };
 
 static uint32_t keys_of_slice(void)
@@ -63,11 +66,15 @@ bool late_begin(struct store *store, struct store_change *change, struct store_d
     }
     late->change = change;
     late->done = done;
-    late->phase = is_decided ? LATE_CREATE : is_merged ? LATE_DECIDE : LATE_MERGE;
+    late->phase = is_decided ? LATE_CREATE : is_merged ? LATE_CLAIM : LATE_MERGE;
     store->n_promised -= change->ticket.n_keys;
     change->ticket.n_keys = 0;
     if (!is_merged)
         tickets_give_number(store, &change->ticket);
+    if (is_decided)
+        late->memory_bytes = host_memory_bytes(store) +
+                             keys_growth(store, store->decided.n_inserted,
+                                         store->decided.n_inserted + store->decided.n_filtered);
     if (is_decided)
         keys_begin_create(store, &change->in, change->statuses, &store->decided);
     store->late = late;
@@ -125,6 +132,34 @@ static void reserve_rows(struct store *store, uint64_t n)
     rows_reserve(&store->rows, host_rows(store) + (n < room ? n : room));
 }
 
+static void end(struct store *store, int status)
+{
+    struct late *late = store->late;
+    late->phase = LATE_DONE;
+    late->status = status;
+    if (status == EMBD_OK)
+        tickets_set_counts(late->change, &store->decided);
+    merge_forget(&store->merge);
+    merge_end(&store->merge);
+}
+
+/* Others take memory between slices: all that it will take is asked for at once. */
+static void claim(struct store *store)
+{
+    struct late *late = store->late;
+    struct store_change *change = late->change;
+    uint32_t n_rows = late->n_new, n_keys = late->n_new;
+    if (change->claim != NULL)
+        keys_count(store, &n_rows, &n_keys);
+    uint64_t bytes = keys_growth(store, n_rows, n_keys);
+    if (change->claim != NULL && !change->claim(change, bytes)) {
+        end(store, EMBD_FULL);
+        return;
+    }
+    late->memory_bytes = host_memory_bytes(store) + bytes;
+    next(late);
+}
+
 /* Segments of the index grow until all keys have room but those that fall together: for these what
  * is decided then makes it. Without memory that says so. */
 static void grow_slice(struct store *store)
@@ -135,17 +170,6 @@ static void grow_slice(struct store *store)
         reserve_rows(store, late->at);
     if (!index_reserve_more(&store->index, late->at) || late->at == late->n_new)
         next(late);
-}
-
-static void end(struct store *store, int status)
-{
-    struct late *late = store->late;
-    late->phase = LATE_DONE;
-    late->status = status;
-    if (status == EMBD_OK)
-        tickets_set_counts(late->change, &store->decided);
-    merge_forget(&store->merge);
-    merge_end(&store->merge);
 }
 
 static void decide(struct store *store)
@@ -189,8 +213,9 @@ static void step_slice(struct store *store)
 static void go_on(struct store *store)
 {
     static void (*const slices[])(struct store *) = {
-        [LATE_MERGE] = merge_slice, [LATE_COUNT] = count_slice,   [LATE_GROW] = grow_slice,
-        [LATE_DECIDE] = decide,     [LATE_CREATE] = create_slice, [LATE_STEP] = step_slice,
+        [LATE_MERGE] = merge_slice, [LATE_COUNT] = count_slice, [LATE_CLAIM] = claim,
+        [LATE_GROW] = grow_slice,   [LATE_DECIDE] = decide,     [LATE_CREATE] = create_slice,
+        [LATE_STEP] = step_slice,
     };
     slices[store->late->phase](store);
 }
@@ -199,6 +224,11 @@ void late_finish(struct store *store)
 {
     while (store->late->phase != LATE_DONE)
         go_on(store);
+}
+
+uint64_t late_memory_bytes(const struct store *store)
+{
+    return store->late != NULL ? store->late->memory_bytes : 0;
 }
 
 /* ---- ends ---- */
@@ -228,8 +258,8 @@ bool late_is_of(const struct store *store, const struct store_ticket *ticket)
     return store->late != NULL && &store->late->change->ticket == ticket;
 }
 
-void late_cancel(struct store *store)
+int late_cancel(struct store *store)
 {
     late_finish(store);
-    take(store);
+    return take(store).status;
 }

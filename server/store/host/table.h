@@ -222,6 +222,10 @@ void tickets_set_counts(struct store_change *change, const struct created *creat
 uint64_t tickets_clock(const struct store *store, const struct store_change *change);
 bool tickets_is_merged(const struct store *store, const struct store_ticket *ticket);
 
+/* What is no row; and that with all rows that were taken once. */
+uint64_t host_overhead_bytes(const struct store *store);
+uint64_t host_memory_bytes(const struct store *store);
+
 /* ---- pushes of many keys ---- */
 
 /* Whether such a push is divided. */
@@ -230,10 +234,12 @@ bool late_takes(const struct store *store, const struct store_change *change);
 bool late_begin(struct store *store, struct store_change *change, struct store_done *done);
 /* A slice of it; behind the last one, its done. Whether there is more to do. */
 bool late_collect(struct store *store);
-/* Whether it has that ticket. The rest of it is done, and its done is not called: nobody learns
- * whether it was refused, so pushes with numbers are not cancelled (op_forget). */
+/* Whether it has that ticket. The rest of it is done, and its status returned: its done is not
+ * called. */
 bool late_is_of(const struct store *store, const struct store_ticket *ticket);
-void late_cancel(struct store *store);
+int late_cancel(struct store *store);
+/* What the table takes when it has ended; 0: there is none, or its keys are not counted. */
+uint64_t late_memory_bytes(const struct store *store);
 /* All slices that are left, as whoever reads or changes the table needs it; not its done. */
 void late_finish(struct store *store);
 

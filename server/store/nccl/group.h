@@ -231,7 +231,7 @@ uint64_t flow_most_coming(const struct group *group);
 void flow_submit_batches(struct group *group, struct store_pull *pull,
                          const struct device_batch batches[], struct store_done *done);
 bool flow_collect(struct group *group);
-void flow_cancel(struct group *group, struct store_ticket *ticket);
+int flow_cancel(struct group *group, struct store_ticket *ticket);
 void flow_wait_all(struct group *group);
 
 /* ---- batch ---- */

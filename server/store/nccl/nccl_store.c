@@ -118,9 +118,9 @@ static bool nccl_collect(struct store *store)
     return flow_collect(group_of(store));
 }
 
-static void nccl_cancel(struct store *store, struct store_ticket *ticket)
+static int nccl_cancel(struct store *store, struct store_ticket *ticket)
 {
-    flow_cancel(group_of(store), ticket);
+    return flow_cancel(group_of(store), ticket);
 }
 
 /* ---- tickets ---- */

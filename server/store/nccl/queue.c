@@ -213,18 +213,20 @@ void flow_wait_all(struct group *group)
             advance(flow);
 }
 
-void flow_cancel(struct group *group, struct store_ticket *ticket)
+int flow_cancel(struct group *group, struct store_ticket *ticket)
 {
     struct flow *flow = group->first;
     while (flow != NULL && ticket_of(flow) != ticket)
         flow = flow->next;
     if (flow == NULL) {
         use_up(group, ticket);
-        return;
+        return EMBD_OK;
     }
     flow_wait_all(group);
+    int status = flow->status;
     unlink_flow(group, flow);
     flow_free(flow);
+    return status;
 }
 
 /* ---- submit ---- */
