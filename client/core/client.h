@@ -63,6 +63,7 @@ struct embd_client {
     struct map_refresh map_refresh;
     struct opened opened;          /* streams of pushers */
     struct numbering numbering;    /* of pushes that name none */
+    struct embd_device *devices;   /* memory of GPUs that is lent */
     struct member *members;        /* of clocks.h */
     struct heartbeats *heartbeats; /* for them; NULL: none yet */
 };
@@ -96,6 +97,8 @@ uint64_t embd__table_starts(const embd_client *client, bool is_journaled);
 void embd__calls_fini(struct embd_client *client);
 /* tables.c */
 void embd__tables_fini(struct embd_client *client);
+/* device.c: frees what is lent; the server's end of it is the connection's. */
+void embd__devices_fini(struct embd_client *client);
 /* EMBD_INVALID: none, or too long. */
 int embd__table_name_check(embd_client *client, const char *name);
 

@@ -101,7 +101,7 @@ SOURCE = choose()
 
 
 # In an order in which each has what it needs.
-HEADERS = ("status.h", "schema.h", "embd.h", "data.h", "sync.h", "admin.h", "job.h", "rows.h", "hugectr.h")
+HEADERS = ("status.h", "schema.h", "embd.h", "data.h", "sync.h", "admin.h", "job.h", "rows.h", "device.h", "hugectr.h")
 
 
 def declarations(folder):

@@ -2,6 +2,7 @@
  * numpy arrays, without a call into Python for each. The arrays are made after a first look at the
  * directory, so one that changes in between is noticed: visits then end with 1. */
 #include <embd/data.h>
+#include <embd/device.h>
 #include <embd/hugectr.h>
 #include <embd/job.h>
 #include <embd/rows.h>

@@ -270,7 +270,8 @@ void op_forget(struct op *op);
 static inline struct store_keys op_keys(const struct part *in)
 {
     return (struct store_keys){
-        in->n_keys, in->n_rows, in->keys, in->offsets, in->slots, in->weights, in->scores,
+        in->n_keys, in->n_rows,  in->keys,   in->offsets,
+        in->slots,  in->weights, in->scores, in->on_device,
     };
 }
 

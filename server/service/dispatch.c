@@ -17,6 +17,7 @@
 #include "server/engine/staged.h"
 #include "server/log/log.h"
 #include "server/service/authorize.h"
+#include "server/service/devices.h"
 #include "server/service/doubt.h"
 #include "server/service/recovery.h"
 #include "server/service/handle_round.h"
@@ -60,6 +61,10 @@ static const struct method_entry {
     [METHOD_TABLE_SET] = {handle_table_set, TOUCH_STRUCTURE, false, false},
     [METHOD_TABLE_STAGE] = {handle_table_stage, TOUCH_STRUCTURE, false, false},
     [METHOD_TABLE_REPLACE] = {handle_table_replace, TOUCH_HOLD, false, false},
+    [METHOD_DEVICE_OPEN] = {handle_device_open, TOUCH_NOTHING, false, false},
+    [METHOD_DEVICE_CLOSE] = {handle_device_close, TOUCH_STRUCTURE, false, false},
+    [METHOD_DEVICE_PULL] = {handle_device_pull, TOUCH_READS, false, false},
+    [METHOD_DEVICE_PUSH] = {handle_device_push, TOUCH_CHANGES, false, false},
 };
 
 /* ---- handling ---- */
@@ -116,6 +121,8 @@ static enum touch touch_of(struct call *call)
         read_request(call); /* again: the bins were consumed */
         return creates ? TOUCH_CHANGES : TOUCH_READS;
     }
+    if (call->reader.method == METHOD_DEVICE_PULL && call->shard->engine.tables.n_creating > 0)
+        return TOUCH_CHANGES; /* its table is not known yet */
     return methods[call->reader.method].touch;
 }
 
@@ -434,6 +441,7 @@ void shard_session_end(struct shard *shard, struct shard_session *session)
     snapshot_leave(shard, session);
     if (session->asked_job != 0)
         coordinator_leave(shard->config.coordinator, session->asked_job);
+    devices_leave(shard, session);
     access_drop(session->access);
     session->access = NULL;
     session->grant = session->server = NULL;

@@ -65,10 +65,18 @@ int handle_push(struct call *call)
     if (call->extra.round.n_workers > 0)
         return round_wait(call);
     op->number = call->extra.number;
-    clock_tell(op);
-    token_use_bound(op, call->request->session);
     if (op->n_parts == 1)
         op->parts[0].ticket = call->request->prefetch.ticket;
+    return push_begin(call);
+}
+
+int push_begin(struct call *call)
+{
+    struct op *op = &call->work->op;
+    struct embd__error *e = &call->error;
+    op->done = on_done;
+    clock_tell(op);
+    token_use_bound(op, call->request->session);
     if (engine_admit(op) != EMBD_OK) {
         *e = op->error;
         return e->status;

@@ -121,10 +121,18 @@ int handle_stream_open(struct call *call);
 int handle_identity(struct call *call);
 int handle_table_stage(struct call *call);
 int handle_table_replace(struct call *call);
+int handle_device_open(struct call *call);
+int handle_device_close(struct call *call);
+int handle_device_pull(struct call *call);
+int handle_device_push(struct call *call);
 
 /* Reads the parts of a pull, push or erase into call->work->op, checks them against their tables
  * and makes room for the statuses they ask for. */
 int decode_parts(struct call *call, enum op_kind kind);
+
+/* Admits the push of call->work->op, whose parts are checked, submits it, and answers it when it is
+ * applied. As a handler. */
+int push_begin(struct call *call);
 
 /* Whether the pull in `call` would create rows. Leaves call->reader used up. */
 bool pull_creates(struct call *call);

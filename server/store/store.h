@@ -1,6 +1,6 @@
 /* store.h - where the rows of one table of one shard live: a small table of functions that every
- * store (host memory, one GPU, all GPUs of a process) fills in. None is optional but shrink;
- * store_caps says where stores differ.
+ * store (host memory, one GPU, all GPUs of a process) fills in. None is optional but those that
+ * store_caps names, which says where stores differ.
  *
  * Called by the shard's thread only. Requests reach a store validated: known table, counts within
  * limits, offsets rising, slots in range, finite weights and gradients (unless admitted). Keys
@@ -36,6 +36,11 @@ struct store_keys {
     const uint16_t *slots;   /* [n_rows], slot tables only, else NULL */
     const float *weights;    /* [n_keys] or NULL */
     const float *scores;     /* [n_keys] or NULL: of a push to a table with evict_score (use.h) */
+    /* caps.takes_device: the keys, and a pull's values or a push's gradients, lie in memory of a
+     * device, each aligned to 16 bytes. Its owner may write there meanwhile: the store reads each
+     * key and gradient once. No other arrays, and no statuses. A push whose gradients are to be
+     * finite, and are not, is refused with EMBD_NOT_FINITE before any effect. */
+    bool on_device;
 };
 
 /* What a store keeps for one request: all zero for a new one, then the store's. It may be moved
@@ -209,7 +214,17 @@ struct store_caps {
     /* Bytes of values one pull call should be asked for so that they are still in cache when they
      * are sent; is_async: the whole request at once. */
     uint64_t pull_bytes;
-    bool shrinks; /* has `shrink`; elsewhere rows are scanned and erased */
+    bool shrinks;      /* has `shrink`; elsewhere rows are scanned and erased */
+    bool takes_device; /* store_keys.on_device, and device_open, device_close and device_read */
+};
+
+/* Memory of a GPU that another process of this host has, and lends. */
+#define STORE_DEVICE_HANDLE 64u /* bytes of cudaIpcMemHandle_t */
+#define STORE_DEVICE_UUID   16u
+struct store_device_memory {
+    uint8_t *base; /* where kernels of the thread's device reach it; NULL: it is not open */
+    uint64_t bytes;
+    bool takes_turns; /* it is on the thread's device, whose processes are not served together */
 };
 
 struct store_ops {
@@ -309,6 +324,17 @@ struct store_ops {
     /* Where the stores have their rows that the calling thread opens: number of the memory, and
      * how many of its bytes are free; 0: the machine's memory, whose size the caller knows. */
     uint64_t (*memory)(uint32_t *place_out);
+
+    /* Where caps.takes_device. Makes memory reachable for the thread's device until device_close,
+     * when no call that names it is under way. `handle` is of a whole allocation, which may have
+     * more than `bytes`; `uuid` is of its device. The handle may be anything. EMBD_INVALID: it is
+     * not of memory of so many bytes; EMBD_UNSUPPORTED: the device cannot reach it. */
+    int (*device_open)(const uint8_t handle[STORE_DEVICE_HANDLE],
+                       const uint8_t uuid[STORE_DEVICE_UUID], uint64_t bytes,
+                       struct store_device_memory *out, struct embd__error *e);
+    void (*device_close)(struct store_device_memory *memory);
+    /* Copies from there into the host's memory. Blocks. EMBD_INTERNAL of a device. */
+    int (*device_read)(void *to, const void *from, uint64_t bytes, struct embd__error *e);
 
     /* Memory for received bins and answers, aligned to 64; NULL: out of memory. Any thread. */
     void *(*buffer_new)(size_t bytes);

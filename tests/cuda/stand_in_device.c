@@ -2,9 +2,12 @@
  * happened when the call returns. Some of what the store sees is made worse than usual: memory
  * counts as pinned, the device's or neither by its address, events are pending the first time they
  * are asked, and memory runs out where a test says so. */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "server/store/cuda/device.h"
 #include "tests/cuda/stand_in_device.h"
@@ -17,6 +20,7 @@ uint64_t stand_in_bytes;
 int stand_in_failure;
 bool stand_in_is_stuck;
 uint64_t stand_in_queries_left = UINT64_MAX;
+uint32_t stand_in_unimports;
 
 static bool memory_fails(void)
 {
@@ -191,6 +195,66 @@ void *pinned_new(size_t bytes)
 void pinned_free(void *memory)
 {
     free(memory);
+}
+
+/* ---- memory of other processes ----
+ * A handle is the path of a file that both can map: "/proc/PID/fd/N". */
+
+#define IMPORTS 64
+
+static struct {
+    void *memory;
+    size_t bytes;
+} imports[IMPORTS];
+
+static int keep_import(void *memory, uint64_t bytes)
+{
+    for (int i = 0; i < IMPORTS; i++)
+        if (imports[i].memory == NULL) {
+            imports[i].memory = memory;
+            imports[i].bytes = bytes;
+            return 0;
+        }
+    munmap(memory, bytes);
+    return DEVICE_NO_MEMORY;
+}
+
+int device_import(const uint8_t handle[DEVICE_HANDLE], const uint8_t uuid[DEVICE_UUID],
+                  uint64_t bytes, void **memory_out, bool *takes_turns_out)
+{
+    char path[DEVICE_HANDLE + 1] = {0};
+    struct stat file;
+    memcpy(path, handle, DEVICE_HANDLE);
+    int fd = strncmp(path, "/proc/", 6) == 0 ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    if (fd < 0 || fstat(fd, &file) != 0)
+        return 1;
+    bool fits = (uint64_t)file.st_size >= bytes;
+    *memory_out = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    *takes_turns_out = uuid[0] == 1;
+    if (*memory_out == MAP_FAILED)
+        return DEVICE_TOO_SMALL;
+    if (!fits) {
+        munmap(*memory_out, bytes);
+        return DEVICE_TOO_SMALL;
+    }
+    return keep_import(*memory_out, bytes);
+}
+
+void device_unimport(void *memory)
+{
+    for (int i = 0; i < IMPORTS && memory != NULL; i++)
+        if (imports[i].memory == memory) {
+            munmap(memory, imports[i].bytes);
+            imports[i].memory = NULL;
+            stand_in_unimports++;
+        }
+}
+
+int device_fetch(void *to, const void *from, uint64_t bytes)
+{
+    memcpy(to, from, bytes);
+    return stand_in_failure;
 }
 
 enum memory_kind memory_kind(const void *memory)

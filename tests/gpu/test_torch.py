@@ -95,7 +95,7 @@ class Cuda(clusters.ClusterTest):
         with torch.cuda.stream(side):
             for _ in range(20):
                 ticket = module.prefetch(keys)
-                ticket.call.wait()
+                getattr(ticket, "call", ticket).wait()
                 busy()  # the copy waits behind it, and the next pulls arrive meanwhile
                 out.append(module(ticket))
                 del ticket
@@ -124,6 +124,35 @@ class Cuda(clusters.ClusterTest):
         compiled(keys, offsets).sum().backward()
         bag.flush()
         self.assertFalse(torch.equal(bag(keys, offsets), before))
+
+
+class Lent(Cuda):
+    """The same of a server that takes memory of the GPU: keys, rows and gradients stay there."""
+
+    shards = 1
+
+    def test_memory_was_lent(self):
+        module = embd.torch.Embedding(1000, DIM, client=self.client, name="lent", optimizer=SGD, seed=3)
+        keys = torch.randint(0, 1000, (512,), device=GPU)
+        module(keys).sum().backward()
+        self.assertIsNotNone(module.source.lent(GPU, 512))
+        self.assertIsInstance(module.prefetch(keys), embd.torch.rows.LentTicket)
+        with self.assertRaises(IndexError):
+            module(torch.tensor([3, 1000], device=GPU))
+
+    def test_steps_of_several_passes_and_rates(self):
+        out = []
+        for device in "cpu", GPU:
+            module = embd.torch.Embedding(100, DIM, client=self.client, name=f"several_{device}", optimizer=SGD, seed=3)
+            for turn in range(3):
+                keys = torch.arange(turn, 100, device=device)
+                with embd.torch.accumulate(module):
+                    for factor in 1.0, 2.0:
+                        (module(keys) * factor).sum().backward()
+                (module(keys) * 3).sum().backward()
+            module.flush()
+            out.append(module.table.pull(np.arange(100), raw=True))
+        self.assertTrue(np.array_equal(*out))
 
 
 def median_us(work, sync=torch.cuda.synchronize, n=40):

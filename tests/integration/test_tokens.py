@@ -260,6 +260,10 @@ class Hidden(TokenCase):
             yield "get", fields, *bins
             yield "put", fields, *bins, grads
             yield "put", fields, *bins, wire.floats([float("nan")] * 4)
+        place = {"keys_in": 1, "keys_at": 0, "rows_in": 1, "rows_at": 16}
+        for fields in place, {**place, "rows_at": 8}, {"n_keys": 2}:
+            yield "device_pull", {"table": number, "n_keys": 1, **fields}
+            yield "device_push", {"table": number, "n_keys": 1, **fields}
         yield "keys", {"table": name}
         yield "keys", {"table": name, "cursor": 1, "scan": 1}
         yield "keys", {"table": name, "keys": 0}
@@ -290,7 +294,7 @@ class Hidden(TokenCase):
     def test_every_method_that_names_a_table_is_tried(self):
         tried = {method for method, *_ in self.requests("x", 1)}
         rest = {"hello", "share", "ping", "cluster", "tables", "stats", "hold", "release", "snapshot", "drain", "trace", "tick", "writer",
-                "writers", "stream_open", "identity", "table_replace"}
+                "writers", "stream_open", "identity", "table_replace", "device_open", "device_close"}
         self.assertEqual(tried | rest, set(methods_on_the_wire()))
 
     def test_no_answer_without_a_table_names_one(self):
@@ -331,7 +335,8 @@ LEAST = {"hello": None, "share": "reader", "ping": "reader", "cluster": "reader"
          "tick": "trainer", "writer": "trainer", "stream_open": "trainer", "table_drop": "trainer", "hold": "admin", "release": "admin",
          "snapshot": "trainer", "scan": "admin", "load": "trainer", "drain": "admin", "hot": "admin", "trace": "admin",
          "writers": "admin", "identity": "reader", "table_set": "trainer", "table_stage": "trainer", "table_replace": "admin",
-         "get": "reader", "put": "trainer", "keys": "reader"}
+         "get": "reader", "put": "trainer", "keys": "reader", "device_open": "reader", "device_close": "reader", "device_pull": "reader",
+         "device_push": "trainer"}
 ROLES = {None: None, "reader": "looker", "trainer": "nightly", "admin": "operator"}
 
 

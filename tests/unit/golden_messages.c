@@ -3,6 +3,7 @@
 #include "tests/unit/golden_messages.h"
 #include "tests/unit/golden_erase.h"
 #include "tests/unit/golden_hello.h"
+#include "tests/unit/golden_device.h"
 #include "tests/unit/golden_shared.h"
 #include "tests/unit/golden_hold.h"
 #include "tests/unit/golden_identity.h"
@@ -648,6 +649,11 @@ const struct golden goldens[] = {
     GOLDEN(share_request, read_share_request, read_share_request),
     GOLDEN(pull_shared_request, read_pull_shared_request, read_pull_shared_request),
     GOLDEN(pull_shared_result, read_pull_shared_result, read_pull_shared_result),
+    GOLDEN(device_open_request, read_device_open_request, check_device_open_request),
+    GOLDEN(device_open_result, read_device_open_result, check_device_open_result),
+    GOLDEN(device_pull_request, read_device_pull_request, check_device_pull_request),
+    GOLDEN(device_push_request, read_device_push_request, check_device_push_request),
+    GOLDEN(device_close_request, read_device_close_request, read_device_close_request),
     GOLDEN(ping_request, read_empty, read_empty),
     GOLDEN(ping_result, read_empty, read_empty),
     GOLDEN(cluster_result, read_cluster_result, check_cluster_result),

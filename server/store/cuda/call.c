@@ -47,15 +47,15 @@ void call_set_input(struct call *call, int which, const void *from, uint64_t byt
     call->inputs[which] = (struct input){.from = from, .bytes = bytes};
 }
 
-/* Device memory needs no room. Pinned memory is sent from where it is, unless all inputs are small.
- */
+/* Device memory needs no room, unless it is lent. Pinned memory is sent from where it is, unless
+ * all inputs are small. */
 void call_lay_out_inputs(struct call *call)
 {
     struct arena block = {.base = NULL}, staging = {.base = NULL};
     uint64_t bytes = 0;
     for (int i = 0; i < IN_COUNT; i++) {
         struct input *input = &call->inputs[i];
-        input->kind = input->from ? memory_kind(input->from) : MEMORY_DEVICE;
+        input->kind = input->from && !call->is_lent ? memory_kind(input->from) : MEMORY_DEVICE;
         bytes += input->kind != MEMORY_DEVICE ? input->bytes : 0;
     }
     call->is_small = bytes <= SMALL_BYTES;
@@ -63,7 +63,7 @@ void call_lay_out_inputs(struct call *call)
         struct input *input = &call->inputs[i];
         input->at = block.bytes;
         input->staged_at = staging.bytes;
-        if (input->kind != MEMORY_DEVICE)
+        if (input->kind != MEMORY_DEVICE || call->is_lent)
             arena_take(&block, input->bytes);
         if (input->kind == MEMORY_HOST || (input->kind == MEMORY_PINNED && call->is_small))
             arena_take(&staging, input->bytes);
@@ -77,6 +77,7 @@ void call_set_keys(struct call *call, const struct store_keys *in, uint32_t firs
     uint32_t begin = in->offsets ? in->offsets[first] : first;
     uint32_t end = in->offsets ? in->offsets[first + n_rows] : first + n_rows;
     uint64_t n = end - begin;
+    call->is_lent = in->on_device;
     call->in.n = end - begin;
     call->in.n_rows = n_rows;
     call->in.first = begin;
@@ -143,11 +144,31 @@ static int upload_one(struct call *call, struct input *input, uint8_t *block)
     return device_copy(block + input->at, from, input->bytes, call->store->stream);
 }
 
+/* Read once, into memory that is the store's. */
+static int take_lent(struct call *call, uint8_t *block)
+{
+    const struct input *grads = &call->inputs[IN_VALUES];
+    void *stream = call->store->stream;
+    struct input *keys = &call->inputs[IN_KEYS];
+    int status = device_copy(block + keys->at, keys->from, keys->bytes, stream);
+    keys->on_device = block + keys->at;
+    if (status != 0 || grads->from == NULL)
+        return status;
+    call->inputs[IN_VALUES].on_device = block + grads->at;
+    if (call->bad == NULL)
+        return device_copy(block + grads->at, grads->from, grads->bytes, stream);
+    *call->bad = 0;
+    return launch_checked_copy(block + grads->at, grads->from, grads->bytes, call->change->dtype,
+                               call->bad, stream);
+}
+
 int call_upload(struct call *call, uint8_t *block, bool is_in_place)
 {
     int status = 0;
     if (is_in_place)
         status = leave_in_place(call);
+    else if (call->is_lent)
+        status = take_lent(call, block);
     else if (call->is_small)
         status = upload_together(call, block);
     else

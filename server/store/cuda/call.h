@@ -55,6 +55,8 @@ struct call {
     struct input inputs[IN_COUNT];
     uint64_t in_bytes, staged_bytes; /* of the input block; of the staged inputs */
     bool is_small;                   /* its inputs are cheaper to stage than to send one by one */
+    bool is_lent;  /* its inputs, and a pull's values, are device memory of others: lent.h */
+    uint32_t *bad; /* in staging, of a lent push's gradients: launch_checked_copy; or NULL */
     struct keys_view in;
     uint8_t *values;  /* pull: where the kernel writes the rows */
     uint8_t *staging; /* pinned */
@@ -91,8 +93,9 @@ void call_set_keys(struct call *call, const struct store_keys *in, uint32_t firs
 void call_set_input(struct call *call, int which, const void *from, uint64_t bytes);
 /* Sets in_bytes and staged_bytes. After all inputs are set. */
 void call_lay_out_inputs(struct call *call);
-/* Copies the inputs to the device's `block`, or leaves them in pinned memory for kernels to read
- * (is_in_place). Device memory stays where it is. Sets on_device of all inputs, and call->in.
+/* Copies the inputs to the device's `block`, or leaves them where they are for kernels to read, who
+ * read each once (is_in_place). Device memory stays where it is, unless others may write there.
+ * Sets on_device of all inputs, and call->in.
  * `staging` begins with staged_bytes bytes for it. */
 int call_upload(struct call *call, uint8_t *block, bool is_in_place);
 

@@ -1,5 +1,6 @@
 #include "server/store/cuda/cuda_store.h"
 #include "server/store/cuda/cut.h"
+#include "server/store/cuda/lent.h"
 #include "server/store/cuda/memory.h"
 #include "server/store/cuda/queue.h"
 
@@ -93,7 +94,7 @@ static int open_memory(struct store *store)
     uint64_t capacity = s->on_full == EMBD_ON_FULL_GROW ? s->capacity : 0;
     int status = device_use(store->device);
     if (status == 0)
-        status = device_stream_new(&store->stream);
+        status = device_urgent_stream_new(&store->stream); /* a trainer's kernels can wait */
     if (status == 0)
         status = open_slots(store);
     if (status == 0)
@@ -232,7 +233,7 @@ static uint64_t cuda_memory(uint32_t *place_out)
 
 const struct store_ops store_cuda = {
     .name = "cuda",
-    .caps = {.is_async = true},
+    .caps = {.is_async = true, .takes_device = true},
     .open = cuda_open,
     .close = cuda_close,
     .pull = cuda_pull,
@@ -252,6 +253,9 @@ const struct store_ops store_cuda = {
     .alter = cuda_alter,
     .stats = cuda_stats,
     .memory = cuda_memory,
+    .device_open = cuda_device_open,
+    .device_close = cuda_device_close,
+    .device_read = cuda_device_read,
     .buffer_new = buffer_new,
     .buffer_free = buffer_free,
 };

@@ -1,5 +1,5 @@
-/* device.c - see device.h. The only C file that calls CUDA. Ranges use the driver's virtual memory
- * functions, found at run time, so that a program with this file starts without a driver. */
+/* device.c - see device.h. No other C file but import.c calls CUDA. Ranges use the driver's virtual
+ * memory functions, found at run time, so that a program with this file starts without a driver. */
 #include "server/store/cuda/device.h"
 
 #include <pthread.h>

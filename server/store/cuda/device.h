@@ -1,7 +1,7 @@
 /* device.h - the device as the C files of this folder see it: memory, streams, events. Functions
  * that return a number return 0, DEVICE_NO_MEMORY (nothing changed, other calls may go on) or
  * another CUDA error, after which nothing on the device can be trusted; device_text explains them.
- * One file implements this with CUDA; tests of the kernels' logic have another.
+ * device.c and import.c implement this with CUDA; tests of the kernels' logic have another.
  *
  * Calls are made with the store's device current (device_use). A stream runs its work in order. */
 #ifndef EMBD_CUDA_DEVICE_H
@@ -60,6 +60,19 @@ int device_fill(void *memory, int byte, uint64_t bytes, void *stream);
  * memory. */
 void *pinned_new(size_t bytes);
 void pinned_free(void *memory);
+
+/* Memory of a device that another process has lent, by its handle (cudaIpcMemHandle_t), which may
+ * be any bytes: where the device in use reaches it. DEVICE_TOO_SMALL: it has fewer bytes. Any other
+ * status: it is of no memory that this device can reach; nothing has failed. *takes_turns_out: it
+ * is of the device in use, which serves one process at a time. */
+#define DEVICE_HANDLE    64u
+#define DEVICE_UUID      16u
+#define DEVICE_TOO_SMALL (-2)
+int device_import(const uint8_t handle[DEVICE_HANDLE], const uint8_t uuid[DEVICE_UUID],
+                  uint64_t bytes, void **memory_out, bool *takes_turns_out);
+void device_unimport(void *memory);
+/* Copies device memory into the host's, and waits. */
+int device_fetch(void *to, const void *from, uint64_t bytes);
 
 /* The kind of memory at an address. */
 enum memory_kind { MEMORY_HOST, MEMORY_PINNED, MEMORY_DEVICE };

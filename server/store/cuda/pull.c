@@ -35,7 +35,7 @@ static int take_staging(struct call *call)
     const struct store_pull *pull = call->pull;
     uint64_t dtype_bytes = pull->dtype == EMBD_DTYPE_F32 ? 4 : 2;
     call->values_bytes = pull->count * dtype_bytes * call->store->view.dim;
-    bool is_direct = memory_kind(pull->values) != MEMORY_HOST;
+    bool is_direct = call->is_lent || memory_kind(pull->values) != MEMORY_HOST;
     for (int turn = 0; turn < 2; turn++) {
         struct arena arena = {.base = call->staging};
         arena_take(&arena, call->staged_bytes);

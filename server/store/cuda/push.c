@@ -6,12 +6,20 @@
 #include "proto/combine.h"
 #include "server/store/candidates.h"
 
+/* Whether the device looks at its gradients: nobody has before. */
+static bool is_looked_at(const struct call *call)
+{
+    return call->is_lent && call->inputs[IN_VALUES].from != NULL &&
+           !call->store->schema->s.admit_nonfinite;
+}
+
 static int take_staging(struct call *call, uint8_t *statuses)
 {
     for (int turn = 0; turn < 2; turn++) {
         struct arena arena = {.base = call->staging};
         arena_take(&arena, call->staged_bytes);
         call->report = arena_take(&arena, sizeof *call->report);
+        call->bad = is_looked_at(call) ? arena_take(&arena, sizeof *call->bad) : NULL;
         call->statuses = statuses ? arena_take(&arena, call->in.n) : NULL;
         if (call->staging != NULL)
             break;
@@ -309,6 +317,20 @@ static int forget_candidates(struct call *call, struct embd__error *e)
     store->n_candidates = 0;
     int status = launch_forget_candidates(store->view, store->stream);
     return status ? cuda_error(store, status, "forgetting candidates", e) : EMBD_OK;
+}
+
+int push_check(const struct call *call, struct embd__error *e)
+{
+    if (call->bad == NULL || *call->bad == 0)
+        return EMBD_OK;
+    uint32_t dim = call->store->view.dim, size = call->change->dtype == EMBD_DTYPE_F32 ? 4 : 2;
+    uint64_t at = (*call->bad - UINT64_C(1)) * (16 / size);
+    return embd__error_set(
+        e, EMBD_NOT_FINITE,
+        "grads: row %llu, column %llu or one of the %u behind it is not finite; table '%s' admits "
+        "finite gradients only",
+        (unsigned long long)(at / dim), (unsigned long long)(at % dim), 16 / size - 1,
+        call->store->schema->s.name);
 }
 
 int push_commit(struct call *call, struct embd__error *e)

@@ -21,5 +21,8 @@ int push_take_memory(struct call *call);
  * if the device does. EMBD_FULL, EMBD_NO_MEMORY: nothing changed. */
 int push_reserve(struct call *call, struct embd__error *e);
 int push_commit(struct call *call, struct embd__error *e);
+/* With the report, before anything changes: EMBD_NOT_FINITE of gradients that the device looked at.
+ */
+int push_check(const struct call *call, struct embd__error *e);
 
 #endif

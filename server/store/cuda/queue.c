@@ -129,7 +129,9 @@ static void plan_again(struct call *call)
 static void commit(struct call *call)
 {
     bool again = false;
-    int status = evict_others(call, &again, &call->done->error);
+    int status = push_check(call, &call->done->error);
+    if (status == EMBD_OK)
+        status = evict_others(call, &again, &call->done->error);
     if (status == EMBD_OK && !again)
         status = push_commit(call, &call->done->error);
     if (status == EMBD_OK && !again && call->kind == CALL_PUSH) {

@@ -18,7 +18,8 @@ from .base import Reference, Weight
 from .home import Home, open_home
 from .checkpoints import put_weight
 from .copies import Device, device_named, to_device, to_numpy
-from .rows import Source, Ticket
+from .lent import Lent
+from .rows import AnyTicket, LentTicket, Source, Ticket
 
 NORMAL = Initializer("normal", 0.0, 1.0)  # what torch.nn draws from
 
@@ -153,10 +154,31 @@ class Embedding(_Rows):
     def weights(self) -> list[Weight]:
         return [Weight("weight", self.table, self.num_embeddings, self.padding_idx)]
 
-    def prefetch(self, input: torch.Tensor, *, scores: Optional[torch.Tensor] = None) -> Ticket:
+    def _lent(self, input: torch.Tensor, scores: Optional[torch.Tensor]) -> Optional[Lent]:
+        """Memory of a GPU where the pull and the push of these indices can stay."""
+        if not input.is_cuda or scores is not None or self.device_of(input) != input.device:
+            return None
+        return self.source.lent(input.device, input.numel())
+
+    def _prefetch_lent(self, lent: Lent, input: torch.Tensor, once: bool) -> LentTicket:
+        if input.dtype not in (torch.int64, torch.int32):
+            raise TypeError(f"indices are {input.dtype}; int64 or int32 is expected")
+        keys, kept = input.detach().reshape(-1), None
+        if self.padding_idx is not None:
+            kept = torch.nonzero(keys != self.padding_idx).reshape(-1)
+            keys = keys[kept]
+        return LentTicket(self.source, lent, keys, self.num_embeddings, (input.shape, kept), once)
+
+    def prefetch(self, input: torch.Tensor, *, scores: Optional[torch.Tensor] = None) -> AnyTicket:
         """Starts the pull of a forward to come; give the ticket to forward in the place of the indices. It does
         not see pushes that are started later. `scores`, shaped as the indices, go with the gradient: see
         embd.Part."""
+        return self._prefetched(input, scores, False)
+
+    def _prefetched(self, input: torch.Tensor, scores: Optional[torch.Tensor], once: bool) -> AnyTicket:
+        lent = self._lent(input, scores)
+        if lent is not None:
+            return self._prefetch_lent(lent, input, once)
         keys = self._keys(input).reshape(-1)
         kept = None
         if self.padding_idx is not None:
@@ -166,13 +188,13 @@ class Embedding(_Rows):
                     scores=None if scores is None else self._scores(input, scores, kept))
         return self.source.start([part], self.device_of(input), (input.shape, kept))
 
-    def forward(self, input: Union[torch.Tensor, Ticket], *, scores: Optional[torch.Tensor] = None) -> torch.Tensor:
-        ticket = input if isinstance(input, Ticket) else self.prefetch(input, scores=scores)
+    def forward(self, input: Union[torch.Tensor, AnyTicket], *, scores: Optional[torch.Tensor] = None) -> torch.Tensor:
+        ticket = input if isinstance(input, (Ticket, LentTicket)) else self._prefetched(input, scores, True)
         shape, kept = ticket.layout
         rows, = ticket.rows(self._pushes)
         if kept is not None:
             out = rows.new_zeros((shape.numel(), self.embedding_dim))
-            rows = out.index_copy(0, to_device(kept, rows.device), rows)
+            rows = out.index_copy(0, kept if isinstance(kept, torch.Tensor) else to_device(kept, rows.device), rows)
         return rows.reshape(*shape, self.embedding_dim).to(self.dtype)
 
 

@@ -6,7 +6,7 @@ until accumulate() ends, and then pushed with the others as one step of each tab
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from ..client import Client
 from ..clock import Clock
 from ..table import Call, Part, Table
 from . import copies
+from .lent import Lending, Lent
 
 if TYPE_CHECKING:
     from .rates import TableOptimizer
@@ -44,10 +45,39 @@ class Ticket:
         rows: tuple[torch.Tensor, ...] = _Rows.apply(anchor, self)
         return rows
 
+    def take(self, gradients: Sequence[Optional[torch.Tensor]]) -> None:
+        """Those of a backward, one for each part."""
+        self.source.take(parts_with(self.parts, gradients))
+
+
+class LentTicket:
+    """A pull of single keys of one table that stays on a GPU: lent.py. It has ended."""
+
+    def __init__(self, source: "Source", lent: Lent, keys: torch.Tensor, limit: Optional[int], layout: Any, once: bool):
+        self.source = source
+        self.keys = keys.clone()  # the caller may change its own before the backward
+        self.layout = layout
+        self.once = once  # it is used by one forward
+        self._rows = lent.pull(self.keys, limit)
+
+    def wait(self) -> tuple[torch.Tensor, ...]:
+        return self._rows if self.once else self._rows.clone(),
+
+    def rows(self, push: bool) -> tuple[torch.Tensor, ...]:
+        """As Ticket.rows."""
+        anchor = self.source.anchor if push else self.source.anchor.detach()
+        rows: tuple[torch.Tensor, ...] = _Rows.apply(anchor, self)
+        return rows
+
+    def take(self, gradients: Sequence[Optional[torch.Tensor]]) -> None:
+        gradient, = gradients
+        if gradient is not None:
+            self.source.take_lent(self.keys, gradient.detach().to(torch.float32))
+
 
 class _Rows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, anchor: torch.Tensor, ticket: Ticket) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, anchor: torch.Tensor, ticket: AnyTicket) -> tuple[torch.Tensor, ...]:
         ctx.ticket = ticket
         ctx.set_materialize_grads(False)
         return ticket.wait()
@@ -55,9 +85,12 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Optional[torch.Tensor]) -> tuple[None, None]:
-        ticket: Ticket = ctx.ticket
-        ticket.source.take(parts_with(ticket.parts, gradients))
+        ticket: AnyTicket = ctx.ticket
+        ticket.take(gradients)
         return None, None
+
+
+AnyTicket = Union[Ticket, LentTicket]
 
 
 def parts_with(parts: Sequence[Part], gradients: Sequence[Optional[torch.Tensor]]) -> list[Part]:
@@ -80,6 +113,7 @@ class Source:
         self.anchor = torch.empty(0, requires_grad=True)
         self.is_holding = False
         self.round: Optional[Clock] = None
+        self.lending = Lending(tables[0]) if len(tables) == 1 else None
         self._held: list[Part] = []
         self._pushes: list[Call[None]] = []
 
@@ -93,6 +127,20 @@ class Source:
         for part, rows in zip(parts, landings):
             part.values = rows.numpy()
         return Ticket(self, parts, landings, device, layout)
+
+    def lent(self, device: torch.device, n_keys: int) -> Optional[Lent]:
+        """Memory of the GPU that the server takes; None: it takes none."""
+        return None if self.lending is None else self.lending.of(device, n_keys)
+
+    def take_lent(self, keys: torch.Tensor, gradient: torch.Tensor) -> None:
+        """The gradient of a LentTicket. What waits for others, and steps of several workers, go by the host."""
+        lent = None if self.is_holding or self.round is not None else self.lent(keys.device, keys.numel())
+        if lent is None:
+            numbers, values = copies.to_numpy(keys, gradient.contiguous())
+            self.take([Part(self.tables[0], numbers, values=values, raw=True)])
+            return
+        rate = None if self.optimizer is None else self.optimizer.rate(self.tables[0])
+        lent.push(keys, gradient, rate)
 
     def take(self, parts: list[Part]) -> None:
         """Gradients of a backward."""

@@ -82,6 +82,12 @@ struct keys_view {
 /* row_of of every key, from the offsets. */
 int launch_expand(struct keys_view in, void *stream);
 
+/* Copies gradients of `dtype`, both ends aligned to 16 bytes, out of memory that others may write
+ * to. Where one is not finite, sets *bad, which starts at 0: to one more than which 16 bytes it is
+ * in. */
+int launch_checked_copy(void *to, const void *from, uint64_t bytes, embd_dtype dtype, uint32_t *bad,
+                        void *stream);
+
 /* What a push sorts: a ref, row + 1 or 0: dropped, and the position of its key. */
 EMBD_INLINE uint64_t item_of(uint32_t ref, uint32_t position)
 {

@@ -1,0 +1,79 @@
+"""Memory of a GPU that a client lends to a server on its host: embd/device.h. Needs neither CUDA nor PyTorch: whoever has the
+memory brings its handle; embd.torch does."""
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, Optional
+
+from . import arrays, structs
+from ._native import ffi, lib
+
+if TYPE_CHECKING:
+    from .client import Client
+    from .table import Table
+
+HANDLE_BYTES: int = lib.EMBD_DEVICE_HANDLE_BYTES
+UUID_BYTES: int = lib.EMBD_DEVICE_UUID_BYTES
+ALIGNMENT: int = lib.EMBD_DEVICE_ALIGNMENT
+
+
+class DeviceMemory:
+    """The first `n_bytes` of an allocation of a GPU, lent until close() or the client's end. It stays allocated until then.
+
+    handle  of cudaIpcGetMemHandle or cuIpcGetMemHandle, of the begin of the allocation
+    uuid    of its GPU
+
+    Calls block until the server's kernels have ended. What writes keys and gradients has to have ended before: synchronize
+    the stream. Raises UnsupportedError where the server cannot take it."""
+
+    def __init__(self, client: "Client", handle: bytes, uuid: bytes, n_bytes: int):
+        if len(handle) != HANDLE_BYTES or len(uuid) != UUID_BYTES:
+            raise ValueError(f"the handle has {len(handle)} bytes and the uuid {len(uuid)}; "
+                             f"{HANDLE_BYTES} and {UUID_BYTES} are expected")
+        self.client = client
+        self.n_bytes = n_bytes
+        out = ffi.new("embd_device **")
+        with client.handle as c:
+            client.handle.check(lib.embd_device_open(c, handle, uuid, n_bytes, out))
+        self._c = out[0]
+        self.takes_turns: bool = lib.embd_device_takes_turns(self._c)
+        self._end = weakref.finalize(self, _close, client, self._c)
+        self._end.atexit = False  # the connection's end gives it back
+
+    def close(self) -> None:
+        """The server gives the memory back."""
+        self._end()
+
+    def _part(self, table: "Table", n_keys: int, keys_at: int, rows_at: int, dtype: str) -> Any:
+        if not self._end.alive:
+            raise ValueError("the memory is closed")
+        part = structs.new("embd_device_part")
+        part.table, part.n_keys = table.c, n_keys
+        part.dtype = structs.enum_value("dtype", "embd_dtype", dtype)
+        part.keys_in, part.keys_at = self._c, keys_at
+        part.rows_in, part.rows_at = self._c, rows_at
+        return part
+
+    def pull(self, table: "Table", n_keys: int, keys_at: int, rows_at: int, *, dtype: str = "f32",
+             zero_missing: bool = False) -> None:
+        """The rows of [n_keys] 64-bit keys at keys_at, as [n_keys, dim] to rows_at. Places are in bytes, multiples of 16."""
+        part = self._part(table, n_keys, keys_at, rows_at, dtype)
+        part.zero_missing = zero_missing
+        with self.client.handle as c:
+            self.client.handle.check(lib.embd_device_pull(c, part))
+
+    def push(self, table: "Table", n_keys: int, keys_at: int, rows_at: int, *, dtype: str = "f32",
+             lr: Optional[float] = None) -> None:
+        """One optimizer step with the gradients at rows_at. It has no number: one whose answer is lost is not repeated."""
+        part = self._part(table, n_keys, keys_at, rows_at, dtype)
+        if lr is not None:
+            part.lr = arrays.rate("lr", lr)
+        with self.client.handle as c:
+            self.client.handle.check(lib.embd_device_push(c, part))
+
+
+def _close(client: "Client", c_device: Any) -> None:
+    """Of a client that is closed, nothing is left to do."""
+    if client.handle.c is not None:
+        with client.handle:
+            lib.embd_device_close(c_device)

@@ -1,0 +1,103 @@
+/* device.h - memory of a GPU that a trainer lends to a server on its host: keys, rows and gradients
+ * stay on GPUs, and no copy goes through the host.
+ *
+ * A memory is lent once, by its CUDA IPC handle. Pulls and pushes then name places in it. libembd
+ * itself does not need CUDA: the caller brings the handle's bytes.
+ *
+ * The server is one shard with the store `cuda`, and the client is connected by its data socket.
+ * Where that is not so, EMBD_UNSUPPORTED or EMBD_UNKNOWN_METHOD says it, and embd_pull and
+ * embd_push go through the host. Tables with slots are not taken.
+ *
+ * Order: libembd knows no streams. What writes keys and gradients has ended before a call, and what
+ * reads rows begins after it: synchronize the stream before the call. Calls block until the
+ * server's kernels have ended.
+ *
+ * Lent memory stays allocated until embd_device_close has returned: CUDA does not define what
+ * happens to memory that is freed while another process has it open. */
+#ifndef EMBD_DEVICE_H
+#define EMBD_DEVICE_H
+
+#include "embd/embd.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EMBD_DEVICE_HANDLE_BYTES 64 /* of cudaIpcMemHandle_t and CUipcMemHandle */
+#define EMBD_DEVICE_UUID_BYTES   16 /* of CUuuid */
+#define EMBD_DEVICE_ALIGNMENT    16 /* of places of keys, rows and gradients */
+
+/* Memory that is lent to the server. Owner: the client's thread. */
+typedef struct embd_device embd_device;
+
+/* Lends the first `bytes` of an allocation.
+ *   handle   [EMBD_DEVICE_HANDLE_BYTES] of cudaIpcGetMemHandle or cuIpcGetMemHandle, of the begin
+ *            of an allocation that cudaMalloc or cuMemAlloc gave; copied
+ *   uuid     [EMBD_DEVICE_UUID_BYTES] of its GPU: cudaDeviceProp.uuid or cuDeviceGetUuid; copied
+ *   device   set to the memory, until embd_device_close; NULL after a failure
+ * Blocks. A connection has at most 16.
+ *
+ * EMBD_UNSUPPORTED     the cluster has several shards, the server is on another host, it has no
+ *                      GPU, or its GPU cannot reach the memory
+ * EMBD_UNKNOWN_METHOD  the server is of an earlier version
+ * EMBD_INVALID         the allocation has fewer bytes, or `bytes` is 0 or above 2^44
+ * EMBD_FULL            the connection has lent 16 memories
+ * EMBD_NO_MEMORY, and those of embd_ping */
+EMBD_API int embd_device_open(embd_client *client, const void *handle, const void *uuid,
+                              uint64_t bytes, embd_device **device_out);
+
+/* Ends it: the server gives the memory back, where it can be reached. Blocks. Before embd_close,
+ * which ends all that are left. NULL is allowed. */
+EMBD_API void embd_device_close(embd_device *device);
+
+/* Returns whether server and trainer work on one GPU that serves one process at a time: a pull then
+ * takes milliseconds while the trainer's kernels run. MPS (nvidia-cuda-mps-control) or a GPU of its
+ * own for the server ends that. */
+EMBD_API bool embd_device_takes_turns(const embd_device *device);
+
+/* A pull or push of single keys of one table. Places are in bytes from the begin of the lent
+ * memory, multiples of EMBD_DEVICE_ALIGNMENT. */
+typedef struct embd_device_part {
+    uint32_t struct_bytes; /* sizeof(embd_device_part) */
+    embd_dtype dtype;      /* of rows and gradients: F32, F16 or BF16 */
+    embd_table *table;
+    uint64_t n_keys;
+    embd_device *keys_in; /* [n_keys] of 64 bits */
+    uint64_t keys_at;
+    embd_device *rows_in; /* [n_keys][dim] of dtype: a pull's rows, a push's gradients */
+    uint64_t rows_at;
+    float lr;             /* of a push: the learning rate of this step; 0: the table's */
+    uint8_t zero_missing; /* of a pull: zeros for keys without a row, else their first values */
+    uint8_t padding[3];
+} embd_device_part;
+
+/* An initializer: embd_device_part part = EMBD_DEVICE_PART(.table = items). */
+#define EMBD_DEVICE_PART(...)                                                                      \
+    {                                                                                              \
+        .struct_bytes = sizeof(embd_device_part), __VA_ARGS__                                      \
+    }
+
+/* Writes the rows of keys into lent memory. Rows are those of embd_pull, bit for bit. A key may
+ * occur more than once. When it fails, rows may or may not have been written. Blocks.
+ *
+ * EMBD_INVALID       a place is not a multiple of 16, or beyond the lent bytes; no table
+ * EMBD_UNSUPPORTED   the table has slots; the dtype is another
+ * EMBD_TOO_LARGE     more than 4194304 keys
+ * and those of embd_pull. */
+EMBD_API int embd_device_pull(embd_client *client, const embd_device_part *part);
+
+/* Makes one optimizer step with gradients in lent memory: what embd_push does with the same keys
+ * and gradients, bit for bit. It has no number: one whose answer is lost is not repeated. To a
+ * table with durability `buffered` or `durable` the server copies it into the host's memory, for
+ * its journal. Blocks until it is applied.
+ *
+ * EMBD_NOT_FINITE    a gradient is not finite, and the table admits finite ones: nothing changed
+ * EMBD_TOO_LARGE     more than 4194304 keys, or gradients beyond the server's push_limit
+ * EMBD_CLOSED, EMBD_DEADLINE: it may or may not have been applied
+ * and those of embd_device_pull and embd_push. */
+EMBD_API int embd_device_push(embd_client *client, const embd_device_part *part);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

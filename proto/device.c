@@ -1,0 +1,135 @@
+/* device.c - see device.h. */
+#include "proto/device.h"
+
+#include <stdio.h>
+
+#include "proto/names.h"
+#include "proto/part_check.h"
+#include "proto/reading.h"
+
+#define DEVICE_DTYPES 3 /* f32, f16, bf16 */
+
+/* ---- opening and closing ---- */
+
+void embd__device_open_write(struct msg *m, const struct device_lent *lent)
+{
+    embd__msg_map(m, 1);
+    embd__msg_field_uint(m, "bytes", lent->bytes);
+    embd__msg_bin(m, lent->handle, DEVICE_HANDLE_BYTES);
+    embd__msg_bin(m, lent->uuid, DEVICE_UUID_BYTES);
+}
+
+int embd__device_open_read(struct reader *r, struct device_lent *out)
+{
+    struct fields f;
+    embd__read_fields(&f, r, "device_open");
+    out->bytes = embd__field_uint(&f, "bytes", 1, LIMIT_DEVICE_BYTES, FIELD_REQUIRED);
+    embd__fields_end(&f);
+    out->handle = embd__read_bin(r, "device_open handle", DEVICE_HANDLE_BYTES);
+    out->uuid = embd__read_bin(r, "device_open uuid", DEVICE_UUID_BYTES);
+    return embd__reader_end(r);
+}
+
+void embd__device_opened_write(struct msg *m, const struct device_opened *opened)
+{
+    embd__msg_map(m, 2);
+    embd__msg_field_uint(m, "number", opened->number);
+    embd__msg_field_bool(m, "takes_turns", opened->takes_turns);
+}
+
+int embd__device_opened_read(struct reader *r, struct device_opened *out)
+{
+    struct fields f;
+    embd__read_fields(&f, r, "device_open");
+    out->number = embd__field_uint(&f, "number", 1, UINT64_MAX - 1, FIELD_REQUIRED);
+    out->takes_turns = embd__field_bool(&f, "takes_turns", false);
+    embd__fields_end(&f);
+    return embd__reader_end(r);
+}
+
+void embd__device_close_write(struct msg *m, uint64_t number)
+{
+    embd__msg_map(m, 1);
+    embd__msg_field_uint(m, "number", number);
+}
+
+int embd__device_close_read(struct reader *r, uint64_t *number_out)
+{
+    struct fields f;
+    embd__read_fields(&f, r, "device_close");
+    *number_out = embd__field_uint(&f, "number", 1, UINT64_MAX - 1, FIELD_REQUIRED);
+    embd__fields_end(&f);
+    return embd__reader_end(r);
+}
+
+/* ---- pulls and pushes ---- */
+
+void embd__device_batch_write(struct msg *m, const struct device_batch *batch)
+{
+    embd__msg_map(m, 7u + batch->zero_missing + (batch->lr > 0));
+    embd__msg_field_uint(m, "table", batch->table);
+    embd__msg_field_uint(m, "n_keys", batch->n_keys);
+    embd__msg_field_str(m, "dtype", embd_dtype_name(batch->dtype));
+    embd__msg_field_uint(m, "keys_in", batch->keys.number);
+    embd__msg_field_uint(m, "keys_at", batch->keys.at);
+    embd__msg_field_uint(m, "rows_in", batch->rows.number);
+    embd__msg_field_uint(m, "rows_at", batch->rows.at);
+    if (batch->zero_missing)
+        embd__msg_field_bool(m, "zero", true);
+    if (batch->lr > 0)
+        embd__msg_field_f32(m, "lr", batch->lr);
+}
+
+static uint32_t read_n_keys(struct fields *f)
+{
+    uint64_t n = embd__field_uint(f, "n_keys", 0, UINT64_MAX - 1, FIELD_REQUIRED);
+    if (n <= LIMIT_KEYS)
+        return (uint32_t)n;
+    embd__error_set(f->reader->error, embd__reader_fault(f->reader, EMBD_TOO_LARGE),
+                    "%s field 'n_keys' is %llu, the limit is %u", f->what, (unsigned long long)n,
+                    LIMIT_KEYS);
+    return 0;
+}
+
+static struct device_place read_place(struct fields *f, const char *in, const char *at)
+{
+    struct device_place place = {
+        .number = embd__field_uint(f, in, 1, UINT64_MAX - 1, FIELD_REQUIRED),
+        .at = embd__field_uint(f, at, 0, LIMIT_DEVICE_BYTES, FIELD_REQUIRED),
+    };
+    if (place.at % DEVICE_ALIGNMENT != 0)
+        embd__error_set(f->reader->error, embd__reader_fault(f->reader, EMBD_INVALID),
+                        "%s field '%s' is %llu, expected a multiple of %u", f->what, at,
+                        (unsigned long long)place.at, DEVICE_ALIGNMENT);
+    return place;
+}
+
+/* 0 where it is absent. */
+static float read_lr(struct fields *f)
+{
+    float lr = embd__field_f32(f, "lr", 0.0f);
+    if (embd__field_has(f, "lr") && !embd__is_lr(lr))
+        embd__error_set(f->reader->error, embd__reader_fault(f->reader, EMBD_INVALID),
+                        "%s field 'lr' is %g, expected a finite number above 0", f->what,
+                        (double)lr);
+    return lr;
+}
+
+int embd__device_batch_read(struct reader *r, bool is_push, struct device_batch *out)
+{
+    struct fields f;
+    *out = (struct device_batch){.table = 0};
+    embd__read_fields(&f, r, is_push ? "device_push" : "device_pull");
+    out->table = (uint32_t)embd__field_uint(&f, "table", 1, UINT32_MAX, FIELD_REQUIRED);
+    out->n_keys = read_n_keys(&f);
+    out->dtype =
+        (embd_dtype)embd__field_enum(&f, "dtype", embd__dtype_names, DEVICE_DTYPES, EMBD_DTYPE_F32);
+    out->keys = read_place(&f, "keys_in", "keys_at");
+    out->rows = read_place(&f, "rows_in", "rows_at");
+    if (is_push)
+        out->lr = read_lr(&f);
+    else
+        out->zero_missing = embd__field_bool(&f, "zero", false);
+    embd__fields_end(&f);
+    return embd__reader_end(r);
+}

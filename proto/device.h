@@ -1,0 +1,55 @@
+/* device.h - the messages about memory of a GPU that a client on the server's host lends: opened
+ * once by its handle, then named in pulls and pushes of one table, whose keys, rows and gradients
+ * lie there and go through no socket. */
+#ifndef EMBD_PROTO_DEVICE_H
+#define EMBD_PROTO_DEVICE_H
+
+#include "proto/message.h"
+
+#define DEVICE_HANDLE_BYTES 64u /* of cudaIpcMemHandle_t */
+#define DEVICE_UUID_BYTES   16u
+#define DEVICE_ALIGNMENT    16u /* of keys, rows and gradients */
+/* Of one memory: beyond any device's, and sums of two are no overflow. */
+#define LIMIT_DEVICE_BYTES (UINT64_C(1) << 44)
+
+struct device_lent {
+    uint64_t bytes;        /* from the begin of the allocation that the handle is of */
+    const uint8_t *handle; /* [DEVICE_HANDLE_BYTES] */
+    const uint8_t *uuid;   /* [DEVICE_UUID_BYTES] of its GPU */
+};
+
+void embd__device_open_write(struct msg *m, const struct device_lent *lent);
+/* EMBD_INVALID, EMBD_MALFORMED: naming the field. */
+int embd__device_open_read(struct reader *r, struct device_lent *out);
+
+struct device_opened {
+    uint64_t number;  /* names the memory on this connection */
+    bool takes_turns; /* server and client work on one GPU, which serves one of them at a time */
+};
+
+void embd__device_opened_write(struct msg *m, const struct device_opened *opened);
+int embd__device_opened_read(struct reader *r, struct device_opened *out);
+
+void embd__device_close_write(struct msg *m, uint64_t number);
+int embd__device_close_read(struct reader *r, uint64_t *number_out);
+
+/* A place in lent memory. */
+struct device_place {
+    uint64_t number, at; /* at: bytes from its begin */
+};
+
+/* A pull or push of single keys. */
+struct device_batch {
+    uint32_t table; /* embd__table_id */
+    embd_dtype dtype;
+    uint32_t n_keys;
+    struct device_place keys; /* [n_keys] u64 */
+    struct device_place rows; /* [n_keys][dim] of dtype: a pull's rows, a push's gradients */
+    bool zero_missing;        /* of a pull */
+    float lr;                 /* of a push; 0: the table's */
+};
+
+void embd__device_batch_write(struct msg *m, const struct device_batch *batch);
+int embd__device_batch_read(struct reader *r, bool is_push, struct device_batch *out);
+
+#endif

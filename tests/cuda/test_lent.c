@@ -1,0 +1,260 @@
+/* test_lent.c - keys, rows and gradients in memory of a GPU that its owner lends, and writes to at
+ * any time: the model's bits, also where keys and gradients change right behind the call; gradients
+ * that are not finite are refused whole. Runs under the emulator, and on a device. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "proto/convert.h"
+#include "server/store/cuda/cuda_store.h"
+#include "tests/store/pair.h"
+
+enum { POOL = 300, TURNS = 40, ROWS_MAX = 90 };
+
+/* Device memory with a copy of what is given, or of zeros. */
+static void *to_device(const struct pair *pair, const void *from, uint64_t bytes)
+{
+    void *memory = NULL, *stream = pair->store->stream;
+    assert_int_equal(device_new(&memory, bytes + 1, stream), 0);
+    int status =
+        from ? device_copy(memory, from, bytes, stream) : device_fill(memory, 0, bytes, stream);
+    assert_int_equal(status, 0);
+    assert_int_equal(device_stream_wait(stream), 0);
+    return memory;
+}
+
+static void spoil(const struct pair *pair, void *memory, uint64_t bytes)
+{
+    assert_int_equal(device_fill(memory, 0xff, bytes, pair->store->stream), 0);
+}
+
+static void await(const struct pair *pair, const struct outcome *outcome)
+{
+    while (outcome->calls == 0)
+        pair->ops->collect(pair->store);
+}
+
+static struct store_keys lent_keys(const struct batch *batch, const uint64_t *keys)
+{
+    struct store_keys in = batch_keys(batch);
+    in.keys = keys;
+    in.on_device = true;
+    return in;
+}
+
+static void lent_pull(struct pair *pair, const struct batch *batch, embd_dtype wire, bool zero)
+{
+    uint32_t n = batch->in.n_keys, dim = pair->schema.s.dim;
+    uint64_t size = embd__dtype_bytes(wire), bytes = n * dim * size;
+    float *expected = malloc(n * dim * sizeof *expected + 1);
+    uint8_t *got = malloc(bytes + 1), *should = malloc(bytes + 1);
+    uint64_t *keys = to_device(pair, batch->keys, n * sizeof *keys);
+    struct outcome outcome;
+    outcome_init(&outcome);
+    struct store_pull pull = {.in = lent_keys(batch, keys),
+                              .dtype = wire,
+                              .zero_missing = zero,
+                              .count = n,
+                              .values = to_device(pair, NULL, bytes)};
+    model_pull(pair->model, &batch->in, zero, false, expected, NULL);
+    embd__from_f32(should, wire, expected, (size_t)n * dim);
+    pair->ops->pull(pair->store, &pull, &outcome.done);
+    await(pair, &outcome);
+    assert_int_equal(outcome.status, EMBD_OK);
+    assert_int_equal(device_copy(got, pull.values, bytes, pair->store->stream), 0);
+    assert_int_equal(device_stream_wait(pair->store->stream), 0);
+    assert_memory_equal(got, should, bytes);
+    device_free(pull.values, pair->store->stream);
+    device_free(keys, pair->store->stream);
+    free(expected);
+    free(should);
+    free(got);
+}
+
+/* Its owner writes to both at once when the call has returned. */
+static struct outcome lent_push(struct pair *pair, const struct batch *batch, embd_dtype wire,
+                                const void *grads, float lr, struct store_change *push)
+{
+    uint32_t n = batch->in.n_keys;
+    uint64_t bytes = n * (uint64_t)pair->schema.s.dim * embd__dtype_bytes(wire);
+    uint64_t *keys = to_device(pair, batch->keys, n * sizeof *keys);
+    void *values = to_device(pair, grads, bytes);
+    struct outcome outcome;
+    outcome_init(&outcome);
+    *push = (struct store_change){.in = lent_keys(batch, keys),
+                                  .dtype = wire,
+                                  .grads = values,
+                                  .lr = lr,
+                                  .seconds = pair_draw_seconds(pair)};
+    pair->ops->apply(pair->store, push, &outcome.done);
+    spoil(pair, keys, n * sizeof *keys);
+    spoil(pair, values, bytes);
+    await(pair, &outcome);
+    device_free(keys, pair->store->stream);
+    device_free(values, pair->store->stream);
+    return outcome;
+}
+
+static void lent_push_drawn(struct pair *pair, const struct batch *batch, embd_dtype wire)
+{
+    size_t n = (size_t)batch->in.n_rows * pair->schema.s.dim;
+    float *grads = malloc(n * sizeof *grads + 1);
+    void *on_wire = malloc(n * embd__dtype_bytes(wire) + 1);
+    struct store_change push;
+    struct model_counts counts;
+    for (size_t i = 0; i < n; i++)
+        grads[i] = model_round(dice_float(&pair->dice) * 1.3f, wire);
+    embd__from_f32(on_wire, wire, grads, n);
+    float lr = pair->model->lr = pair_draw_lr(pair);
+    struct outcome outcome = lent_push(pair, batch, wire, on_wire, lr, &push);
+    int expected = model_push(pair->model, &batch->in, grads, false, NULL, &counts);
+    pair->model->lr = 0;
+    assert_int_equal(outcome.status, expected);
+    if (expected == EMBD_OK) {
+        assert_int_equal(push.n_inserted, counts.n_inserted);
+        assert_int_equal(push.n_evicted, counts.n_evicted);
+        assert_int_equal(push.n_filtered, counts.n_filtered);
+    }
+    free(on_wire);
+    free(grads);
+}
+
+static embd_schema schema_of(uint32_t number)
+{
+    static const uint32_t dims[] = {1, 3, 4, 7, 16, 32, 64, 65};
+    embd_schema s;
+    embd_schema_init(&s);
+    strcpy(s.name, "lent");
+    s.dim = dims[number % (sizeof dims / sizeof dims[0])];
+    s.dtype = pair_dtypes[number % PAIR_DTYPES];
+    embd_optimizer_init(&s.optimizer, (embd_optimizer_kind)(number % (EMBD_OPTIMIZER_FTRL + 1)),
+                        0.05f);
+    s.optimizer.update =
+        number % 7 == 6 && !model_has_codes(s.dtype) ? EMBD_UPDATE_GLOBAL : EMBD_UPDATE_LOCAL;
+    s.admit_after = number % 3;
+    if (number % 4 == 3) {
+        s.on_full = number % 8 == 7 ? EMBD_ON_FULL_EVICT_LRU : EMBD_ON_FULL_ERROR;
+        s.capacity = 120;
+    }
+    return s;
+}
+
+static void begin(struct pair *pair, uint32_t number, uint64_t pool[POOL])
+{
+    embd_schema schema = schema_of(number);
+    pair_open(pair, "cuda", &schema, number);
+    for (uint32_t i = 0; i < POOL; i++)
+        pool[i] = dice_next(&pair->dice) >> i % 3 * 20;
+    pair->pool = pool;
+    pair->n_pool = POOL;
+    pair->store->lookup_keys_min = 20; /* pulls are kept for pushes of their keys */
+    if (number % 2) {                  /* rows are read window by window */
+        pair->store->window_bytes = 1000;
+        pair->store->window_keys = 10;
+    }
+}
+
+static void one_turn(struct pair *pair)
+{
+    struct batch batch;
+    embd_dtype wire = (embd_dtype)dice_below(&pair->dice, EMBD_DTYPE_BF16 + 1);
+    batch_draw(pair, &batch, dice_below(&pair->dice, ROWS_MAX), 1, true, false);
+    uint32_t what = dice_below(&pair->dice, 6);
+    if (what < 4)
+        lent_pull(pair, &batch, wire, what == 0);
+    if (what > 1)
+        lent_push_drawn(pair, &batch, wire);
+    else if (what == 1) /* the ways of the host's memory lie between */
+        pair_push(pair, &batch, wire, dice_below(&pair->dice, 2));
+    batch_free(&batch);
+}
+
+static void test_lent_memory_gives_the_models_bits(void **state)
+{
+    (void)state;
+    for (uint32_t number = 0; number < 32; number++) {
+        uint64_t pool[POOL];
+        struct pair pair;
+        begin(&pair, number, pool);
+        for (int turn = 0; turn < TURNS; turn++)
+            one_turn(&pair);
+        pair_compare(&pair);
+        pair_close(&pair);
+    }
+}
+
+/* ---- gradients that are not finite ---- */
+
+static const uint32_t bad_values[][3] = {
+    /* by dtype: infinities and what is no number */
+    [EMBD_DTYPE_F32] = {0x7f800000u, 0xff800000u, 0x7fc00001u},
+    [EMBD_DTYPE_F16] = {0x7c00u, 0xfc00u, 0x7e01u},
+    [EMBD_DTYPE_BF16] = {0x7f80u, 0xff80u, 0x7fc1u},
+};
+
+static void push_bad(struct pair *pair, const struct batch *batch, embd_dtype wire, uint32_t at)
+{
+    size_t size = embd__dtype_bytes(wire), n = (size_t)batch->in.n_rows * pair->schema.s.dim;
+    uint8_t *grads = calloc(n, size);
+    struct store_change push;
+    memcpy(grads + at * size, &bad_values[wire][at % 3], size);
+    struct outcome outcome = lent_push(pair, batch, wire, grads, 0, &push);
+    assert_int_equal(outcome.status, EMBD_NOT_FINITE);
+    assert_non_null(strstr(outcome.done.error.text, "not finite"));
+    assert_non_null(strstr(outcome.done.error.text, pair->schema.s.name));
+    free(grads);
+}
+
+static void test_gradients_that_are_not_finite_change_nothing(void **state)
+{
+    (void)state;
+    uint64_t pool[POOL];
+    struct pair pair;
+    struct batch batch;
+    begin(&pair, 2,
+          pool); /* f16 rows that are admitted at the second sight, by a rule with state */
+    for (int round = 0; round < 8; round++) {
+        batch_draw(&pair, &batch, 1 + dice_below(&pair.dice, 20), 1, true, false);
+        uint32_t n = batch.in.n_rows * pair.schema.s.dim;
+        for (int wire = EMBD_DTYPE_F32; wire <= EMBD_DTYPE_BF16; wire++)
+            for (uint32_t at = 0; at < n; at++)
+                push_bad(&pair, &batch, (embd_dtype)wire, at);
+        lent_push_drawn(&pair, &batch, EMBD_DTYPE_F32);
+        pair_compare(&pair);
+        batch_free(&batch);
+    }
+    pair_close(&pair);
+}
+
+static void test_where_any_gradient_is_admitted(void **state)
+{
+    (void)state;
+    embd_schema schema = schema_of(0);
+    struct pair pair;
+    struct batch batch;
+    struct store_change push;
+    const float infinite[2] = {INFINITY, 1.0f};
+    const uint64_t keys[2] = {5, 6};
+    schema.admit_nonfinite = true;
+    pair_open(&pair, "cuda", &schema, 1);
+    batch_of(&batch, keys, 2);
+    struct outcome outcome = lent_push(&pair, &batch, EMBD_DTYPE_F32, infinite, 0, &push);
+    assert_int_equal(outcome.status, EMBD_OK);
+    assert_int_equal(push.n_inserted, 2);
+    batch_free(&batch);
+    pair_close(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lent_memory_gives_the_models_bits),
+        cmocka_unit_test(test_gradients_that_are_not_finite_change_nothing),
+        cmocka_unit_test(test_where_any_gradient_is_admitted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

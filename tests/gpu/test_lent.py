@@ -1,0 +1,199 @@
+"""Memory of a GPU that a trainer lends to a server of another process: rows and steps are those of the host's way, bit for bit;
+forged handles and sizes are refused; a trainer that is killed in the midst of pulls harms nobody.
+
+usage: test_lent.py            - the tests, then the figures
+       test_lent.py --measure  - the figures alone: medians of pulls and pushes whose keys, rows and gradients stay on the GPU, idle
+                                 and while kernels of the trainer run"""
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import unittest
+import warnings
+
+try:
+    import torch
+    HAS_GPU = torch.cuda.is_available()
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
+    import numpy as np
+    import clusters
+    import embd
+    from embd.torch import lent
+    from embd.device import DeviceMemory
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(0)
+if not HAS_GPU:
+    print("skipped: PyTorch sees no GPU")
+    sys.exit(0)
+
+GPU = torch.device("cuda")
+DIM, ROWS_AT = 16, 1 << 20
+warnings.simplefilter("ignore", RuntimeWarning)  # a GPU that takes turns
+
+
+def allocation(n_bytes):
+    torch.zeros(1, device=GPU)
+    return lent._Allocation(n_bytes, torch.cuda.current_device())
+
+
+def tensors(memory, n, dim):
+    """Keys [n] and rows [n, dim] in it."""
+    whole = torch.as_tensor(memory, device=GPU)
+    return whole[:8 * n].view(torch.int64), whole[ROWS_AT:ROWS_AT + 4 * n * dim].view(torch.float32).view(n, dim)
+
+
+def kill_me_pulling(address):
+    """A trainer that pulls until it is killed."""
+    client = embd.connect(address)
+    table = client.table("killed")
+    memory = allocation(16 << 20)
+    device = DeviceMemory(client, memory.handle, memory.uuid, 16 << 20)
+    keys, _ = tensors(memory, 60000, DIM)
+    keys.copy_(torch.arange(60000))
+    torch.cuda.synchronize()
+    print("pulling", flush=True)
+    while True:
+        device.pull(table, 60000, 0, ROWS_AT)
+        device.push(table, 60000, 0, ROWS_AT)
+
+
+class Lent(clusters.ClusterTest):
+    def lend(self, n_bytes=4 << 20):
+        memory = allocation(n_bytes)
+        return memory, DeviceMemory(self.client, memory.handle, memory.uuid, n_bytes)
+
+    def test_rows_and_steps_are_those_of_the_hosts_way(self):
+        for dtype, optimizer, n in (("f32", "sgd", 5000), ("f16", "adagrad", 700), ("f32", "adam", 6000), ("bf16", "ftrl", 33)):
+            tables = [self.client.create_table(f"{name}_{dtype}_{optimizer}", DIM, dtype=dtype, optimizer=optimizer,
+                                               initializer="constant") for name in ("ours", "theirs")]
+            memory, device = self.lend()
+            keys, rows = tensors(memory, n, DIM)
+            for turn in range(4):
+                numbers = torch.randint(0, 3 * n, (n,))
+                gradient = torch.randn(n, DIM)
+                keys.copy_(numbers)
+                rows.copy_(gradient)
+                torch.cuda.synchronize()
+                device.push(tables[0], n, 0, ROWS_AT)
+                tables[1].push(numbers.numpy(), gradient.numpy())
+                device.pull(tables[0], n, 0, ROWS_AT)
+                self.assertTrue(np.array_equal(rows.cpu().numpy(), tables[1].pull(numbers.numpy(), wire="f32")))
+            device.close()
+
+    def test_gradients_that_are_not_finite(self):
+        table = self.client.create_table("finite", DIM, optimizer="sgd", initializer="constant")
+        memory, device = self.lend()
+        keys, rows = tensors(memory, 4000, DIM)
+        keys.copy_(torch.arange(4000))
+        rows.zero_()
+        rows[3999, DIM - 1] = float("inf")
+        torch.cuda.synchronize()
+        with self.assertRaisesRegex(embd.Error, "row 3999"):
+            device.push(table, 4000, 0, ROWS_AT)
+        self.assertEqual(table.step, 0)
+
+    def test_sizes_and_handles_that_lie(self):
+        memory = allocation(4 << 20)
+        for n_bytes in (4 << 20) + (2 << 20), 1 << 40, 1 << 44:
+            with self.assertRaisesRegex(embd.Error, "fewer than"):
+                DeviceMemory(self.client, memory.handle, memory.uuid, n_bytes)
+        dice = random.Random(3)
+        refused = 0
+        for _ in range(200):
+            handle = bytearray(memory.handle)
+            for _ in range(dice.randrange(1, 9)):
+                handle[dice.randrange(64)] = dice.randrange(256)
+            try:
+                DeviceMemory(self.client, bytes(handle), memory.uuid, 4 << 20).close()
+            except embd.Error:
+                refused += 1
+        self.assertGreater(refused, 0)
+        table = self.client.create_table("lies", DIM, optimizer="sgd")
+        device = DeviceMemory(self.client, memory.handle, memory.uuid, 4 << 20)
+        for n, keys_at, rows_at in ((4000, (4 << 20) - 16, ROWS_AT), (4000, 0, (4 << 20) - 16), (1 << 22, 0, 0)):
+            with self.assertRaises(embd.InvalidError):
+                device.pull(table, n, keys_at, rows_at)
+        device.pull(table, 4000, 0, ROWS_AT)  # whatever the keys are
+
+    def test_a_trainer_that_is_killed_harms_nobody(self):
+        table = self.client.create_table("killed", DIM, optimizer="sgd")
+        for _ in range(3):
+            trainer = subprocess.Popen([sys.executable, "-B", __file__, "--killed", self.server.addresses[0]],
+                                       stdout=subprocess.PIPE, text=True)
+            self.assertEqual(trainer.stdout.readline(), "pulling\n")
+            time.sleep(0.2)
+            trainer.send_signal(signal.SIGKILL)
+            trainer.communicate()
+        memory, device = self.lend()
+        keys, rows = tensors(memory, 1000, DIM)
+        keys.copy_(torch.arange(1000))
+        torch.cuda.synchronize()
+        device.pull(table, 1000, 0, ROWS_AT)
+        self.assertTrue(np.array_equal(rows.cpu().numpy(), table.pull(np.arange(1000))))
+        device.close()
+
+
+# ---- figures ----
+
+def median_us(work, n=200):
+    times = []
+    for i in range(n + 5):
+        begin = time.perf_counter()
+        work(i)
+        times.append((time.perf_counter() - begin) * 1e6)
+    times = sorted(times[5:])
+    return statistics.median(times), times[len(times) * 9 // 10]
+
+
+def measure(client):
+    rows, dim, n_bytes = 1 << 22, 64, 32 << 20
+    table = client.create_table("measured", dim, optimizer="sgd", seed=3)
+    for first in range(0, rows, 1 << 16):
+        keys = np.arange(first, first + (1 << 16), dtype=np.uint64)
+        table.push(keys, np.zeros((keys.size, dim), np.float32))
+    memory = allocation(n_bytes)
+    device = DeviceMemory(client, memory.handle, memory.uuid, n_bytes)
+    print("server and trainer take turns on the GPU" if device.takes_turns else "server and trainer share the GPU by MPS, or have one each")
+    whole = torch.as_tensor(memory, device=GPU)
+    work = torch.randn(4096, 4096, device=GPU)
+    for name in "idle", "busy":
+        for n in 256, 4096, 65536:
+            whole[:8 * n].view(torch.int64).copy_(torch.randint(0, rows, (n,)))
+            whole[ROWS_AT:].zero_()
+            torch.cuda.synchronize()
+
+            def load(_):
+                if name == "busy":
+                    while load.ends and load.ends[0].query():
+                        load.ends.pop(0)
+                    while len(load.ends) < 8:
+                        torch.mm(work, work)
+                        load.ends.append(torch.cuda.Event())
+                        load.ends[-1].record()
+            load.ends = []
+            for what, call in ("pull", device.pull), ("push", device.push):
+                p50, p90 = median_us(lambda i: (load(i), call(table, n, 0, ROWS_AT)))
+                print(f"{n:>6} keys of 256 bytes  {what}, {name:<5} {p50:9.0f} us  (p90 {p90:.0f})", flush=True)
+            torch.cuda.synchronize()
+    for where, call in (("pull, numpy", lambda i: table.pull(numbers)), ("push, numpy", lambda i: table.push(numbers, zeros))):
+        numbers, zeros = np.random.randint(0, rows, 65536), np.zeros((65536, dim), np.float32)
+        print(f" 65536 keys of 256 bytes  {where:<11} {median_us(call, 40)[0]:9.0f} us", flush=True)
+
+
+if __name__ == "__main__":
+    if "--killed" in sys.argv:
+        kill_me_pulling(sys.argv[-1])
+    status = 0
+    if "--measure" not in sys.argv:
+        result = unittest.main(module="__main__", exit=False, argv=sys.argv[:1]).result
+        status = 0 if result.wasSuccessful() else 1
+    if not status:
+        server = clusters.Embd(shards=1)
+        with embd.connect(server.addresses[0]) as own:
+            measure(own)
+        server.stop()
+    sys.exit(status)

@@ -1,0 +1,152 @@
+"""Memory that a client lends to a server of a GPU: what libembd and the Python package do, against a server whose GPU is emulated
+(EMBD_TRIED), to which a handle is the path of a file that both can map. tests/gpu/test_lent.py does the same on a GPU."""
+import mmap
+import os
+import shutil
+import tempfile
+import unittest
+from unittest import mock
+
+import numpy as np
+
+import clusters
+import embd
+from embd.device import DeviceMemory
+from embd_process import Embd
+from ports import free_ports
+
+EMULATED = os.environ["EMBD_TRIED"]
+BYTES, ROWS_AT, DIM = 1 << 20, 1 << 16, 8
+UUID = bytes(16)
+
+
+class Memory:
+    """The trainer's: keys at 0, rows at ROWS_AT."""
+
+    def __init__(self, uuid=UUID):
+        self.fd = os.memfd_create("device")
+        os.ftruncate(self.fd, BYTES)
+        self.map = mmap.mmap(self.fd, BYTES)
+        self.handle = f"/proc/{os.getpid()}/fd/{self.fd}".encode().ljust(64, b"\0")
+        self.uuid = uuid
+
+    def keys(self, n):
+        return np.frombuffer(self.map, np.uint64, n)
+
+    def rows(self, n, dtype=np.float32):
+        return np.frombuffer(self.map, dtype, n * DIM, ROWS_AT).reshape(n, DIM)
+
+    def lend(self, client, n_bytes=BYTES):
+        return DeviceMemory(client, self.handle, self.uuid, n_bytes)
+
+
+def server(*flags, **more):
+    return Embd("--store", "cuda", *flags, program=EMULATED, **more)
+
+
+class Device(unittest.TestCase):
+    def setUp(self):
+        self.server = server()
+        self.addCleanup(self.server.stop)
+        self.client = embd.connect(self.server.addresses[0], deadline=20)
+        self.addCleanup(self.client.close)
+        self.memory = Memory()
+
+    def tables(self, **fields):
+        return [self.client.create_table(name, DIM, optimizer="adagrad", initializer="constant", **fields)
+                for name in ("ours", "theirs")]
+
+    def test_rows_and_steps_are_those_of_pull_and_push(self):
+        ours, theirs = self.tables()
+        lent = self.memory.lend(self.client)
+        dice = np.random.default_rng(5)
+        for turn in range(5):
+            n = 300 + turn
+            self.memory.keys(n)[:] = dice.integers(0, 400, n)
+            self.memory.rows(n)[:] = dice.standard_normal((n, DIM))
+            keys, gradient = self.memory.keys(n).copy(), self.memory.rows(n).copy()
+            lr = 0.5 if turn == 3 else None
+            lent.push(ours, n, 0, ROWS_AT, lr=lr)
+            theirs.push(keys, gradient, lr=lr)
+            lent.pull(ours, n, 0, ROWS_AT)
+            self.assertTrue(np.array_equal(self.memory.rows(n), theirs.pull(keys)))
+            lent.pull(ours, n, 0, ROWS_AT, dtype="f16")
+            self.assertTrue(np.array_equal(self.memory.rows(n, np.float16), theirs.pull(keys).astype(np.float16)))
+        self.assertEqual(ours.step, 5)
+
+    def test_what_is_wrong_is_named(self):
+        ours, _ = self.tables()
+        lent = self.memory.lend(self.client)
+        for n, keys_at, rows_at in (10, 8, ROWS_AT), (10, BYTES - 16, ROWS_AT), (10, 0, BYTES), (1 << 20, 0, ROWS_AT):
+            with self.assertRaises(embd.InvalidError):
+                lent.push(ours, n, keys_at, rows_at)
+        with self.assertRaises(embd.Error) as caught:
+            lent.pull(ours, (4 << 20) + 1, 0, ROWS_AT)
+        self.assertEqual(caught.exception.status, embd.Status.TOO_LARGE)
+        with self.assertRaises(embd.UnsupportedError):
+            lent.pull(ours, 10, 0, ROWS_AT, dtype="i8")
+        self.memory.rows(1)[:] = np.nan
+        with self.assertRaisesRegex(embd.Error, "not finite"):
+            lent.push(ours, 1, 0, ROWS_AT)
+        self.assertEqual(ours.step, 0)
+        with self.assertRaisesRegex(embd.InvalidError, "fewer than"):
+            self.memory.lend(self.client, 2 * BYTES)
+        with self.assertRaises(ValueError):
+            DeviceMemory(self.client, b"short", UUID, BYTES)
+
+    def test_closing_in_any_order(self):
+        ours, _ = self.tables()
+        for _ in range(40):  # a connection has 16
+            self.memory.lend(self.client).close()
+        lent = self.memory.lend(self.client)
+        lent.close()
+        lent.close()
+        with self.assertRaisesRegex(ValueError, "closed"):
+            lent.pull(ours, 1, 0, ROWS_AT)
+        lent = self.memory.lend(self.client)
+        self.client.close()
+        lent.close()
+
+    def test_a_gpu_that_takes_turns_is_told(self):
+        self.assertFalse(self.memory.lend(self.client).takes_turns)
+        self.assertNotIn("gpu_takes_turns", self.server.log())
+        self.assertTrue(Memory(b"\1" * 16).lend(self.client).takes_turns)
+        self.server.wait_log("gpu_takes_turns")
+
+    def test_who_cannot_says_so(self):
+        def refuses(address):
+            with embd.connect(address, deadline=20) as client, self.assertRaises(embd.UnsupportedError):
+                self.memory.lend(client)
+        with mock.patch.dict(os.environ, EMBD_TRANSPORT="tcp"):
+            refuses(self.server.addresses[0])
+        for other in Embd(), server(shards=2):
+            refuses(other.addresses[0])
+            other.stop()
+
+
+class Again(unittest.TestCase):
+    def test_memory_is_lent_again_to_a_server_that_was_started_again(self):
+        folder = tempfile.mkdtemp(prefix="embd-device-")
+        self.addCleanup(shutil.rmtree, folder)
+        listen = f"127.0.0.1:{free_ports(1)}"
+        first = server("--data-dir", folder, listen=listen)
+        memory = Memory()
+        with embd.connect(listen, deadline=20) as client:
+            table = client.create_table("kept", DIM, optimizer="sgd", initializer="constant", durability="durable")
+            lent = memory.lend(client)
+            memory.keys(50)[:] = np.arange(50)
+            memory.rows(50)[:] = 1
+            lent.push(table, 50, 0, ROWS_AT)
+            lent.pull(table, 50, 0, ROWS_AT)
+            rows = memory.rows(50).copy()
+            self.assertTrue((rows < 0).all())
+            first.stop()
+            second = server("--data-dir", folder, listen=listen)
+            memory.rows(50)[:] = 7
+            lent.pull(table, 50, 0, ROWS_AT)
+            self.assertTrue(np.array_equal(memory.rows(50), rows))
+            second.stop()
+
+
+if __name__ == "__main__":
+    clusters.main()
