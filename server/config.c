@@ -28,9 +28,10 @@ static int read_cpus(const struct setting *at, struct config *out, struct embd__
     return EMBD_OK;
 }
 
-static int read_log_level(const struct setting *at, enum log_level *out, struct embd__error *e)
+static int read_log_level(const struct setting *at, enum log_level absent, enum log_level *out,
+                          struct embd__error *e)
 {
-    *out = LOG_INFO;
+    *out = absent;
     if (at->text == NULL || log_level_read(at->text, out))
         return EMBD_OK;
     return config_complain(e, EMBD_INVALID, SETTING_LOG_LEVEL, at,
@@ -200,12 +201,14 @@ static int check_http(const struct setting *at, const struct listen_address *add
         at->text);
 }
 
-static int read_http(const struct setting *at, const struct setting *open, struct config *out,
+static int read_http(const struct sources *from, const struct settings *self, struct config *out,
                      struct embd__error *e)
 {
     struct embd__error why = {0};
+    const struct setting *at = config_pick(from, self, true, SETTING_HTTP),
+                         *open = config_pick(from, self, true, SETTING_HTTP_OPEN);
     out->http_is = at->text != NULL ? CONFIG_HTTP_ASKED : CONFIG_HTTP_BY_DEFAULT;
-    if (at->text != NULL && strcmp(at->text, "off") == 0)
+    if (at->text != NULL ? strcmp(at->text, "off") == 0 : from->is_embedded)
         out->http_is = CONFIG_HTTP_OFF;
     else if (listen_address_read(at->text != NULL ? at->text : "127.0.0.1:7780", &out->http,
                                  &why) != EMBD_OK)
@@ -278,8 +281,7 @@ static int read_process(const struct sources *from, struct config *out, struct e
     if (status == EMBD_OK)
         status = read_restore(config_pick(from, NULL, true, SETTING_RESTORE), out, e);
     if (status == EMBD_OK)
-        status = read_http(config_pick(from, self, true, SETTING_HTTP),
-                           config_pick(from, self, true, SETTING_HTTP_OPEN), out, e);
+        status = read_http(from, self, out, e);
     if (status == EMBD_OK)
         status = read_key_files(from, self, &out->credential_files, e);
     if (status == EMBD_OK)
@@ -291,8 +293,8 @@ static int read_process(const struct sources *from, struct config *out, struct e
     if (status == EMBD_OK)
         status = read_cpus(config_pick(from, NULL, true, SETTING_CPUS), out, e);
     if (status == EMBD_OK)
-        status =
-            read_log_level(config_pick(from, NULL, true, SETTING_LOG_LEVEL), &out->log_level, e);
+        status = read_log_level(config_pick(from, NULL, true, SETTING_LOG_LEVEL),
+                                from->is_embedded ? LOG_WARN : LOG_INFO, &out->log_level, e);
     if (status == EMBD_OK)
         status = config_count(SETTING_READY_FD, fd, 1, 1u << 20, 0, &ready_fd, e);
     if (status == EMBD_OK)
@@ -307,6 +309,19 @@ static int read_process(const struct sources *from, struct config *out, struct e
     return status;
 }
 
+int config_read_from(const struct sources *from, struct config *out, struct embd__error *e)
+{
+    *out = (struct config){0};
+    int status = config_read_servers(from, out, e);
+    if (status == EMBD_OK)
+        status = read_limits(from, out, e);
+    if (status == EMBD_OK)
+        status = read_process(from, out, e);
+    if (status != EMBD_OK)
+        config_fini(out);
+    return status;
+}
+
 int config_read(int argc, char **argv, struct config *out, struct embd__error *e)
 {
     struct sources from = {0};
@@ -316,15 +331,9 @@ int config_read(int argc, char **argv, struct config *out, struct embd__error *e
     if (status == EMBD_OK && path != NULL)
         status = settings_file_read(path, &from.file, e);
     if (status == EMBD_OK)
-        status = config_read_servers(&from, out, e);
-    if (status == EMBD_OK)
-        status = read_limits(&from, out, e);
-    if (status == EMBD_OK)
-        status = read_process(&from, out, e);
+        status = config_read_from(&from, out, e);
     settings_fini(&from.flags);
     settings_file_fini(&from.file);
-    if (status != EMBD_OK)
-        config_fini(out);
     return status;
 }
 

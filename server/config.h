@@ -22,6 +22,7 @@ struct config_server {
     char advertise[256];         /* host; "": that of `address` */
     struct listen_address admin; /* of the first shard's admin listener on TCP */
     bool has_admin;
+    bool is_private;     /* it listens nowhere: peers are of its own process */
     char data_dir[4096]; /* "": none is said */
     bool is_listed;      /* the file says where it listens */
 };

@@ -137,6 +137,7 @@ static int read_server(const struct sources *from, const struct settings *entry,
         return status;
     out->shards = (uint32_t)shards;
     out->first_shard = first_shard;
+    out->is_private = from->is_embedded && listen->text == NULL;
     out->is_listed = listen->text != NULL && out->address.port != 0 &&
                      (!listen_address_is_any(&out->address) || out->advertise[0] != '\0');
     if (out->address.port != 0 && out->address.port + shards - 1 > 65535)

@@ -21,6 +21,8 @@ int config_complain(struct embd__error *e, int status, enum setting_id id, const
     snprintf(flag, sizeof flag, "--%s", setting_kinds[id].key);
     for (char *c = flag; *c != '\0'; c++)
         *c = *c == '_' ? '-' : *c;
+    if (at->file != NULL && at->line == 0)
+        return embd__error_set(e, status, "%s: %s: %s", at->file, setting_kinds[id].key, text);
     if (at->file != NULL)
         return embd__error_set(e, status, "%s:%u:%u: %s: %s", at->file, at->line, at->column,
                                setting_kinds[id].key, text);

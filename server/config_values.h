@@ -7,6 +7,7 @@
 #include "server/settings.h"
 
 struct sources {
+    bool is_embedded; /* in another program: it listens only where a setting says so */
     struct settings flags;
     struct settings_file file;
 };
@@ -27,6 +28,8 @@ int config_size(enum setting_id id, const struct setting *at, uint64_t min, uint
                 uint64_t absent, uint64_t *out, struct embd__error *e);
 int config_text(enum setting_id id, const struct setting *at, const char *absent, char *out,
                 size_t out_bytes, struct embd__error *e);
+/* config.c: the configuration that they make. As config_read. */
+int config_read_from(const struct sources *from, struct config *out, struct embd__error *e);
 /* RAM, or the limit of the process's cgroup where that is less. */
 uint64_t config_memory_bytes(void);
 

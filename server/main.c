@@ -66,7 +66,7 @@ static enum exit_status check_config(struct process *p, struct embd__error *e)
     if (status == EMBD_OK && config->has_etcd)
         status = etcd_place_check(&config->etcd, e);
     if (status != EMBD_OK)
-        return process_fail(process_exit_status(status, EXIT_USAGE), e);
+        return process_fail(p, process_exit_status(status, EXIT_USAGE), e);
     printf("%s: the configuration can be used: %u server%s, %u shard%s\n",
            program_invocation_short_name, config->n_servers, config->n_servers == 1 ? "" : "s",
            config->n_shards, config->n_shards == 1 ? "" : "s");
@@ -82,13 +82,13 @@ int main(int argc, char **argv)
     log_take_assertions();
     int read = config_read(argc, argv, &p->config, &error);
     if (read != EMBD_OK)
-        return process_fail(process_exit_status(read, EXIT_USAGE), &error);
+        return process_fail(p, process_exit_status(read, EXIT_USAGE), &error);
     if (p->config.is_check)
         return check_config(p, &error);
     log_set_level(p->config.log_level);
     fit_descriptors(process_self(p)->shards, &p->config.limits);
     if (running_open(p, &error) != EMBD_OK)
-        return process_fail(EXIT_FAILED, &error);
+        return process_fail(p, EXIT_FAILED, &error);
     enum exit_status status = process_open(p, &error);
     if (status == EXIT_OK) {
         announce(p);
@@ -96,7 +96,7 @@ int main(int argc, char **argv)
         log_event(LOG_INFO, "ended", "shards=%u", p->n);
         status = p->exit_status;
     } else {
-        process_fail(status, &error);
+        process_fail(p, status, &error);
         running_drain(p);
     }
     process_close(p);

@@ -12,17 +12,24 @@
 
 /* ---- opening ---- */
 
+static int prepare_socket_dirs(const struct config_server *server, struct embd__error *e)
+{
+    if (server->is_private || socket_dir_prepare(server->admin_dir, NO_GROUP, e) != EMBD_OK ||
+        server->local_dir[0] == '\0')
+        return e->status;
+    return socket_dir_prepare(server->local_dir, server->local_group, e);
+}
+
 static int open_listeners(struct process *p, struct embd__error *e)
 {
     const struct config_server *server = process_self(p);
     const struct config *config = &p->config;
-    if (socket_dir_prepare(server->admin_dir, NO_GROUP, e) != EMBD_OK ||
-        (server->local_dir[0] != '\0' &&
-         socket_dir_prepare(server->local_dir, server->local_group, e) != EMBD_OK))
+    if (prepare_socket_dirs(server, e) != EMBD_OK)
         return e->status;
     for (uint32_t i = 0; i < p->n; i++) {
         struct loop_config loop = {
-            .doors = {.address = server->address,
+            .doors = {.is_private = server->is_private,
+                      .address = server->address,
                       .admin_dir = server->admin_dir,
                       .local_dir = server->local_dir[0] != '\0' ? server->local_dir : NULL,
                       .local_group = server->local_group},
@@ -174,6 +181,7 @@ static int open_coordinator(struct process *p, struct embd__error *e)
         .cert = has_cert ? files->tls_cert : NULL,
         .key = has_cert ? files->tls_key : NULL,
         .peer_token = path_or_null(p->config.peer_token),
+        .dialer = p->dialer,
     };
     if (coordinator_open(&config, &p->coordinator, e) != EMBD_OK)
         return e->status;

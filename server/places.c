@@ -18,10 +18,26 @@ static char *name_address(const struct config_server *server, const struct liste
     return strdup(text);
 }
 
+/* The texts are taken. */
+static int name_shard(struct places *places, uint32_t shard, char *address, char *admin_address,
+                      char *admin_host, struct embd__error *e)
+{
+    places->addresses[shard] = address;
+    places->admin_addresses[shard] = admin_address;
+    places->admin_hosts[shard] = admin_host;
+    if (address == NULL || admin_address == NULL || admin_host == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "out of memory");
+    return EMBD_OK;
+}
+
 static int list_shard(struct places *places, const struct config *config,
                       const struct config_server *server, struct loop *const *loops, uint32_t i,
                       struct embd__error *e)
 {
+    char own[24];
+    snprintf(own, sizeof own, "inproc:%u", i);
+    if (server->is_private)
+        return name_shard(places, server->first_shard + i, strdup(own), strdup(""), strdup(""), e);
     bool is_self = server == &config->servers[config->self];
     bool is_known = is_self || server->is_listed || !config->has_etcd;
     uint32_t shard = server->first_shard + i;
@@ -32,14 +48,10 @@ static int list_shard(struct places *places, const struct config *config,
     char path[108];
     if (admin_socket_path(server->admin_dir, port, path, e) != EMBD_OK)
         return e->status;
-    places->addresses[shard] = is_known ? name_address(server, &server->address, port) : strdup("");
-    places->admin_addresses[shard] = strdup(is_known ? path : "");
-    places->admin_hosts[shard] =
-        admin != 0 ? name_address(server, &server->admin, admin) : strdup("");
-    if (places->addresses[shard] == NULL || places->admin_addresses[shard] == NULL ||
-        places->admin_hosts[shard] == NULL)
-        return embd__error_set(e, EMBD_NO_MEMORY, "out of memory");
-    return EMBD_OK;
+    return name_shard(places, shard,
+                      is_known ? name_address(server, &server->address, port) : strdup(""),
+                      strdup(is_known ? path : ""),
+                      admin != 0 ? name_address(server, &server->admin, admin) : strdup(""), e);
 }
 
 int places_init(struct places *places, const struct config *config, struct loop *const *loops,

@@ -5,6 +5,7 @@
 
 #include <uv.h>
 
+#include "proto/dial.h"
 #include "server/snapshot/snapshot_select.h"
 #include "server/config.h"
 #include "server/coordinator/coordinator.h"
@@ -56,6 +57,13 @@ struct process {
     enum exit_status exit_status;
     atomic_bool dropped_found[CONFIG_DROPPED_MAX]; /* by a shard, of config.dropped */
     bool was_signalled, is_ready;
+    /* In another program (server/inproc), where it leaves the process's signals, standard output
+     * and service manager alone; set before running_open, with the rest: */
+    bool is_embedded;
+    const struct dialer *dialer; /* to the shards; NULL: by their sockets */
+    void (*on_ready)(void *arg); /* on the thread of running_wait */
+    void *on_ready_arg;
+    struct embd__error failure; /* of process_fail */
 };
 
 static inline const struct config_server *process_self(const struct process *p)
@@ -83,9 +91,10 @@ enum exit_status process_exit_status(int status, enum exit_status if_not);
 
 /* ---- running.c ---- */
 
-/* Reports why the process cannot start: a usage error on standard error, anything else in the log.
- * Returns the status. */
-enum exit_status process_fail(enum exit_status status, const struct embd__error *e);
+/* Keeps why the process cannot start in p->failure, and reports it: a usage error on standard
+ * error, anything else in the log. Returns the status. */
+enum exit_status process_fail(struct process *p, enum exit_status status,
+                              const struct embd__error *e);
 
 /* Signals, and news of the shards' threads; before these start. EMBD_NO_MEMORY. */
 int running_open(struct process *p, struct embd__error *e);

@@ -28,8 +28,12 @@ void running_drain(struct process *p)
         loop_drain(p->loops[i]);
 }
 
-enum exit_status process_fail(enum exit_status status, const struct embd__error *e)
+enum exit_status process_fail(struct process *p, enum exit_status status,
+                              const struct embd__error *e)
 {
+    p->failure = *e;
+    if (p->is_embedded) /* who opened it is told */
+        return status;
     if (status == EXIT_USAGE)
         fprintf(stderr, "%s: %s\n", program_invocation_short_name, e->text);
     else
@@ -67,6 +71,13 @@ void running_on_loaded(void *arg, const struct embd__error *e)
 
 /* ---- the service manager ---- */
 
+/* That of another program is not ours to speak to. */
+static void tell_manager(const struct process *p, const char *state)
+{
+    if (!p->is_embedded)
+        notify_send(state);
+}
+
 /* The process is alive when all its shards are: each has turned since the last look. */
 static void on_watchdog(uv_timer_t *timer)
 {
@@ -78,12 +89,12 @@ static void on_watchdog(uv_timer_t *timer)
         p->beats[i] = beats;
     }
     if (all_turn)
-        notify_send("WATCHDOG=1");
+        tell_manager(p, "WATCHDOG=1");
 }
 
 static void start_watchdog(struct process *p)
 {
-    unsigned every_ms = notify_watchdog_ms();
+    unsigned every_ms = p->is_embedded ? 0 : notify_watchdog_ms();
     p->beats = calloc(p->n, sizeof *p->beats);
     if (every_ms > 0 && p->beats != NULL)
         uv_timer_start(&p->watchdog, on_watchdog, every_ms, every_ms);
@@ -92,8 +103,8 @@ static void start_watchdog(struct process *p)
 /* A long journal takes longer than a start may take by default. */
 static void on_patience(uv_timer_t *timer)
 {
-    (void)timer;
-    notify_send("EXTEND_TIMEOUT_USEC=30000000");
+    const struct process *p = timer->data;
+    tell_manager(p, "EXTEND_TIMEOUT_USEC=30000000");
 }
 
 /* All shards take requests. */
@@ -103,7 +114,9 @@ static void be_ready(struct process *p)
     uv_timer_stop(&p->patience);
     log_event(LOG_INFO, "ready", "shards=%u", p->n);
     start_watchdog(p);
-    notify_send("READY=1");
+    tell_manager(p, "READY=1");
+    if (p->on_ready != NULL)
+        p->on_ready(p->on_ready_arg);
     if (p->config.ready_fd >= 0) {
         ssize_t written = write(p->config.ready_fd, "ready\n", 6);
         if (written != 6)
@@ -134,7 +147,7 @@ static void settle(struct process *p)
         be_ready(p);
         return;
     }
-    p->exit_status = process_fail(EXIT_USAGE, &e);
+    p->exit_status = process_fail(p, EXIT_USAGE, &e);
     running_drain(p);
 }
 
@@ -143,8 +156,13 @@ static void settle(struct process *p)
 static void on_news(uv_async_t *async)
 {
     struct process *p = async->data;
+    if (log_has_ended()) {
+        http_stop(p->http);
+        uv_stop(&p->uv);
+        return;
+    }
     if (atomic_exchange(&p->has_why, false)) {
-        p->exit_status = process_fail(EXIT_FAILED, &p->why);
+        p->exit_status = process_fail(p, EXIT_FAILED, &p->why);
         running_drain(p);
     }
     if (!p->is_ready && p->exit_status == EXIT_OK && atomic_load(&p->n_loaded) == p->n)
@@ -162,7 +180,7 @@ static void on_signal(uv_signal_t *handle, int number)
         _exit(EXIT_FAILED);
     p->was_signalled = true;
     log_event(LOG_INFO, "signal", "number=%d", number);
-    notify_send("STOPPING=1");
+    tell_manager(p, "STOPPING=1");
     running_drain(p);
 }
 
@@ -221,14 +239,22 @@ static void on_hangup(uv_signal_t *handle, int number)
 {
     struct process *p = handle->data;
     (void)number;
-    if (p->is_ready)
+    if (p->is_ready && !p->is_embedded)
         notify_reloading();
     read_credentials_again(p);
     if (p->is_ready)
-        notify_send("READY=1");
+        tell_manager(p, "READY=1");
 }
 
 /* ---- the loop ---- */
+
+static void take_signals(struct process *p)
+{
+    uv_signal_start(&p->on_term, on_signal, SIGTERM);
+    uv_signal_start(&p->on_int, on_signal, SIGINT);
+    uv_signal_start(&p->on_hup, on_hangup, SIGHUP);
+    signal(SIGPIPE, SIG_IGN);
+}
 
 int running_open(struct process *p, struct embd__error *e)
 {
@@ -245,10 +271,8 @@ int running_open(struct process *p, struct embd__error *e)
                                uv_strerror(status));
     p->news.data = p->on_term.data = p->on_int.data = p->on_hup.data = p;
     p->watchdog.data = p->patience.data = p->credentials_watch.data = p;
-    uv_signal_start(&p->on_term, on_signal, SIGTERM);
-    uv_signal_start(&p->on_int, on_signal, SIGINT);
-    uv_signal_start(&p->on_hup, on_hangup, SIGHUP);
-    signal(SIGPIPE, SIG_IGN);
+    if (!p->is_embedded)
+        take_signals(p);
     return EMBD_OK;
 }
 

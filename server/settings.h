@@ -164,9 +164,9 @@ extern const struct setting_kind setting_kinds[SETTING_COUNT];
 int setting_find(const char *key, unsigned where);
 
 struct setting {
-    char *text;       /* owned; NULL: not given */
-    const char *file; /* NULL: a flag */
-    unsigned line, column;
+    char *text;            /* owned; NULL: not given */
+    const char *file;      /* NULL: a flag */
+    unsigned line, column; /* line 0: it is in a text, which `file` names */
 };
 
 struct settings {

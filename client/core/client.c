@@ -3,6 +3,7 @@
  * Admin links are only named here; they connect with their first request. */
 #include "client/core/client.h"
 #include "client/core/clocks.h"
+#include "client/io/inproc.h"
 #include "client/io/local.h"
 #include "proto/structs.h"
 
@@ -29,7 +30,7 @@ static int open_links(embd_client *client)
         config.client_id = client->id;
         config.transport = client->transport;
         config.shared = client->shared;
-        config.on_unreached = embd__map_refresh;
+        config.on_unreached = client->dialer == NULL ? embd__map_refresh : NULL;
         config.arg = client;
         int status = embd__link_open(&config, &shard->link, &client->error);
         if (status != EMBD_OK)
@@ -160,8 +161,12 @@ static int choose_id(embd_client *client)
 
 static int establish(embd_client *client, const char *servers)
 {
+    int status = embd__inproc_is(servers)
+                     ? embd__inproc_open(servers, &client->dialer, &client->error)
+                     : EMBD_OK;
     uint64_t deadline_ns = uv_hrtime() + (uint64_t)client->options.deadline_ms * 1000000;
-    int status = embd__transport_read(&client->transport, &client->error);
+    if (status == EMBD_OK)
+        status = embd__transport_read(&client->transport, &client->error);
     if (status == EMBD_OK)
         status = embd__shared_new(&client->shared, &client->error);
     if (status == EMBD_OK)
@@ -233,6 +238,7 @@ void embd_close(embd_client *client)
     embd__msg_fini(&client->request.msg);
     embd__shared_leave(client->shared);
     embd__credentials_fini(&client->credentials);
+    embd__inproc_close(client->dialer);
     free(client);
 }
 

@@ -47,7 +47,8 @@ struct embd_client {
     uint64_t id;              /* what servers know its pushes by; not 0 */
     struct embd__error error; /* of the last failed call */
     struct io_thread io;
-    struct shared *shared; /* with servers on this host */
+    const struct dialer *dialer; /* to the server in this process; NULL: servers have addresses */
+    struct shared *shared;       /* with servers on this host */
     uint32_t n_shards;
     struct client_shard *shards;
     uint32_t last_msgid;

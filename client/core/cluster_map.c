@@ -89,6 +89,7 @@ struct link_config embd__link_config(embd_client *client, const char *address)
         .loop = &client->io.loop,
         .buffer = client->io.buffer,
         .address = address,
+        .dialer = client->dialer,
         .credentials = &client->credentials,
         .shard = SHARD_ANY,
         .reconnect_min_ms = client->options.reconnect_min_ms,
@@ -98,6 +99,9 @@ struct link_config embd__link_config(embd_client *client, const char *address)
 
 bool embd__choose_admin(const struct client_shard *shard, struct link_config *config)
 {
+    config->is_admin = true;
+    if (config->dialer != NULL)
+        return true;
     const char *path = shard->admin_address, *host = shard->admin_host;
     config->is_path = path[0] != '\0' && (host[0] == '\0' || access(path, W_OK) == 0);
     config->address = config->is_path ? path : host;
@@ -235,6 +239,8 @@ int embd__map_find(embd_client *client, const char *servers, uint64_t deadline_n
 {
     uint32_t n, pause_ms = client->options.reconnect_min_ms;
     bool has_names;
+    if (client->dialer != NULL)
+        return ask_address(client, servers, NULL, deadline_ns);
     int status = check_list(servers, &n, &has_names, &client->error);
     if (status != EMBD_OK)
         return status;

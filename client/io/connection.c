@@ -64,7 +64,7 @@ static void on_hello_answer(struct exchange *x, struct reader *reader)
     link->takes_put_numbers = limits.takes_put_numbers;
     link->is_loading = limits.loading[0] != '\0';
     link->share_most = limits.share_most;
-    if (!link->is_local) {
+    if (!link->is_local || link->config.dialer != NULL) {
         link->place = limits.place;
         link->takes_share = limits.takes_share;
     }
@@ -206,9 +206,11 @@ static void on_connect(void *owner)
     struct embd__error e = {0};
     struct credentials *credentials = link->config.credentials;
     int fd = embd__socket_fd(link->socket);
-    struct tls_context *tls = credentials != NULL && !link->is_local ? credentials->tls : NULL;
+    bool is_plain = link->is_local || link->config.dialer != NULL;
+    struct tls_context *tls = credentials != NULL && !is_plain ? credentials->tls : NULL;
     link->state = LINK_SECURING;
-    if (link->is_local && !embd__local_is_of(fd, link->place_owner))
+    bool is_file = link->is_local && link->config.dialer == NULL;
+    if (is_file && !embd__local_is_of(fd, link->place_owner))
         embd__connection_lose(link, EMBD_UNREACHABLE, "the data socket is another user's");
     else if (credentials != NULL && embd__credentials_may_send(credentials, fd, &e) != EMBD_OK)
         embd__connection_lose(link, e.status, e.text);
@@ -231,9 +233,17 @@ static const struct socket_events events = {on_connect, embd__link_on_ready, on_
 void embd__connection_begin(struct link *link)
 {
     struct embd__error e = {0};
-    const char *path = link->config.is_path ? link->config.address
-                       : link->is_local     ? link->place.path
-                                            : NULL;
+    const struct link_config *config = &link->config;
+    link->is_local |= config->dialer != NULL && !config->is_admin;
+    const struct socket_place place = {
+        .address = &link->host,
+        .path = config->is_path  ? config->address
+                : link->is_local ? link->place.path
+                                 : NULL,
+        .dialer = config->dialer,
+        .shard = config->shard != SHARD_ANY ? config->shard : 0,
+        .is_admin = config->is_admin,
+    };
     if (link->config.credentials != NULL)
         embd__credentials_refresh(link->config.credentials);
     link->state = LINK_CONNECTING;
@@ -241,7 +251,7 @@ void embd__connection_begin(struct link *link)
     uv_timer_start(&link->retry, on_retry, link->attempt_ms, 0);
     link->is_blocked = false;
     link->max_inflight = LIMIT_REQUESTS_IN_FLIGHT;
-    link->socket = embd__socket_connect(link->config.loop, &link->host, path, &events, link, &e);
+    link->socket = embd__socket_connect(config->loop, &place, &events, link, &e);
     if (link->socket == NULL)
         embd__connection_lose(link, EMBD_UNREACHABLE, e.text);
 }
@@ -265,8 +275,8 @@ static void turn(struct link *link)
 /* The data socket did not let us in: back to TCP. */
 static bool turn_back(struct link *link)
 {
-    if (!link->is_local || link->state == LINK_READY || link->has_moved ||
-        link->config.transport == TRANSPORT_LOCAL)
+    bool has_tcp = link->config.dialer == NULL && link->config.transport != TRANSPORT_LOCAL;
+    if (!link->is_local || link->state == LINK_READY || link->has_moved || !has_tcp)
         return false;
     embd__connection_forget_hello(link);
     link->inflight.n = 0; /* but for the hello nothing was sent */
@@ -398,7 +408,8 @@ void embd__connection_lose(struct link *link, int status, const char *why)
     /* One that let us in before may do so again: certificates and tokens are replaced. */
     bool is_hopeless = (status == EMBD_PROTOCOL || status == EMBD_DENIED) &&
                        atomic_load(&link->figures.connections) == 0;
-    if ((was == LINK_HELLO || was == LINK_SECURING) && is_hopeless)
+    bool has_ended = link->config.dialer != NULL && was == LINK_CONNECTING; /* the only one */
+    if (((was == LINK_HELLO || was == LINK_SECURING) && is_hopeless) || has_ended)
         embd__fail_queued(link, status, text);
     else if (was != LINK_READY)
         embd__fail_fast(link, EMBD_UNREACHABLE, link->last.text);

@@ -348,7 +348,7 @@ static void on_timer_closed(uv_handle_t *handle)
 static int init_parts(struct link *link, struct embd__error *e)
 {
     const struct link_config *config = &link->config;
-    if (!config->is_path) {
+    if (!config->is_path && config->dialer == NULL) {
         int status = embd__address_read(config->address, strlen(config->address), &link->host, e);
         if (status != EMBD_OK)
             return status;

@@ -10,6 +10,7 @@
 
 #include "client/io/credentials.h"
 #include "client/io/exchange.h"
+#include "proto/dial.h"
 
 #define SHARD_ANY UINT32_MAX
 
@@ -23,10 +24,12 @@ enum transport {
 /* The configuration of a link. */
 struct link_config {
     uv_loop_t *loop;
-    uint8_t *buffer;                 /* of receive.h: one for all links of the loop */
-    const char *address;             /* "host:port", or a path; must outlive the link */
-    bool is_path;                    /* of a Unix socket */
-    enum transport transport;        /* where it is no path */
+    uint8_t *buffer;             /* of receive.h: one for all links of the loop */
+    const char *address;         /* "host:port", or a path; must outlive the link */
+    bool is_path;                /* of a Unix socket */
+    const struct dialer *dialer; /* to shards of this process, in the address's place; or NULL */
+    bool is_admin;               /* the dialer's: by the admin listener */
+    enum transport transport;    /* where it is no path */
     struct credentials *credentials; /* token and TLS; NULL: neither. Outlives the link */
     struct shared *shared;           /* memory of the client; NULL: none. Outlives the link */
     uint64_t client_id;              /* who pushes, in hello; 0: this link sends no pushes */

@@ -31,9 +31,12 @@ struct socket {
     uv_loop_t *loop;
     uv_getaddrinfo_t lookup;
     bool looking_up;
-    uv_timer_t kick; /* so that no callback runs within embd__socket_connect */
-    uv_poll_t *poll; /* of fd; its own memory, because libuv closes it later */
-    int fd;          /* -1: none */
+    uv_timer_t kick;             /* so that no callback runs within embd__socket_connect */
+    uv_poll_t *poll;             /* of fd; its own memory, because libuv closes it later */
+    int fd;                      /* -1: none */
+    const struct dialer *dialer; /* that fd comes from; NULL: fd is of a target */
+    uint32_t shard;
+    bool is_admin;
     bool is_connected;
     uint32_t handles; /* embedded handles and lookups that libuv still knows */
     struct target targets[TARGETS_MAX];
@@ -66,7 +69,9 @@ static void drop_fd(struct socket *s)
         uv_close((uv_handle_t *)s->poll, on_poll_closed);
         s->poll = NULL;
     }
-    if (s->fd >= 0)
+    if (s->fd >= 0 && s->dialer != NULL)
+        s->dialer->hang_up(s->dialer, s->fd);
+    else if (s->fd >= 0)
         close(s->fd);
     s->fd = -1;
 }
@@ -111,6 +116,21 @@ static void set_options(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
+/* False: errno says why not. */
+static bool begin_poll(struct socket *s)
+{
+    s->poll = malloc(sizeof *s->poll);
+    if (s->poll == NULL || uv_poll_init(s->loop, s->poll, s->fd) != 0) {
+        free(s->poll);
+        s->poll = NULL;
+        errno = ENOMEM;
+        return false;
+    }
+    s->poll->data = s;
+    uv_poll_start(s->poll, UV_WRITABLE, on_poll);
+    return true;
+}
+
 /* A socket that has begun to connect to one target; false: errno says why not. */
 static bool begin_connect(struct socket *s, const struct target *target)
 {
@@ -124,16 +144,20 @@ static bool begin_connect(struct socket *s, const struct target *target)
     if (connect(s->fd, (const struct sockaddr *)&target->name, target->bytes) != 0 &&
         errno != EINPROGRESS)
         return false;
-    s->poll = malloc(sizeof *s->poll);
-    if (s->poll == NULL || uv_poll_init(s->loop, s->poll, s->fd) != 0) {
-        free(s->poll);
-        s->poll = NULL;
-        errno = ENOMEM;
-        return false;
+    return begin_poll(s);
+}
+
+/* The shard takes its end when its thread comes to it. */
+static void dial(struct socket *s)
+{
+    struct embd__error e = {0};
+    s->fd = s->dialer->dial(s->dialer, s->shard, s->is_admin, &e);
+    if (s->fd < 0)
+        s->events->on_fail(s->owner, e.text);
+    else if (!begin_poll(s)) {
+        drop_fd(s);
+        s->events->on_fail(s->owner, strerror(errno));
     }
-    s->poll->data = s;
-    uv_poll_start(s->poll, UV_WRITABLE, on_poll);
-    return true;
 }
 
 static void try_next(struct socket *s)
@@ -151,7 +175,10 @@ static void try_next(struct socket *s)
 static void on_kick(uv_timer_t *timer)
 {
     struct socket *s = timer->data;
-    try_next(s);
+    if (s->dialer != NULL)
+        dial(s);
+    else
+        try_next(s);
 }
 
 static void add_target(struct socket *s, const struct sockaddr *name, socklen_t bytes)
@@ -222,9 +249,23 @@ static bool add_path(struct socket *s, const char *path)
     return true;
 }
 
-struct socket *embd__socket_connect(uv_loop_t *loop, const struct address *address,
-                                    const char *path, const struct socket_events *events,
-                                    void *owner, struct embd__error *e)
+/* 0: it begins soon; else libuv's error. */
+static int begin(struct socket *s, const struct socket_place *place)
+{
+    s->dialer = place->dialer;
+    s->shard = place->shard;
+    s->is_admin = place->is_admin;
+    bool has_target =
+        place->dialer != NULL ||
+        (place->path != NULL ? add_path(s, place->path) : add_numeric(s, place->address));
+    if (has_target)
+        return uv_timer_start(&s->kick, on_kick, 0, 0);
+    return place->path != NULL ? UV_ENAMETOOLONG : begin_lookup(s, place->address);
+}
+
+struct socket *embd__socket_connect(uv_loop_t *loop, const struct socket_place *place,
+                                    const struct socket_events *events, void *owner,
+                                    struct embd__error *e)
 {
     struct socket *s = calloc(1, sizeof *s);
     if (s == NULL) {
@@ -238,13 +279,7 @@ struct socket *embd__socket_connect(uv_loop_t *loop, const struct address *addre
     uv_timer_init(loop, &s->kick);
     s->kick.data = s;
     s->handles = 1;
-    int status = 0;
-    if (path != NULL ? add_path(s, path) : add_numeric(s, address))
-        uv_timer_start(&s->kick, on_kick, 0, 0);
-    else if (path != NULL)
-        status = UV_ENAMETOOLONG;
-    else
-        status = begin_lookup(s, address);
+    int status = begin(s, place);
     if (status == 0)
         return s;
     embd__error_set(e, EMBD_UNREACHABLE, "%s", uv_strerror(status));

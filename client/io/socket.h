@@ -11,6 +11,7 @@
 #include <uv.h>
 
 #include "client/io/resolve.h"
+#include "proto/dial.h"
 
 struct socket;
 
@@ -21,11 +22,20 @@ struct socket_events {
     void (*on_fail)(void *owner, const char *why); /* while resolving or connecting */
 };
 
-/* Begins to connect; the events report the rest, never from within. `path` NULL: TCP to `address`.
- * NULL with `e` set: out of memory, or EMBD_UNREACHABLE. */
-struct socket *embd__socket_connect(uv_loop_t *loop, const struct address *address,
-                                    const char *path, const struct socket_events *events,
-                                    void *owner, struct embd__error *e);
+/* Where to connect to. */
+struct socket_place {
+    const struct address *address; /* by TCP, if none of the following is given */
+    const char *path;              /* of a Unix socket */
+    const struct dialer *dialer;   /* to `shard`; outlives the socket */
+    uint32_t shard;
+    bool is_admin;
+};
+
+/* Begins to connect; the events report the rest, never from within. NULL with `e` set: out of
+ * memory, or EMBD_UNREACHABLE. */
+struct socket *embd__socket_connect(uv_loop_t *loop, const struct socket_place *place,
+                                    const struct socket_events *events, void *owner,
+                                    struct embd__error *e);
 /* No events come any more; freed when the loop has run. NULL is allowed. */
 void embd__socket_close(struct socket *s);
 

@@ -21,6 +21,7 @@ from cffi import FFI
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parents[1]
 LIBRARIES = ["embd", "embd-data", "embd-hugectr"]
+BUNDLED = [*LIBRARIES, "embd-inproc"]  # which libembd loads
 
 
 def run(*command, **more):
@@ -51,13 +52,13 @@ class Tree:
             "-DEMBD_TESTS=OFF", "-DEMBD_CUDA=OFF", "-DEMBD_PYTHON=OFF",
             # They are found beside each other, wherever the package is, and nowhere else.
             "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON", "-DCMAKE_INSTALL_RPATH=$ORIGIN")
-        run("ninja", "-C", self.folder, *(f"lib{name}" for name in LIBRARIES))
+        run("ninja", "-C", self.folder, *(f"lib{name}" for name in BUNDLED))
 
     def bundled(self):
         """Files that go into the package, by the name that the extension looks for."""
         version = self.version()
         return {f"lib{name}.so.{'.'.join(version.split('.')[:2])}": self.folder / "lib" / f"lib{name}.so.{version}"
-                for name in LIBRARIES}
+                for name in BUNDLED}
 
     def options(self):
         return {"include_dirs": [str(TREE / "include")], "library_dirs": [str(self.folder / "lib")],

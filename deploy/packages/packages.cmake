@@ -3,11 +3,12 @@
 #   libembd0.2          the client library              libembd-dev   headers, CMake package, pkg-config files
 #   libembd-data0.2     data sets                       embd          the server
 #   libembd-hugectr0.2  model folders of HugeCTR        embd-tools    embctl, embd-bench, completion, man pages
+#   libembd-inproc0.2   the server within a trainer, which libembd loads for "inproc:"
 #   python3-embd      the Python package, where it is built
 # Man pages: section 3 and 7 in libembd-dev, 5 and 8 in embd, 1 in embd-tools.
 #
 # Each install() names its component; what has none is in no package.
-set(libraries libembd0.2 libembd-data0.2 libembd-hugectr0.2)
+set(libraries libembd0.2 libembd-data0.2 libembd-hugectr0.2 libembd-inproc0.2)
 set(packages ${libraries} libembd-dev embd embd-tools)
 if(TARGET embd_python)
   list(APPEND packages python3-embd)
@@ -127,6 +128,10 @@ set(CPACK_COMPONENT_LIBEMBD-DATA0.2_DESCRIPTION
 set(CPACK_DEBIAN_LIBEMBD-HUGECTR0.2_PACKAGE_DEPENDS "libembd0.2 ${same}")
 set(CPACK_COMPONENT_LIBEMBD-HUGECTR0.2_DESCRIPTION
   "model folders of HugeCTR for the embedding parameter server embd\n${about}.\nThis library writes tables as sparse model folders of HugeCTR and reads them.")
+set(CPACK_DEBIAN_LIBEMBD0.2_PACKAGE_SUGGESTS "libembd-inproc0.2 ${same}")
+set(CPACK_DEBIAN_LIBEMBD-INPROC0.2_PACKAGE_DEPENDS "libembd0.2 ${same}")
+set(CPACK_COMPONENT_LIBEMBD-INPROC0.2_DESCRIPTION
+  "the embedding parameter server embd within a trainer's process\n${about}.\nThis library is the server for jobs on one host: libembd loads it for inproc:.")
 set(CPACK_DEBIAN_LIBEMBD-DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_LIBEMBD-DEV_PACKAGE_DEPENDS
   "libembd0.2 ${same}, libembd-data0.2 ${same}, libembd-hugectr0.2 ${same}")
@@ -143,6 +148,7 @@ set(CPACK_COMPONENT_EMBD-TOOLS_DESCRIPTION
 set(CPACK_DEBIAN_PYTHON_PACKAGE_SECTION python)
 set(CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS 
   "libembd0.2 ${same}, libembd-data0.2 ${same}, libembd-hugectr0.2 ${same}, python3 (>= 3.11), python3-cffi-backend, python3-numpy")
+set(CPACK_DEBIAN_PYTHON_PACKAGE_RECOMMENDS "libembd-inproc0.2 ${same}")
 set(CPACK_COMPONENT_PYTHON_DESCRIPTION
   "Python package of embd, the embedding parameter server\n${about}.\nThis is the package embd for numpy and PyTorch.")
 include(CPack)

@@ -69,6 +69,9 @@ done
 "$root/usr/bin/embctl" -s "$address" table list >"$WORK/tables"
 grep -q '^[a-z]' "$WORK/tables"
 say "both run against the packaged server, and embctl sees their table"
+[ "$("$WORK/consumer-pc" "inproc:$WORK/tables-of-one" | wc -l)" = 2 ]
+[ -e "$WORK/tables-of-one/identity.json" ]
+say "a program has the packaged server in its own process, where it asks for inproc:"
 
 if [ -d "$root/usr/lib/python3/dist-packages/embd" ]; then
     PYTHONPATH=$root/usr/lib/python3/dist-packages /usr/bin/python3 -B -c \

@@ -83,13 +83,17 @@ EMBD_API void embd_options_init_sized(embd_options *options, uint32_t struct_byt
  * host, "/run/embd/7700.sock", is for operators: without a token, and when all data connections are
  * in use, shards of this host answer all but pulls and changes of rows. A lost connection looks the
  * host of its shard's address up again; if a shard has moved (the map is in etcd then), the client
- * asks another server. `options` may be NULL. Blocks up to the deadline. On failure `*client_out`
- * is NULL.
+ * asks another server. "inproc:DIR?SETTING=VALUE&..." is no address: it starts a server with the
+ * data directory DIR in this process, or shares the one of the same text, and returns when its
+ * tables are loaded (client/GUIDE.md). `options` may be NULL. Blocks up to the deadline. On failure
+ * `*client_out` is NULL.
  *   EMBD_INVALID       an option; an address, token or certificate cannot be read
  *   EMBD_UNREACHABLE   no server answered
  *   EMBD_PROTOCOL      the peer is not embd, has another version, or is not trusted; later calls
  *                      try again until their deadline, as certificates and tokens are replaced
  *   EMBD_DENIED        the server asks for a token, or does not know this one
+ *   EMBD_UNSUPPORTED   inproc: libembd-inproc is not there, or of another release; a cluster's file
+ *   EMBD_IO, EMBD_CORRUPT   inproc: the data directory; another server uses it
  *   EMBD_NO_MEMORY */
 EMBD_API int embd_connect(const char *servers, const embd_options *options,
                           embd_client **client_out);

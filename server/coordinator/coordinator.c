@@ -165,6 +165,7 @@ static int open_peers(struct job *job)
         .n_shards = job->n_shards,
         .first_own = config->first_own,
         .n_own = config->n_own,
+        .dialer = config->dialer,
         .addresses = job->order.addresses,
         .admin_addresses = job->order.admin_addresses,
         .admin_hosts = job->order.admin_hosts,

@@ -79,6 +79,7 @@ struct coordinator_config {
     uint32_t n_shards, first_own, n_own;
     const char *cert, *key; /* paths of this server's; NULL: none. Outlive the coordinator */
     const char *peer_token; /* likewise: of its token for other servers, for jobs of trainers */
+    const struct dialer *dialer; /* likewise: to the shards of this process; NULL: by sockets */
 };
 
 struct coordinator;

@@ -27,6 +27,7 @@
 #include "server/files/below.h"
 #include "server/journal/reached.h"
 #include "server/journal/segments.h"
+#include "server/log/ending.h"
 
 /* ---- the thread ---- */
 
@@ -65,6 +66,8 @@ static void write_out(struct journal *journal)
 {
     do {
         pthread_mutex_unlock(&journal->lock);
+        if (log_has_ended())
+            log_stand_still(); /* what is written now might not be what was applied */
         segments_write(journal, journal->out);
         pthread_mutex_lock(&journal->lock);
     } while (waits_for_base(journal));

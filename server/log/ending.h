@@ -5,6 +5,8 @@
 #ifndef EMBD_ENDING_H
 #define EMBD_ENDING_H
 
+#include <stdbool.h>
+
 enum exit_status {
     EXIT_OK = 0,
     EXIT_FAILED = 1,      /* could not start, or a second signal came while it ended */
@@ -18,6 +20,14 @@ enum exit_status {
 /* Logs an error as log_event does, and ends the process. Any thread. */
 _Noreturn void log_exit(enum exit_status status, const char *event, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* In a process that is not the server's own (libembd-inproc): log_exit calls `tell` in the place of
+ * ending the process, and its thread then stands still for ever; so do the others, where they next
+ * call log_has_ended. All servers of the process have failed then. Before the first thread. */
+void log_end_by(void (*tell)(const char *event, const char *text));
+/* log_exit was called, and the process goes on. Any thread. */
+bool log_has_ended(void);
+_Noreturn void log_stand_still(void);
 
 /* From now on EMBD_ASSERT logs and exits with EXIT_ASSERTION. Before the first thread starts. */
 void log_take_assertions(void);

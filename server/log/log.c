@@ -12,7 +12,7 @@
 enum { LINE_BYTES = 2048 };
 
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
-static enum log_level lowest = LOG_INFO;
+static _Atomic(enum log_level) lowest = LOG_INFO;
 
 bool log_level_read(const char *name, enum log_level *out)
 {

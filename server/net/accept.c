@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "server/log/log.h"
 #include "server/access/access.h"
@@ -190,9 +191,24 @@ static void set_socket(struct connection *c)
     uv_tcp_keepalive(&c->uv.tcp, 1, 60);
 }
 
-bool connection_accept(struct shard_io *io, uv_stream_t *server, enum door door, bool is_told)
+static void let_in(struct connection *c)
 {
     struct embd__error e = {0};
+    name_peer(c);
+    if (!find_room(c, &e) || !find_memory(c, &e)) {
+        turn_away(c, e.status, e.text);
+        return;
+    }
+    set_socket(c);
+    log_event(LOG_DEBUG, "connection_opened", "shard=%u peer=%s", c->io->shard_index, c->peer);
+    struct connection *oldest = unauthenticated_add(c);
+    if (oldest != NULL)
+        connection_drop(oldest, "too many connections are not authenticated (max_strangers)");
+    connection_set_reading(c);
+}
+
+bool connection_accept(struct shard_io *io, uv_stream_t *server, enum door door, bool is_told)
+{
     struct connection *c = connection_new(io, door);
     if (c == NULL && !is_told)
         log_event(LOG_ERROR, "accept_failed", "shard=%u why=\"out of memory\"", io->shard_index);
@@ -203,16 +219,22 @@ bool connection_accept(struct shard_io *io, uv_stream_t *server, enum door door,
         connection_drop(c, uv_strerror(status));
         return true;
     }
-    name_peer(c);
-    if (!find_room(c, &e) || !find_memory(c, &e)) {
-        turn_away(c, e.status, e.text);
-        return true;
-    }
-    set_socket(c);
-    log_event(LOG_DEBUG, "connection_opened", "shard=%u peer=%s", io->shard_index, c->peer);
-    struct connection *oldest = unauthenticated_add(c);
-    if (oldest != NULL)
-        connection_drop(oldest, "too many connections are not authenticated (max_strangers)");
-    connection_set_reading(c);
+    let_in(c);
     return true;
+}
+
+void connection_adopt(struct shard_io *io, int fd, enum door door)
+{
+    struct connection *c = connection_new(io, door);
+    int status = c == NULL ? UV_ENOMEM : uv_pipe_open(&c->uv.pipe, fd);
+    if (status < 0)
+        close(fd);
+    if (c == NULL)
+        return;
+    c->is_adopted = status == 0;
+    c->session.grant = &grant_of_owner;
+    if (status == 0)
+        let_in(c);
+    else
+        connection_drop(c, uv_strerror(status));
 }

@@ -133,6 +133,15 @@ static void on_closed(uv_handle_t *handle)
     free(c);
 }
 
+/* A forked child of this process may have the socket, too: then closing it here would tell the peer
+ * nothing. */
+static void end_for_peer(struct connection *c)
+{
+    uv_os_fd_t fd;
+    if (uv_fileno((uv_handle_t *)&c->uv.pipe, &fd) == 0)
+        shutdown(fd, SHUT_RDWR);
+}
+
 void connection_close(struct connection *c)
 {
     struct shard_io *io = c->io;
@@ -159,6 +168,8 @@ void connection_close(struct connection *c)
     log_event(LOG_DEBUG, "connection_closed", "shard=%u peer=%s bytes_in=%llu bytes_out=%llu",
               io->shard_index, c->peer, (unsigned long long)c->bytes_in,
               (unsigned long long)c->bytes_out);
+    if (c->is_adopted)
+        end_for_peer(c);
     uv_close((uv_handle_t *)&c->uv.stream, on_closed);
 }
 
@@ -166,8 +177,10 @@ void connection_drop(struct connection *c, const char *why)
 {
     if (c->state == CONNECTION_CLOSED)
         return;
-    log_event(LOG_WARN, "connection_dropped", "shard=%u peer=%s why=\"%s\" in_flight=%u",
-              c->io->shard_index, c->peer, why, c->n_in_flight);
+    /* A trainer that closes its handle with calls in flight does not warn itself. */
+    log_event(c->is_adopted ? LOG_INFO : LOG_WARN, "connection_dropped",
+              "shard=%u peer=%s why=\"%s\" in_flight=%u", c->io->shard_index, c->peer, why,
+              c->n_in_flight);
     connection_close(c);
 }
 

@@ -54,6 +54,7 @@ struct connection {
     struct outlet outlet;
     uv_write_t write;
     uv_shutdown_t shutdown;
+    bool is_adopted;         /* its peer is this process */
     bool is_writing;         /* libuv has `write`; beside each state up to FAILED */
     bool is_dirty;           /* in io->dirty */
     bool is_unauthenticated; /* in io->unauthenticated */
@@ -76,6 +77,9 @@ struct connection {
 /* Accepts connections that wait at `server`. False: there is no memory for one now; it waits, and
  * nobody behind it comes in, until this is called again, with is_told. */
 bool connection_accept(struct shard_io *io, uv_stream_t *server, enum door door, bool is_told);
+
+/* A connection of this process, with every right; `fd` is taken. */
+void connection_adopt(struct shard_io *io, int fd, enum door door);
 
 /* Goes on with connections whose answers became ready outside of their own callbacks. */
 void connection_flush_dirty(struct shard_io *io);

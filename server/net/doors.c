@@ -106,6 +106,8 @@ int doors_open(struct doors *doors, uv_loop_t *uv, struct shard_io *io,
                const struct doors_config *config, struct embd__error *e)
 {
     doors->io = io;
+    if (config->is_private)
+        return EMBD_OK;
     int status = listener_open_tcp(uv, &doors->tcp, &config->address, on_peer, &doors->port, e);
     if (status == EMBD_OK)
         status = open_data_socket(doors, uv, config, e);

@@ -210,12 +210,14 @@ static void remove_stale(const char *path)
     close(fd);
 }
 
-/* Lets a group in; nobody connects before it listens. */
+/* Nobody connects before it listens. The umask would be the whole process's, which may have other
+ * threads. */
 static int let_in(const char *path, uint32_t group)
 {
-    if (group == NO_GROUP)
-        return 0;
-    return give_to(path, group) && chmod(path, 0660) == 0 ? 0 : uv_translate_sys_error(errno);
+    bool has_group = group != NO_GROUP;
+    bool is_done =
+        (!has_group || give_to(path, group)) && chmod(path, has_group ? 0660 : 0600) == 0;
+    return is_done ? 0 : uv_translate_sys_error(errno);
 }
 
 int listener_open_pipe(uv_loop_t *uv, uv_pipe_t *pipe, const char *path, uint32_t group,
@@ -223,10 +225,8 @@ int listener_open_pipe(uv_loop_t *uv, uv_pipe_t *pipe, const char *path, uint32_
 {
     remove_stale(path);
     int status = uv_pipe_init(uv, pipe, 0);
-    mode_t before = umask(0177);
     if (status == 0)
         status = uv_pipe_bind(pipe, path);
-    umask(before);
     if (status == 0)
         status = let_in(path, group);
     if (status == 0)

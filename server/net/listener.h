@@ -39,6 +39,7 @@ int socket_dir_prepare(const char *dir, uint32_t group, struct embd__error *e);
 
 /* The listeners of a shard; doors.h opens them. */
 struct doors_config {
+    bool is_private;                            /* no listener: peers come by loop_adopt alone */
     struct listen_address address;              /* port 0: any free one */
     const char *admin_dir;                      /* prepared */
     const char *local_dir;                      /* of the data socket, prepared; NULL: none */
@@ -51,8 +52,7 @@ struct doors_config {
 int listener_open_tcp(uv_loop_t *uv, uv_tcp_t *tcp, const struct listen_address *address,
                       uv_connection_cb on_connection, uint16_t *port_out, struct embd__error *e);
 
-/* Binds with mode 0600, with a group 0660, and listens. Replaces a socket without a listener. Only
- * while the process has one thread. */
+/* Binds with mode 0600, with a group 0660, and listens. Replaces a socket without a listener. */
 int listener_open_pipe(uv_loop_t *uv, uv_pipe_t *pipe, const char *path, uint32_t group,
                        uv_connection_cb on_connection, struct embd__error *e);
 

@@ -15,8 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/net/adopting.h"
 #include "server/net/connection.h"
 #include "server/net/doors.h"
+#include "server/log/ending.h"
 #include "server/log/log.h"
 
 enum {
@@ -39,6 +41,7 @@ struct loop {
     _Atomic(struct credentials *) next_credentials; /* crosses from the thread that reads files */
     _Atomic(struct shard_map *) next_map;           /* crosses from the thread that learned of it */
     _Atomic(struct loop_question *) question;       /* crosses from the asking thread */
+    struct adopting adopting;                       /* peers cross from their threads */
     struct shard_io io;
     uv_thread_t thread;
     bool has_thread;
@@ -315,10 +318,29 @@ static void answer_give(void *arg, uint64_t bytes)
     quota_give(loop->config.quota, bytes);
 }
 
+/* Nothing of this shard may be believed any more: peers learn it, and the thread stands still. */
+static _Noreturn void stand_still(struct loop *loop)
+{
+    doors_close(&loop->doors);
+    connection_close_all(&loop->io);
+    log_stand_still();
+}
+
 /* Another thread has something for the shard: on_prepare has it collected. */
 static void on_wake(uv_async_t *async)
 {
-    (void)async;
+    struct loop *loop = async->data;
+    if (log_has_ended())
+        stand_still(loop);
+    adopting_take(&loop->adopting, &loop->io, loop->phase == PHASE_SERVING);
+}
+
+int loop_adopt(struct loop *loop, int fd, enum door door, struct embd__error *e)
+{
+    if (adopting_add(&loop->adopting, fd, door, e) != EMBD_OK)
+        return e->status;
+    loop_wake(loop);
+    return EMBD_OK;
 }
 
 void loop_wake(struct loop *loop)
@@ -391,6 +413,7 @@ static void start_handles(struct loop *loop)
 
 int loop_start(struct loop *loop, const struct shard_config *shard, struct embd__error *e)
 {
+    loop->wake.data = loop;
     if (uv_async_init(&loop->uv, &loop->wake, on_wake) < 0)
         return embd__error_set(e, EMBD_NO_MEMORY, "cannot start a shard's loop");
     int status = open_io(loop, shard, e);
@@ -431,6 +454,7 @@ void loop_close(struct loop *loop)
     if (loop->has_thread)
         uv_thread_join(&loop->thread);
     close_io(&loop->io);
+    adopting_fini(&loop->adopting);
     credentials_free(atomic_exchange(&loop->next_credentials, NULL));
     free(atomic_exchange(&loop->next_map, NULL));
     destroy(loop);

@@ -73,6 +73,11 @@ void loop_set_map(struct loop *loop, struct shard_map *map);
  * loop_close. */
 void loop_wake(struct loop *loop);
 
+/* The shard serves the peer at the other end of this connected socket, which it takes, as its
+ * owner. The door is that of a socket. Any thread, between loop_start and loop_close.
+ * EMBD_NO_MEMORY: it stays the caller's. */
+int loop_adopt(struct loop *loop, int fd, enum door door, struct embd__error *e);
+
 /* Grows while the shard's loop turns. Any thread. */
 uint64_t loop_beats(const struct loop *loop);
 

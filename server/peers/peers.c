@@ -128,11 +128,32 @@ static int open_data_link(struct peers *peers, struct peer *peer, struct embd__e
     return embd__link_open(&link, &peer->link, e);
 }
 
+/* To a shard of this process that listens nowhere. */
+static int open_own_link(struct peers *peers, struct peer *peer, struct embd__error *e)
+{
+    const struct peers_config *config = &peers->config;
+    const struct link_config link = {
+        .loop = &peers->loop,
+        .buffer = peers->buffer,
+        .address = config->addresses[peer->shard],
+        .dialer = config->dialer,
+        .is_admin = true,
+        .credentials = &peers->here,
+        .shard = peer->shard,
+        .n_shards = config->n_shards,
+        .reconnect_min_ms = RECONNECT_MIN_MS,
+        .reconnect_max_ms = RECONNECT_MAX_MS,
+    };
+    return embd__link_open(&link, &peer->link, e);
+}
+
 static int open_link(struct peers *peers, struct peer *peer, struct embd__error *e)
 {
     const struct peers_config *config = &peers->config;
     if (config->asks_data)
         return open_data_link(peers, peer, e);
+    if (config->dialer != NULL && is_own(config, peer->shard))
+        return open_own_link(peers, peer, e);
     const char *host = host_of(config, peer->shard);
     bool here = is_here(config, peer->shard);
     bool prefers_host = !is_own(config, peer->shard) && peers->credentials.token != NULL;

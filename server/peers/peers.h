@@ -24,6 +24,7 @@ void peers_proof_fini(struct peers_proof *proof);
 
 /* Lifetimes: to the end of the peers. */
 struct peers_config {
+    const struct dialer *dialer;         /* to the shards of this process; NULL: by their sockets */
     uint32_t n_shards, first_own, n_own; /* of the cluster; those of this process */
     const char *const *addresses;        /* [n_shards] of data listeners, to name shards by */
     const char *const *admin_addresses;  /* [n_shards] paths, "": none */

@@ -93,7 +93,8 @@ class SnapshotStatus(NamedTuple):
 
 def connect(servers: Optional[Servers] = None, *, own_thread: bool = True, **options: Any) -> "Client":
     """Connects to the cluster that one of `servers` ("host:port,...", or a sequence; "dns://name:port" and
-    "dns://_service._proto.name" are looked up) belongs to; without it to $EMBD_SERVERS, else to 127.0.0.1:7700.
+    "dns://_service._proto.name" are looked up) belongs to; or starts a server in this process, with the data directory DIR
+    or without one ("inproc:DIR?shards=2", "inproc:"); without it to $EMBD_SERVERS, else to 127.0.0.1:7700.
 
     own_thread     the library moves bytes on a thread of its own, so that started calls make progress
     deadline       seconds, of every call that names none (30)
