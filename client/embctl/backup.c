@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "client/embctl/backupfigures.h"
 #include "client/embctl/embctl.h"
 #include "client/embctl/listing.h"
 #include "client/embctl/places.h"
@@ -16,6 +17,7 @@ struct backup_arguments {
     struct restore_order restore;
     const char *tables[TABLES_MAX];
     uint32_t n_tables;
+    const char *figures;
 };
 
 /* Of both commands, into both orders. */
@@ -61,6 +63,10 @@ static const struct argp_option backup_options[] = {
      0},
     {"tables", 'T', "TABLE,PREFIX*,...", 0, "These tables alone; may be repeated", 0},
     {"wait", 'w', "SECONDS", 0, "Wait so long for another snapshot, dump or load (default: 60)", 0},
+    {"figures", 'F', "FILE", 0,
+     "Replace FILE by figures for Prometheus (node_exporter's textfile collector): when the last "
+     "backup was complete, and whether this one failed",
+     0},
     S3_OPTIONS,
     {0},
 };
@@ -94,6 +100,9 @@ static int parse_backup(int key, char *arg, struct argp_state *state)
     case 'T':
         add_tables(state, a, arg);
         return 0;
+    case 'F':
+        a->figures = arg;
+        return 0;
     case 'w':
         a->order.wait_s = parse_uint(state, "--wait", arg, 0, 1000000);
         return 0;
@@ -126,22 +135,32 @@ static void print_made(const char *place, const struct backup_made *made, uint64
     listing_fini(&l);
 }
 
-static int make(const struct backup_order *order)
+static int make(const struct backup_order *order, struct backup_made *made, uint64_t *elapsed_out)
 {
     struct progress progress;
-    struct backup_made made = {.name = ""};
     struct backup_why why;
     embd_client *client;
     int code = connect_servers(&client);
     if (code)
         return code;
     progress_begin(&progress, "backup", NULL);
-    int status = backup_make(client, order, progress_report, &progress, &made, &why);
-    uint64_t elapsed_us = progress_end(&progress);
+    int status = backup_make(client, order, progress_report, &progress, made, &why);
+    *elapsed_out = progress_end(&progress);
     if (status == EMBD_OK)
-        print_made(order->to.url, &made, elapsed_us);
+        print_made(order->to.url, made, *elapsed_out);
     embd_close(client);
     return end_with(status, why.text);
+}
+
+/* The code of a backup that failed goes before that of its figures. */
+static int make_and_tell(const struct backup_arguments *a)
+{
+    struct backup_made made = {.name = ""};
+    uint64_t elapsed_us = 0;
+    int code = make(&a->order, &made, &elapsed_us), told = EXIT_DONE;
+    if (a->figures != NULL)
+        told = backup_figures_write(a->figures, a->order.to.url, code ? NULL : &made, elapsed_us);
+    return code ? code : told;
 }
 
 /* ---- backup list ---- */
@@ -218,7 +237,7 @@ int command_backup(int argc, char **argv)
         return no_place("backup", "--to");
     a.order.tables = a.tables;
     a.order.n_tables = a.n_tables;
-    return a.words.n == 1 ? list(&a.order.to) : make(&a.order);
+    return a.words.n == 1 ? list(&a.order.to) : make_and_tell(&a);
 }
 
 /* ---- restore ---- */

@@ -61,8 +61,8 @@ foreach(unit embd.service embd@.service)
   file(WRITE ${CMAKE_BINARY_DIR}/packages/${unit} "${text}")
   install(FILES ${CMAKE_BINARY_DIR}/packages/${unit} DESTINATION lib/systemd/system COMPONENT embd)
 endforeach()
-install(FILES ${CMAKE_SOURCE_DIR}/deploy/systemd/gpu.conf DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/embd/examples
-  COMPONENT embd)
+install(FILES ${CMAKE_SOURCE_DIR}/deploy/systemd/gpu.conf ${CMAKE_SOURCE_DIR}/deploy/systemd/embd-backup.service
+  ${CMAKE_SOURCE_DIR}/deploy/systemd/embd-backup.timer DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/embd/examples COMPONENT embd)
 
 # What Debian wants to see in every package. The date is the last commit's, so that a build can be repeated.
 execute_process(COMMAND git -C ${CMAKE_SOURCE_DIR} log -1 --format=%aD OUTPUT_VARIABLE date

@@ -61,6 +61,7 @@ RESOURCES = {"requests": LABELS, "limits": LABELS}
 CONTAINER = {
     "name": str, "image": str, "args": [str], "command": [str], "resources": RESOURCES,
     "env": [{"name": str, "value": str, "valueFrom": {"fieldRef": {"fieldPath": str, "apiVersion": str}}}],
+    "envFrom": [{"secretRef": {"name": str}}],
     "ports": [{"name": str, "containerPort": int, "protocol": str}],
     "startupProbe": PROBE, "livenessProbe": PROBE, "readinessProbe": PROBE,
     "lifecycle": {"preStop": {"exec": {"command": [str]}}},
@@ -222,6 +223,7 @@ class Kubernetes(unittest.TestCase):
 
     def test_fields_are_those_of_the_api(self):
         documents = {name: base(name) for name in ("disruption.yaml", "service.yaml", "statefulset.yaml", "network.yaml")}
+        check_fields(self, {"CronJob": yaml.safe_load(read("kubernetes", "backups", "backup.yaml"))})
         for path in (("snapshots", "snapshot.yaml"), ("monitoring", "podmonitor.yaml"), ("monitoring", "rule.yaml")):
             documents[path] = yaml.safe_load(read("kubernetes", *path))
         check_fields(self, {document["kind"]: document for document in documents.values()})
@@ -274,6 +276,26 @@ class Kubernetes(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             self.assertRegex(" ".join(os.listdir(data)), r"\bcron-\d{8}-\d{6}\b")
 
+    def test_the_jobs_that_make_backups_reach_the_servers_with_flags_there_are(self):
+        spec = yaml.safe_load(read("kubernetes", "backups", "backup.yaml"))["spec"]["jobTemplate"]["spec"]["template"]
+        container, = spec["spec"]["containers"]
+        variables = {entry["name"]: entry["value"] for entry in container["env"]}
+        self.assertEqual(variables["EMBD_SERVERS"].split(","), [s["advertise"] + ":7700" for s in self.servers])
+        self.assertEqual(container["image"], self.container["image"])
+        self.assertNotEqual(spec["metadata"]["labels"]["app.kubernetes.io/name"], "embd", "the Service would choose its pods")
+        secret = container["envFrom"][0]["secretRef"]["name"]
+        self.assertIn(f"generic {secret} ", read("kubernetes", "README.md"))
+        unit = re.search(r"^ExecStart=/bin/sh -c '(.*)'$", read("systemd", "embd-backup.service"), re.M).group(1).replace("%%", "%")
+        with tempfile.TemporaryDirectory(prefix="embd-test-") as data, Embd("--data-dir", data, "--http", "off") as server:
+            figures = os.path.join(data, "embd.prom")
+            for command in (container["command"], ["/bin/sh", "-c", unit.replace("/var/lib/embd-backup/embd.prom", figures)]):
+                done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={
+                    "PATH": f"{os.path.dirname(BIN)}:{os.environ['PATH']}", "EMBD_SERVERS": server.addresses[0],
+                    "PLACE": os.path.join(data, "place")})
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertEqual(len(os.listdir(os.path.join(data, "place"))), 2)
+            self.assertTrue(os.path.exists(figures))
+
     def test_the_rule_of_the_prometheus_operator_is_that_of_prometheus(self):
         made = subprocess.run([os.path.join(DEPLOY, "prometheus", "rule.sh")], capture_output=True, text=True, timeout=20, check=True)
         self.assertEqual(read("kubernetes", "monitoring", "rule.yaml"), made.stdout, "deploy/prometheus/rule.sh makes it anew")
@@ -319,8 +341,9 @@ class Kubernetes(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assertEqual(done.stdout.count("passed"), 5, done.stdout)
         for version in ("1.27", "1.37"):
-            done = validate(render("snapshots"), version)
-            self.assertEqual((done.returncode, done.stdout.count("passed")), (0, 1), done.stdout + done.stderr)
+            for job in ("snapshots", "backups"):
+                done = validate(render(job), version)
+                self.assertEqual((done.returncode, done.stdout.count("passed")), (0, 1), done.stdout + done.stderr)
         self.assertNotEqual(validate(render("overlays", "cpu").replace("livenessProbe:", "livenessprobe:"), "1.37").returncode, 0)
 
 

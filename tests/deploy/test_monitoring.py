@@ -51,6 +51,15 @@ def dashboard_targets():
             yield panel["title"], target["expr"]
 
 
+def backup_figures(server, directory):
+    """What embctl leaves for Prometheus."""
+    place, file = os.path.join(directory, "backups"), os.path.join(directory, "backup.prom")
+    subprocess.run([os.path.join(os.environ["EMBD_BIN"], "embctl"), "backup", "--to", place, "--figures", file], check=True, timeout=60,
+                   env={**os.environ, "EMBD_SERVERS": server.addresses[0]}, stdout=subprocess.DEVNULL)
+    with open(file, encoding="utf-8") as figures:
+        return figures.read()
+
+
 class Monitoring(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -58,7 +67,7 @@ class Monitoring(unittest.TestCase):
                 Embd("--http", "127.0.0.1:0", "--data-dir", data, shards=2) as server:
             address = http_address(server)
             use(server)
-            text = get(address, "/metrics")[2]
+            text = get(address, "/metrics")[2] + backup_figures(server, data)
         cls.metrics = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if line and line[0] != "#"}
         cls.labels = {}
         for line in text.splitlines():

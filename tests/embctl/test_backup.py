@@ -6,7 +6,7 @@ import random
 import shutil
 import threading
 
-from embctl import DAMAGED, FAILED, REFUSED, USAGE, Embd, Scratch, embctl, embctl_json, run_cases
+from embctl import DAMAGED, FAILED, REFUSED, UNREACHABLE, USAGE, Embd, Scratch, embctl, embctl_json, run_cases
 from partfiles import xxh3
 from ports import free_ports
 from test_changes import change, create, serve
@@ -289,6 +289,31 @@ def case_what_is_wrong_is_said():
         with open(scratch("file"), "w", encoding="utf-8") as file:
             file.write("no directory")
         embctl(bare, "backup", "--to", scratch("file"), code=FAILED, says="file: cannot open")
+
+
+def figures(path):
+    with open(path, encoding="utf-8") as file:
+        return {line.split("{")[0]: (line[line.index("{"):line.rindex("}") + 1], float(line.split()[-1]))
+                for line in file if line[0] != "#"}
+
+
+def case_figures_say_when_the_last_backup_was_complete_and_whether_one_failed():
+    with Scratch() as scratch, serve(scratch) as server:
+        embctl(server, "table", "create", "t", "--dim", 1)
+        place = scratch('a "b"')
+        embctl(server, "backup", "--to", place, "--name", "b", "--figures", scratch("f"))
+        done = figures(scratch("f"))
+        made = done["embd_backup_success_timestamp_seconds"]
+        assert done["embd_backup_failed"][1] == 0 and made[1] > 1e9 and "embd_backup_rows" in done
+        assert made[0] == '{place="' + place.replace('"', '\\"') + '"}'
+        embctl(server, "backup", "--to", place, "--name", "b", "--figures", scratch("f"), code=REFUSED)
+        failed = figures(scratch("f"))
+        assert failed["embd_backup_failed"][1] == 1 and failed["embd_backup_success_timestamp_seconds"] == made
+        embctl(server, "backup", "--to", place, "--figures", scratch("none/f"), code=FAILED, says="none/f")
+        server.kill()
+        embctl(server, "backup", "--to", place, "--figures", scratch("new"), code=UNREACHABLE)
+        assert figures(scratch("new"))["embd_backup_success_timestamp_seconds"][1] == 0
+        assert "new.new" not in os.listdir(scratch("."))
 
 
 def case_files_of_a_snapshot_alone_are_fetched():
