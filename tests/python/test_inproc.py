@@ -97,6 +97,34 @@ class InProcess(unittest.TestCase):
             client.load(self.dir + "/dump")
             self.assertEqual(str(client.digest()), before)
 
+    def test_rows_come_into_buffers_that_the_library_lends_without_a_socket(self):
+        with embd.connect("inproc:") as client:
+            table = self.make(client, durability="snapshot")
+            keys = np.arange(4096)
+            lent = client.buffer((4096, 4))
+            self.assertTrue(client.is_shared(lent))
+            table.push(keys, np.ones((4096, 4), np.float32))
+            before = client.figures()[0].bytes_received
+            rows = table.pull(keys, out=lent)
+            self.assertLess(client.figures()[0].bytes_received - before, 16384)  # of 65536
+            np.testing.assert_array_equal(rows, table.get(keys).values)
+            self.assertTrue(client.figures()[0].is_local)
+
+    def test_modules_of_pytorch_train_on_it(self):
+        try:
+            import torch
+            import embd.torch
+        except ImportError:
+            self.skipTest("PyTorch is not installed: deploy/deps.sh --torch")
+        with embd.connect(self.place("shards=2")) as client:
+            table = self.make(client, optimizer=embd.Optimizer("sgd", lr=0.5))
+            module = embd.torch.Embedding(None, 4, table=table)
+            keys = torch.arange(20)
+            before = table.pull(np.arange(20))
+            (module(keys) * 2).sum().backward()
+            client.settle()
+            np.testing.assert_array_equal(table.pull(np.arange(20)), before - np.float32(1))
+
     def test_handles_of_one_text_share_a_server_and_another_text_is_refused(self):
         one, two = embd.connect(self.place()), embd.connect(self.place())
         self.make(one).push([1], np.ones((1, 4), np.float32))
