@@ -5,18 +5,14 @@
  * directory, comparing their checksums; load the directory, which is a chain of snapshots
  * (client/formats/load.c). What can fail: any of it. Nothing of the cluster changes before the load
  * has verified everything, and what the load changes it takes back. */
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
-
-#include <jansson.h>
 
 #include "client/backup/catalog.h"
 #include "client/backup/contents.h"
+#include "client/backup/staging.h"
 #include "client/formats/table_copy.h"
 #include "embd/embd.h"
 
@@ -24,7 +20,6 @@ struct restoring {
     embd_client *client;
     const struct restore_order *order;
     struct place *place;
-    struct place *staged; /* NULL: the place is a directory itself */
     struct embd__error *e;
     struct ticker ticker;
 };
@@ -86,76 +81,6 @@ static const struct catalog_entry *choose(struct restoring *r, const struct cata
     return entry;
 }
 
-/* ---- from a bucket ---- */
-
-struct copying {
-    struct restoring *r;
-    char path[PLACE_NAME_BYTES];
-};
-
-static int put(void *arg, uint32_t piece, bool is_last, const void *data, size_t bytes)
-{
-    struct copying *c = arg;
-    struct place *to = c->r->staged;
-    return to->ops->put(to, c->path, piece, is_last, data, bytes, c->r->e);
-}
-
-/* Parts of tables that are not restored stay where they are. */
-static bool is_wanted(const struct restore_order *o, const char *file)
-{
-    const char *name = strchr(file, '/') + 1;
-    size_t n = strlen(name);
-    bool is_part = n > 5 && strcmp(name + n - 5, ".part") == 0, wanted = !is_part || !o->n_tables;
-    for (uint32_t i = 0; i < o->n_tables; i++) {
-        size_t n_table = strlen(o->tables[i]);
-        wanted = wanted || (strncmp(name, o->tables[i], n_table) == 0 && name[n_table] == '.');
-    }
-    return wanted;
-}
-
-static int copy_backup(struct restoring *r, const struct record *record)
-{
-    struct copying c = {.r = r};
-    for (uint32_t i = 0; i < record->n_files && r->e->status == EMBD_OK; i++) {
-        const struct record_file *file = &record->files[i];
-        if (!is_wanted(r->order, file->name))
-            continue;
-        record_path(c.path, record->name, file->name);
-        contents_read(r->place, record, file, put, &c, &r->ticker, r->e);
-    }
-    return r->e->status;
-}
-
-/* A new directory, which its owner alone may read. */
-static int stage(struct restoring *r, char *path, size_t path_bytes)
-{
-    const char *tmp = getenv("TMPDIR"), *in = r->order->staging;
-    if (in == NULL)
-        in = tmp != NULL && *tmp ? tmp : "/tmp";
-    int n = snprintf(path, path_bytes, "%s/embd-restore-XXXXXX", in);
-    if (n >= (int)path_bytes || mkdtemp(path) == NULL)
-        return embd__error_set(r->e, EMBD_IO, "%s: cannot create a directory there: %s", in,
-                               strerror(errno));
-    return place_open_directory(path, false, &r->staged, r->e);
-}
-
-static int note(void *arg, const char *name)
-{
-    return json_array_append_new(arg, json_string(name));
-}
-
-static void unstage(struct restoring *r, const char *path)
-{
-    struct embd__error ignored = {0};
-    json_t *names = json_array();
-    r->staged->ops->list(r->staged, note, names, &ignored);
-    for (size_t i = 0; i < json_array_size(names); i++)
-        r->staged->ops->remove(r->staged, json_string_value(json_array_get(names, i)), &ignored);
-    json_decref(names);
-    r->staged->ops->close(r->staged);
-    rmdir(path);
-}
-
 /* ---- all of it ---- */
 
 static int load(struct restoring *r, const char *directory, const struct record *record,
@@ -185,15 +110,15 @@ static int check_chain(struct restoring *r, const struct catalog *c,
 static int load_staged(struct restoring *r, const struct catalog *c,
                        const struct catalog_entry *entry, struct restored *out)
 {
-    char path[4096];
-    if (stage(r, path, sizeof path) != EMBD_OK)
+    struct staging staging;
+    if (staging_make(r->order->staging, &staging, r->e) != EMBD_OK)
         return r->e->status;
     for (const struct catalog_entry *at = entry; at != NULL && r->e->status == EMBD_OK;
          at = catalog_base(c, at))
-        copy_backup(r, &at->record);
+        staging_fill(&staging, r->order, &at->record, &r->ticker, r->e);
     if (r->e->status == EMBD_OK)
-        load(r, path, &entry->record, out);
-    unstage(r, path);
+        load(r, staging.path, &entry->record, out);
+    staging_remove(&staging);
     return r->e->status;
 }
 

@@ -40,8 +40,9 @@ struct place_ops {
 
 struct place {
     const struct place_ops *ops;
-    char *url;       /* as it was given, without '/' at its end; for errors */
-    const char *dir; /* its path; NULL: a bucket */
+    char *url;         /* as it was given, without '/' at its end; for errors */
+    const char *dir;   /* its path; NULL: a bucket */
+    bool is_temporary; /* set by its user: files of this directory need not outlive a crash */
 };
 
 /* `makes`: a directory that does not exist is made. EMBD_INVALID: not a place; EMBD_UNSUPPORTED:

@@ -36,6 +36,8 @@ static int sync_directory_of(const struct place_dir *p, const char *name, struct
 {
     char parent[PLACE_NAME_BYTES];
     const char *slash = strrchr(name, '/');
+    if (p->base.is_temporary)
+        return EMBD_OK;
     snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - name) : 1, slash ? name : ".");
     int fd = openat(p->fd, parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0 || fsync(fd) != 0)
@@ -88,7 +90,7 @@ static int write_all(struct place_dir *p, const char *name, const uint8_t *data,
 static int finish_file(struct place_dir *p, const char *name, const char *staged,
                        struct embd__error *e)
 {
-    if (fsync(p->file) != 0)
+    if (!p->base.is_temporary && fsync(p->file) != 0)
         fail(p, name, "sync", e);
     if (close(p->file) != 0)
         fail(p, name, "close", e);

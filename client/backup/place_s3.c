@@ -1,5 +1,6 @@
 /* place_s3.c - backups in an S3 bucket. A piece of a file is an object: it is put, or got, by one
  * request, which may be repeated. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -225,6 +226,13 @@ static int init_prefix(struct place_s3 *p, const char *path, struct embd__error 
     return EMBD_OK;
 }
 
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void init_curl(void)
+{
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
 int place_open_s3(const char *path, const struct backup_where *where, struct place **out,
                   struct embd__error *e)
 {
@@ -233,7 +241,7 @@ int place_open_s3(const char *path, const struct backup_where *where, struct pla
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for s3://%.200s", path);
     p->base.ops = &ops;
     if (s3_init(&p->s3, path, where, e) == EMBD_OK && init_prefix(p, path, e) == EMBD_OK) {
-        curl_global_init(CURL_GLOBAL_DEFAULT);
+        pthread_once(&once, init_curl);
         p->curl = curl_easy_init();
         if (p->curl == NULL)
             embd__error_set(e, EMBD_NO_MEMORY, "no memory for s3://%.200s", path);

@@ -254,7 +254,7 @@ class Strangers(unittest.TestCase):
             self.refused(peer, [DENIED], "snapshot", {"name": name, "phase": "blob", "blob": "x", "xxh3": 1}, b"x")
         self.refused(peer, [INVALID], "snapshot", {"name": "b_job-1", "phase": "blob", "blob": "x", "xxh3": 1}, b"x")
         for phase in ({"phase": "begin"}, {"phase": "cut"}, {"phase": "write"}, {"phase": "abort"}, {"phase": "keep", "keep": 1},
-                      {"phase": "commit", "parts": []}):
+                      {"phase": "commit", "parts": []}, {"phase": "fetch", "file": "manifest.json"}):
             self.refused(peer, [DENIED], "snapshot", {"name": "b_job-1", **phase})
         for method, fields in (("hold", {}), ("release", {}), ("table_replace", {"id": 1, "phase": "apply"}), ("scan", {}),
                                ("drain", {}), ("writers", {}), ("table_stage", {"id": 1, "schema": wire.constant_schema("a_job--t")}),
@@ -402,7 +402,8 @@ class Strangers(unittest.TestCase):
                 self.refused(peer, [DENIED], "snapshot", {**own, **phase, **change})
         for fields in ({"name": "a_job-1", "phase": "abort"}, {"name": "a_job-1", "phase": "keep", "keep": 1, "job": "b_job"},
                        {"name": "b_job-1", "phase": "keep", "keep": 1, "job": "a_job"}, {"name": "b_job-1", "phase": "keep", "keep": 1},
-                       {"name": "x", "phase": "cut", "read": True, "id": 1}):
+                       {"name": "x", "phase": "cut", "read": True, "id": 1},
+                       {"name": "b_job-1", "phase": "fetch", "file": "manifest.json"}):
             self.refused(peer, [DENIED], "snapshot", fields)
         for method in ("table_drop", "table_stage", "load", "drain", "stats", "scan", "writers"):
             self.refused(peer, [DENIED], method, {})
