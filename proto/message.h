@@ -54,7 +54,8 @@
     X(DEVICE_OPEN, "device_open", LISTENER_DATA)                                                   \
     X(DEVICE_CLOSE, "device_close", LISTENER_DATA)                                                 \
     X(DEVICE_PULL, "device_pull", LISTENER_DATA)                                                   \
-    X(DEVICE_PUSH, "device_push", LISTENER_DATA)
+    X(DEVICE_PUSH, "device_push", LISTENER_DATA)                                                   \
+    X(RING, "ring", LISTENER_DATA)
 
 enum listener { LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
 enum method {

@@ -107,7 +107,7 @@ static int read_yes(enum setting_id id, const struct setting *at, bool *out, str
 static int read_limits(const struct sources *from, struct config *out, struct embd__error *e)
 {
     enum { DAY = 86400 };
-    uint64_t connections, stall = 0, idle = 0, hello = 0, strangers = 0;
+    uint64_t connections, stall = 0, idle = 0, hello = 0, strangers = 0, spin = 0;
     struct net_limits *limits = &out->limits;
     int status = config_count(SETTING_MAX_CONNECTIONS,
                               config_pick(from, NULL, true, SETTING_MAX_CONNECTIONS), 1, 1u << 20,
@@ -129,6 +129,9 @@ static int read_limits(const struct sources *from, struct config *out, struct em
                               config_pick(from, NULL, true, SETTING_MAX_STRANGERS), 1, 1u << 20,
                               256, &strangers, e);
     if (status == EMBD_OK)
+        status = config_count(SETTING_LOCAL_SPIN, config_pick(from, NULL, true, SETTING_LOCAL_SPIN),
+                              0, SPIN_MOST_US, SPIN_DEFAULT_US, &spin, e);
+    if (status == EMBD_OK)
         status = read_memory(from, out, e);
     if (status == EMBD_OK)
         status = read_push_limit(from, out, e);
@@ -146,6 +149,7 @@ static int read_limits(const struct sources *from, struct config *out, struct em
     limits->idle_ms = (uint32_t)idle * 1000;
     limits->hello_ms = (uint32_t)hello * 1000;
     limits->unauthenticated = (uint32_t)strangers;
+    limits->spin_us = (uint32_t)spin;
     return status;
 }
 

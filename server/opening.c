@@ -20,6 +20,12 @@ static int prepare_socket_dirs(const struct config_server *server, struct embd__
     return socket_dir_prepare(server->local_dir, server->local_group, e);
 }
 
+/* A shard that looks at memory instead of sleeping takes a processor: as many are for others. */
+static uint32_t spin_us(const struct process *p)
+{
+    return uv_available_parallelism() >= 2 * p->n ? p->config.limits.spin_us : 0;
+}
+
 static int open_listeners(struct process *p, struct embd__error *e)
 {
     const struct config_server *server = process_self(p);
@@ -42,6 +48,7 @@ static int open_listeners(struct process *p, struct embd__error *e)
             .arg = p,
         };
         struct listen_address admin = server->admin;
+        loop.limits.spin_us = spin_us(p);
         if (server->address.port != 0)
             listen_address_move(&loop.doors.address, i);
         if (admin.port != 0)

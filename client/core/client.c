@@ -30,6 +30,7 @@ static int open_links(embd_client *client)
         config.client_id = client->id;
         config.transport = client->transport;
         config.shared = client->shared;
+        config.rings = &client->io.rings;
         config.on_unreached = client->dialer == NULL ? embd__map_refresh : NULL;
         config.arg = client;
         int status = embd__link_open(&config, &shard->link, &client->error);

@@ -1,19 +1,22 @@
-/* channel.h - what a link sends and receives through: its socket, or TLS over it. The socket stays
- * the link's. A plain channel is a system call; channel.c is for TLS alone. Owner: the link. */
+/* channel.h - what a link sends and receives through: its socket, TLS over it (channel.c), or a
+ * ring beside it (channel_ring.c). The socket stays the link's. A plain channel is a system call.
+ * Owner: the link. */
 #ifndef EMBD_IO_CHANNEL_H
 #define EMBD_IO_CHANNEL_H
 
 #include "client/io/socket.h"
 
+struct channel_ring;
 struct tls_context;
 struct tls_session;
 
 struct channel {
     int fd;
-    struct tls_session *tls;  /* NULL: plain */
-    uint8_t *in;              /* [CHANNEL_IN_BYTES] of ciphertext; NULL when plain */
-    struct embd__error error; /* of what returned -EPROTO */
-    size_t empty_bytes;       /* of ciphertext that came since there was plaintext in it */
+    struct channel_ring *ring; /* NULL: bytes go through the socket */
+    struct tls_session *tls;   /* NULL: plain */
+    uint8_t *in;               /* [CHANNEL_IN_BYTES] of ciphertext; NULL when plain */
+    struct embd__error error;  /* of what returned -EPROTO */
+    size_t empty_bytes;        /* of ciphertext that came since there was plaintext in it */
 };
 
 /* A server that sends only key updates, each of which requires an answer, is given up after this
@@ -35,7 +38,16 @@ ssize_t embd__channel_unseal(struct channel *ch, struct iovec *iov, size_t n);
 bool embd__channel_has_ciphertext(const struct channel *ch);
 int embd__channel_flush_tls(struct channel *ch);
 
-/* ---- both ---- */
+/* ---- a ring, channel_ring.c ---- */
+
+ssize_t embd__channel_put(struct channel *ch, const struct iovec *iov, size_t n);
+ssize_t embd__channel_take(struct channel *ch, const struct iovec *iov, size_t n);
+/* The socket has something: doorbells, or its end. */
+void embd__channel_hear(struct channel *ch);
+/* Also of one without memory. */
+void embd__channel_close_ring(struct channel_ring *ring);
+
+/* ---- all ---- */
 
 /* A connected socket becomes a channel; `tls` NULL: plain. EMBD_NO_MEMORY. */
 static inline int embd__channel_open(struct channel *ch, int fd, struct tls_context *tls,
@@ -50,6 +62,8 @@ static inline void embd__channel_close(struct channel *ch)
 {
     if (ch->tls != NULL)
         embd__channel_close_tls(ch);
+    if (ch->ring != NULL)
+        embd__channel_close_ring(ch->ring);
     *ch = (struct channel){.fd = -1};
 }
 
@@ -65,11 +79,15 @@ static inline int embd__channel_secure(struct channel *ch)
  * ended the stream. */
 static inline ssize_t embd__channel_send(struct channel *ch, struct iovec *iov, size_t n)
 {
+    if (ch->ring != NULL)
+        return embd__channel_put(ch, iov, n);
     return ch->tls == NULL ? embd__socket_send(ch->fd, iov, n) : embd__channel_seal(ch, iov, n);
 }
 
 static inline ssize_t embd__channel_receive(struct channel *ch, struct iovec *iov, size_t n)
 {
+    if (ch->ring != NULL)
+        return embd__channel_take(ch, iov, n);
     return ch->tls == NULL ? embd__socket_receive(ch->fd, iov, n)
                            : embd__channel_unseal(ch, iov, n);
 }

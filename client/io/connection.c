@@ -67,6 +67,7 @@ static void on_hello_answer(struct exchange *x, struct reader *reader)
     if (!link->is_local || link->config.dialer != NULL) {
         link->place = limits.place;
         link->takes_share = limits.takes_share;
+        link->takes_ring = limits.takes_ring;
     }
     compare_starts(link, &limits.start);
     memcpy(link->server_version, limits.version, sizeof link->server_version);
@@ -89,9 +90,11 @@ void embd__connection_init(struct link *link)
 static int queue_hello(struct link *link)
 {
     struct exchange *hello = &link->hello;
-    bool shares = link->state == LINK_HELLO && embd__sharing_is_wanted(link);
-    if (embd__hello_write(&hello->msg, link->config.credentials, link->config.client_id, shares) !=
-        EMBD_OK)
+    bool is_first = link->state == LINK_HELLO;
+    bool shares = is_first && embd__sharing_is_wanted(link, SHARING_MEMORY);
+    bool rings = is_first && embd__sharing_is_wanted(link, SHARING_RING);
+    if (embd__hello_write(&hello->msg, link->config.credentials, link->config.client_id, shares,
+                          rings) != EMBD_OK)
         return hello->msg.status;
     hello->error.status = EMBD_OK;
     embd__queue_push_front(&link->queue, hello);
@@ -259,7 +262,9 @@ void embd__connection_begin(struct link *link)
 
 static void close_socket(struct link *link)
 {
+    embd__rings_unwatch(link);
     embd__channel_close(&link->channel);
+    embd__channel_close_ring(&link->ring); /* one that was asked for */
     embd__socket_close(link->socket);
     link->socket = NULL;
     link->is_blocked = link->is_loading = link->is_turning = false;

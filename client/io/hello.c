@@ -9,12 +9,13 @@
 
 #define FEATURES_MOST 64u
 
-int embd__hello_write(struct msg *m, const struct credentials *who, uint64_t client_id, bool shares)
+int embd__hello_write(struct msg *m, const struct credentials *who, uint64_t client_id, bool shares,
+                      bool rings)
 {
     const char *token = who != NULL ? who->token : NULL;
     const char *acts_for = who != NULL ? who->acts_for : NULL;
     embd__msg_request(m, HELLO_MSGID, METHOD_HELLO);
-    embd__msg_map(m, 2u + (token != NULL) + (acts_for != NULL) + (client_id != 0) + shares);
+    embd__msg_map(m, 2u + (token != NULL) + (acts_for != NULL) + (client_id != 0) + shares + rings);
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "client", "libembd " EMBD_VERSION);
     if (token != NULL)
@@ -25,6 +26,8 @@ int embd__hello_write(struct msg *m, const struct credentials *who, uint64_t cli
         embd__msg_field_uint(m, "client_id", client_id);
     if (shares)
         embd__msg_field_bool(m, "share", true);
+    if (rings)
+        embd__msg_field_bool(m, "ring", true);
     return embd__msg_end(m);
 }
 
@@ -100,6 +103,7 @@ void embd__hello_read(struct reader *r, uint32_t shard, uint32_t n_shards,
         .takes_packed = has_feature(&fields, "i8") && has_feature(&fields, "i4"),
         .takes_put_numbers = has_feature(&fields, "put_writer"),
         .takes_share = has_feature(&fields, "share"),
+        .takes_ring = has_feature(&fields, "ring"),
         .share_most = embd__field_uint(&fields, "share", 0, UINT64_MAX - 1, 0),
     };
     limits.push_bytes = read_push_limit(&fields, limits.frame_bytes);

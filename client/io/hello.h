@@ -26,7 +26,7 @@ struct server_limits {
     bool takes_columns; /* for parts */
     bool takes_packed;  /* i8 and i4 for rows and gradients */
     bool takes_put_numbers;
-    bool takes_share;               /* memory, of connections by its data socket */
+    bool takes_share, takes_ring;   /* memory, of connections by its data socket */
     uint64_t share_most;            /* bytes of it on this connection; 0: none */
     char loading[LIMIT_ERROR_TEXT]; /* why it takes no requests yet; "": it does */
     struct server_start start;
@@ -34,9 +34,10 @@ struct server_limits {
     struct local_place place; /* of its data socket; no path: none */
 };
 
-/* The whole message; `who` may be NULL. `shares`: share comes behind it. Returns m->status. */
-int embd__hello_write(struct msg *m, const struct credentials *who, uint64_t client_id,
-                      bool shares);
+/* The whole message; `who` may be NULL. `shares`, `rings`: share, or ring, comes behind it. Returns
+ * m->status. */
+int embd__hello_write(struct msg *m, const struct credentials *who, uint64_t client_id, bool shares,
+                      bool rings);
 /* Sets the reader's error when the server is of another version, or is not shard `shard` of
  * `n_shards` (SHARD_ANY: any). *out is set on success. */
 void embd__hello_read(struct reader *r, uint32_t shard, uint32_t n_shards,

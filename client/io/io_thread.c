@@ -14,6 +14,9 @@
 #define QUIET_NS                                                                                   \
     1000000u /* the loop not run for so long: look for a closed connection before sending */
 
+/* In a row; then timers and sockets have their turn. */
+#define GLANCES 8u
+
 static void send_job(struct job *job)
 {
     struct exchange **exchanges = job->exchanges;
@@ -63,6 +66,9 @@ static void on_wake(uv_async_t *wake)
 
 int embd__io_init(struct io_thread *io, struct embd__error *e)
 {
+    uint64_t spin_ns;
+    if (embd__rings_read(&spin_ns, e) != EMBD_OK)
+        return e->status;
     io->buffer = embd__receive_buffer_new();
     int made = io->buffer == NULL ? UV_ENOMEM : uv_loop_init(&io->loop);
     if (made != 0) {
@@ -70,6 +76,7 @@ int embd__io_init(struct io_thread *io, struct embd__error *e)
         return embd__error_set(e, EMBD_NO_MEMORY, "no event loop could be made: %s",
                                uv_strerror(made));
     }
+    embd__rings_init(&io->rings, &io->loop, spin_ns);
     io->submitted_end = &io->submitted;
     pthread_mutex_init(&io->mutex, NULL);
     pthread_cond_init(&io->ended, NULL);
@@ -79,7 +86,9 @@ int embd__io_init(struct io_thread *io, struct embd__error *e)
 static void *run_loop(void *arg)
 {
     struct io_thread *io = arg;
+    io->rings.may_wait = true;
     uv_run(&io->loop, UV_RUN_DEFAULT);
+    io->rings.may_wait = false;
     return NULL;
 }
 
@@ -112,6 +121,7 @@ void embd__io_stop_thread(struct io_thread *io)
 
 void embd__io_fini(struct io_thread *io)
 {
+    embd__rings_close(&io->rings);
     uv_run(&io->loop, UV_RUN_DEFAULT);
     uv_loop_close(&io->loop);
     free(io->buffer);
@@ -167,8 +177,11 @@ void embd__io_await(struct io_thread *io, struct job *job)
         pthread_mutex_unlock(&io->mutex);
         return;
     }
-    while (!is_done(job))
-        uv_run(&io->loop, UV_RUN_ONCE);
+    io->rings.may_wait = true;
+    for (uint32_t i = 1; !is_done(job); i++)
+        if (i % GLANCES == 0 || !embd__rings_glance(&io->rings))
+            uv_run(&io->loop, UV_RUN_ONCE);
+    io->rings.may_wait = false;
     io->last_run_ns = uv_hrtime();
 }
 

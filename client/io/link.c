@@ -88,7 +88,7 @@ static int write_exchange(struct link *link, struct exchange *x)
 
 void embd__link_block(struct link *link, bool is_blocked)
 {
-    if (link->is_blocked != is_blocked)
+    if (link->is_blocked != is_blocked && link->channel.ring == NULL)
         embd__socket_want_write(link->socket, is_blocked);
     link->is_blocked = is_blocked;
 }
@@ -128,6 +128,8 @@ void embd__link_send_queued(struct link *link)
             embd__connection_lose_channel(link, result);
             return;
         }
+        if (link->channel.ring != NULL)
+            embd__rings_watch(link->config.rings, link);
         if (result == WRITTEN_HELD)
             return;
         if (result == WRITTEN_FULL) {
@@ -294,8 +296,8 @@ static int on_frame(void *owner, struct embd__error *e)
     if (x == &link->hello)
         return embd__connection_on_hello(link, e);
     if (x == &link->share) {
-        embd__sharing_end(link);
-        embd__connection_ready(link);
+        if (!embd__sharing_go_on(link))
+            embd__connection_ready(link);
         return EMBD_OK;
     }
     count_answer(link, x);
@@ -306,14 +308,9 @@ static int on_frame(void *owner, struct embd__error *e)
     return EMBD_OK;
 }
 
-void embd__link_on_ready(void *owner, bool readable, bool writable)
+static void go(struct link *link, bool readable, bool writable)
 {
-    struct link *link = owner;
     struct embd__error e = {0};
-    if (link->state == LINK_SECURING) {
-        embd__connection_secure(link);
-        return;
-    }
     int flushed = writable ? embd__channel_flush(&link->channel) : 0;
     if (flushed < 0) {
         embd__connection_lose_channel(link, flushed);
@@ -329,6 +326,25 @@ void embd__link_on_ready(void *owner, bool readable, bool writable)
         embd__link_send_queued(link);
     else if (writable)
         embd__link_block(link, embd__channel_is_pending(&link->channel));
+}
+
+void embd__link_look(struct link *link)
+{
+    go(link, true, link->is_blocked);
+}
+
+void embd__link_on_ready(void *owner, bool readable, bool writable)
+{
+    struct link *link = owner;
+    if (link->channel.ring != NULL) {
+        embd__channel_hear(&link->channel);
+        embd__rings_watch(link->config.rings, link);
+        embd__link_look(link);
+    } else if (link->state == LINK_SECURING) {
+        embd__connection_secure(link);
+    } else {
+        go(link, readable, writable);
+    }
 }
 
 /* ---- open and close ---- */
@@ -395,7 +411,9 @@ int embd__link_open(const struct link_config *config, struct link **out, struct 
 
 void embd__link_close(struct link *link)
 {
+    embd__rings_unwatch(link);
     embd__channel_close(&link->channel);
+    embd__channel_close_ring(&link->ring);
     embd__socket_close(link->socket);
     link->socket = NULL;
     link->state = LINK_CLOSED;

@@ -4,6 +4,7 @@
  *     link.c        exchanges go out, answers come in
  *     connection.c  from one connection to the next: connect, TLS handshake, hello, loss
  *     sharing.c     memory that the server gets behind hello
+ *     rings.c       links whose bytes go through such memory
  *     failures.c    how exchanges fail: lost connections, deadlines, servers that are gone */
 #ifndef EMBD_IO_LINK_INTERNAL_H
 #define EMBD_IO_LINK_INTERNAL_H
@@ -11,12 +12,14 @@
 #include <stdatomic.h>
 
 #include "client/io/channel.h"
+#include "client/io/channel_ring.h"
 #include "client/io/hello.h"
 #include "client/io/link.h"
 #include "client/io/link_figures.h"
 #include "client/io/local.h"
 #include "client/io/receive.h"
 #include "client/io/resolve.h"
+#include "client/io/rings.h"
 #include "client/io/shared.h"
 #include "client/io/socket.h"
 #include "proto/limit.h"
@@ -30,6 +33,9 @@ enum link_state {
     LINK_READY,
     LINK_CLOSED
 };
+
+/* What is asked for behind hello. */
+enum sharing { SHARING_MEMORY, SHARING_RING, SHARING_DONE };
 
 /* Exchanges that are not sent yet, oldest first; the head may be half sent. */
 struct queue {
@@ -71,10 +77,14 @@ struct link {
     /* The server's data socket, as the last hello over TCP named it, and its owner. */
     struct local_place place;
     uint32_t place_owner;
-    bool is_turning;   /* from TCP to the data socket, soon */
-    bool is_local;     /* the connection is, or is to be, by the data socket */
-    bool stays_on_tcp; /* the data socket did not let us in */
-    bool takes_share;  /* as the last hello over TCP said */
+    bool is_turning;              /* from TCP to the data socket, soon */
+    bool is_local;                /* the connection is, or is to be, by the data socket */
+    bool stays_on_tcp;            /* the data socket did not let us in */
+    bool takes_share, takes_ring; /* as the last hello over TCP said */
+    enum sharing sharing;
+    struct channel_ring ring; /* the channel's, from when it is agreed on */
+    bool is_watched;          /* by config.rings */
+    LIST_ENTRY(link) in_watched;
     uint64_t share_most;
     atomic_bool shares; /* this connection does; read on any thread */
     struct inflight inflight;
@@ -110,6 +120,8 @@ void embd__link_send_queued(struct link *link);
 void embd__link_block(struct link *link, bool is_blocked);
 /* The socket of a link has bytes, or takes some. */
 void embd__link_on_ready(void *owner, bool readable, bool writable);
+/* Its ring has bytes, or room. */
+void embd__link_look(struct link *link);
 /* Ends an exchange whose error is set, or which succeeded. */
 void embd__exchange_end(struct exchange *x);
 
@@ -137,10 +149,29 @@ void embd__connection_lose_channel(struct link *link, int error);
 
 void embd__sharing_init(struct link *link);
 /* Whether hello says that it follows. */
-bool embd__sharing_is_wanted(const struct link *link);
-/* False: there is nothing to share; else it ends when link->share is answered. */
+bool embd__sharing_is_wanted(const struct link *link, enum sharing what);
+/* False: there is nothing to share; else it goes on when link->share is answered. */
 bool embd__sharing_begin(struct link *link);
-void embd__sharing_end(struct link *link);
+bool embd__sharing_go_on(struct link *link);
+
+/* ---- of rings.c ---- */
+
+/* The link has sent something, or waits for room. */
+static inline void embd__rings_watch(struct rings *rings, struct link *link)
+{
+    if (link->is_watched)
+        return;
+    embd__ring_wake(&link->ring.ring);
+    link->is_watched = true;
+    LIST_INSERT_HEAD(&rings->watched, link, in_watched);
+}
+
+static inline void embd__rings_unwatch(struct link *link)
+{
+    if (link->is_watched)
+        LIST_REMOVE(link, in_watched);
+    link->is_watched = false;
+}
 
 /* ---- failures.c ---- */
 

@@ -251,7 +251,8 @@ static int read_all(struct receiver *r, struct channel *ch, struct embd__error *
 int embd__receive(struct receiver *r, struct channel *ch, struct embd__error *e)
 {
     int status = read_all(r, ch, e);
-    if (status == EMBD_OK && ch->tls == NULL) /* what a session holds, the kernel cannot count */
+    if (status == EMBD_OK && ch->tls == NULL &&
+        ch->ring == NULL) /* what a session holds, the kernel cannot count */
         set_patience(r, ch->fd);
     return status;
 }

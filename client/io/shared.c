@@ -76,20 +76,24 @@ void embd__shared_leave(struct shared *shared)
     unlock(shared, true);
 }
 
-static bool open_memory(struct shared *shared, uint64_t bytes)
+uint8_t *embd__shared_map(const char *name, uint64_t bytes, int *fd_out)
 {
-    shared->fd = memfd_create("embd-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (shared->fd < 0 || ftruncate(shared->fd, (off_t)bytes) != 0 ||
-        fcntl(shared->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-        return false;
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared->fd, 0);
+    int fd = *fd_out = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        return NULL;
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED)
-        return false;
+        return NULL;
     madvise(base, bytes, MADV_DONTDUMP);
-    shared->base = base;
-    shared->view = base;
-    shared->bytes = bytes;
-    return true;
+    return base;
+}
+
+static void open_memory(struct shared *shared, uint64_t bytes)
+{
+    shared->base = embd__shared_map("embd-shared", bytes, &shared->fd);
+    shared->view = shared->base;
+    shared->bytes = shared->base != NULL ? bytes : 0;
 }
 
 bool embd__shared_open(struct shared *shared, uint64_t most)

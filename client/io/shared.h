@@ -52,6 +52,10 @@ void embd__shared_leave(struct shared *shared);
  * none. */
 bool embd__shared_open(struct shared *shared, uint64_t most);
 
+/* Memory of a new memfd, all zero and sealed as servers expect it; NULL: none, and *fd_out may be
+ * -1. Its owner closes and unmaps. */
+uint8_t *embd__shared_map(const char *name, uint64_t bytes, int *fd_out);
+
 /* At least `bytes`, at the begin of a page; NULL: no room. A lent block is a user, too. */
 void *embd__shared_take(struct shared *shared, uint64_t bytes, bool is_lent);
 /* Any thread. */

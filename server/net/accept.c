@@ -152,6 +152,8 @@ static void begin_session(struct connection *c)
 {
     c->session.is_admin = c->listener == LISTENER_ADMIN;
     shared_begin(c);
+    if (c->door == DOOR_DATA_SOCKET)
+        c->session.ring = ring_agree;
     if (c->door == DOOR_ADMIN_SOCKET)
         c->session.grant = &grant_of_owner;
 }

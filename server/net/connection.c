@@ -78,10 +78,11 @@ bool connection_wants(const struct connection *c)
 /* False: it is closed now. */
 static bool start_reading(struct connection *c)
 {
-    bool is_plain = c->tls == NULL;
-    int status =
-        uv_read_start(&c->uv.stream, is_plain ? connection_on_alloc : tls_connection_on_alloc,
-                      is_plain ? connection_on_read : tls_connection_on_read);
+    bool is_plain = c->tls == NULL, by_ring = c->ring.state == RING_OPEN;
+    int status = by_ring ? 0
+                         : uv_read_start(&c->uv.stream,
+                                         is_plain ? connection_on_alloc : tls_connection_on_alloc,
+                                         is_plain ? connection_on_read : tls_connection_on_read);
     if (status < 0 && status != UV_EALREADY)
         connection_drop(c, "cannot read");
     c->in = (struct watch){.since_ms = connection_now_ms(c->io), .bytes = c->bytes_in};
@@ -103,12 +104,15 @@ void connection_set_reading(struct connection *c)
     if (c->state == CONNECTION_CLOSED)
         return;
     bool reads = ((is_open && connection_wants(c)) || drops) && may_read(c);
-    if (!reads && c->state != CONNECTION_PAUSED)
+    bool by_ring = c->ring.state == RING_OPEN; /* doorbells, and the end, are always read */
+    if (!reads && c->state != CONNECTION_PAUSED && !by_ring)
         uv_read_stop(&c->uv.stream);
     if (reads && c->state != CONNECTION_READING && !start_reading(c))
         return;
     if (is_open)
         connection_move(c, reads ? CONNECTION_READING : CONNECTION_PAUSED);
+    if (by_ring)
+        ring_watch(c);
 }
 
 /* ---- exchanges ---- */
@@ -154,6 +158,7 @@ void connection_close(struct connection *c)
         connection_forget(c, x, true);
     outlet_fini(&c->outlet, io);
     shard_session_end(io->shard, &c->session);
+    ring_close(c);
     shared_end(c);
     if (c->is_unauthenticated)
         unauthenticated_remove(c);
@@ -280,7 +285,8 @@ static void on_written(uv_write_t *write, int status)
 
 uint64_t connection_out_bytes(const struct connection *c)
 {
-    uint64_t given = c->bytes_out + (c->tls == NULL ? c->outlet.batch_bytes : 0);
+    bool is_plain = c->tls == NULL && c->ring.state != RING_OPEN;
+    uint64_t given = c->bytes_out + (is_plain ? c->outlet.batch_bytes : 0);
     return given - uv_stream_get_write_queue_size(&c->uv.stream);
 }
 
@@ -314,6 +320,19 @@ static void write_now(struct connection *c)
         write_later(c);
 }
 
+/* What there is room for; `later`: the next batch when others had their turn. */
+static void write_ring(struct connection *c, bool later)
+{
+    size_t n = ring_put(c);
+    if (n > 0)
+        connection_took(c, n);
+    if (c->outlet.batch_bytes == 0 && !later)
+        return;
+    c->is_writing = true;
+    c->out = (struct watch){.since_ms = connection_now_ms(c->io), .bytes = connection_out_bytes(c)};
+    ring_watch(c);
+}
+
 void connection_flush(struct connection *c)
 {
     uint64_t begin = c->bytes_out;
@@ -323,7 +342,9 @@ void connection_flush(struct connection *c)
     while (connection_may_send(c) && !c->is_writing &&
            outlet_gather(&c->outlet, c->io, c->turn.counted_ns + TURN_NS, &status)) {
         bool is_over = c->bytes_out - begin >= TURN_BYTES || turn_is_over(&c->turn);
-        if (c->tls != NULL)
+        if (c->ring.state == RING_OPEN)
+            write_ring(c, is_over);
+        else if (c->tls != NULL)
             tls_connection_write(c, is_over);
         else if (!is_over)
             write_now(c);
@@ -352,7 +373,7 @@ void connection_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     struct connection *c = handle->data;
     size_t bytes;
-    if (c->session.awaits_share)
+    if (c->session.awaits_share || c->session.awaits_ring)
         shared_look(c);
     uint8_t *direct = connection_is_open(c) ? request_parser_direct(c, &bytes) : NULL;
     (void)suggested;
@@ -466,13 +487,4 @@ void connection_retry(struct connection *c)
         request_parser_go_on(c);
     }
     connection_go(c);
-}
-
-bool connection_turn(struct shard_io *io)
-{
-    struct connection *c;
-    io->turn++;
-    while ((c = TAILQ_FIRST(&io->yielding)) != NULL && c->turn.number != io->turn)
-        connection_retry(c);
-    return !TAILQ_EMPTY(&io->yielding);
 }

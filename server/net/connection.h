@@ -5,6 +5,7 @@
 #ifndef EMBD_CONNECTION_H
 #define EMBD_CONNECTION_H
 
+#include "proto/local/ring.h"
 #include "server/net/outlet.h"
 #include "server/net/request_parser.h"
 #include "server/net/tls_connection.h"
@@ -34,6 +35,16 @@ struct watch {
     uint64_t since_ms, bytes;
 };
 
+enum ring_state { RING_NONE, RING_AGREED, RING_OPEN };
+
+struct connection_ring {
+    struct ring ring;
+    enum ring_state state;
+    uint8_t *base; /* NULL: there is none */
+    uint64_t bytes;
+    bool is_watched; /* in io->ringing: it is looked at before the loop sleeps */
+};
+
 struct connection {
     union {
         uv_stream_t stream;
@@ -60,6 +71,7 @@ struct connection {
     bool is_unauthenticated; /* in io->unauthenticated */
     uint32_t charged_bytes;  /* to the quota, for the connection itself */
     int shared_fd;           /* of memory that the peer sent and `share` has not taken; -1: none */
+    struct connection_ring ring;
     struct turn turn;
     uint8_t *kept; /* received, but no further request may begin now; NULL: nothing */
     size_t kept_at, kept_bytes;
@@ -68,7 +80,7 @@ struct connection {
     uint64_t began_ms, linger_since_ms, busy_ms; /* busy: the last byte either way */
     char peer[64];
     uint64_t network; /* of the peer's address: the first 64 bits of IPv6, or IPv4's 32 */
-    TAILQ_ENTRY(connection) in_io, in_dirty, in_unauthenticated, in_yielding;
+    TAILQ_ENTRY(connection) in_io, in_dirty, in_unauthenticated, in_yielding, in_ringing;
 };
 
 /* Charged for a connection: itself, and what malloc and libuv add. */
@@ -87,6 +99,10 @@ void connection_flush_dirty(struct shard_io *io);
 /* A new turn of the loop: those that have more to be done go on. Returns whether there still are
  * some. */
 bool connection_turn(struct shard_io *io);
+
+/* Before the loop sleeps: connections go on whose bytes come by a ring. False: the loop may sleep,
+ * and a doorbell wakes it. */
+bool ring_turn(struct shard_io *io);
 
 /* Closes connections that missed a deadline, and retries starved ones. A few times a second. */
 void connection_sweep(struct shard_io *io);

@@ -1,7 +1,8 @@
 /* connection_internal.h - what the files of a connection ask of each other: connection.c (its life,
  * sending, receiving), request_parser.c (requests), tls_connection.c (both through TLS), shared.c
- * (memory shared with its peer), accept.c (how it begins), sweep.c (deadlines and the end). After
- * each call that may close, look at the state. */
+ * (memory that its peer shares), ring.c and ring_turn.c (both through such memory), accept.c (how
+ * it begins), sweep.c (deadlines and the end). After each call that may close, look at the state.
+ */
 #ifndef EMBD_CONNECTION_INTERNAL_H
 #define EMBD_CONNECTION_INTERNAL_H
 
@@ -13,6 +14,11 @@
 static inline uint64_t connection_now_ms(const struct shard_io *io)
 {
     return uv_now(io->uv);
+}
+
+static inline struct connection *connection_of_session(struct shard_session *session)
+{
+    return (struct connection *)(void *)((char *)session - offsetof(struct connection, session));
 }
 
 /* Takes requests. */
@@ -101,6 +107,25 @@ void shared_begin(struct connection *c);
 void shared_look(struct connection *c);
 /* Gives it back. No request may be left. */
 void shared_end(struct connection *c);
+/* Maps memory of `bytes`, which `fields` of the request `method` ask for and whose descriptor came;
+ * NULL: `e` says why. */
+uint8_t *shared_take(struct connection *c, const char *method, const char *fields, uint64_t bytes,
+                     struct embd__error *e);
+void shared_give(struct connection *c, uint8_t *base, uint64_t bytes);
+
+/* ---- ring.c: the bytes of the connection in such memory ---- */
+
+/* For shard_session.ring. */
+int ring_agree(struct shard_session *session, uint64_t requests, uint64_t answers,
+               struct embd__error *e);
+/* It may have something to do: ring_turn looks at it. */
+void ring_watch(struct connection *c);
+void ring_unwatch(struct connection *c);
+/* Puts of the outlet's batch what there is room for; how much. */
+size_t ring_put(struct connection *c);
+/* Wakes the peer. False: it is gone. */
+bool ring_doorbell(struct connection *c);
+void ring_close(struct connection *c);
 
 /* ---- unauthenticated.c, for the few that are ---- */
 

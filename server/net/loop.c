@@ -36,7 +36,8 @@ struct loop {
     struct doors doors;
     uv_timer_t tick;
     uv_prepare_t prepare;
-    uv_idle_t busy; /* runs while a device works for the shard, so that the loop does not sleep */
+    uv_idle_t busy; /* runs while a device works for the shard, or rings are looked at, so that the
+                       loop does not sleep */
     uv_async_t drain, ask, new_credentials, new_map, wake;
     _Atomic(struct credentials *) next_credentials; /* crosses from the thread that reads files */
     _Atomic(struct shard_map *) next_map;           /* crosses from the thread that learned of it */
@@ -198,11 +199,13 @@ static void on_prepare(uv_prepare_t *prepare)
 {
     struct loop *loop = prepare->data;
     bool has_more = connection_turn(&loop->io);
-    if (shard_collect(loop->io.shard) || has_more)
+    has_more |= shard_collect(loop->io.shard);
+    connection_flush_dirty(&loop->io);
+    has_more |= ring_turn(&loop->io);
+    if (has_more)
         uv_idle_start(&loop->busy, on_busy);
     else
         uv_idle_stop(&loop->busy);
-    connection_flush_dirty(&loop->io);
     if (TAILQ_EMPTY(&loop->io.connections)) /* no callback: no tick is waited for */
         go_on_draining(loop);
 }
@@ -374,6 +377,8 @@ static int open_io(struct loop *loop, const struct shard_config *config, struct 
     TAILQ_INIT(&io->connections);
     TAILQ_INIT(&io->dirty);
     TAILQ_INIT(&io->yielding);
+    TAILQ_INIT(&io->ringing);
+    io->spin.most_ns = (uint64_t)io->limits.spin_us * 1000;
     TAILQ_INIT(&io->unauthenticated);
     STAILQ_INIT(&io->spare_exchanges);
     io->read_buffer = aligned_alloc(64, IO_READ_BYTES);

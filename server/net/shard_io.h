@@ -6,6 +6,7 @@
 #include <sys/queue.h>
 #include <uv.h>
 
+#include "proto/local/spin.h"
 #include "server/net/frame_memory.h"
 #include "server/net/late.h"
 #include "server/net/credentials.h"
@@ -26,6 +27,7 @@ struct net_limits {
     uint32_t idle_ms;         /* a connection may send no request for so long; 0: for ever */
     uint32_t unauthenticated; /* connections of all listeners: see unauthenticated.h */
     uint32_t hello_ms;        /* one of these may stay so long */
+    uint32_t spin_us;         /* a shard looks at rings for so long before it sleeps; 0: never */
 };
 
 /* Each admin listener has room of its own, so that an operator gets in when the others are full. */
@@ -66,7 +68,10 @@ struct shard_io {
     uint32_t n_unauthenticated;
     struct connection_list yielding; /* in the state CONNECTION_YIELDING */
     uint64_t turn;                   /* counts turns of the loop */
-    struct connection_list dirty;    /* with something to do outside of their own callbacks */
+    struct connection_list ringing;  /* whose rings are looked at */
+    uint32_t n_ringing;
+    struct spin spin;
+    struct connection_list dirty; /* with something to do outside of their own callbacks */
 
     struct exchange_queue spare_exchanges;
     uint32_t n_spare_exchanges;

@@ -3,7 +3,8 @@
  *
  * The happy path: hello of a connection to the data socket says that `share` comes. That request
  * brings a descriptor of a memfd beside its first byte. The memory is checked, charged to
- * frame_memory and mapped; requests name places in it, until the connection ends.
+ * frame_memory and mapped; requests name places in it, until the connection ends. Memory for the
+ * connection's bytes comes in the same way, by the request `ring` (ring.c).
  *
  * libuv reads with read(), which drops descriptors. So while one is awaited, each read is preceded
  * by a look at the socket, which leaves the bytes to libuv and brings the descriptor.
@@ -29,11 +30,6 @@ enum {
 #define SHARED_MOST_BYTES (256ull << 20)
 /* Of frame_memory, for one connection. */
 #define SHARED_SHARE 16u
-
-static struct connection *connection_of(struct shard_session *session)
-{
-    return (struct connection *)(void *)((char *)session - offsetof(struct connection, session));
-}
 
 /* ---- the descriptor ---- */
 
@@ -91,59 +87,82 @@ static int check_bytes(const struct shard_session *session, uint64_t bytes, stru
 
 /* Whether its pages stay, whatever the peer does: F_SEAL_SHRINK is what only memory can have, and
  * huge pages may be missing when they are touched. */
-static int check_file(int fd, uint64_t bytes, struct embd__error *e)
+static int check_file(int fd, const char *method, const char *fields, uint64_t bytes,
+                      struct embd__error *e)
 {
     struct stat file;
     struct statfs system;
     int seals = fd < 0 ? -1 : fcntl(fd, F_GET_SEALS);
     if (fd < 0)
         return embd__error_set(e, EMBD_INVALID,
-                               "share: no descriptor came with the request; hello needs the field "
-                               "'share', and the request's first byte brings it by SCM_RIGHTS");
+                               "%s: no descriptor came with the request; hello needs the field "
+                               "'%s', and the request's first byte brings it by SCM_RIGHTS",
+                               method, method);
     if (seals < 0 || fstatfs(fd, &system) != 0 || system.f_type != TMPFS_MAGIC ||
         fstat(fd, &file) != 0 || !S_ISREG(file.st_mode))
         return embd__error_set(e, EMBD_INVALID,
-                               "share: the descriptor is not of a memfd of ordinary pages");
+                               "%s: the descriptor is not of a memfd of ordinary pages", method);
     if ((seals & SEALS) != SEALS)
         return embd__error_set(e, EMBD_INVALID,
-                               "share: the memfd's seals are 0x%x, expected F_SEAL_SHRINK, "
+                               "%s: the memfd's seals are 0x%x, expected F_SEAL_SHRINK, "
                                "F_SEAL_GROW and F_SEAL_SEAL (0x%x)",
-                               (unsigned)seals, (unsigned)SEALS);
+                               method, (unsigned)seals, (unsigned)SEALS);
     if ((uint64_t)file.st_size < bytes)
-        return embd__error_set(e, EMBD_INVALID,
-                               "share field 'bytes' is %llu, and the memfd has %llu",
-                               (unsigned long long)bytes, (unsigned long long)file.st_size);
+        return embd__error_set(e, EMBD_INVALID, "%s %s: %llu bytes, and the memfd has %llu", method,
+                               fields, (unsigned long long)bytes, (unsigned long long)file.st_size);
     return EMBD_OK;
 }
 
 /* Charged before it is mapped. */
-static int map(struct connection *c, uint64_t bytes, struct embd__error *e)
+static uint8_t *map(struct connection *c, const char *method, uint64_t bytes, struct embd__error *e)
 {
     struct quota *quota = c->io->pool.quota;
-    if (!quota_take_shared(quota, bytes))
-        return embd__error_set(e, EMBD_BUSY,
-                               "share: no frame memory for %llu bytes: peers share %llu, the limit "
-                               "is a quarter of %llu (frame_memory)",
-                               (unsigned long long)bytes,
-                               (unsigned long long)atomic_load(&quota->shared),
-                               (unsigned long long)quota->limit);
+    if (!quota_take_shared(quota, bytes)) {
+        embd__error_set(e, EMBD_BUSY,
+                        "%s: no frame memory for %llu bytes: peers share %llu, the limit is a "
+                        "quarter of %llu (frame_memory)",
+                        method, (unsigned long long)bytes,
+                        (unsigned long long)atomic_load(&quota->shared),
+                        (unsigned long long)quota->limit);
+        return NULL;
+    }
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->shared_fd, 0);
     if (base == MAP_FAILED) { /* sealed against writing, too */
         quota_give_shared(quota, bytes);
-        return embd__error_set(e, EMBD_INVALID, "share: the memfd cannot be mapped for writing");
+        embd__error_set(e, EMBD_INVALID, "%s: the memfd cannot be mapped for writing", method);
+        return NULL;
     }
     madvise(base, bytes, MADV_DONTDUMP);
-    c->session.shared = (struct shared_memory){base, bytes};
     c->io->shared_bytes += bytes;
-    return EMBD_OK;
+    return base;
+}
+
+uint8_t *shared_take(struct connection *c, const char *method, const char *fields, uint64_t bytes,
+                     struct embd__error *e)
+{
+    uint8_t *base = NULL;
+    if (check_file(c->shared_fd, method, fields, bytes, e) == EMBD_OK)
+        base = map(c, method, bytes, e);
+    close_fd(c); /* what is mapped stays */
+    return base;
+}
+
+void shared_give(struct connection *c, uint8_t *base, uint64_t bytes)
+{
+    munmap(base, bytes);
+    quota_give_shared(c->io->pool.quota, bytes);
+    c->io->shared_bytes -= bytes;
 }
 
 static int take(struct shard_session *session, uint64_t bytes, struct embd__error *e)
 {
-    struct connection *c = connection_of(session);
-    if (check_bytes(session, bytes, e) == EMBD_OK && check_file(c->shared_fd, bytes, e) == EMBD_OK)
-        map(c, bytes, e);
-    close_fd(c); /* what is mapped stays */
+    struct connection *c = connection_of_session(session);
+    uint8_t *base = NULL;
+    if (check_bytes(session, bytes, e) == EMBD_OK)
+        base = shared_take(c, "share", "field 'bytes'", bytes, e);
+    if (base != NULL)
+        session->shared = (struct shared_memory){base, bytes};
+    close_fd(c);
     return e->status;
 }
 
@@ -166,8 +185,6 @@ void shared_end(struct connection *c)
     close_fd(c);
     if (shared->base == NULL)
         return;
-    munmap(shared->base, shared->bytes);
-    quota_give_shared(c->io->pool.quota, shared->bytes);
-    c->io->shared_bytes -= shared->bytes;
+    shared_give(c, shared->base, shared->bytes);
     *shared = (struct shared_memory){0};
 }

@@ -1,5 +1,5 @@
-/* sweep.c - what is done to all connections of a shard: deadlines, tokens that are not valid any
- * more, and the end of the process. */
+/* sweep.c - what is done to all connections of a shard: turns, deadlines, tokens that are not valid
+ * any more, and the end of the process. */
 #include <poll.h>
 
 #include "server/log/log.h"
@@ -11,6 +11,17 @@ enum {
     PROGRESS_BYTES = 16 << 10, /* less than this in stall_ms does not count as progress */
     SLEPT_MS = 1000,           /* between two sweeps: the thread was held up */
 };
+
+/* ---- turns ---- */
+
+bool connection_turn(struct shard_io *io)
+{
+    struct connection *c;
+    io->turn++;
+    while ((c = TAILQ_FIRST(&io->yielding)) != NULL && c->turn.number != io->turn)
+        connection_retry(c);
+    return !TAILQ_EMPTY(&io->yielding);
+}
 
 /* ---- deadlines ---- */
 

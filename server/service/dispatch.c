@@ -32,6 +32,7 @@ static const struct method_entry {
 } methods[METHOD_COUNT] = {
     [METHOD_HELLO] = {handle_hello, TOUCH_NOTHING, false, true},
     [METHOD_SHARE] = {handle_share, TOUCH_NOTHING, false, true},
+    [METHOD_RING] = {handle_ring, TOUCH_NOTHING, false, true},
     [METHOD_PING] = {handle_ping, TOUCH_NOTHING, true, true},
     [METHOD_CLUSTER] = {handle_cluster, TOUCH_NOTHING, false, true},
     [METHOD_TABLES] = {handle_tables, TOUCH_NOTHING, false, false},

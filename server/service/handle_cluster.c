@@ -1,5 +1,5 @@
 /* handle_cluster.c - who this is, whether it lives, where the others are, and its end: hello,
- * share, ping, cluster, drain. */
+ * share, ring, ping, cluster, drain. */
 #include "proto/local/place.h"
 #include "server/identity/identity.h"
 #include "server/service/authorize.h"
@@ -11,7 +11,7 @@
 static const char *const features[] = {
     "f16",     "bf16",    "weights", "status",     "create_on_pull", "admit_after", "rounds",
     "cuts",    "writers", "streams", "jobs",       "order",          "push_scale",  "push_lr",
-    "columns", "i8",      "i4",      "put_writer", "share"};
+    "columns", "i8",      "i4",      "put_writer", "share",          "ring"};
 #define N_FEATURES (sizeof features / sizeof features[0])
 
 static int check_protocol(struct call *call, uint64_t protocol)
@@ -55,11 +55,13 @@ int handle_hello(struct call *call)
     embd__field_str(&f, "for", acts_for, sizeof acts_for, "");
     uint64_t client_id = embd__field_uint(&f, "client_id", 0, UINT64_MAX, 0);
     bool shares = embd__field_bool(&f, "share", false);
+    bool rings = embd__field_bool(&f, "ring", false);
     if (call_end(call, &f) != EMBD_OK || check_protocol(call, protocol) != EMBD_OK ||
         authorize_hello(call, token, acts_for) != EMBD_OK)
         return call->error.status;
     struct shard_session *session = call->request->session;
     session->awaits_share = shares && session->share != NULL;
+    session->awaits_ring = rings && session->ring != NULL;
     reach_name(&call->shard->reach, session, client_id);
     struct msg *m = call->answer;
     embd__msg_result(m, call->reader.msgid);
@@ -103,6 +105,27 @@ int handle_share(struct call *call)
                                "share: this connection is not by the data socket, the only one "
                                "that can share memory");
     if (session->share(session, bytes, &call->error) != EMBD_OK)
+        return call->error.status;
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, 0);
+    return EMBD_OK;
+}
+
+int handle_ring(struct call *call)
+{
+    struct shard_session *session = call->request->session;
+    struct fields f;
+    embd__read_fields(&f, &call->reader, "ring");
+    uint64_t requests = embd__field_uint(&f, "requests", 0, UINT64_MAX - 1, FIELD_REQUIRED);
+    uint64_t answers = embd__field_uint(&f, "answers", 0, UINT64_MAX - 1, FIELD_REQUIRED);
+    if (call_end(call, &f) != EMBD_OK)
+        return call->error.status;
+    session->awaits_ring = false;
+    if (session->ring == NULL)
+        return embd__error_set(&call->error, EMBD_UNSUPPORTED,
+                               "ring: this connection is not by the data socket, the only one "
+                               "whose bytes can go through shared memory");
+    if (session->ring(session, requests, answers, &call->error) != EMBD_OK)
         return call->error.status;
     embd__msg_result(call->answer, call->reader.msgid);
     embd__msg_map(call->answer, 0);

@@ -103,13 +103,17 @@ struct shard_session {
     uint64_t share_most; /* bytes that it takes at most */
     struct shared_memory shared;
     struct lent_device *devices; /* the shard's: memory of GPUs that the peer lends (devices.h) */
-    bool awaits_share;           /* the shard's: hello said that `share` comes, with a descriptor */
-    bool holds;                  /* has asked for a hold and not released it */
-    uint32_t n_journaled;        /* pushes of this connection whose record is being written */
-    uint32_t n_parked;           /* requests of this connection that wait for a hold to end */
-    bool is_behind_sweep;        /* one of these waited, at first, for slices of an earlier push */
-    bool has_ended;              /* the peer has ended its side */
-    struct request *in_round;    /* its push that waits for those of other workers; NULL: none */
+    /* Likewise: memory for what both sides send, from the next request on. */
+    int (*ring)(struct shard_session *session, uint64_t requests, uint64_t answers,
+                struct embd__error *e);
+    /* The shard's: hello said that `share`, or `ring`, comes with a descriptor. */
+    bool awaits_share, awaits_ring;
+    bool holds;               /* has asked for a hold and not released it */
+    uint32_t n_journaled;     /* pushes of this connection whose record is being written */
+    uint32_t n_parked;        /* requests of this connection that wait for a hold to end */
+    bool is_behind_sweep;     /* one of these waited, at first, for slices of an earlier push */
+    bool has_ended;           /* the peer has ended its side */
+    struct request *in_round; /* its push that waits for those of other workers; NULL: none */
     struct request *behind, *behind_last; /* what waits behind that */
     uint64_t client;                      /* who pushes on it, see reach.h; 0: did not say */
     bool is_admin;

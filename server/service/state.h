@@ -92,6 +92,7 @@ struct shard {
 #define CALL_LATER 1
 int handle_hello(struct call *call);
 int handle_share(struct call *call);
+int handle_ring(struct call *call);
 int handle_ping(struct call *call);
 int handle_cluster(struct call *call);
 int handle_tables(struct call *call);

@@ -1,5 +1,6 @@
 """Memory that a client on the server's host shares, made here from PROTOCOL.md alone: rows and gradients lie in it, nothing
 false about it is believed, and a peer that writes there all the time changes nothing but its own rows."""
+import contextlib
 import fcntl
 import math
 import mmap
@@ -88,6 +89,85 @@ class Peer(wire.Wire):
         if self.fd >= 0:
             os.close(self.fd)
         self.memory, self.fd = None, -1
+
+
+class Rings:
+    """A connection of Wire's kind whose bytes go through rings, made here from PROTOCOL.md."""
+
+    WORDS, SERVER_WAITS, CLIENT_WAITS = 4096, 256, 320
+
+    def __init__(self, wire_, requests=PAGE, answers=2 * PAGE, memory=None):
+        self.wire, self.requests, self.answers, self.socket = wire_, requests, answers, wire_.socket
+        self.fd = memfd(self.WORDS + requests + answers) if memory is None else memory
+        self.memory = mmap.mmap(self.fd, self.WORDS + requests + answers)
+        self.words = memoryview(self.memory).cast("Q")
+        self.unpacker = msgpack.Unpacker(raw=False, max_bin_len=1 << 30, max_buffer_size=1 << 30)
+
+    def ask(self, fd=None, **fields):
+        self.wire.msgid += 1
+        fields = {"requests": self.requests, "answers": self.answers, **fields}
+        data = wire.request(self.wire.msgid, "ring", fields)
+        socket.send_fds(self.socket, [data], [self.fd if fd is None else fd])
+        _, _, error, result = self.wire.receive()
+        if error is not None:
+            raise wire.RpcError(*error)
+        return result
+
+    def send(self, data):
+        while data:
+            written = self.words[0]
+            at = written % self.requests
+            n = min(len(data), self.requests - (written - self.words[8]), self.requests - at)
+            self.memory[self.WORDS + at:self.WORDS + at + n] = data[:n]
+            self.words[0] = written + n
+            data = data[n:]
+            self.socket.send(b"!")  # also where nobody sleeps
+
+    def receive(self):
+        while True:
+            for message in self.unpacker:
+                return message
+            taken = self.words[24]
+            at = taken % self.answers
+            n = min(self.words[16] - taken, self.answers - at)
+            if n == 0:
+                self.sleep()
+                continue
+            start = self.WORDS + self.requests + at
+            self.unpacker.feed(self.memory[start:start + n])
+            self.words[24] = taken + n
+            with contextlib.suppress(BrokenPipeError):  # its own side may have ended
+                self.socket.send(b"!")
+
+    def sleep(self):
+        """Until a doorbell rings."""
+        struct.pack_into("<I", self.memory, self.CLIENT_WAITS, 1)
+        if self.words[16] == self.words[24] and not self.socket.recv(4096):
+            raise EOFError
+
+    def close(self):
+        self.words.release()
+        self.memory.close()
+        os.close(self.fd)
+
+
+class RingPeer(Peer):
+    """A connection to the data socket by rings."""
+
+    def __init__(self, server, bytes_=0, **sizes):
+        super().__init__(server, bytes_)
+        self.call("hello", {"protocol": 1, "ring": True})
+        self.rings = Rings(self, **sizes)
+
+    def turn(self):
+        self.rings.ask()
+        self.unpacker = self.rings.unpacker
+        self.send, self.receive = self.rings.send, self.rings.receive
+        return self
+
+    def close(self):
+        self.rings.close()
+        super().close()
 
 
 class Shared(unittest.TestCase):
@@ -308,6 +388,152 @@ class Shared(unittest.TestCase):
         self.wait_shared(0)
         with open(f"/proc/{self.server.pid}/maps") as maps:
             self.assertNotIn("memfd:rows", maps.read())
+
+
+class ByRings(Shared):
+    """All of the same, and what is the rings' own."""
+
+    # By the socket alone, or counted without rings.
+    test_a_second_memory_is_refused = test_peers_share_a_quarter_of_frame_memory_and_others_do_without = None
+    test_clients_that_are_killed_leave_nothing = None
+
+    def peer(self, bytes_=BYTES):
+        if bytes_ == 0:
+            return super().peer(0)
+        peer = RingPeer(self.server, bytes_).turn()
+        self.addCleanup(peer.close)
+        return peer
+
+    def table(self, peer, **options):
+        return wire.create(peer, "rings_" + self.id().rsplit(".", 1)[1][:50], **options)
+
+    def test_requests_and_answers_longer_than_the_rings_pass(self):
+        peer = self.peer()
+        table = self.table(peer, dim=64)
+        keys = list(range(1000))
+        for round_ in range(3):
+            wire.push(peer, table, keys, [float(round_)] * 64000)
+            rows = wire.pull(peer, table, keys)
+        self.assertEqual(rows, [1.0 - 0.5 - 1.0] * 64000)
+        with wire.connect(self.server) as other:
+            self.assertEqual(wire.pull(other, table, keys), rows)
+
+    def test_clients_that_are_killed_leave_no_rings(self):
+        child = os.fork()
+        if child == 0:
+            other = RingPeer(self.server, BYTES).turn()
+            table = wire.create(other, "rings_killed", dim=64)
+            data = wire.request(7, "pull", {"parts": [{"table": table, "keys": 200}]}, wire.keys(range(200)))
+            other.send(data + data[:len(data) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(child, 0)
+        self.wait_shared(0)
+        with open(f"/proc/{self.server.pid}/maps") as maps:
+            self.assertNotIn("memfd:rows", maps.read())
+
+    def test_rings_that_cannot_be_are_refused(self):
+        def refused(number, text, fd=None, **fields):
+            peer = RingPeer(self.server)
+            self.addCleanup(peer.close)
+            self.refused(number, text, peer.rings.ask, fd, **fields)
+            self.assertEqual(peer.call("ping", {})[0], {})
+        for sizes in ((0, PAGE), (PAGE, 3 * PAGE), (PAGE - 1, PAGE), (PAGE, 32 << 20), (2**63, 2**63)):
+            refused(wire.INVALID, "powers of two", requests=sizes[0], answers=sizes[1])
+        refused(wire.INVALID, "16384 bytes, and the memfd has 4096", memfd(PAGE))
+        refused(wire.INVALID, "seals", memfd(16 * PAGE, seals=0))
+        peer = RingPeer(self.server)
+        self.addCleanup(peer.close)
+        self.refused(wire.INVALID, "no descriptor", peer.call, "ring", {"requests": PAGE, "answers": PAGE})
+        with wire.connect(self.server) as tcp:
+            tcp.call("hello", {"protocol": 1, "ring": True})
+            self.refused(wire.UNSUPPORTED, "data socket", tcp.call, "ring", {"requests": PAGE, "answers": PAGE})
+        self.assertEqual(self.shared_bytes(), 0)
+
+    def test_a_second_ring_is_refused(self):
+        peer = self.peer()
+        peer.begin("ring", {"requests": PAGE, "answers": PAGE})
+        self.assertIn("already", peer.receive()[2][1])
+        self.assertEqual(peer.call("ping", {})[0], {})
+
+    def test_positions_that_cannot_be_end_the_connection_alone(self):
+        for word, value in ((0, 2**63), (0, PAGE + 1), (24, 1), (24, 2**63)):
+            peer = self.peer()
+            peer.rings.words[word] = value
+            if word == 24:
+                peer.send(wire.request(1, "ping", {}))
+            else:
+                peer.socket.send(b"!")
+            with self.assertRaises((EOFError, ConnectionError)):
+                while True:
+                    if not peer.socket.recv(4096):
+                        raise EOFError
+            with wire.connect(self.server) as other:
+                self.assertEqual(other.call("ping", {})[0], {})
+        self.wait_shared(0)
+
+    def test_what_was_written_before_the_end_is_answered(self):
+        peer = self.peer()
+        table = self.table(peer, dim=1)
+        peer.begin("push", {"parts": [{"table": table, "keys": 1}]}, wire.keys([1]), wire.floats([2.0]))
+        peer.socket.shutdown(socket.SHUT_WR)
+        self.assertIsNone(peer.receive()[2])
+        with wire.connect(self.server) as other:
+            self.assertEqual(wire.pull(other, table, [1]), [0.0])
+
+    def test_who_does_not_read_its_answers_is_dropped(self):
+        with Embd("--stall-timeout", "1") as server, RingPeer(server) as peer:
+            table = wire.create(peer, "t", dim=64)
+            peer.turn()
+            peer.begin("pull", {"parts": [{"table": table, "keys": 1000}]}, wire.keys(range(1000)))
+            while peer.socket.recv(4096):
+                pass
+            server.wait_log("does not read its answers")
+
+    def test_one_client_in_rings_keeps_nobody_from_the_others(self):
+        """It asks without end; a second by a ring, and one by TCP, get answers."""
+        busy, second = self.peer(), self.peer()
+        table = self.table(busy, dim=64)
+        data = b"".join(wire.request(i, "pull", {"parts": [{"table": table, "keys": 200}]}, wire.keys(range(200))) for i in range(20))
+        busy.send(data)
+        self.assertEqual(second.call("ping", {})[0], {})
+        with wire.connect(self.server) as tcp:
+            self.assertEqual(tcp.call("ping", {})[0], {})
+        for _ in range(20):
+            self.assertIsNone(busy.receive()[2])
+
+
+class RacingRings(unittest.TestCase):
+    def test_a_peer_that_rewrites_its_rings_harms_nobody_else(self):
+        with Embd("--frame-memory", "256M") as server:
+            with wire.connect(server) as other:
+                table = wire.create(other, "quiet", dim=4)
+                for _ in range(3):
+                    self.race(server, other, table)
+                self.assertEqual(wire.pull(other, table, [1, 2]), [1.0] * 8)
+                end = time.monotonic() + 20
+                while other.call("stats", {})[0]["stats"]["shared_memory_bytes"] and time.monotonic() < end:
+                    time.sleep(0.02)
+                self.assertEqual(other.call("stats", {})[0]["stats"]["shared_memory_bytes"], 0)
+
+    def race(self, server, other, table):
+        with RingPeer(server) as peer:
+            peer.turn()
+            os.set_inheritable(peer.rings.fd, True)
+            size = 4 * PAGE
+            writer = subprocess.Popen([sys.executable, "-c", WRITER, str(peer.rings.fd), str(size)], pass_fds=[peer.rings.fd],
+                                      stdout=subprocess.PIPE)
+            try:
+                self.assertEqual(writer.stdout.readline(), b"writes\n")
+                for _ in range(50):
+                    try:
+                        peer.socket.send(b"!")
+                    except OSError:
+                        break
+                    self.assertEqual(wire.pull(other, table, [1]), [1.0] * 4)
+            finally:
+                writer.kill()
+                writer.wait()
+                writer.stdout.close()
 
 
 class Racing(unittest.TestCase):

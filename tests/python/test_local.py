@@ -55,18 +55,25 @@ def ways(client):
 
 
 class Doorman:
-    """Between clients and a server's port: answers to hello name the data socket that `place` makes of the server's own."""
+    """Between clients and a server's port: answers to hello name the data socket that `place` makes of the server's own, and
+    not the features `without`."""
 
-    def __init__(self, address, server, place):
-        self.server, self.place = server, place
-        self.listener = socket.create_server(address)
+    def __init__(self, address, server, place, without=()):
+        self.server, self.place, self.without = server, place, without
+        self.listener = self.listen(address)
         threading.Thread(target=self.accept, daemon=True).start()
+
+    def listen(self, address):
+        return socket.create_server(address)
+
+    def reach(self):
+        return socket.create_connection(self.server)
 
     def accept(self):
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self.listener.accept()
-                server = socket.create_connection(self.server)
+                server = self.reach()
                 threading.Thread(target=self.ask, args=(client, server), daemon=True).start()
                 threading.Thread(target=self.answer, args=(client, server), daemon=True).start()
 
@@ -84,7 +91,32 @@ class Doorman:
                 for message in unpacker:
                     if message[3] and "local" in message[3][0]:
                         message[3][0]["local"].update(self.place(message[3][0]["local"]))
+                        message[3][0]["features"] = [name for name in message[3][0]["features"] if name not in self.without]
                     client.sendall(msgpack.packb(message, use_bin_type=True))
+
+
+class Relay(Doorman):
+    """The same between clients and a server's data socket. No descriptor passes."""
+
+    def __init__(self, path, server, without):
+        self.path = path
+        super().__init__(path, server, lambda place: {}, without)
+        self.place = self.found
+
+    def listen(self, path):
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+        listener.listen()
+        return listener
+
+    def reach(self):
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(self.server)
+        return server
+
+    def found(self, _):
+        found = os.stat(self.path)
+        return {"path": self.path, "device": found.st_dev, "inode": found.st_ino}
 
 
 class Closed:

@@ -14,8 +14,9 @@ import embd
 import wire
 from embd_process import Embd
 from ports import free_ports
-from test_local import LocalCase, environment
+from test_local import Doorman, LocalCase, Relay, data_socket, environment, ways
 
+RINGS = 4096 + (256 << 10) + (1 << 20)  # of one client and shard
 KEYS = np.random.default_rng(3).integers(0, 5000, 20000, dtype=np.uint64)
 OFFSETS = np.r_[np.arange(0, 20000, 4), 20000].astype(np.uint64)
 
@@ -72,14 +73,14 @@ class Same(SharedCase):
     def test_a_server_without_memory_for_it_is_used_without(self):
         server = self.start("--frame-memory", "256M")
         clients = [self.shared(server) for _ in range(5)]
-        self.assertEqual(shared_bytes(server), 64 << 20)
+        self.assertEqual(shared_bytes(server), (48 << 20) + 5 * RINGS)
         rows = [self.train(client, f"t{i}") for i, client in enumerate(clients)]
         self.assertEqual(rows, [rows[0]] * 5)
 
     def test_it_goes_with_the_client(self):
         server = self.start(shards=2)
         client = self.shared(server)
-        self.assertEqual([shared_bytes(server, s) for s in (0, 1)], [16 << 20] * 2)
+        self.assertEqual([shared_bytes(server, s) for s in (0, 1)], [(16 << 20) + RINGS] * 2)
         client.close()
         for _ in range(1000):
             if not shared_bytes(server) and not shared_bytes(server, 1):
@@ -92,6 +93,48 @@ class Same(SharedCase):
             with self.assertRaisesRegex(embd.Error, f"EMBD_SHARED_MIB: '{text}'; expected 0 to 256"):
                 self.shared(server, text)
         self.assertFalse(self.shared(server, "0").buffer(4).any())
+
+    def test_what_EMBD_SPIN_US_may_be_and_rows_are_the_same_without(self):
+        server = self.start()
+        for text in ("1001", "-1", "many", "1.5"):
+            with self.assertRaisesRegex(embd.Error, f"EMBD_SPIN_US: '{text}'; expected 0 to 1000"), environment(EMBD_SPIN_US=text):
+                self.connect(server, "local")
+        seen = []
+        for us in ("0", "1000"):
+            with environment(EMBD_SPIN_US=us):
+                client = self.shared(server)
+            seen.append(self.run_all(client, f"spin{us}"))
+        self.assertEqual(seen[0], seen[1])
+
+    def test_a_server_that_does_not_spin_serves_the_same(self):
+        self.assertEqual(*(self.run_all(self.shared(self.start("--local-spin", us)), "t") for us in ("0", "1000")))
+
+    def without(self, *features):
+        """A server of earlier versions, which has none of these features."""
+        server = self.start("--advertise", "127.0.0.2")
+        relay = Relay(os.path.join(self.dir, f"{len(features)}.data.sock"), data_socket(server), features)
+        self.addCleanup(relay.listener.close)
+        doorman = Doorman(("127.0.0.2", server.port()), ("127.0.0.1", server.port()), relay.place, features)
+        self.addCleanup(doorman.listener.close)
+        return server, f"127.0.0.2:{server.port()}"
+
+    def test_servers_without_share_or_ring_are_used_by_the_socket(self):
+        seen = []
+        for features in (("ring",), ("share", "ring")):
+            server, address = self.without(*features)
+            client = self.shared(address)
+            self.assertEqual(ways(client), [True])
+            self.assertEqual(shared_bytes(server), 0)
+            seen.append(self.run_all(client, "t"))
+        server = self.start()
+        self.assertEqual(seen, [self.run_all(self.shared(server, transport="tcp"), "t")] * 2)
+
+    def test_a_server_that_refuses_both_is_used_by_the_socket(self):
+        """The relay passes no descriptor on."""
+        server, address = self.without()
+        client = self.shared(address)
+        self.assertEqual((ways(client), shared_bytes(server)), ([True], 0))
+        self.train(client)
 
     def test_many_calls_at_once_have_their_own_rows(self):
         server = self.start()

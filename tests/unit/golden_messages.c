@@ -647,6 +647,7 @@ const struct golden goldens[] = {
     GOLDEN(hello_request, read_hello_request, check_hello_request),
     GOLDEN(hello_result, read_hello_result, check_hello_result),
     GOLDEN(share_request, read_share_request, read_share_request),
+    GOLDEN(ring_request, read_ring_request, read_ring_request),
     GOLDEN(pull_shared_request, read_pull_shared_request, read_pull_shared_request),
     GOLDEN(pull_shared_result, read_pull_shared_result, read_pull_shared_result),
     GOLDEN(device_open_request, read_device_open_request, check_device_open_request),

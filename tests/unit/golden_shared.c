@@ -21,6 +21,25 @@ void read_share_request(struct reader *r)
     embd__reader_end(r);
 }
 
+void build_ring_request(struct msg *m)
+{
+    embd__msg_request(m, 2, METHOD_RING);
+    embd__msg_map(m, 2);
+    embd__msg_field_uint(m, "requests", 256u << 10);
+    embd__msg_field_uint(m, "answers", 1u << 20);
+    embd__msg_end(m);
+}
+
+void read_ring_request(struct reader *r)
+{
+    struct fields f;
+    embd__read_fields(&f, r, "ring");
+    embd__field_uint(&f, "requests", 256u << 10, 256u << 10, FIELD_REQUIRED);
+    embd__field_uint(&f, "answers", 1u << 20, 1u << 20, FIELD_REQUIRED);
+    embd__fields_end(&f);
+    embd__reader_end(r);
+}
+
 /* Keys of 1 KiB, which the client's library names by itself. */
 void build_pull_shared_request(struct msg *m)
 {

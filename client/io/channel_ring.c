@@ -1,0 +1,78 @@
+/* channel_ring.c - a channel through a ring: bytes are copied, and the server woken where it
+ * sleeps. What is on the socket is doorbells, and in the end the connection's. */
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include "client/io/channel.h"
+#include "client/io/channel_ring.h"
+
+enum { DOORBELLS_PER_READ = 256 };
+
+static int fault(struct channel *ch)
+{
+    embd__error_set(&ch->error, EMBD_PROTOCOL, "the positions in the ring are impossible");
+    return -EPROTO;
+}
+
+/* One that does not fit need not: the server has others to read. A connection that has ended shows
+ * it on the socket. */
+static void ring_doorbell(const struct channel *ch)
+{
+    send(ch->fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+ssize_t embd__channel_put(struct channel *ch, const struct iovec *iov, size_t n)
+{
+    struct ring *ring = &ch->ring->ring;
+    size_t total = 0;
+    if (embd__ring_room(ring) < 0)
+        return fault(ch);
+    for (size_t i = 0; i < n; i++) {
+        size_t put = embd__ring_put(ring, iov[i].iov_base, iov[i].iov_len);
+        total += put;
+        if (put < iov[i].iov_len)
+            break;
+    }
+    if (total == 0)
+        return -EAGAIN;
+    if (embd__ring_publish(ring))
+        ring_doorbell(ch);
+    return (ssize_t)total;
+}
+
+ssize_t embd__channel_take(struct channel *ch, const struct iovec *iov, size_t n)
+{
+    struct channel_ring *r = ch->ring;
+    size_t total = 0, got;
+    int64_t ready = embd__ring_ready(&r->ring);
+    if (ready < 0)
+        return fault(ch);
+    if (ready == 0)
+        return r->has_ended ? 0 : r->error != 0 ? r->error : -EAGAIN;
+    for (size_t i = 0; i < n; i++) {
+        total += got = embd__ring_take(&r->ring, iov[i].iov_base, iov[i].iov_len);
+        if (got < iov[i].iov_len)
+            break; /* what comes meanwhile goes there, and not into the next */
+    }
+    if (embd__ring_release(&r->ring))
+        ring_doorbell(ch);
+    return (ssize_t)total;
+}
+
+void embd__channel_hear(struct channel *ch)
+{
+    uint8_t doorbells[DOORBELLS_PER_READ];
+    ssize_t got = recv(ch->fd, doorbells, sizeof doorbells, MSG_DONTWAIT);
+    if (got == 0)
+        ch->ring->has_ended = true;
+    else if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+        ch->ring->error = -errno;
+}
+
+void embd__channel_close_ring(struct channel_ring *ring)
+{
+    if (ring->memory != NULL)
+        munmap(ring->memory, ring->bytes);
+    *ring = (struct channel_ring){.memory = NULL};
+}

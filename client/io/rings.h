@@ -1,0 +1,42 @@
+/* rings.h - links whose bytes go through rings (proto/local/ring.h) in place of their sockets.
+ *
+ * A link that waits for an answer is watched: its ring is looked at in each turn of the loop, and,
+ * where that was worth it lately (proto/local/spin.h), for some microseconds before the loop
+ * sleeps. Then the server is told that we wait, and a doorbell on the socket wakes the loop. */
+#ifndef EMBD_IO_RINGS_H
+#define EMBD_IO_RINGS_H
+
+#include <sys/queue.h>
+#include <uv.h>
+
+#include "proto/errors.h"
+#include "proto/local/spin.h"
+
+/* Bytes of requests and answers. What is larger passes in several parts: the server makes rows
+ * while the client takes those before. */
+#define RINGS_REQUEST_BYTES (256u << 10)
+#define RINGS_ANSWER_BYTES  (1u << 20)
+
+struct link;
+LIST_HEAD(link_list, link);
+
+/* Of one loop. Owner: the thread that runs it. */
+struct rings {
+    uv_prepare_t prepare;
+    uv_idle_t busy; /* runs while rings are looked at, so that the loop does not sleep */
+    struct link_list watched;
+    struct spin spin;
+    bool may_wait; /* the loop is run to wait, and not just to look */
+};
+
+/* As EMBD_SPIN_US says: 0 where it or the host has no processor to spare. EMBD_INVALID. */
+int embd__rings_read(uint64_t *spin_ns_out, struct embd__error *e);
+void embd__rings_init(struct rings *rings, uv_loop_t *loop, uint64_t spin_ns);
+/* Its handles end when the loop has run. */
+void embd__rings_close(struct rings *rings);
+
+/* Looks for some microseconds, where that is worth it, without a turn of the loop. Whether
+ * something was there. */
+bool embd__rings_glance(struct rings *rings);
+
+#endif
