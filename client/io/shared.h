@@ -19,8 +19,8 @@
 /* Rows and gradients of fewer bytes go through the socket. */
 #define SHARED_LEAST_BYTES_OF_CALL (32u << 10)
 /* So do more rows of one shard, unless they come into a lent buffer: those that come through the
- * socket get to their places while the server makes the next ones. */
-#define SHARED_MOST_BYTES_OF_SHARD (2u << 20)
+ * ring, or the socket, get to their places while the server makes the next ones. */
+#define SHARED_MOST_BYTES_OF_SHARD (1000u << 10)
 
 struct shared_block {
     uint64_t at, bytes;

@@ -39,15 +39,15 @@ class Same(SharedCase):
     def run_all(self, client, name):
         """Rows of every kind of pull between pushes of every kind, and the statuses."""
         seen = []
-        items = client.create_table(f"{name}-items", dim=24, seed=1)
-        pooled = client.create_table(f"{name}-pooled", dim=24, seed=1, combiner="mean")
+        items = client.create_table(f"{name}-items", dim=12, seed=1)
+        pooled = client.create_table(f"{name}-pooled", dim=12, seed=1, combiner="mean")
         rng = np.random.default_rng(5)
         for plan in ("pooled", "rows"):
             for dtype in ("f32", "f16", "i8"):
                 options = {"plan": plan, "wire": dtype}
                 pushed = {"plan": plan, "wire": "f32" if dtype == "i8" else dtype}  # i8 rounds by chance
-                items.push(KEYS, rng.normal(size=(20000, 24)).astype(np.float32), **pushed)
-                pooled.push(KEYS, rng.normal(size=(5000, 24)).astype(np.float32), OFFSETS, **pushed)
+                items.push(KEYS, rng.normal(size=(20000, 12)).astype(np.float32), **pushed)
+                pooled.push(KEYS, rng.normal(size=(5000, 12)).astype(np.float32), OFFSETS, **pushed)
                 statuses = np.empty(20000, np.uint8)
                 seen.append(items.pull(KEYS + np.uint64(1), statuses=statuses, **options).tobytes())
                 seen.append(statuses.tobytes())
