@@ -93,7 +93,8 @@ EMBD_API int embd_device_pull(embd_client *client, const embd_device_part *part)
  *
  * EMBD_NOT_FINITE    a gradient is not finite, and the table admits finite ones: nothing changed
  * EMBD_TOO_LARGE     more than 4194304 keys, or gradients beyond the server's push_limit
- * EMBD_CLOSED, EMBD_DEADLINE: it may or may not have been applied
+ * EMBD_CLOSED, EMBD_DEADLINE: it may or may not have been applied. After EMBD_DEADLINE the server
+ *   may still read keys and gradients: what changes there meanwhile may be part of the step
  * and those of embd_device_pull and embd_push. */
 EMBD_API int embd_device_push(embd_client *client, const embd_device_part *part);
 

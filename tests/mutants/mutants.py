@@ -53,6 +53,8 @@ SWEEPS = of("a shard serves others between slices", "test-shard-sweeps")
 LATE = of("a push of very many keys is applied in slices", "test-shard-late")
 REFUSALS = of("a shard on the cuda store refuses whole what finds no room", "test_cuda_refusals")
 FAILURES = of("a cuda store without memory changes nothing", "test_cuda_failures")
+LENT = of("keys, rows and gradients in memory that a GPU's owner lends", "test_cuda_lent")
+LENDING = of("requests that name memory of a GPU do what others do", "test_cuda_lent_requests")
 DURABILITY = of("kill -9 while a table becomes durable", "embd-server", "embctl", "embd-gated-disk")
 DIES = of("servers or the coordinator die at each step", "embd-server", "embctl", "embd-gated-disk")
 DURABLE = of("the durability of a table is set while trainers push", "embd-server", "embctl")
@@ -183,6 +185,23 @@ MUTANTS = [
              "status = device_new(&f->memory, arena.bytes, store->stream);"),
     FAILURES("lookups do not give way to a batch", "server/store/cuda/batch_push.c", "cuda_new(store, &store->batch_block, bytes);",
              "device_new(&store->batch_block, bytes, store->stream);"),
+    LENT("lent memory: keys are read where their owner may write", "server/store/cuda/call.c", "keys->on_device = block + keys->at;",
+         "keys->on_device = keys->from;"),
+    LENT("lent memory: gradients are read where their owner may write", "server/store/cuda/call.c",
+         "call->inputs[IN_VALUES].on_device = block + grads->at;", "call->inputs[IN_VALUES].on_device = grads->from;"),
+    LENT("lent memory: gradients that are not finite are applied", "server/store/cuda/queue.c",
+         "int status = push_check(call, &call->done->error);", "int status = EMBD_OK;"),
+    LENT("lent memory: the last bytes of gradients are not looked at", "server/store/cuda/kernels/checked_copy.cu",
+         "        if (is_bad(e, word))\n            *bad = number;", "        (void)number;"),
+    LENDING("lent memory: a place ends beyond it", "server/service/devices.c", "place->at <= device->memory.bytes - bytes",
+            "place->at <= device->memory.bytes"),
+    LENDING("lent memory: gradients of a journaled push are not looked at", "server/service/handle_device.c",
+            "return check_grads(part->table, &part->in, 0, 0, e);", "return EMBD_OK;"),
+    LENDING("lent memory: it stays when its connection ends", "server/service/dispatch.c", "    devices_leave(shard, session);\n", ""),
+    LENDING("lent memory: a connection lends any number", "server/service/devices.c", "if (n < DEVICES_MOST)", "if (true)"),
+    LENDING("lent memory: it is lent on any connection", "server/service/devices.c", "if (session->share == NULL)", "if (false)"),
+    LENDING("lent memory: keys of slots are taken", "server/service/handle_device.c",
+            "table->schema.s.partition == EMBD_PARTITION_SLOT ||", "false ||"),
     DURABLE("a stream is forgotten though a snapshot has all that it lost", "server/engine/foreign.c",
             "s->lost <= entry->last && entry->last <= s->last", "entry->last == s->last"),
     TURNS("sweep: requests of a connection go before those of others", "server/service/sweeps.c",

@@ -15,6 +15,13 @@ from embd.device import DeviceMemory
 from embd_process import Embd
 from ports import free_ports
 
+try:
+    import torch
+    import embd.torch
+    from embd.torch import lent, modules, rows
+except ImportError:
+    torch = None
+
 EMULATED = os.environ["EMBD_TRIED"]
 BYTES, ROWS_AT, DIM = 1 << 20, 1 << 16, 8
 UUID = bytes(16)
@@ -122,6 +129,97 @@ class Device(unittest.TestCase):
         for other in Embd(), server(shards=2):
             refuses(other.addresses[0])
             other.stop()
+
+
+def torch_memory(table):
+    """A lent.Lent over tensors of the CPU: what a GPU's stream does in order happens at once here."""
+    memory, made = Memory(), object.__new__(lent.Lent)
+    made.table, made.device, made.n_keys, made.rows_at = table, torch.device("cpu"), 1024, ROWS_AT
+    made.memory = memory.lend(table.client)
+    made._keys = torch.frombuffer(memory.map, dtype=torch.int64, count=1024)
+    made._rows = torch.frombuffer(memory.map, dtype=torch.float32, count=1024 * DIM, offset=ROWS_AT).view(1024, DIM)
+    made._bounds = torch.empty(2, dtype=torch.int64)
+    made._take = lambda keys: made._keys[:keys.numel()].copy_(keys)
+    made._wait = lambda: None
+    return made
+
+
+@unittest.skipIf(torch is None, "no PyTorch")
+class Torch(unittest.TestCase):
+    """embd.torch.Embedding on lent memory beside the same by the host."""
+
+    def setUp(self):
+        self.server = server()
+        self.addCleanup(self.server.stop)
+        self.client = embd.connect(self.server.addresses[0], deadline=20)
+        self.addCleanup(self.client.close)
+        lends = mock.patch.object(modules.Embedding, "_lent", lambda module, input, scores:
+                                  module.source.lent(input.device, input.numel()) if scores is None else None)
+        lends.start()
+        self.addCleanup(lends.stop)
+
+    def pair(self, **fields):
+        """The same module twice; the first one's memory is lent."""
+        pair = [embd.torch.Embedding(500, DIM, client=self.client, name=name, seed=3, **fields) for name in ("ours", "theirs")]
+        ours = torch_memory(pair[0].table)
+        pair[0].source.lending.of = lambda device, n_keys: pair[0].source.lending._by_device.setdefault(device, ours)
+        return pair
+
+    def check(self, pair):
+        for module in pair:
+            module.flush()
+        self.assertTrue(np.array_equal(*(module.table.pull(np.arange(500), raw=True) for module in pair)))
+
+    def step(self, module, keys, factor):
+        out = module(keys)
+        (out * factor).sum().backward()
+        return out.detach()
+
+    def test_outputs_and_steps(self):
+        for padding in None, 7:
+            pair = self.pair(padding_idx=padding, optimizer="adagrad")
+            for turn in range(4):
+                keys = torch.randint(0, 500, (20, 5))
+                keys[0, 0] = 7
+                out = [self.step(module, keys.to(torch.int32) if turn == 3 else keys, float(turn)) for module in pair]
+                self.assertTrue(torch.equal(*out))
+            self.assertIsInstance(pair[0].prefetch(keys), rows.LentTicket)
+            self.assertNotIsInstance(pair[1].prefetch(keys), rows.LentTicket)
+            self.check(pair)
+            for module in pair:
+                with self.assertRaises(IndexError):
+                    module(torch.tensor([3, 500]))
+                with self.assertRaises(TypeError):
+                    module(torch.tensor([3.0]))
+                module.table.drop()
+
+    def test_tickets_passes_and_rates(self):
+        pair = self.pair(optimizer="sgd")
+        optimizers = [embd.torch.optimizer(module) for module in pair]
+        ticket = pair[0].prefetch(torch.arange(100))
+        first = pair[0](ticket)
+        first.detach().add_(1)
+        self.assertTrue(torch.equal(pair[0](ticket) + 1, first))
+        for turn in range(3):
+            for module, optimizer in zip(pair, optimizers):
+                optimizer.param_groups[0]["lr"] = 0.1 * (turn + 1)
+                with embd.torch.accumulate(module):
+                    for factor in 1.0, 2.0:
+                        self.step(module, torch.arange(turn, 90), factor)
+                self.step(module, torch.arange(50, 90), 3.0)
+        self.check(pair)
+
+    def test_a_server_that_takes_it_no_more(self):
+        pair = self.pair(optimizer="sgd")
+        keys = torch.arange(40)
+        out = pair[0](keys)
+        refuse = mock.Mock(side_effect=embd.errors.make(embd.Status.UNSUPPORTED, "not taken"))
+        pair[0].source.lending.of(keys.device, 40).memory = mock.Mock(pull=refuse, push=refuse)
+        out.sum().backward()
+        self.step(pair[1], keys, 1.0)
+        self.assertIsNone(pair[0].source.lent(keys.device, 40))
+        self.assertTrue(torch.equal(*(self.step(module, keys, 2.0) for module in pair)))
+        self.check(pair)
 
 
 class Again(unittest.TestCase):

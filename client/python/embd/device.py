@@ -2,11 +2,13 @@
 memory brings its handle; embd.torch does."""
 from __future__ import annotations
 
+import contextlib
 import weakref
 from typing import TYPE_CHECKING, Any, Optional
 
 from . import arrays, structs
 from ._native import ffi, lib
+from .errors import Error
 
 if TYPE_CHECKING:
     from .client import Client
@@ -36,6 +38,7 @@ class DeviceMemory:
         with client.handle as c:
             client.handle.check(lib.embd_device_open(c, handle, uuid, n_bytes, out))
         self._c = out[0]
+        self._struct = structs.new("embd_device_part")
         self.takes_turns: bool = lib.embd_device_takes_turns(self._c)
         self._end = weakref.finalize(self, _close, client, self._c)
         self._end.atexit = False  # the connection's end gives it back
@@ -47,8 +50,8 @@ class DeviceMemory:
     def _part(self, table: "Table", n_keys: int, keys_at: int, rows_at: int, dtype: str) -> Any:
         if not self._end.alive:
             raise ValueError("the memory is closed")
-        part = structs.new("embd_device_part")
-        part.table, part.n_keys = table.c, n_keys
+        part = self._struct  # one call at a time: with the client's lock held
+        part.table, part.n_keys, part.lr, part.zero_missing = table.c, n_keys, 0, False
         part.dtype = structs.enum_value("dtype", "embd_dtype", dtype)
         part.keys_in, part.keys_at = self._c, keys_at
         part.rows_in, part.rows_at = self._c, rows_at
@@ -57,23 +60,24 @@ class DeviceMemory:
     def pull(self, table: "Table", n_keys: int, keys_at: int, rows_at: int, *, dtype: str = "f32",
              zero_missing: bool = False) -> None:
         """The rows of [n_keys] 64-bit keys at keys_at, as [n_keys, dim] to rows_at. Places are in bytes, multiples of 16."""
-        part = self._part(table, n_keys, keys_at, rows_at, dtype)
-        part.zero_missing = zero_missing
         with self.client.handle as c:
+            part = self._part(table, n_keys, keys_at, rows_at, dtype)
+            part.zero_missing = zero_missing
             self.client.handle.check(lib.embd_device_pull(c, part))
 
     def push(self, table: "Table", n_keys: int, keys_at: int, rows_at: int, *, dtype: str = "f32",
              lr: Optional[float] = None) -> None:
         """One optimizer step with the gradients at rows_at. It has no number: one whose answer is lost is not repeated."""
-        part = self._part(table, n_keys, keys_at, rows_at, dtype)
-        if lr is not None:
-            part.lr = arrays.rate("lr", lr)
         with self.client.handle as c:
+            part = self._part(table, n_keys, keys_at, rows_at, dtype)
+            if lr is not None:
+                part.lr = arrays.rate("lr", lr)
             self.client.handle.check(lib.embd_device_push(c, part))
 
 
 def _close(client: "Client", c_device: Any) -> None:
-    """Of a client that is closed, nothing is left to do."""
+    """Of a client that is closed, nothing is left to do. A collector may call this in the midst of a call of the same thread:
+    then the connection's end gives it back."""
     if client.handle.c is not None:
-        with client.handle:
+        with contextlib.suppress(RuntimeError, Error), client.handle:
             lib.embd_device_close(c_device)

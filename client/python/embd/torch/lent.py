@@ -79,16 +79,19 @@ class Lent:
         self.memory = DeviceMemory(table.client, allocation.handle, allocation.uuid, n_bytes)
         self._keys = bytes_[:self.rows_at].view(torch.int64)
         self._rows = bytes_[self.rows_at:].view(torch.float32).view(self.n_keys, table.dim)
-        self._used = torch.cuda.Event()
+        self._stream = torch.cuda.current_stream(device)  # that used the memory last
         self._bounds = torch.empty(2, dtype=torch.int64, pin_memory=True)
 
     def _take(self, keys: torch.Tensor) -> None:
         """Into the memory, once those of another stream have left it."""
-        torch.cuda.current_stream(self.device).wait_event(self._used)
+        stream = torch.cuda.current_stream(self.device)
+        if stream != self._stream:
+            stream.wait_stream(self._stream)
+            self._stream = stream
         self._keys[:keys.numel()].copy_(keys)
 
     def _wait(self) -> None:
-        torch.cuda.current_stream(self.device).synchronize()
+        self._stream.synchronize()
 
     def pull(self, keys: torch.Tensor, limit: Optional[int]) -> torch.Tensor:
         """The rows of [n] keys. IndexError: one is not below `limit`."""
@@ -102,9 +105,7 @@ class Lent:
             if low < 0 or high >= limit:
                 raise IndexError(f"index out of range: {low} to {high}, num_embeddings is {limit}")
         self.memory.pull(self.table, n, 0, self.rows_at)
-        rows = self._rows[:n].clone()
-        self._used.record(torch.cuda.current_stream(self.device))
-        return rows
+        return self._rows[:n].clone()
 
     def push(self, keys: torch.Tensor, gradient: torch.Tensor, lr: Optional[float]) -> None:
         n = keys.numel()
@@ -132,6 +133,10 @@ class Lending:
                 lent.memory.close()
             lent = self._by_device[device] = self._lend(device, n_keys)
         return lent
+
+    def end(self, device: torch.device) -> None:
+        """The server takes it no more: it was started again, without a GPU, or the client came to another host's."""
+        self._by_device[device] = None
 
     def _lend(self, device: torch.device, n_keys: int) -> Optional[Lent]:
         if self.table.schema.partition == "slot" or self.table.schema.slots != 1:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from ..errors import UnsupportedError
 from ..schema import Initializer, Optimizer
 from ..table import Part, Table
 from . import op
@@ -178,7 +179,10 @@ class Embedding(_Rows):
     def _prefetched(self, input: torch.Tensor, scores: Optional[torch.Tensor], once: bool) -> AnyTicket:
         lent = self._lent(input, scores)
         if lent is not None:
-            return self._prefetch_lent(lent, input, once)
+            try:
+                return self._prefetch_lent(lent, input, once)
+            except UnsupportedError:
+                self.source.end_lending(input.device)
         keys = self._keys(input).reshape(-1)
         kept = None
         if self.padding_idx is not None:

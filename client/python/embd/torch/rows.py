@@ -13,6 +13,7 @@ import torch
 
 from ..client import Client
 from ..clock import Clock
+from ..errors import UnsupportedError
 from ..table import Call, Part, Table
 from . import copies
 from .lent import Lending, Lent
@@ -132,6 +133,11 @@ class Source:
         """Memory of the GPU that the server takes; None: it takes none."""
         return None if self.lending is None else self.lending.of(device, n_keys)
 
+    def end_lending(self, device: torch.device) -> None:
+        """From now on tensors of the GPU go by the host."""
+        if self.lending is not None:
+            self.lending.end(device)
+
     def take_lent(self, keys: torch.Tensor, gradient: torch.Tensor) -> None:
         """The gradient of a LentTicket. What waits for others, and steps of several workers, go by the host."""
         lent = None if self.is_holding or self.round is not None else self.lent(keys.device, keys.numel())
@@ -140,7 +146,11 @@ class Source:
             self.take([Part(self.tables[0], numbers, values=values, raw=True)])
             return
         rate = None if self.optimizer is None else self.optimizer.rate(self.tables[0])
-        lent.push(keys, gradient, rate)
+        try:
+            lent.push(keys, gradient, rate)
+        except UnsupportedError:
+            self.end_lending(keys.device)
+            self.take_lent(keys, gradient)
 
     def take(self, parts: list[Part]) -> None:
         """Gradients of a backward."""
