@@ -37,8 +37,8 @@ struct store_keys {
     const float *weights;    /* [n_keys] or NULL */
     const float *scores;     /* [n_keys] or NULL: of a push to a table with evict_score (use.h) */
     /* caps.takes_device: the keys, and a pull's values or a push's gradients, lie in memory of a
-     * device, each aligned to 16 bytes. Its owner may write there meanwhile: the store reads each
-     * key and gradient once. No other arrays, and no statuses. A push whose gradients are to be
+     * device, each aligned to 16 bytes. Its owner may write there meanwhile: the store looks at
+     * a copy, and uses that. No other arrays, and no statuses. A push whose gradients are to be
      * finite, and are not, is refused with EMBD_NOT_FINITE before any effect. */
     bool on_device;
 };

@@ -187,6 +187,26 @@ static void test_lent_memory_gives_the_models_bits(void **state)
     }
 }
 
+/* More keys than go in one launch, of which pulls are kept for pushes. */
+static void test_large_batches(void **state)
+{
+    (void)state;
+    enum { KEYS = 4500 };
+    uint64_t pool[POOL];
+    struct pair pair;
+    struct batch batch;
+    begin(&pair, 10, pool);
+    for (int turn = 0; turn < 4; turn++) {
+        batch_draw(&pair, &batch, KEYS, 1, true, false);
+        if (turn != 1)
+            lent_pull(&pair, &batch, EMBD_DTYPE_F32, false);
+        lent_push_drawn(&pair, &batch, turn % 2 ? EMBD_DTYPE_BF16 : EMBD_DTYPE_F32);
+        batch_free(&batch);
+    }
+    pair_compare(&pair);
+    pair_close(&pair);
+}
+
 /* ---- gradients that are not finite ---- */
 
 static const uint32_t bad_values[][3] = {
@@ -253,6 +273,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lent_memory_gives_the_models_bits),
+        cmocka_unit_test(test_large_batches),
         cmocka_unit_test(test_gradients_that_are_not_finite_change_nothing),
         cmocka_unit_test(test_where_any_gradient_is_admitted),
     };

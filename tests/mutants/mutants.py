@@ -193,6 +193,8 @@ MUTANTS = [
          "int status = push_check(call, &call->done->error);", "int status = EMBD_OK;"),
     LENT("lent memory: the last bytes of gradients are not looked at", "server/store/cuda/kernels/checked_copy.cu",
          "        if (is_bad(e, word))\n            *bad = number;", "        (void)number;"),
+    LENT("lent memory: gradients of a small push are not looked at", "server/store/cuda/kernels/batch_plan.cu",
+         "bool is_bad = j.checks &&", "bool is_bad = false && j.checks &&"),
     LENDING("lent memory: a place ends beyond it", "server/service/devices.c", "place->at <= device->memory.bytes - bytes",
             "place->at <= device->memory.bytes"),
     LENDING("lent memory: gradients of a journaled push are not looked at", "server/service/handle_device.c",

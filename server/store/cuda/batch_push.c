@@ -9,7 +9,9 @@
  * keys only after several sights), the device changes nothing, and the pushes go one by one. Pushes
  * that step all rows (update = global) always go one by one, because the sweep of each comes
  * between its own step and the next. So do pushes with scores, and pushes with arrays in device
- * memory, because the host concatenates the keys. */
+ * memory, because the host concatenates the keys. A push whose arrays are lent (lent.h) takes this
+ * path alone, where there is room for all its keys: its gradients are copied and looked at first.
+ */
 #include "server/store/cuda/batch_push.h"
 #include "server/store/cuda/memory.h"
 #include "server/store/candidates.h"
@@ -39,7 +41,8 @@ void batch_push_prepare(struct call *call)
     call_lay_out_inputs(call);
     bool can_batch = (uintptr_t)push->grads % 8 == 0;
     for (int i = 0; i < IN_COUNT; i++)
-        if (i != IN_VALUES && call->inputs[i].from && call->inputs[i].kind == MEMORY_DEVICE)
+        if (i != IN_VALUES && !call->is_lent && call->inputs[i].from &&
+            call->inputs[i].kind == MEMORY_DEVICE)
             can_batch = false;
     call->batching = can_batch ? CALL_CAN_BATCH : CALL_ALONE;
 }
@@ -69,12 +72,13 @@ uint32_t batch_push_choose(struct call *first, struct call **calls)
         return 0; /* the next push with keys forgets them, also where its keys have rows */
     for (struct call *call = first; call != NULL && n < BATCH_PUSHES_MAX; call = call->next) {
         if (call->kind != CALL_PUSH || call->batching != CALL_CAN_BATCH ||
-            !is_alike(first->change, call->change))
+            (n > 0 && (call->is_lent || first->is_lent)) || !is_alike(first->change, call->change))
             break;
         n_keys += call->change->in.n_keys;
         bytes += gradient_bytes(call);
         creates = creates && may_create(store, n_keys);
-        if (n_keys > BATCH_KEYS_MAX || bytes > BATCH_BYTES_MAX || (!creates && store->misses))
+        if (n_keys > BATCH_KEYS_MAX || bytes > BATCH_BYTES_MAX ||
+            (!creates && (store->misses || call->is_lent)))
             break;
         calls[n++] = call;
     }
@@ -194,11 +198,13 @@ static void write_keys(const struct store_keys *in, uint64_t at, const struct st
     }
 }
 
-static void add_fetch(struct batch_view *j, const void *from, uint64_t bytes)
+/* Not by_plan: there before it. */
+static void add_fetch(struct batch_view *j, const void *from, uint64_t bytes, bool by_plan)
 {
     struct batch_fetch *f = &j->fetch[j->n_fetches++];
     *f = (struct batch_fetch){.from = from, .bytes = bytes, .first_block = j->n_fetch_blocks};
-    j->n_fetch_blocks += (uint32_t)((bytes + BATCH_FETCH_BYTES - 1) / BATCH_FETCH_BYTES);
+    if (by_plan)
+        j->n_fetch_blocks += (uint32_t)((bytes + BATCH_FETCH_BYTES - 1) / BATCH_FETCH_BYTES);
 }
 
 static void set_view(struct call *const *calls, uint32_t n, const struct staged *s,
@@ -210,20 +216,21 @@ static void set_view(struct call *const *calls, uint32_t n, const struct staged 
         const struct input *grads = &calls[i]->inputs[IN_VALUES];
         const struct store_keys *in = &calls[i]->change->in;
         j->first_key[i] = at;
-        if (in->n_keys)
+        if (in->n_keys && !calls[i]->is_lent)
             write_keys(in, at, s);
         if (s->grads[i] && grads->bytes)
             memcpy(s->grads[i], grads->from, grads->bytes);
-        add_fetch(j, s->grads[i] ? s->grads[i] : grads->from, grads->bytes);
+        add_fetch(j, s->grads[i] ? s->grads[i] : grads->from, grads->bytes, !calls[i]->is_lent);
         at += in->n_keys;
     }
-    add_fetch(j, s->rest, s->rest_bytes);
+    add_fetch(j, s->rest, s->rest_bytes, true);
     j->n = n;
     j->dtype = calls[0]->change->dtype;
     j->first_row = store->n_rows;
     j->may_create = may_create(store, j->n_keys);
     j->set = (uint8_t)store->changes.n;
-    j->keys = s->keys;
+    j->keys = calls[0]->is_lent ? calls[0]->change->in.keys : s->keys;
+    j->checks = calls[0]->is_lent && !store->schema->s.admit_nonfinite;
     j->slots = s->slots;
     j->statuses = s->statuses;
     j->report = s->report;
@@ -238,6 +245,15 @@ static void set_rest(const struct staged *s, struct batch_view *j)
         j->weights = (const float *)(const void *)(rest + ((uint8_t *)s->weights - s->rest));
 }
 
+static int copy_lent(const struct store *store, const struct batch_view *j)
+{
+    const struct batch_fetch *f = &j->fetch[0];
+    if (!j->checks)
+        return device_copy(j->block + f->at, f->from, f->bytes, store->stream);
+    return launch_checked_copy(j->block + f->at, f->from, f->bytes, j->dtype, &j->report->bad,
+                               store->stream);
+}
+
 static int launch(struct call *const *calls, struct store *store, const struct batch_view *j)
 {
     const embd_schema *s = &store->schema->s;
@@ -247,7 +263,9 @@ static int launch(struct call *const *calls, struct store *store, const struct b
         steps.at[i] = optimizer_begin(s, calls[i]->change->lr, store->step + i + 1);
     if (store->evicts)
         use = cuda_use(store);
-    int status = launch_batch_plan(store->view, *j, store->stream);
+    int status = calls[0]->is_lent ? copy_lent(store, j) : 0;
+    if (status == 0)
+        status = launch_batch_plan(store->view, *j, store->stream);
     if (status == 0)
         status = frozen_keep_refs(store, j->refs, j->n_keys);
     return status ? status

@@ -225,7 +225,8 @@ __device__ static inline void plan_all(const table_view &t, const batch_view &j)
     for (uint32_t i = threadIdx.x; i < j.n_keys; i += blockDim.x)
         misses = misses || __ldcg(j.refs + i) == 0;
     misses = __syncthreads_or(misses);
-    bool is_done = !misses || j.may_create;
+    bool is_bad = j.checks && __ldcg(&j.report->bad) != 0;
+    bool is_done = !is_bad && (!misses || j.may_create);
     if (is_done) {
         if (misses)
             n_new = rank_new(t, j, shared.claims, n_inserted);

@@ -32,9 +32,10 @@ struct batch_state {
 };
 
 /* Report to the host; starts at 0. is_done 0: nothing has changed, because the batch cannot create
- * a row that some key needs. */
+ * a row that some key needs, or because a gradient is bad. */
 struct batch_report {
     uint32_t is_done, n_new;
+    uint32_t bad; /* set before the plan, where the gradients are looked at: checked_copy.cu */
     uint32_t n_inserted[BATCH_PUSHES_MAX];
 };
 
@@ -48,7 +49,8 @@ struct batch_view {
     uint64_t first_row;    /* number of the first new row */
     bool may_create;       /* there is a free row and entry for each key */
     uint8_t set;           /* change set of changed rows, or unused */
-    const uint64_t *keys;  /* [n_keys] pinned, as are slots, statuses, report */
+    bool checks;           /* report->bad is to be looked at */
+    const uint64_t *keys;  /* [n_keys] pinned, as are slots, statuses, report; or lent, read once */
     const uint16_t *slots; /* [n_keys], slot tables only */
     uint8_t *statuses;     /* [n_keys] or NULL */
     struct batch_report *report;
