@@ -83,8 +83,9 @@ struct push_extra {
     uint64_t order; /* of the push among those of its client, one on all shards; 0: none */
     const struct push_source *sources; /* [n_sources] of a record, which alone has them */
     uint32_t n_sources;                /* PUSH_SOURCES_MAX at most; set by a writer alone */
-    uint64_t seconds; /* of a record: UNIX time when its shard took it; 0: none; see op.h */
-    bool is_foreign;  /* of a record: see op.h */
+    uint64_t seconds;   /* of a record: UNIX time when its shard took it; 0: none; see op.h */
+    bool is_foreign;    /* of a record: see op.h */
+    uint64_t placement; /* written only: version of the map that split the keys; 0: the even one */
 };
 
 /* ---- rows in bulk ---- */

@@ -10,8 +10,8 @@
 void embd__keyed_fields_write(struct msg *m, const struct keyed_fields *fields)
 {
     bool has_number = fields->number.sequence > 0;
-    uint32_t n_more =
-        0u + has_number + (fields->step > 0) + (fields->seconds > 0) + fields->is_foreign;
+    uint32_t n_more = 0u + has_number + (fields->step > 0) + (fields->seconds > 0) +
+                      fields->is_foreign + (fields->placement > 0);
     embd__msg_map(m, 2u + fields->has_states + n_more);
     embd__msg_field_str(m, "table", fields->table);
     embd__msg_field_uint(m, "keys", fields->n_keys);
@@ -25,6 +25,8 @@ void embd__keyed_fields_write(struct msg *m, const struct keyed_fields *fields)
         embd__msg_field_uint(m, "seconds", fields->seconds);
     if (fields->is_foreign)
         embd__msg_field_bool(m, "foreign", true);
+    if (fields->placement > 0)
+        embd__msg_field_uint(m, "placement", fields->placement);
 }
 
 static void read_fields(struct fields *f, struct keyed_fields *out)
@@ -33,6 +35,7 @@ static void read_fields(struct fields *f, struct keyed_fields *out)
     embd__field_str(f, "table", out->table, sizeof out->table, NULL);
     out->n_keys = (uint32_t)embd__field_uint(f, "keys", 0, LIMIT_KEYS, FIELD_REQUIRED);
     out->has_states = embd__field_bool(f, "states", false);
+    embd__request_placement_read(f);
 }
 
 int embd__get_fields_read(struct reader *r, struct keyed_fields *out)

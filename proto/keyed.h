@@ -14,6 +14,7 @@ struct keyed_fields {
     uint64_t step;             /* of a put: the table's from then on; 0: as it is */
     uint64_t seconds;          /* of a put's record: UNIX time; 0: none */
     bool is_foreign;           /* of a put's record: see push_extra */
+    uint64_t placement;        /* written only: see push_extra */
 };
 
 void embd__keyed_fields_write(struct msg *m, const struct keyed_fields *fields);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/placement_json.h"
 #include "proto/json_values.h"
 #include "proto/partfile.h"
 #include "proto/scope_json.h"
@@ -21,7 +22,7 @@
 /* The newest. 1 has no id and no writers; dumps are written so. 2 has no base and no changes. 4 may
  * have a sequence, and the steps of shards whose table was at different ones; its id and base may
  * be absent. 5 is of a job, or of some tables alone. */
-#define MANIFEST_FORMAT 5
+#define MANIFEST_FORMAT 6
 #define MANIFEST_PARTS  65536u /* of one table: far more than shards */
 
 static bool is_name_of(const char *name, size_t max)
@@ -142,9 +143,16 @@ static bool has_different_steps(const struct manifest *manifest)
     return false;
 }
 
-/* The least that has a word for all of it. */
+static bool is_uneven(const struct manifest *manifest)
+{
+    return manifest->placement != NULL && !manifest->placement->is_even;
+}
+
+/* The least that has a word for all of it. Versions that know the even map alone read no 6. */
 static int format_of(const struct manifest *manifest)
 {
+    if (is_uneven(manifest))
+        return 6;
     if (embd__scope_fields(&manifest->scope) > 0)
         return 5;
     if (manifest->sequence != 0 || has_different_steps(manifest))
@@ -177,7 +185,11 @@ static json_t *manifest_to_json(const struct manifest *manifest)
                              manifest->embd_version, "id", id, "sequence", sequence, "base", base,
                              "shards", embd__json_u64(manifest->n_shards), "tables", tables,
                              "writers", streams, "blobs", blobs);
-    if (json == NULL || embd__scope_to_json(&manifest->scope, json) == 0)
+    failed = json == NULL || embd__scope_to_json(&manifest->scope, json) != 0;
+    if (!failed && is_uneven(manifest))
+        failed =
+            json_object_set_new(json, "placement", embd__placement_to_json(manifest->placement));
+    if (!failed)
         return json;
     json_decref(json);
     return NULL;
@@ -446,6 +458,19 @@ static uint64_t read_sequence(struct members *m)
     return sequence;
 }
 
+static void read_placement(struct members *m, struct manifest *out)
+{
+    const json_t *value = out->format < 6 ? NULL : embd__member(m, "placement", true);
+    if (value == NULL)
+        return;
+    struct placement *placement = malloc(sizeof *placement);
+    out->placement = placement;
+    if (placement == NULL)
+        embd__error_set(m->error, EMBD_NO_MEMORY, "no memory for the placement of a manifest");
+    else
+        embd__placement_from_json(value, out->n_shards, placement, m->error);
+}
+
 /* Every table is one that it is of. */
 static void read_scope(struct members *m, struct manifest *out)
 {
@@ -482,6 +507,7 @@ static void read_manifest(const json_t *json, bool is_sealed, struct manifest *o
     out->n_shards = (uint32_t)embd__member_u64(&m, "shards", LIMIT_SHARDS);
     if (e->status == EMBD_OK && out->n_shards == 0)
         embd__error_set(e, EMBD_CORRUPT, "the manifest's 'shards' is 0, below the minimum of 1");
+    read_placement(&m, out);
     read_tables(&m, out);
     read_scope(&m, out);
     if (e->status == EMBD_OK && (out->base.id != 0 || has_member(&m, format, 2, "id"))) {
@@ -513,8 +539,24 @@ int embd__manifest_read(const char *json, size_t bytes, struct manifest *out, st
     return e->status;
 }
 
+void embd__manifest_placement(const struct manifest *manifest, struct placement *out)
+{
+    if (manifest->placement != NULL)
+        *out = *manifest->placement;
+    else
+        embd__placement_even(out, 1, manifest->n_shards);
+}
+
+bool embd__manifest_is_placed(const struct manifest *manifest, const struct placement *here)
+{
+    struct placement there;
+    embd__manifest_placement(manifest, &there);
+    return embd__placement_is_same(&there, here);
+}
+
 void embd__manifest_fini(struct manifest *manifest)
 {
+    free((void *)(uintptr_t)manifest->placement);
     for (uint32_t i = 0; i < manifest->n_tables; i++) {
         embd__schema_fini(&manifest->tables[i].schema);
         free(manifest->tables[i].parts);

@@ -185,6 +185,8 @@ struct reader {
     uint32_t n_items;
     uint32_t next; /* item that embd__read_bin takes next */
     uint64_t map;  /* of an answer to a pull, push or erase: see below; 0: it does not say */
+    /* Of a request with keys: version of the map that they were split by; 0: the even one. */
+    uint64_t placement;
 };
 
 /* Unpacks frame->head. Returns EMBD_OK or e->status. `zone` is cleared first and owns what is
@@ -257,6 +259,9 @@ void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum
  * end, naming part, position and value). grads may have any length; the handler compares it with
  * rows * dim. Returns n or a negative status. */
 int embd__parts_read(struct reader *r, struct part *parts, uint32_t capacity, enum parts_kind kind);
+/* The same with the version of the map that split the keys; 0: the even one, which is not said. */
+void embd__parts_write_split(struct msg *m, const struct part *parts, uint32_t n,
+                             enum parts_kind kind, uint64_t placement);
 
 /* As embd__parts_write and embd__parts_read for a push; `extra` NULL: neither round nor pusher. */
 void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
@@ -275,6 +280,8 @@ void embd__columns_write(struct msg *m, const struct part_list *list, enum parts
 /* The field `writer` of a push or put: who numbers it, its stream and number. */
 void embd__push_number_write(struct msg *m, const struct push_number *number);
 void embd__push_number_read(struct fields *message, struct push_number *number);
+/* The field `placement` of a request with keys goes to the reader. */
+void embd__request_placement_read(struct fields *message);
 /* A push's order, before it is read; 0: it has none. */
 uint64_t embd__push_order(const struct reader *r);
 

@@ -12,6 +12,7 @@
 #ifndef EMBD_PROTO_PARTFILE_H
 #define EMBD_PROTO_PARTFILE_H
 
+#include "proto/placement.h"
 #include "proto/message.h"
 #include "proto/schema.h"
 #include "proto/scope.h"
@@ -94,7 +95,8 @@ struct manifest {
     struct manifest_streams *streams; /* snapshots from format 2 on; NULL: none */
     uint32_t n_streams;
     struct manifest_base base;
-    struct table_scope scope; /* snapshots from format 5 on; zero: all tables */
+    struct table_scope scope;          /* snapshots from format 5 on; zero: all tables */
+    const struct placement *placement; /* from format 6 on, malloc'd by reading; NULL: even */
     uint64_t sequence; /* of the cut: those made later have greater ones; 0: of an earlier version,
                           or a dump */
     /* Set by reading, not written. */
@@ -108,5 +110,9 @@ char *embd__manifest_write(const struct manifest *manifest);
 int embd__manifest_read(const char *json, size_t bytes, struct manifest *out,
                         struct embd__error *e);
 void embd__manifest_fini(struct manifest *manifest);
+/* Whether shard i of the manifest's cluster had the keys that it has with `here`. */
+bool embd__manifest_is_placed(const struct manifest *manifest, const struct placement *here);
+/* Which shard had which keys. */
+void embd__manifest_placement(const struct manifest *manifest, struct placement *out);
 
 #endif

@@ -88,12 +88,20 @@ static void write_round(struct msg *m, const struct push_round *round)
     embd__msg_field_uint(m, "epoch", round->epoch);
 }
 
-void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum parts_kind kind)
+void embd__parts_write_split(struct msg *m, const struct part *parts, uint32_t n,
+                             enum parts_kind kind, uint64_t placement)
 {
-    embd__msg_map(m, 1);
+    embd__msg_map(m, 1u + (placement > 0));
     write_parts(m, parts, n);
+    if (placement > 0)
+        embd__msg_field_uint(m, "placement", placement);
     for (uint32_t i = 0; i < n; i++)
         write_bins(m, &parts[i], kind);
+}
+
+void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum parts_kind kind)
+{
+    embd__parts_write_split(m, parts, n, kind, 0);
 }
 
 void embd__push_number_write(struct msg *m, const struct push_number *number)
@@ -112,7 +120,8 @@ static uint32_t count_extra(const struct push_extra *extra)
     if (extra == NULL)
         return 0;
     return 0u + (extra->round.n_workers > 0) + (extra->number.sequence > 0) + (extra->order > 0) +
-           (extra->n_sources > 0) + (extra->seconds > 0) + extra->is_foreign;
+           (extra->n_sources > 0) + (extra->seconds > 0) + extra->is_foreign +
+           (extra->placement > 0);
 }
 
 /* client, place, client, place, ... */
@@ -142,6 +151,8 @@ static void write_extra(struct msg *m, const struct push_extra *extra)
         embd__msg_field_uint(m, "seconds", extra->seconds);
     if (extra->is_foreign)
         embd__msg_field_bool(m, "foreign", true);
+    if (extra->placement > 0)
+        embd__msg_field_uint(m, "placement", extra->placement);
 }
 
 void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
@@ -303,7 +314,7 @@ static void read_extra(struct fields *message, struct push_extra *extra)
     extra->round.n_workers = 0;
     extra->number.sequence = 0;
     extra->order = embd__field_uint(message, "order", 1, UINT64_MAX - 1, 0);
-    extra->seconds = 0;
+    extra->seconds = extra->placement = 0;
     extra->is_foreign = false;
     bool has_round = embd__field_has(message, "round"),
          has_number = embd__field_has(message, "writer");
@@ -314,6 +325,11 @@ static void read_extra(struct fields *message, struct push_extra *extra)
     if (has_round && has_number)
         embd__error_set(message->reader->error, EMBD_INVALID,
                         "a push has both 'round' and 'writer'; it may have one of them");
+}
+
+void embd__request_placement_read(struct fields *message)
+{
+    message->reader->placement = embd__field_uint(message, "placement", 1, UINT64_MAX - 1, 0);
 }
 
 static uint64_t uint_of(const msgpack_object *item)
@@ -361,6 +377,7 @@ static int read_message(struct reader *r, struct part *parts, uint32_t capacity,
         n = embd__field_list_required(&f, "parts", max, &items);
     if (extra != NULL)
         read_extra(&f, extra);
+    embd__request_placement_read(&f);
     if (sources.list != NULL) {
         read_sources(&f, sources.list, sources.n);
         extra->seconds = embd__field_uint(&f, "seconds", 1, UINT64_MAX - 1, 0);

@@ -318,6 +318,8 @@ int config_read_from(const struct sources *from, struct config *out, struct embd
     *out = (struct config){0};
     int status = config_read_servers(from, out, e);
     if (status == EMBD_OK)
+        status = config_read_placement(from, out, e);
+    if (status == EMBD_OK)
         status = read_limits(from, out, e);
     if (status == EMBD_OK)
         status = read_process(from, out, e);

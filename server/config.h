@@ -9,6 +9,7 @@
 #include "server/net/listener.h"
 #include "server/log/log.h"
 #include "proto/partfile.h"
+#include "proto/placement.h"
 #include "server/store/store.h"
 
 /* One process of the cluster. */
@@ -51,8 +52,10 @@ struct config {
     char dropped_text[CONFIG_DROPPED_MAX * (EMBD_NAME_MAX + 2)];
     const char *dropped[CONFIG_DROPPED_MAX]; /* [n_dropped] names of tables, in this text */
     uint32_t n_dropped;
-    bool is_check;     /* only whether this can be read was asked */
-    uint32_t n_shards; /* of the cluster */
+    bool is_check;      /* only whether this can be read was asked */
+    uint32_t n_shards;  /* of the cluster */
+    bool has_placement; /* one is configured: */
+    struct placement placement;
     char store[32];
     struct store_gpus gpus;
     char data_dir[4096]; /* "": none */

@@ -36,4 +36,7 @@ uint64_t config_memory_bytes(void);
 /* config_servers.c: which servers there are, and which of them this process is. */
 int config_read_servers(const struct sources *from, struct config *out, struct embd__error *e);
 
+/* config_placement.c: which shard has which keys, behind the servers. */
+int config_read_placement(const struct sources *from, struct config *out, struct embd__error *e);
+
 #endif

@@ -30,6 +30,8 @@ int directory_open(struct process *p, struct embd__error *e)
 {
     const struct config *config = &p->config;
     p->start = number_of_start();
+    if (!config->has_placement)
+        embd__placement_even(&p->config.placement, 1, config->n_shards);
     if (config->data_dir[0] == '\0')
         return EMBD_OK;
     p->identity_servers = calloc(config->n_servers, sizeof *p->identity_servers);
@@ -45,6 +47,7 @@ int directory_open(struct process *p, struct embd__error *e)
         .self = config->self,
         .n_shards = config->n_shards,
         .accepts = config->accepts_empty,
+        .placement = config->has_placement ? &config->placement : NULL,
         .changed = on_changed,
         .arg = p,
     };

@@ -132,6 +132,7 @@ static int list_snapshots(struct process *p, struct embd__error *e)
         .first_shard = process_self(p)->first_shard,
         .shards = p->n,
         .n_shards = config->n_shards,
+        .placement = process_placement(p),
         .peers = p->peers,
         .n_peers = n_peers,
     };
@@ -206,6 +207,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .cluster_name = p->config.cluster_name,
             .start = p->start,
             .map_version = SHARD_MAP_OF_FILE, /* those of etcd are greater */
+            .placement = process_placement(p),
             .addresses = (const char *const *)p->places.addresses,
             .admin_addresses = (const char *const *)p->places.admin_addresses,
             .admin_hosts = (const char *const *)p->places.admin_hosts,

@@ -66,6 +66,12 @@ struct process {
     struct embd__error failure; /* of process_fail */
 };
 
+/* Which shard has which keys; behind directory_open. */
+static inline const struct placement *process_placement(const struct process *p)
+{
+    return p->identity != NULL ? identity_placement(p->identity) : &p->config.placement;
+}
+
 static inline const struct config_server *process_self(const struct process *p)
 {
     return &p->config.servers[p->config.self];

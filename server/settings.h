@@ -107,6 +107,16 @@ enum {
       "again")                                                                                     \
     X(SERVER_NAME, "name", IN_SERVER, "NAME",                                                      \
       "Name of the server, which --server takes. Needed with etcd")                                \
+    X(WEIGHT, "weight", IN_SERVER, "N",                                                            \
+      "Share of the keys that each shard of this server gets, next to the other servers' weights " \
+      "(1)")                                                                                       \
+    X(PLACEMENT, "placement", IN_FLAGS | IN_TOP, "VERSION:MAP",                                    \
+      "Which shard has which of the 1024 virtual shards of keys: VERSION:even, VERSION:weights "   \
+      "(by "                                                                                       \
+      "the servers' weight), or VERSION:SHARD=N,SHARD=N,..., where N is a number of virtual "      \
+      "shards. A "                                                                                 \
+      "data directory keeps its map; a later VERSION replaces it while no shard has rows (the "    \
+      "data directory's; of a new one 1:even, or 1:weights if a server has a weight)")             \
     X(FRAME_MEMORY, "frame_memory", IN_FLAGS | IN_TOP, "SIZE",                                     \
       "Memory for connections, requests and answers of all shards: bytes, 512M, 2G or a share of " \
       "RAM, or of the cgroup's limit if that is less (25%)")                                       \

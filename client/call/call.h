@@ -130,6 +130,10 @@ struct embd_call {
     uint64_t number;             /* of the calls with `own`, rising as they are started */
     uint64_t opening_ns;         /* that the call waited for streams to be opened */
     bool is_started;             /* and embd_wait has not ended it */
+    uint64_t started;            /* of the calls of a client, rising */
+    uint64_t placement;          /* version of the map that split it; 0: the even one */
+    struct push_number *again;   /* [n_shards] numbers that it had; NULL: it is sent once */
+    int again_status;            /* why it could not be sent again */
     bool is_noted;               /* its failure (numbering.c) */
     const struct member *member; /* of a push to a round, until it is sent */
     embd_part *parts;
@@ -219,6 +223,19 @@ struct message *embd__numbered_opening(struct embd_call *call, uint32_t shard);
 /* The exchanges of openings have ended, or were never submitted: what became of them is noted. */
 void embd__numbered_end(struct embd_call *call, bool were_sent);
 
+/* ---- sending.c ---- */
+
+/* Of a call whose parts were taken: all up to its messages; and their submission. */
+int embd__call_prepare(struct embd_call *call);
+void embd__call_submit(struct embd_call *call);
+/* The same of a call that was refused by all shards, with the numbers that it had. */
+void embd__call_again(struct embd_call *call);
+
+/* ---- moved.c ---- */
+
+/* Once its messages have ended: if the map has changed, the call is split and sent again. */
+void embd__call_follow(struct embd_call *call);
+
 /* ---- lent.c ---- */
 
 /* Looks whether servers share memory now. */
@@ -234,6 +251,8 @@ void embd__lent_end(struct embd_call *call);
 
 /* ---- outcome.c ---- */
 
+/* Whether a shard answered that keys are placed by another map. */
+bool embd__call_is_moved(const struct embd_call *call);
 /* Once all messages have ended: the error of a call that failed. */
 int embd__call_outcome(struct embd_call *call);
 

@@ -152,7 +152,9 @@ static bool make_parts(struct builder *b, uint32_t n)
 static int begin_message(struct builder *b)
 {
     struct embd_call *call = b->call;
-    if (call->own != NULL)
+    if (call->again != NULL)
+        call->extra.number = call->again[b->shard];
+    else if (call->own != NULL)
         call->extra.number = embd__numbering_next(&call->client->numbering, &call->own[b->shard]);
     b->message = embd__message_begin(call, b->shard);
     if (b->message == NULL)
@@ -188,14 +190,17 @@ static int end_message(struct builder *b)
     if (call->extra.round.n_workers > 0)
         call->extra.round.epoch = call->member->heartbeats[b->shard].epoch;
     const struct part_list list = {b->parts, sizeof *b->parts, message->n_slices};
+    const struct push_extra split = {.placement = call->placement};
+    call->extra.placement = call->placement;
     message->has_columns = message->may_have_columns && message->n_slices > 1;
     if (message->has_columns)
         embd__columns_write(&message->x.msg, &list, call->kind,
-                            call->kind == PARTS_PUSH ? &call->extra : NULL);
+                            call->kind == PARTS_PUSH ? &call->extra : &split);
     else if (call->kind == PARTS_PUSH)
         embd__push_write(&message->x.msg, b->parts, message->n_slices, &call->extra);
     else
-        embd__parts_write(&message->x.msg, b->parts, message->n_slices, call->kind);
+        embd__parts_write_split(&message->x.msg, b->parts, message->n_slices, call->kind,
+                                call->placement);
     message->x.is_shared |= message->x.msg.names_shared;
     int status = embd__msg_end(&message->x.msg);
     if (status != EMBD_OK)

@@ -184,7 +184,8 @@ static void note_before(struct embd_client *client, const struct own_stream *own
         if (!c->is_started || c->own != own || c->number >= number)
             continue;
         embd__io_await(&c->client->io, &c->job);
-        note(c);
+        if (!embd__call_is_moved(c)) /* it has not failed yet: it will be sent again */
+            note(c);
     }
 }
 

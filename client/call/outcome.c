@@ -126,6 +126,14 @@ static void tell_outcome(struct told *told, const struct embd_call *call, enum o
     }
 }
 
+bool embd__call_is_moved(const struct embd_call *call)
+{
+    for (uint32_t i = 0; i < call->n_messages; i++)
+        if (call->messages[i]->x.error.status == EMBD_MOVED)
+            return true;
+    return false;
+}
+
 int embd__call_outcome(struct embd_call *call)
 {
     struct embd__error *e = &call->client->error;

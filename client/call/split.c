@@ -6,7 +6,7 @@
  * pooled share has only the rows that have keys on its shard, and remembers which rows those are.
  */
 #include "client/call/call.h"
-#include "proto/route.h"
+#include "proto/placement.h"
 
 /* ---- slots ---- */
 
@@ -110,6 +110,7 @@ struct filling {
 struct split {
     struct work *work;
     uint32_t n_shards;
+    const struct placement *placement;
     uint16_t *shard_of; /* [n_keys] */
     struct filling *fillings;
     uint32_t *counts; /* [n_shards] of keys; of rows of one key each, without slots */
@@ -121,7 +122,8 @@ static void count(const struct split *split)
     embd_partition partition = work->schema->partition;
     for (struct row_walk walk = walk_rows(work); next_row(&walk);)
         for (uint64_t i = walk.begin; i < walk.end; i++) {
-            uint32_t shard = embd__route(partition, split->n_shards, walk.slot, work->keys[i]);
+            uint32_t shard =
+                embd__placement_shard(split->placement, partition, walk.slot, work->keys[i]);
             struct filling *f = &split->fillings[shard];
             split->shard_of[i] = (uint16_t)shard;
             f->n_keys++;
@@ -184,7 +186,8 @@ static void count_single(const struct split *split)
     const uint64_t *keys = split->work->keys;
     embd_partition partition = split->work->schema->partition;
     for (uint32_t i = 0, n = split->work->n_keys; i < n; i++)
-        split->shard_of[i] = (uint16_t)embd__route(partition, split->n_shards, 0, keys[i]);
+        split->shard_of[i] =
+            (uint16_t)embd__placement_shard(split->placement, partition, 0, keys[i]);
     for (uint32_t s = 0; s < split->n_shards; s++)
         split->counts[s] = 0;
     for (uint32_t i = 0, n = split->work->n_keys; i < n; i++)
@@ -255,7 +258,7 @@ static void make_share(const struct work *work, struct filling *f, struct share 
 static int split_for_many(struct embd_call *call, struct work *work)
 {
     uint32_t n = call->client->n_shards;
-    struct split split = {.work = work, .n_shards = n};
+    struct split split = {.work = work, .n_shards = n, .placement = &call->client->placement};
     split.shard_of = embd__arena_array(&call->arena, work->n_keys, sizeof *split.shard_of);
     split.fillings = embd__arena_array(&call->arena, n, sizeof *split.fillings);
     split.counts = embd__arena_array(&call->arena, n, sizeof *split.counts);
@@ -297,8 +300,8 @@ static int group_by_shard(struct embd_call *call, struct work *work, const uint6
         next == NULL)
         return embd__call_no_memory(call);
     for (uint32_t d = 0; d < n; d++) {
-        shard_of[d] =
-            (uint16_t)embd__route(partition, n_shards, slots == NULL ? 0 : slots[d], keys[d]);
+        shard_of[d] = (uint16_t)embd__placement_shard(&call->client->placement, partition,
+                                                      slots == NULL ? 0 : slots[d], keys[d]);
         work->shares[shard_of[d]].n_keys++;
     }
     for (uint32_t s = 0, base = 0; s < n_shards; base += work->shares[s++].n_keys) {

@@ -9,6 +9,7 @@
 #include "client/io/credentials.h"
 #include "client/call/numbered.h"
 #include "client/call/numbering.h"
+#include "proto/placement.h"
 #include "proto/schema.h"
 #include "client/io/io_thread.h"
 #include "client/io/shared.h"
@@ -51,6 +52,8 @@ struct embd_client {
     struct shared *shared;       /* with servers on this host */
     uint32_t n_shards;
     struct client_shard *shards;
+    struct placement placement; /* of keys on them; the caller's thread */
+    uint64_t n_started;         /* calls */
     uint32_t last_msgid;
     uint64_t last_order; /* of the pushes */
     uint64_t n_looks;    /* pushes whose tables were compared */
@@ -96,6 +99,18 @@ static inline bool embd__table_is_journaled(const embd_table *table)
 uint64_t embd__table_starts(const embd_client *client, bool is_journaled);
 /* call.c: frees all calls; the loop stands still. */
 void embd__calls_fini(struct embd_client *client);
+/* placement.c: asks a shard which shard has which keys, until it has a newer map than the client,
+ * which is the client's then, or the deadline passes. */
+int embd__placement_learn(struct embd_client *client, uint32_t shard, uint64_t deadline_ns,
+                          bool *is_newer_out);
+/* moved.c: the same; then all calls in flight that were refused for the map are sent again. */
+int embd__follow_map(struct embd_client *client, uint32_t shard, uint64_t deadline_ns,
+                     bool *follows_out);
+/* Of requests with keys: the version of the map that splits them; 0: the even one. */
+static inline uint64_t embd__placement_told(const struct embd_client *client)
+{
+    return client->placement.is_even ? 0 : client->placement.version;
+}
 /* tables.c */
 void embd__tables_fini(struct embd_client *client);
 /* device.c: frees what is lent; the server's end of it is the connection's. */

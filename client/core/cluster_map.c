@@ -13,6 +13,7 @@
 
 #include "client/core/client.h"
 #include "client/core/request.h"
+#include "proto/placement_wire.h"
 
 #define SOCKET_PATH_BYTES sizeof(((struct sockaddr_un *)0)->sun_path)
 
@@ -58,6 +59,8 @@ static int read_map(embd_client *client, struct reader *r)
     if (client->shards == NULL)
         return embd__error_set(r->error, EMBD_NO_MEMORY, "no memory for %u shards", n);
     client->n_shards = n;
+    if (embd__placement_read(&fields, n, &client->placement) != EMBD_OK)
+        return r->error->status;
     for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++)
         if (embd__map_entry_read(r, &items[i], &entry) == EMBD_OK)
             keep(&client->shards[i], &entry, r->error);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/core/client.h"
 #include "client/formats/admin.h"
 #include "client/formats/cut_reading.h"
 #include "embd/admin.h"
@@ -286,6 +287,12 @@ EMBD_API int embd_dump(embd_client *client, const char *table, const char *dir,
     *d.e = (struct embd__error){0};
     d.n_shards = embd_shard_count(client);
     d.manifest.n_shards = d.n_shards;
+    struct placement *placement = malloc(sizeof *placement);
+    if (placement == NULL)
+        return embd__error_keep(
+            d.e, embd__error_set(d.e, EMBD_NO_MEMORY, "no memory for the manifest of a dump"));
+    *placement = client->placement;
+    d.manifest.placement = placement;
     snprintf(d.manifest.kind, sizeof d.manifest.kind, "dump");
     snprintf(d.manifest.embd_version, sizeof d.manifest.embd_version, "%s", embd_version());
     int status = embd__durable_stage(dir, &d.staged, d.e);

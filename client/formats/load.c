@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/core/client.h"
 #include "client/formats/admin.h"
 #include "proto/stored/partread.h"
 #include "client/formats/load.h"
@@ -81,7 +82,7 @@ static int see_kind(void *arg, const struct manifest_table *table)
  * others, whose rows come from several, all get the greatest. */
 static bool is_alike(const struct load *l)
 {
-    return l->dir->shares[0].manifest.n_shards == l->n_shards &&
+    return embd__manifest_is_placed(&l->dir->shares[0].manifest, &l->client->placement) &&
            l->schema->partition == l->to->partition;
 }
 

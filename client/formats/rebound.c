@@ -2,6 +2,7 @@
  * is loaded with room for all rows that the shards before could have; then every shard gets the
  * same share. Keys are not spread evenly: a shard may need more than that, and nothing is evicted
  * by a load. */
+#include "client/core/client.h"
 #include "client/formats/rebound.h"
 
 #include <inttypes.h>
@@ -36,12 +37,15 @@ static uint64_t at_most(uint64_t a, uint64_t b)
 
 void embd__rebound_begin(const struct load *l, struct definition *d)
 {
-    uint32_t n = l->dir->shares[0].manifest.n_shards;
+    const struct manifest *from = &l->dir->shares[0].manifest;
+    struct placement there;
     embd_schema *s = &d->schema;
-    if (n == l->n_shards || s->on_full == EMBD_ON_FULL_GROW || s->capacity == 0)
+    if (embd__manifest_is_placed(from, &l->client->placement) || s->on_full == EMBD_ON_FULL_GROW ||
+        s->capacity == 0)
         return;
-    d->bound = embd__share_total(&d->table->schema.s, n, s->capacity);
-    s->capacity = at_most(s->capacity * n, LIMIT_CAPACITY);
+    embd__manifest_placement(from, &there);
+    d->bound = embd__share_total_placed(&d->table->schema.s, &there, s->capacity);
+    s->capacity = at_most(s->capacity * from->n_shards, LIMIT_CAPACITY);
 }
 
 static int most_rows(struct load *l, const char *table, uint64_t *most_out)
@@ -65,7 +69,7 @@ int embd__rebound_end(struct load *l, const struct definition *d)
         return EMBD_OK;
     if (most_rows(l, d->schema.name, &most))
         return l->e->status;
-    uint64_t share = embd__share_of(&d->schema, l->n_shards, d->bound);
+    uint64_t share = embd__share_of_placed(&d->schema, &l->client->placement, d->bound);
     snprintf(capacity, sizeof capacity, "%" PRIu64, share > most ? share : most);
     const embd_field field = {"capacity", capacity};
     return embd_table_set(l->client, d->schema.name, &field, 1, NULL);

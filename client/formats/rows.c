@@ -39,6 +39,7 @@ struct transfer {
     uint64_t *order;                 /* [n_keys] places, by shard */
     uint64_t *starts;                /* [n_shards + 1] of each shard's in `order` */
     struct batch batch;
+    uint32_t shard; /* that was asked last */
     uint64_t n_inserted;
 };
 
@@ -106,13 +107,14 @@ static int check_range(const struct transfer *t)
 
 static uint32_t owner(const struct transfer *t, uint64_t i)
 {
-    return embd__route(t->schema->partition, t->client->n_shards,
-                       t->of.slots != NULL ? t->of.slots[i] : 0, t->of.keys[i]);
+    return embd__placement_shard(&t->client->placement, t->schema->partition,
+                                 t->of.slots != NULL ? t->of.slots[i] : 0, t->of.keys[i]);
 }
 
 static void put_in_order(struct transfer *t)
 {
     uint32_t n_shards = t->client->n_shards;
+    memset(t->starts, 0, (n_shards + 1u) * sizeof *t->starts);
     for (uint64_t i = 0; i < t->of.n_keys; i++)
         t->starts[owner(t, i) + 1]++;
     for (uint32_t s = 0; s < n_shards; s++)
@@ -258,8 +260,10 @@ static int take_count(struct transfer *t, struct reader *r)
 static void write_request(struct transfer *t, const struct push_number *number)
 {
     struct msg *m = embd__request_begin(t->client, t->method);
-    struct keyed_fields fields = {
-        .n_keys = t->batch.n, .has_states = t->n_floats > 0, .number = *number};
+    struct keyed_fields fields = {.n_keys = t->batch.n,
+                                  .has_states = t->n_floats > 0,
+                                  .number = *number,
+                                  .placement = embd__placement_told(t->client)};
     if (t->method == METHOD_PUT)
         fields.step = t->of.step;
     const struct row_block block = block_of(t);
@@ -320,9 +324,10 @@ static int send_step(struct transfer *t, uint32_t shard)
     return put_batch(t, shard);
 }
 
-static int send_all(struct transfer *t)
+static int send_split(struct transfer *t)
 {
     for (uint32_t shard = 0; shard < t->client->n_shards; shard++) {
+        t->shard = shard;
         if (send_step(t, shard) != EMBD_OK)
             return t->client->error.status;
         for (uint64_t at = t->starts[shard]; at < t->starts[shard + 1]; at += t->batch.n) {
@@ -336,6 +341,26 @@ static int send_all(struct transfer *t)
     return EMBD_OK;
 }
 
+/* With a newer map all of it begins anew: a get has no effect, and rows that were put are put once
+ * more, which leaves them as they are. */
+static int send_all(struct transfer *t)
+{
+    embd_client *client = t->client;
+    uint64_t deadline_ns = uv_hrtime() + (uint64_t)client->options.deadline_ms * 1000000;
+    for (bool follows = true;;) {
+        put_in_order(t);
+        int status = send_split(t);
+        if (status != EMBD_MOVED)
+            return status;
+        struct embd__error why = client->error;
+        client->error = (struct embd__error){0};
+        if (embd__follow_map(client, t->shard, deadline_ns, &follows) == EMBD_OK && follows)
+            continue;
+        client->error = why;
+        return status;
+    }
+}
+
 /* ---- the calls ---- */
 
 static int transfer(struct transfer *t, embd_client *client, const embd_rows *rows,
@@ -346,10 +371,8 @@ static int transfer(struct transfer *t, embd_client *client, const embd_rows *ro
         status = check_range(t);
     if (status == EMBD_OK)
         status = take_memory(t);
-    if (status == EMBD_OK) {
-        put_in_order(t);
+    if (status == EMBD_OK)
         status = send_all(t);
-    }
     give_memory(t);
     return embd__error_keep(&client->error, status);
 }

@@ -9,7 +9,7 @@
 
 #include "client/formats/admin.h"
 #include "proto/partfile.h"
-#include "proto/route.h"
+#include "client/core/client.h"
 #include "client/formats/scatter.h"
 
 /* For rows gathered per shard, all shards together; a shard's share is at most one block. */
@@ -48,7 +48,8 @@ int embd__scatter_finish(struct scatter *s)
 static uint32_t owner(const struct scatter *s, const uint64_t *keys, const uint16_t *slots,
                       uint32_t i)
 {
-    return embd__route(s->schema->partition, s->n_shards, slots ? slots[i] : 0, keys[i]);
+    return embd__placement_shard(&s->client->placement, s->schema->partition, slots ? slots[i] : 0,
+                                 keys[i]);
 }
 
 /* The shard that owns every row and candidate of the block, or n_shards. */

@@ -4,6 +4,7 @@
  * all shards agree on a stream, that is true of its rows on any number of shards. Streams on which
  * they differ (of a pusher that numbers its pushes by shard, or one that some have forgotten) are
  * left out: the next push of such a stream is refused, and none is applied twice. */
+#include "client/core/client.h"
 #include "client/formats/streams.h"
 
 #include <inttypes.h>
@@ -25,6 +26,7 @@ struct streams {
     embd_client *client;
     struct embd__error *e;               /* the client's */
     uint32_t n;                          /* shards of the snapshot */
+    bool is_alike;                       /* they had the keys that shards have here */
     unsigned kinds;                      /* of the tables here */
     const struct streams_staged *staged; /* NULL: they are restored at once */
     struct shard_streams *shards;
@@ -141,12 +143,12 @@ static int send_kind(struct streams *s, int kind)
 {
     uint64_t n = 0;
     uint32_t n_here = embd_shard_count(s->client);
-    if (n_here != s->n && take_common(s, kind, &n))
+    if (!s->is_alike && take_common(s, kind, &n))
         return s->e->status;
     for (uint32_t i = 0; i < 2 * n_here; i++) {
         uint32_t shard = i / 2;
         if (goes(s, kind, i % 2) &&
-            send_list(s, shard, n_here == s->n ? take_all(s, shard, kind) : n, i % 2))
+            send_list(s, shard, s->is_alike ? take_all(s, shard, kind) : n, i % 2))
             return s->e->status;
     }
     return EMBD_OK;
@@ -167,6 +169,8 @@ int embd__streams_load(embd_client *client, const struct dump_dir *dir, unsigned
     struct streams s = {.client = client,
                         .e = embd__client_error(client),
                         .n = dir->shares[0].manifest.n_shards,
+                        .is_alike =
+                            embd__manifest_is_placed(&dir->shares[0].manifest, &client->placement),
                         .kinds = kinds,
                         .staged = staged};
     s.shards = calloc(s.n, sizeof *s.shards);

@@ -58,7 +58,8 @@ EMBD_API const char *embd_version(void);
     X(FORGOTTEN, 22, "the pusher's stream is not known")                                           \
     X(UNANSWERED, 23, "a push was sent and not answered: it may or may not have been applied")     \
     X(LOADING, 24, "server is loading its tables")                                                 \
-    X(LATE, 25, "the worker comes late: its job has gone on without it")
+    X(LATE, 25, "the worker comes late: its job has gone on without it")                           \
+    X(MOVED, 26, "keys are placed by another map of the cluster")
 
 typedef enum embd_status {
     EMBD_OK = 0,

@@ -232,6 +232,13 @@ static int compare_shares(const struct dump_share *a, const struct dump_share *b
             e, EMBD_CORRUPT,
             "%s and %s are of different tables or jobs; they do not belong to the same snapshot",
             a->path, b->path);
+    struct placement placement;
+    embd__manifest_placement(&b->manifest, &placement);
+    if (!embd__manifest_is_placed(&a->manifest, &placement) &&
+        a->manifest.n_shards == b->manifest.n_shards)
+        return embd__error_set(e, EMBD_CORRUPT,
+                               "%s and %s have different placements of keys on shards", a->path,
+                               b->path);
     if (a->manifest.n_shards != b->manifest.n_shards)
         return embd__error_set(e, EMBD_CORRUPT,
                                "%s is of %" PRIu32 " shards, %s of %" PRIu32

@@ -1,8 +1,9 @@
 /* routed.c - see routed.h.
  *
- * This is on the data path: whether any key is another shard's is found out without branches, and
- * of hash tables in blocks of fixed size that compilers turn into vector code. Only then the
- * culprit is looked for, with embd__route, which is what decides. */
+ * This is on the data path: whether any key is another shard's is found out without branches. With
+ * the even map a hash table's keys are those of a range, looked at in blocks of fixed size that
+ * compilers turn into vector code; with another one each key's shard is looked up. Only then the
+ * culprit is looked for, with what decides for clients too. */
 #include "server/engine/routed.h"
 
 #include <stdio.h>
@@ -120,11 +121,37 @@ static bool has_other_slot(const uint16_t *slots, uint64_t n, const struct route
     return has;
 }
 
+/* ---- maps that are not even ---- */
+
+static bool has_other_placed(embd_partition partition, const struct store_keys *in,
+                             const struct routed_place *place)
+{
+    const struct placement *p = place->placement;
+    uint32_t others = 0;
+    if (partition == EMBD_PARTITION_SLOT)
+        for (uint32_t row = 0; row < in->n_rows; row++)
+            others |= p->of_residue[in->slots[row] % p->n_residues] ^ place->shard;
+    else if (partition == EMBD_PARTITION_MODULO)
+        for (uint32_t i = 0; i < in->n_keys; i++)
+            others |= p->of_residue[in->keys[i] % p->n_residues] ^ place->shard;
+    else
+        for (uint32_t i = 0; i < in->n_keys; i++)
+            others |= p->of_vshard[embd__mix64_high(in->keys[i]) >> 54] ^ place->shard;
+    return others != 0;
+}
+
 /* ---- all ---- */
+
+static bool is_even(const struct routed_place *place)
+{
+    return place->placement == NULL || place->placement->is_even;
+}
 
 static bool has_other(embd_partition partition, const struct store_keys *in,
                       const struct routed_place *place)
 {
+    if (!is_even(place))
+        return has_other_placed(partition, in, place);
     switch (partition) {
     case EMBD_PARTITION_MODULO:
         return has_other_modulo(in->keys, in->n_keys, place);
@@ -134,6 +161,13 @@ static bool has_other(embd_partition partition, const struct store_keys *in,
         break;
     }
     return has_other_hash(in->keys, in->n_keys, place);
+}
+
+static uint32_t owner_of(embd_partition partition, uint32_t slot, uint64_t key,
+                         const struct routed_place *place)
+{
+    return is_even(place) ? embd__route(partition, place->n_shards, slot, key)
+                          : embd__placement_shard(place->placement, partition, slot, key);
 }
 
 static int refuse(const struct store_keys *in, uint64_t i, uint32_t row, uint32_t owner,
@@ -158,7 +192,7 @@ static int find_other(embd_partition partition, const struct store_keys *in,
         uint32_t end = in->offsets != NULL ? in->offsets[row + 1] : row + 1;
         for (uint32_t i = in->offsets != NULL ? in->offsets[row] : row; i < end; i++) {
             uint32_t slot = in->slots != NULL ? in->slots[row] : 0,
-                     owner = embd__route(partition, place->n_shards, slot, in->keys[i]);
+                     owner = owner_of(partition, slot, in->keys[i], place);
             if (owner != place->shard)
                 return refuse(in, i, row, owner, place, what, e);
         }

@@ -6,6 +6,7 @@
 #ifndef EMBD_ENGINE_ROUTED_H
 #define EMBD_ENGINE_ROUTED_H
 
+#include "proto/placement.h"
 #include "server/store/store.h"
 #include "server/engine/tables.h"
 
@@ -13,6 +14,7 @@
 struct routed_place {
     uint32_t shard, n_shards; /* of one nothing is looked at */
     uint64_t map_version;
+    const struct placement *placement; /* NULL: the even one */
 };
 
 /* EMBD_INVALID naming the first key that is another shard's, its owner and this shard; `what` is

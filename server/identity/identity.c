@@ -197,6 +197,17 @@ static void explain(struct identity *identity, const struct verdict *v)
                  name, v->greatest_epoch);
 }
 
+/* Nobody can accept that: a key would be on two shards. */
+static void explain_placement(struct identity *identity, uint32_t other)
+{
+    char name[80];
+    snprintf(identity->why, sizeof identity->why,
+             "its placement is version %" PRIu64 ", and %s has version %" PRIu64
+             " or another map; start all servers with the same placement",
+             identity->placement.version, name_of(identity, other, name),
+             identity->answers[other].placement);
+}
+
 static bool refuse(struct identity *identity)
 {
     bool is_news = enter(identity, IDENTITY_REFUSED);
@@ -296,6 +307,11 @@ bool identity_decide(struct identity *identity)
             accept_it(identity, &v);
         is_wrong = !identity->config.accepts;
     }
+    int64_t other = identity_other_placement(identity);
+    if (!is_wrong && other >= 0 && !identity->is_settled) {
+        explain_placement(identity, (uint32_t)other);
+        is_wrong = true;
+    }
     bool is_late = identity->was_open && atomic_load(&identity->state) == IDENTITY_REFUSED;
     if (!identity->is_settled && !is_late)
         changed = is_wrong ? refuse(identity) : open_up(identity, &v);
@@ -326,6 +342,8 @@ static int open_dir(struct identity *identity, struct embd__error *e)
         return e->status;
     file->own.has_journal = has_journal;
     check_shards(identity, other_journal);
+    if (identity_choose_placement(identity, e) != EMBD_OK)
+        return e->status;
     return take_over(identity, e);
 }
 
@@ -443,6 +461,7 @@ void identity_tell(struct identity *identity, uint64_t first_shard, uint64_t epo
                                     .known_epoch = known->epoch,
                                     .known_start = known->start};
     memcpy(out->cluster, own->cluster, sizeof out->cluster);
+    identity_tell_placement(identity, out);
     identity->is_hinted = identity->is_hinted || epoch > known->epoch;
     if (identity->is_hinted)
         pthread_cond_signal(&identity->news);

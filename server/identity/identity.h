@@ -13,6 +13,7 @@
 #define EMBD_IDENTITY_H
 
 #include "proto/errors.h"
+#include "proto/placement.h"
 #include "server/identity/judge.h"
 
 struct identity_server {
@@ -25,9 +26,10 @@ struct identity_config {
     const char *data_dir;
     const struct identity_server *servers; /* [n_servers] */
     uint32_t n_servers, self;
-    uint32_t n_shards;          /* of the cluster */
-    bool accepts;               /* --accept-empty */
-    void (*changed)(void *arg); /* the state is another one; any thread */
+    uint32_t n_shards;                 /* of the cluster */
+    bool accepts;                      /* --accept-empty */
+    const struct placement *placement; /* of the configuration; NULL: the directory's */
+    void (*changed)(void *arg);        /* the state is another one; any thread */
     void *arg;
 };
 
@@ -67,6 +69,16 @@ void identity_set_cut(struct identity *identity, uint64_t cut, uint64_t rows);
  * may be new. */
 void identity_tell(struct identity *identity, uint64_t first_shard, uint64_t epoch,
                    struct identity_answer *out);
+
+/* ---- the placement of keys ---- */
+
+/* Of this start. */
+const struct placement *identity_placement(const struct identity *identity);
+/* It takes the place of the directory's once all shards of the process have found themselves empty:
+ * none may serve before. Any thread. */
+bool identity_placement_waits(struct identity *identity);
+/* A shard has. The last one writes the map to the directory, and wakes all. EMBD_IO. */
+int identity_is_empty(struct identity *identity, struct embd__error *e);
 
 /* ---- to clients ---- */
 

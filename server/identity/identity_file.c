@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "proto/limit.h"
+#include "proto/placement_json.h"
 #include "server/files/below.h"
 #include "server/log/log.h"
 
@@ -152,14 +153,19 @@ static int read_object(const json_t *object, const char *path, struct identity_f
 {
     uint64_t version;
     const char *server = json_string_value(json_object_get(object, "server"));
-    if (!read_count(object, "version", INT64_MAX, &version) || version != 1)
-        return refuse_file(path, "is not of version 1", e);
+    if (!read_count(object, "version", INT64_MAX, &version) || version == 0 || version > 2)
+        return refuse_file(path, "is not of version 1 or 2", e);
     if (server == NULL || !read_shards(object, out) || !read_cluster(object, out->own.cluster) ||
         !read_count(object, "epoch", INT64_MAX, &out->own.epoch) ||
         !read_hex(object, "start", &out->own.start))
         return refuse_file(path, "lacks a field, or has one out of range", e);
     if (json_object_get(object, "history") != NULL && !read_hex(object, "history", &out->history))
         return refuse_file(path, "has a history out of range", e);
+    const json_t *placement = json_object_get(object, "placement");
+    out->has_placement = placement != NULL;
+    if (placement != NULL &&
+        embd__placement_from_json(placement, out->cluster_shards, &out->placement, e) != EMBD_OK)
+        return e->status;
     snprintf(out->server, sizeof out->server, "%s", server);
     out->known = calloc(out->cluster_shards, sizeof *out->known);
     if (out->known == NULL)
@@ -223,16 +229,25 @@ static json_t *accepted_list(const struct identity_file *file)
     return list;
 }
 
-/* malloc'd; NULL: out of memory. */
+/* NULL: it is not written, as an earlier version would have it. */
+static json_t *placement_of(const struct identity_file *file)
+{
+    bool is_first = file->placement.is_even && file->placement.version == 1;
+    return file->has_placement && !is_first ? embd__placement_to_json(&file->placement) : NULL;
+}
+
+/* malloc'd; NULL: out of memory. Servers of earlier versions, which know the even map alone, do not
+ * read version 2. */
 static char *write_text(const struct identity_file *file)
 {
-    json_t *object =
-        json_pack("{s:i,s:s,s:s,s:i,s:i,s:i,s:I,s:o,s:o,s:o,s:i,s:o}", "version", 1, "cluster",
-                  file->own.cluster, "server", file->server, "first_shard", (int)file->first_shard,
-                  "shards", (int)file->n_shards, "cluster_shards", (int)file->cluster_shards,
-                  "epoch", (json_int_t)file->own.epoch, "start", hex(file->own.start), "history",
-                  hex(file->history), "servers", known_list(file), "n_accepted",
-                  (int)file->n_accepted, "accepted", accepted_list(file));
+    json_t *object = json_pack(
+        "{s:i,s:s,s:s,s:i,s:i,s:i,s:I,s:o,s:o,s:o,s:i,s:o,s:o*}", "version",
+        file->has_placement && !file->placement.is_even ? 2 : 1, "cluster", file->own.cluster,
+        "server", file->server, "first_shard", (int)file->first_shard, "shards",
+        (int)file->n_shards, "cluster_shards", (int)file->cluster_shards, "epoch",
+        (json_int_t)file->own.epoch, "start", hex(file->own.start), "history", hex(file->history),
+        "servers", known_list(file), "n_accepted", (int)file->n_accepted, "accepted",
+        accepted_list(file), "placement", placement_of(file));
     char *text = object != NULL ? json_dumps(object, JSON_INDENT(1)) : NULL;
     json_decref(object);
     return text;

@@ -4,6 +4,7 @@
 #define EMBD_IDENTITY_FILE_H
 
 #include "proto/errors.h"
+#include "proto/placement.h"
 #include "server/identity/judge.h"
 
 #define IDENTITY_ACCEPTED_MAX 16u
@@ -24,7 +25,9 @@ struct identity_file {
     uint32_t first_shard, n_shards, cluster_shards;
     struct identity_known *known; /* [cluster_shards], by a server's first shard; malloc'd */
     uint64_t history;             /* see identity_tell_history; 0: of an earlier version */
-    uint32_t n_accepted;          /* ever; the last of them are kept: */
+    bool has_placement;           /* else it is the even map, of version 1: */
+    struct placement placement;
+    uint32_t n_accepted; /* ever; the last of them are kept: */
     struct identity_acceptance accepted[IDENTITY_ACCEPTED_MAX];
 };
 

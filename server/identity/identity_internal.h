@@ -22,6 +22,8 @@ struct identity {
     pthread_cond_t news;
     /* Guarded. */
     struct identity_file file;
+    struct placement placement;       /* of this start; stays */
+    uint32_t n_to_be_empty;           /* shards that are to be empty before it counts */
     char refusal[IDENTITY_WHY_BYTES]; /* of the directory itself; "": none */
     char why[IDENTITY_WHY_BYTES];
     struct identity_answer *answers; /* [n_servers], of the last round; that of self is zero */
@@ -50,6 +52,14 @@ static inline const struct identity_server *identity_self(const struct identity 
 {
     return &identity->config.servers[identity->config.self];
 }
+
+/* ---- placement.c ---- */
+
+/* Once the directory's file is read. EMBD_INVALID: the configuration has another map. */
+int identity_choose_placement(struct identity *identity, struct embd__error *e);
+void identity_tell_placement(const struct identity *identity, struct identity_answer *out);
+/* The number of a server that has answered, and has another map; -1: none. */
+int64_t identity_other_placement(const struct identity *identity);
 
 /* After a round, with the mutex held. True: the state has changed. */
 bool identity_decide(struct identity *identity);

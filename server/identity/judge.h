@@ -16,6 +16,8 @@ struct identity_answer {
     bool is_loaded;                    /* then its tables are those it began with, and: */
     uint64_t cut, cut_rows;            /* of the snapshot it began with */
     uint64_t known_epoch, known_start; /* of the server that asks; 0: it has not met it */
+    uint64_t placement,
+        placement_digest; /* version of its map of keys; digest 0: it does not say */
 };
 
 /* The directory that is judged. */

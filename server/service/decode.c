@@ -43,6 +43,25 @@ static int check_all(struct call *call)
     return scales ? scale_push(op, e) : EMBD_OK;
 }
 
+int check_placement(struct call *call)
+{
+    const struct placement *own = call->shard->config.placement;
+    bool is_even = own == NULL || own->is_even;
+    uint64_t theirs = call->reader.placement, ours = is_even ? 0 : own->version;
+    if (theirs == ours || call->shard->config.n_shards == 1)
+        return EMBD_OK;
+    unsigned long long version = own == NULL ? 1 : own->version;
+    if (theirs == 0)
+        return embd__error_set(&call->error, EMBD_MOVED,
+                               "shard %u has version %llu of the placement, and the request was "
+                               "split by the even one; ask cluster for it, or update the client",
+                               call->shard->config.index, version);
+    return embd__error_set(&call->error, EMBD_MOVED,
+                           "shard %u has version %llu of the placement, and the request was split "
+                           "by version %llu; ask cluster for it",
+                           call->shard->config.index, version, (unsigned long long)theirs);
+}
+
 int decode_parts(struct call *call, enum op_kind kind)
 {
     struct embd__error *e = &call->error;
@@ -51,8 +70,8 @@ int decode_parts(struct call *call, enum op_kind kind)
     int n = kind == OP_PUSH ? embd__push_read(&call->reader, parts, LIMIT_PARTS, &call->extra)
                             : embd__parts_read(&call->reader, parts, LIMIT_PARTS,
                                                kind == OP_PULL ? PARTS_PULL : PARTS_ERASE);
-    if (n < 0 || work_size_parts(call->work, (uint32_t)n, e) != EMBD_OK ||
-        check_all(call) != EMBD_OK)
+    if (n < 0 || check_placement(call) != EMBD_OK ||
+        work_size_parts(call->work, (uint32_t)n, e) != EMBD_OK || check_all(call) != EMBD_OK)
         return e->status;
     if (call->request->frame->frame_bytes > LIMIT_FRAME_BYTES &&
         answer_check_statuses(op, e) != EMBD_OK)

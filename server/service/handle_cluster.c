@@ -1,6 +1,7 @@
 /* handle_cluster.c - who this is, whether it lives, where the others are, and its end: hello,
  * share, ring, ping, cluster, drain. */
 #include "proto/local/place.h"
+#include "proto/placement_wire.h"
 #include "server/identity/identity.h"
 #include "server/service/authorize.h"
 #include "server/service/recovery.h"
@@ -143,6 +144,13 @@ int handle_ping(struct call *call)
     return EMBD_OK;
 }
 
+/* The even map of version 1 is not said, as servers of earlier versions have it. */
+static bool has_placement(const struct shard_config *config)
+{
+    const struct placement *p = config->placement;
+    return p != NULL && (!p->is_even || p->version > 1);
+}
+
 int handle_cluster(struct call *call)
 {
     const struct shard_config *config = &call->shard->config;
@@ -157,7 +165,7 @@ int handle_cluster(struct call *call)
                                    i);
     struct msg *m = call->answer;
     embd__msg_result(m, call->reader.msgid);
-    embd__msg_map(m, 4);
+    embd__msg_map(m, 4u + has_placement(config));
     embd__msg_field_str(m, "name", config->cluster_name);
     embd__msg_field_uint(m, "version", config->map_version);
     embd__msg_field_uint(m, "shard", config->index);
@@ -171,6 +179,8 @@ int handle_cluster(struct call *call)
         if (host[0] != '\0')
             embd__msg_field_str(m, "admin_tcp", host);
     }
+    if (has_placement(config))
+        embd__placement_write(m, config->placement);
     return EMBD_OK;
 }
 

@@ -19,7 +19,8 @@ static int read_get(struct call *call, struct get *get)
 {
     const struct routed_place place = shard_place(call->shard);
     struct embd__error *e = &call->error;
-    if (embd__get_fields_read(&call->reader, &get->fields) != EMBD_OK)
+    if (embd__get_fields_read(&call->reader, &get->fields) != EMBD_OK ||
+        check_placement(call) != EMBD_OK)
         return e->status;
     get->table = authorized_table(call, get->fields.table);
     if (get->table == NULL || embd__get_bins_read(&call->reader, &get->table->schema.s,

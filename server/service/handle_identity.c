@@ -10,7 +10,8 @@ static void write_answer(struct call *call, const struct identity_answer *answer
     struct msg *m = call->answer;
     bool decides = decision != 0 && call->shard->config.index == 0;
     embd__msg_result(m, call->reader.msgid);
-    embd__msg_map(m, 9u + 2u * decides);
+    bool is_placed = call->shard->config.placement != NULL && answer->placement > 0;
+    embd__msg_map(m, 9u + 2u * decides + 2u * is_placed);
     embd__msg_field_str(m, "cluster", answer->cluster);
     embd__msg_field_uint(m, "epoch", answer->epoch);
     embd__msg_field_uint(m, "start", answer->start);
@@ -20,6 +21,10 @@ static void write_answer(struct call *call, const struct identity_answer *answer
     embd__msg_field_uint(m, "cut_rows", answer->cut_rows);
     embd__msg_field_uint(m, "known_epoch", answer->known_epoch);
     embd__msg_field_uint(m, "known_start", answer->known_start);
+    if (is_placed) {
+        embd__msg_field_uint(m, "placement", answer->placement);
+        embd__msg_field_uint(m, "placement_digest", answer->placement_digest);
+    }
     if (!decides)
         return;
     embd__msg_field_uint(m, "decision", decision);

@@ -12,7 +12,8 @@ static int read_put(struct call *call, struct op *op)
     const struct routed_place place = shard_place(call->shard);
     struct keyed_fields fields;
     struct embd__error *e = &call->error;
-    if (embd__put_fields_read(&call->reader, &fields) != EMBD_OK)
+    if (embd__put_fields_read(&call->reader, &fields) != EMBD_OK ||
+        check_placement(call) != EMBD_OK)
         return e->status;
     op->number = fields.number;
     put->step = fields.step;

@@ -272,6 +272,38 @@ int recovery_begin(struct shard *shard, struct embd__error *e)
     return shard->is_loading ? EMBD_OK : load_until(shard, UINT64_MAX, &waits, &is_over, e);
 }
 
+/* A new map of keys to shards is for shards that never had a push: what they have would be looked
+ * for elsewhere, and a number that one of them has seen would stand for other keys. */
+static int check_empty(const struct shard *shard, struct embd__error *e)
+{
+    const struct tables *tables = &shard->engine.tables;
+    for (uint32_t i = 0; i < tables->n; i++) {
+        struct store_stats stats;
+        tables->ops->stats(tables->by_name[i]->store, &stats);
+        if (stats.rows + stats.candidates + stats.steps > 0)
+            return embd__error_set(
+                e, EMBD_INVALID,
+                "placement has version %llu, which is new, and shard %u has table '%s' with %llu "
+                "rows after %llu pushes: start with the map before it, and drop the tables, or "
+                "dump them and load the dump into a new data directory",
+                (unsigned long long)shard->config.placement->version, shard->config.index,
+                tables->by_name[i]->schema.s.name, (unsigned long long)stats.rows,
+                (unsigned long long)stats.steps);
+    }
+    return EMBD_OK;
+}
+
+/* For the other shards of the process, none of which serves before all of them are empty. */
+static bool waits_for_placement(struct shard *shard, struct embd__error *e)
+{
+    struct identity *identity = shard->config.identity;
+    if (identity == NULL || !identity_placement_waits(identity))
+        return false;
+    if (!shard->is_found_empty && check_empty(shard, e) == EMBD_OK)
+        shard->is_found_empty = identity_is_empty(identity, e) == EMBD_OK;
+    return e->status == EMBD_OK && identity_placement_waits(identity);
+}
+
 bool recovery_go_on(struct shard *shard)
 {
     struct embd__error e = {.status = EMBD_OK};
@@ -286,6 +318,9 @@ bool recovery_go_on(struct shard *shard)
         return !waits; /* else it is woken */
     if (!shard->has_failed && shard->engine.prepared.id != 0)
         return false; /* doubt.c ends that */
+    if (!shard->has_failed && waits_for_placement(shard, &e))
+        return false; /* it is woken */
+    shard->has_failed = e.status != EMBD_OK;
     shard->is_loading = shard->has_failed;
     if (shard->config.identity != NULL && shard->config.is_first && !shard->has_failed)
         identity_set_cut(shard->config.identity, shard->restored_cut, shard->restored_rows);

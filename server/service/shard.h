@@ -24,6 +24,7 @@ struct written;
 struct coordinator;
 struct identity;
 struct local_place;
+struct placement;
 struct row_memory;
 
 struct shard_net_stats {
@@ -38,8 +39,9 @@ struct shard_net_stats {
 struct shard_config {
     uint32_t index, n_shards; /* in the cluster */
     const char *cluster_name;
-    uint64_t start;               /* a number that no other start of a server has; 0: not told */
-    uint64_t map_version;         /* of the cluster's shard map */
+    uint64_t start;       /* a number that no other start of a server has; 0: not told */
+    uint64_t map_version; /* of the cluster's shard map */
+    const struct placement *placement; /* which shard has which keys; NULL: the even map */
     const char *const *addresses; /* [n_shards] "host:port" of data listeners; "": not known yet */
     const char *const
         *admin_addresses; /* [n_shards] paths of admin sockets; "" where not on this host */

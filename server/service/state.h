@@ -76,6 +76,7 @@ struct shard {
     bool is_loading;         /* requests that touch tables are refused */
     bool waits_for_identity; /* nothing is read yet */
     bool has_failed;         /* and will be, since the loading did */
+    bool is_found_empty;     /* for a new map of keys to shards */
     uint32_t changed_table;  /* id, of the last record that was replayed */
     uint64_t memory_due_ns;  /* when its tables' memory is counted again */
     uint64_t n_damages;      /* of the journal that were accepted, ever */
@@ -144,6 +145,11 @@ int submit(struct call *call, void (*result)(const struct shard_work *work, stru
 /* A result of no fields. */
 void submit_result_empty(const struct shard_work *work, struct msg *m);
 
+/* EMBD_MOVED: the keys of the request, which was read, were split by another map than this shard's.
+ * So all shards refuse a request before any of them has changed something, also those whose keys
+ * are the same in both maps. */
+int check_placement(struct call *call);
+
 /* Tries the parked requests again, first come, first served. */
 void dispatch_parked(struct shard *shard);
 
@@ -168,7 +174,7 @@ static inline uint64_t shard_push_bytes(const struct shard *shard)
 static inline struct routed_place shard_place(const struct shard *shard)
 {
     return (struct routed_place){shard->config.index, shard->config.n_shards,
-                                 shard->config.map_version};
+                                 shard->config.map_version, shard->config.placement};
 }
 
 /* The stage ends now; no clock is read for a request that is not split into stages. */

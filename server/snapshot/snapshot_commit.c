@@ -311,6 +311,7 @@ static char *make_manifest(struct call *call, const char *name, int dir)
         .kind = "snapshot",
         .embd_version = EMBD_VERSION,
         .n_shards = call->shard->config.n_shards,
+        .placement = call->shard->config.placement,
         .id = parts->id,
         .sequence = parts->sequence,
         .base = parts->base,

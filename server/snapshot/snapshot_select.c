@@ -67,6 +67,14 @@ static int check_bases(const struct snapshot_select *c, const struct snapshot_ke
     return EMBD_OK;
 }
 
+static bool is_placed(const struct snapshot_select *c, const struct manifest *manifest)
+{
+    struct placement even;
+    embd__placement_even(&even, 1, c->config.n_shards);
+    return embd__manifest_is_placed(manifest,
+                                    c->config.placement != NULL ? c->config.placement : &even);
+}
+
 /* A part of each table for every shard here. */
 static int check_parts(const struct snapshot_select *c, const struct dump_dir *dir,
                        struct embd__error *e)
@@ -76,6 +84,11 @@ static int check_parts(const struct snapshot_select *c, const struct dump_dir *d
         return embd__error_set(e, EMBD_INVALID,
                                "%s: has %u shards, and this cluster has %u; use embctl load",
                                share->path, share->manifest.n_shards, c->config.n_shards);
+    if (!is_placed(c, &share->manifest))
+        return embd__error_set(e, EMBD_INVALID,
+                               "%s: its placement of keys on shards is not that of this cluster; "
+                               "use embctl load",
+                               share->path);
     for (uint32_t i = 0; i < share->manifest.n_tables; i++)
         for (uint32_t j = 0; j < c->config.shards; j++) {
             const char *table = share->manifest.tables[i].schema.s.name;

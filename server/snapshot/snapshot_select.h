@@ -20,6 +20,7 @@ struct snapshot_select_config {
     const char *name;                       /* this one first, or none; NULL: the newest first */
     bool is_off;                            /* none */
     uint32_t first_shard, shards, n_shards; /* of the process, of the cluster */
+    const struct placement *placement;      /* which shard has which keys; NULL: the even map */
     const struct peer_share *peers;         /* [n_peers] the cluster's other processes */
     uint32_t n_peers;
 };

@@ -48,6 +48,32 @@ static void the_check_agrees_with_the_route(void **state)
         }
 }
 
+/* As the check of the even map: what decides is what clients route by. */
+static void the_check_agrees_with_maps_that_are_not_even(void **state)
+{
+    static struct table table;
+    struct embd__error e = {.status = EMBD_OK};
+    struct placement map;
+    (void)state;
+    embd__placement_begin(&map, 2, 3, 5, &e);
+    for (uint32_t v = 0; v < 1024; v++)
+        embd__placement_add(&map, embd__mix64(v) % 3, 1, &e);
+    embd__placement_end(&map, &e);
+    for (uint32_t shard = 0; shard < 3; shard++)
+        for (uint64_t key = 0; key < 3000; key++)
+            for (int p = 0; p < 3; p++) {
+                const struct routed_place place = {shard, 3, 1, &map};
+                uint16_t slot = (uint16_t)(key * 21);
+                struct store_keys in = {.n_keys = 1, .n_rows = 1, .keys = &key};
+                in.slots = partitions[p] == EMBD_PARTITION_SLOT ? &slot : NULL;
+                table.schema.s.partition = partitions[p];
+                e.status = EMBD_OK;
+                bool is_ours = embd__placement_shard(&map, partitions[p], slot, key) == shard;
+                assert_int_equal(routed_check(&table, &in, &place, "", &e),
+                                 is_ours ? EMBD_OK : EMBD_INVALID);
+            }
+}
+
 /* The first `n` keys that a shard has, of rows whose slot is its. */
 static void own_keys(embd_partition partition, const struct routed_place *place, uint64_t *keys,
                      uint16_t *slots, uint32_t n)
@@ -68,7 +94,7 @@ static void one_among_many_is_found_wherever_it_is(void **state)
     uint64_t keys[MOST];
     uint16_t slots[MOST];
     char expected[32];
-    const struct routed_place place = {2, 5, 9}, other = {4, 5, 9};
+    const struct routed_place place = {2, 5, 9, NULL}, other = {4, 5, 9, NULL};
     (void)state;
     for (int p = 0; p < 3; p++) {
         uint64_t stray;
@@ -98,7 +124,7 @@ static void a_row_without_keys_may_be_of_any_slot(void **state)
     const uint64_t keys[2] = {7, 8};
     const uint32_t offsets[4] = {0, 1, 1, 2}, filled[4] = {0, 1, 2, 2};
     const uint16_t slots[3] = {0, 1, 2};
-    const struct routed_place place = {0, 2, 1};
+    const struct routed_place place = {0, 2, 1, NULL};
     struct embd__error e = {.status = EMBD_OK};
     struct store_keys in = {2, 3, keys, offsets, slots, NULL, NULL};
     (void)state;
@@ -161,7 +187,7 @@ static int teardown(void **state)
 /* All its keys are this shard's. */
 static void fill(struct world *w, embd_partition partition)
 {
-    const struct routed_place place = {1, 3, 7};
+    const struct routed_place place = {1, 3, 7, NULL};
     own_keys(partition, &place, w->keys, w->slots, MOST);
     w->part = (struct part){.table = embd__table_id(name_of(partition)),
                             .n_keys = MOST,
@@ -175,7 +201,7 @@ static void fill(struct world *w, embd_partition partition)
 /* Key `at` is one of shard 2. */
 static void lead_astray(struct world *w, embd_partition partition, uint32_t at)
 {
-    const struct routed_place place = {2, 3, 7};
+    const struct routed_place place = {2, 3, 7, NULL};
     own_keys(partition, &place, &w->keys[at], &w->slots[at], 1);
 }
 
@@ -217,7 +243,7 @@ static void a_part_behind_a_right_one_undoes_both(void **state)
     struct part parts[2];
     uint64_t own;
     uint16_t slot;
-    const struct routed_place place = {1, 3, 7};
+    const struct routed_place place = {1, 3, 7, NULL};
     fill(w, EMBD_PARTITION_MODULO);
     lead_astray(w, EMBD_PARTITION_MODULO, 5);
     own_keys(EMBD_PARTITION_HASH, &place, &own, &slot, 1);
@@ -239,7 +265,7 @@ static struct exchange *begin_late(struct world *w, embd_partition partition, bo
     static uint64_t keys[LARGE];
     static uint16_t slots[LARGE];
     static float grads[LARGE];
-    const struct routed_place place = {1, 3, 7}, other = {2, 3, 7};
+    const struct routed_place place = {1, 3, 7, NULL}, other = {2, 3, 7, NULL};
     own_keys(partition, &place, keys, slots, LARGE);
     if (is_stray)
         own_keys(partition, &other, &keys[LARGE - 1], &slots[LARGE - 1], 1);
@@ -327,7 +353,7 @@ static void gets_and_puts_refuse_it(void **state)
     for (int p = 0; p < 3; p++) {
         uint64_t key;
         uint16_t slot;
-        const struct routed_place own = {1, 3, 7}, other = {0, 3, 7};
+        const struct routed_place own = {1, 3, 7, NULL}, other = {0, 3, 7, NULL};
         own_keys(partitions[p], &other, &key, &slot, 1);
         ask_error(ask_keyed(w, METHOD_PUT, partitions[p], &key, &slot), EMBD_INVALID, "put keys[0]",
                   "belongs to shard 0 of 3, this is shard 1", NULL);
@@ -348,7 +374,7 @@ static void loads_refuse_it(void **state)
     for (int p = 0; p < 3; p++) {
         uint64_t key;
         uint16_t slot;
-        const struct routed_place own = {1, 3, 7}, other = {0, 3, 7};
+        const struct routed_place own = {1, 3, 7, NULL}, other = {0, 3, 7, NULL};
         own_keys(partitions[p], &other, &key, &slot, 1);
         ask_error(ask_load(w, partitions[p], &key, &slot), EMBD_INVALID, "load keys[0]",
                   "belongs to shard 0 of 3, this is shard 1", NULL);
@@ -366,6 +392,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_check_agrees_with_the_route),
+        cmocka_unit_test(the_check_agrees_with_maps_that_are_not_even),
         cmocka_unit_test(one_among_many_is_found_wherever_it_is),
         cmocka_unit_test(a_row_without_keys_may_be_of_any_slot),
         TEST(pulls_pushes_and_erases_refuse_it_and_change_nothing),

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "tests/unit/cmocka_all.h"
+#include "proto/placement_wire.h"
 #include "proto/route.h"
 #include "proto/schema.h"
 
@@ -93,10 +94,10 @@ static void read_empty(struct reader *r)
 
 /* ---- cluster, tables ---- */
 
-static void build_cluster_result(struct msg *m)
+static void begin_cluster(struct msg *m, uint32_t n_fields)
 {
     embd__msg_result(m, 3);
-    embd__msg_map(m, 4);
+    embd__msg_map(m, n_fields);
     embd__msg_field_str(m, "name", "demo");
     embd__msg_field_uint(m, "version", 1);
     embd__msg_field_uint(m, "shard", 0);
@@ -108,10 +109,26 @@ static void build_cluster_result(struct msg *m)
     embd__msg_map(m, 2);
     embd__msg_field_str(m, "address", "127.0.0.1:7701");
     embd__msg_field_str(m, "admin", "/run/embd/1.sock");
+}
+
+static void build_cluster_result(struct msg *m)
+{
+    begin_cluster(m, 4);
+    embd__msg_end(m);
+}
+
+static void build_cluster_placement_result(struct msg *m)
+{
+    static const uint32_t weights[] = {7, 1};
+    struct placement p;
+    embd__placement_weighted(&p, 2, 2, weights);
+    begin_cluster(m, 5);
+    embd__placement_write(m, &p);
     embd__msg_end(m);
 }
 
 static char last_address[64];
+static struct placement last_placement;
 
 static void read_cluster_result(struct reader *r)
 {
@@ -129,6 +146,7 @@ static void read_cluster_result(struct reader *r)
         embd__field_str(&shard, "admin", text, sizeof text, "");
         embd__fields_end(&shard);
     }
+    embd__placement_read(&f, 2, &last_placement);
     embd__fields_end(&f);
     embd__reader_end(r);
 }
@@ -137,6 +155,16 @@ static void check_cluster_result(struct reader *r)
 {
     read_cluster_result(r);
     assert_string_equal(last_address, "127.0.0.1:7701");
+    assert_true(last_placement.is_even && last_placement.version == 1);
+}
+
+static void check_cluster_placement_result(struct reader *r)
+{
+    read_cluster_result(r);
+    assert_true(last_placement.version == 2 && last_placement.base == 2);
+    assert_int_equal(embd__placement_count(&last_placement, 1), 128);
+    assert_int_equal(last_placement.of_vshard[895], 0);
+    assert_int_equal(last_placement.of_vshard[896], 1);
 }
 
 static void build_tables_result(struct msg *m)
@@ -658,6 +686,7 @@ const struct golden goldens[] = {
     GOLDEN(ping_request, read_empty, read_empty),
     GOLDEN(ping_result, read_empty, read_empty),
     GOLDEN(cluster_result, read_cluster_result, check_cluster_result),
+    GOLDEN(cluster_placement_result, read_cluster_result, check_cluster_placement_result),
     GOLDEN(tables_result, read_tables_result, read_tables_result),
     GOLDEN(tick_request, read_tick_request, read_tick_request),
     GOLDEN(tick_result, read_tick_result, read_tick_result),

@@ -258,6 +258,33 @@ static void a_job_or_tables_make_it_format_5_and_are_read_back(void **state)
     free(text);
 }
 
+/* The even map needs no word. */
+static void an_uneven_map_makes_it_format_6_and_is_read_back(void **state)
+{
+    static const uint32_t weights[] = {5, 3};
+    struct manifest m, out;
+    struct manifest_table table;
+    struct manifest_part parts[2];
+    struct embd__error e = {0};
+    struct placement even, uneven;
+    (void)state;
+    embd__placement_even(&even, 9, 2);
+    embd__placement_weighted(&uneven, 9, 2, weights);
+    for (int i = 0; i < 2; i++) {
+        make(&m, &table, parts);
+        m.placement = i == 0 ? &even : &uneven;
+        char *text = embd__manifest_write(&m);
+        assert_non_null(text);
+        assert_non_null(strstr(text, i == 0 ? "\"format\": 1" : "\"format\": 6"));
+        assert_int_equal(embd__manifest_read(text, strlen(text), &out, &e), EMBD_OK);
+        assert_true(embd__manifest_is_placed(&out, m.placement));
+        assert_false(embd__manifest_is_placed(&out, i == 0 ? &uneven : &even));
+        assert_true(i == 0 || out.placement->version == 9);
+        embd__manifest_fini(&out);
+        free(text);
+    }
+}
+
 static struct table_scope scope_of(const char *job, const char *a, const char *b)
 {
     struct table_scope scope = {.n_names = 0};
@@ -414,8 +441,22 @@ static void what_a_manifest_says_is_checked(void **state)
     (void)state;
     refused("\"format\": 1", "\"format\": 2", EMBD_CORRUPT,
             "the manifest has no 'id', which is required");
-    refused("\"format\": 1", "\"format\": 6", EMBD_UNSUPPORTED,
-            "'format' is 6, this version reads 1 to 5");
+    refused("\"format\": 1", "\"format\": 7", EMBD_UNSUPPORTED,
+            "'format' is 7, this version reads 1 to 6");
+    refused("\"format\": 1", "\"format\": 6", EMBD_CORRUPT, "no 'placement', which is required");
+    refused("\"format\": 1,", "\"format\": 6, \"placement\": 1,", EMBD_CORRUPT, "version is 0");
+    refused("\"format\": 1,",
+            "\"format\": 6, \"placement\": {\"version\": 1, \"base\": 2, \"runs\": [0, 1023]},",
+            EMBD_CORRUPT, "of 1023 vshards together");
+    refused("\"format\": 1,",
+            "\"format\": 6, \"placement\": {\"version\": 1, \"base\": 2, \"runs\": [9, 1024]},",
+            EMBD_CORRUPT, "vshards of shard 9");
+    refused("\"format\": 1,",
+            "\"format\": 6, \"placement\": {\"version\": 1, \"base\": 2, \"runs\": [-1, 1024]},",
+            EMBD_CORRUPT, "a shard that is no number");
+    refused("\"format\": 1,",
+            "\"format\": 5, \"placement\": {\"version\": 1, \"base\": 2, \"runs\": [1, 1024]},",
+            EMBD_CORRUPT, "1 of them unknown");
     refused("\"format\": 1,", "\"format\": 4, \"job\": \"j\",", EMBD_CORRUPT, "1 of them unknown");
     refused("\"format\": 1,", "\"format\": 5, \"job\": \"J\",", EMBD_CORRUPT,
             "snapshot job: 'J', expected a name of 1 to 63 bytes");
@@ -555,6 +596,7 @@ int main(void)
         cmocka_unit_test(a_base_makes_it_format_3_and_is_read_back_with_what_changed),
         cmocka_unit_test(a_sequence_makes_it_format_4_and_is_read_back),
         cmocka_unit_test(a_job_or_tables_make_it_format_5_and_are_read_back),
+        cmocka_unit_test(an_uneven_map_makes_it_format_6_and_is_read_back),
         cmocka_unit_test(a_scope_covers_names_and_prefixes),
         cmocka_unit_test(a_scope_has_a_limit),
         cmocka_unit_test(steps_that_differ_make_it_format_4_and_are_read_back),

@@ -1,0 +1,78 @@
+/* moved.c - calls whose keys were split by another map than the servers have (EMBD_MOVED).
+ *
+ * The happy path: every shard has refused the call's messages, before any effect. The map is read
+ * again from a shard that said so. Then all calls that were started and refused are split by it and
+ * sent again, in the order they were started; a push keeps its numbers, so those behind it find no
+ * gap. Two rounds are possible where maps follow each other.
+ *
+ * What can fail: the shard has no newer map than ours, since it is behind: it is asked again until
+ * the call's deadline. A push that one shard has applied by its map and another one refused is
+ * never split again, as its number on the first stands for other keys: it fails, and says what
+ * became of it. */
+#include "client/call/call.h"
+
+/* Whether a shard has, or may have, taken a part of the push. */
+static bool is_partly_applied(const struct embd_call *call)
+{
+    for (uint32_t i = call->n_openings; i < call->n_messages; i++)
+        if (call->kind == PARTS_PUSH && call->messages[i]->x.error.status != EMBD_MOVED)
+            return true;
+    return false;
+}
+
+static bool can_follow(const struct embd_call *call)
+{
+    return embd__call_is_moved(call) && !is_partly_applied(call);
+}
+
+/* ---- the map ---- */
+
+static uint32_t who_said_so(const struct embd_call *call)
+{
+    uint32_t i = 0;
+    while (call->messages[i]->x.error.status != EMBD_MOVED)
+        i++;
+    return call->messages[i]->shard;
+}
+
+/* ---- sending again ---- */
+
+/* The next of the calls that were started, by their order. */
+static struct embd_call *next_started(const embd_client *client, uint64_t after)
+{
+    struct embd_call *next = NULL;
+    for (struct embd_call *c = client->calls; c != NULL; c = c->next)
+        if (c->is_started && c->started > after && (next == NULL || c->started < next->started))
+            next = c;
+    return next;
+}
+
+static void send_all_again(embd_client *client)
+{
+    for (struct embd_call *c = next_started(client, 0); c != NULL;
+         c = next_started(client, c->started)) {
+        embd__io_await(&client->io, &c->job);
+        if (can_follow(c))
+            embd__call_again(c);
+    }
+}
+
+int embd__follow_map(embd_client *client, uint32_t shard, uint64_t deadline_ns, bool *follows_out)
+{
+    int status = embd__placement_learn(client, shard, deadline_ns, follows_out);
+    if (*follows_out)
+        send_all_again(client);
+    return status;
+}
+
+void embd__call_follow(struct embd_call *call)
+{
+    embd_client *client = call->client;
+    bool follows = true;
+    while (follows && call->again_status == EMBD_OK && can_follow(call)) {
+        uint64_t deadline_ns = call->messages[call->n_openings]->x.deadline_ns;
+        if (embd__follow_map(client, who_said_so(call), deadline_ns, &follows) != EMBD_OK)
+            client->error = (struct embd__error){0};
+        embd__io_await(&client->io, &call->job);
+    }
+}

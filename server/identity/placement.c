@@ -1,0 +1,121 @@
+/* placement.c - which map of keys to shards a start has: that of the data directory, or the one of
+ * the configuration where the directory is new. A later version of the configuration takes its
+ * place if no shard of the process has rows, or has applied a push: rows do not move yet.
+ *
+ * All servers of a cluster have the same map. One that meets another one with another map is
+ * refused, as a foreign directory is; --accept-empty does not change that. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "server/identity/identity_internal.h"
+#include "server/log/log.h"
+
+static int refuse(const struct identity *identity, const struct placement *asked, const char *why,
+                  struct embd__error *e)
+{
+    return embd__error_set(e, EMBD_INVALID,
+                           "placement is version %" PRIu64 " in the configuration, and the data "
+                           "directory has version %" PRIu64 ": %s",
+                           asked->version, identity->placement.version, why);
+}
+
+/* What the directory has; one of an earlier version has the even map. */
+static bool is_recorded(struct identity *identity)
+{
+    struct identity_file *file = &identity->file;
+    uint32_t n = identity->config.n_shards;
+    embd__placement_even(&identity->placement, 1, n);
+    if (file->has_placement && file->placement.n_shards == n)
+        identity->placement = file->placement;
+    return file->is_there || file->own.has_journal;
+}
+
+static void keep(struct identity *identity, const struct placement *p)
+{
+    identity->file.placement = *p;
+    identity->file.has_placement = true;
+}
+
+int identity_choose_placement(struct identity *identity, struct embd__error *e)
+{
+    const struct placement *asked = identity->config.placement, *own = &identity->placement;
+    bool is_used = is_recorded(identity);
+    if (asked == NULL)
+        return EMBD_OK;
+    if (!is_used) {
+        identity->placement = *asked;
+        keep(identity, asked);
+        return EMBD_OK;
+    }
+    bool is_same = embd__placement_is_same(asked, own);
+    if (asked->version < own->version)
+        return refuse(identity, asked, "versions do not go back; take the directory's", e);
+    if (asked->version == own->version && !is_same)
+        return refuse(identity, asked,
+                      "the maps differ; raise the version, which needs shards without rows, or "
+                      "take the directory's map",
+                      e);
+    identity->n_to_be_empty = is_same ? 0 : identity_self(identity)->n_shards;
+    identity->placement = *asked;
+    if (is_same)
+        keep(identity, asked);
+    return EMBD_OK;
+}
+
+const struct placement *identity_placement(const struct identity *identity)
+{
+    return &identity->placement;
+}
+
+bool identity_placement_waits(struct identity *identity)
+{
+    pthread_mutex_lock(&identity->mutex);
+    bool waits = identity->n_to_be_empty > 0;
+    pthread_mutex_unlock(&identity->mutex);
+    return waits;
+}
+
+int identity_is_empty(struct identity *identity, struct embd__error *e)
+{
+    bool was_last = false;
+    pthread_mutex_lock(&identity->mutex);
+    if (identity->n_to_be_empty == 1) {
+        keep(identity, &identity->placement);
+        identity_file_write(identity->dir, &identity->file, e);
+        was_last = e->status == EMBD_OK;
+    }
+    identity->n_to_be_empty -= e->status == EMBD_OK;
+    pthread_mutex_unlock(&identity->mutex);
+    if (!was_last)
+        return e->status;
+    log_event(LOG_INFO, "placement", "version=%" PRIu64, identity->placement.version);
+    identity->config.changed(identity->config.arg);
+    return EMBD_OK;
+}
+
+/* ---- other servers ---- */
+
+void identity_tell_placement(const struct identity *identity, struct identity_answer *out)
+{
+    out->placement = identity->placement.version;
+    out->placement_digest = embd__placement_digest(&identity->placement);
+}
+
+/* Servers of earlier versions have the even map, and say nothing. */
+static uint64_t digest_of(const struct identity *identity, const struct identity_answer *answer)
+{
+    struct placement even;
+    if (answer->placement_digest != 0)
+        return answer->placement_digest;
+    embd__placement_even(&even, 1, identity->config.n_shards);
+    return embd__placement_digest(&even);
+}
+
+int64_t identity_other_placement(const struct identity *identity)
+{
+    uint64_t own = embd__placement_digest(&identity->placement);
+    for (uint32_t i = 0; i < identity->config.n_servers; i++)
+        if (identity->answers[i].is_there && digest_of(identity, &identity->answers[i]) != own)
+            return i;
+    return -1;
+}
