@@ -148,6 +148,17 @@ static bool read_accepted(const json_t *object, struct identity_file *out)
     return i == (n < IDENTITY_ACCEPTED_MAX ? n : IDENTITY_ACCEPTED_MAX);
 }
 
+/* Version 2 is for maps that are not even. */
+static bool read_placement(const json_t *object, uint64_t version, struct identity_file *out)
+{
+    struct embd__error why = {.status = EMBD_OK};
+    const json_t *value = json_object_get(object, "placement");
+    out->has_placement = value != NULL;
+    if (value == NULL)
+        return version == 1;
+    return embd__placement_from_json(value, out->cluster_shards, &out->placement, &why) == EMBD_OK;
+}
+
 static int read_object(const json_t *object, const char *path, struct identity_file *out,
                        struct embd__error *e)
 {
@@ -161,11 +172,8 @@ static int read_object(const json_t *object, const char *path, struct identity_f
         return refuse_file(path, "lacks a field, or has one out of range", e);
     if (json_object_get(object, "history") != NULL && !read_hex(object, "history", &out->history))
         return refuse_file(path, "has a history out of range", e);
-    const json_t *placement = json_object_get(object, "placement");
-    out->has_placement = placement != NULL;
-    if (placement != NULL &&
-        embd__placement_from_json(placement, out->cluster_shards, &out->placement, e) != EMBD_OK)
-        return e->status;
+    if (!read_placement(object, version, out))
+        return refuse_file(path, "has a placement that is no map of its shards", e);
     snprintf(out->server, sizeof out->server, "%s", server);
     out->known = calloc(out->cluster_shards, sizeof *out->known);
     if (out->known == NULL)

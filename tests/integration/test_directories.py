@@ -456,7 +456,7 @@ class Locked(unittest.TestCase):
 
     def test_a_file_that_cannot_be_read_refuses(self):
         with Listed("a") as cluster:
-            for text, says in (("", "is not JSON"), ("{}", "is not of version 1"), ('{"version": 2}', "is not of version 1"),
+            for text, says in (("", "is not JSON"), ("{}", "is not of version 1"), ('{"version": 3}', "is not of version 1 or 2"),
                                ('{"version": 1, "server": "a"}', "lacks a field")):
                 with self.subTest(text=text), self.assertRaises(NotReady) as refused:
                     with open(cluster.path("a/identity.json"), "w", encoding="ascii") as file:

@@ -231,6 +231,19 @@ class Servers(unittest.TestCase):
             self.assertEqual([i["placement"] for i in identities], [{"version": 2, "base": 2, "runs": [0, 1000, 1, 24]}] * 2)
             self.assertEqual([i["version"] for i in identities], [2, 2])  # which earlier versions do not start with
 
+    def test_a_damaged_map_of_a_directory_refuses(self):
+        with Listed("a", "placement: '1:0=1024'\n") as cluster:
+            cluster.start("a")
+            cluster.end("a")
+            whole = identity(cluster, "a")
+            self.assertNotIn("placement", whole)  # of one shard it is the even one
+            for damage in ({"version": 2}, {"version": 2, "placement": {"version": 1, "base": 1, "runs": [0, 1023]}},
+                           {"placement": {"version": 1, "base": 1, "runs": [1, 1024]}}, {"placement": 1}):
+                with open(cluster.path("a/identity.json"), "w", encoding="ascii") as file:
+                    json.dump({**whole, **damage}, file)
+                with self.assertRaisesRegex(NotReady, "identity.json has a placement that is no map of its shards"):
+                    cluster.start("a")
+
     def test_weights_divide_the_keys_among_hosts_of_different_size(self):
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             port = free_ports(3)
