@@ -133,6 +133,8 @@ static void *run(void *arg)
     inproc_lock();
     if (s->state != INPROC_FAILED)
         enter(s, INPROC_ENDED);
+    else
+        pthread_detach(s->thread); /* nobody waits for it */
     inproc_unlock();
     return NULL;
 }
