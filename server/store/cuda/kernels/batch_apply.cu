@@ -142,14 +142,22 @@ __device__ static inline target target_at(const table_view &t, const batch_view 
     return r;
 }
 
+/* To what the next step reads: master values stay. */
+__device__ static inline void round_to_nearest(const table_view &t, four *w)
+{
+    if (!t.has_master && t.dtype != EMBD_DTYPE_F32)
+        for (uint32_t i = 0; i < 4; i++)
+            w->c[i] = half_load(half_store(w->c[i], t.dtype), t.dtype);
+}
+
 template <int RULE>
 __device__ static inline row_four columns_of(const table_view &t, const target &r, uint32_t column)
 {
     row_four row;
     if (!r.is_new)
         return row_load<RULE, false>(t, r.ref, column);
-    row.w = t.has_master ? first_exact(t, r.key, r.slot, column)
-                         : first_value(t, r.key, r.slot, column);
+    row.w = first_exact(t, r.key, r.slot, column);
+    round_to_nearest(t, &row.w);
     for (uint32_t i = 0; i < 4; i++)
         row.s0.c[i] = row.s1.c[i] = t.first_state;
     return row;
@@ -160,9 +168,8 @@ __device__ static inline void round_columns(const table_view &t, const target &r
 {
     if (t.is_stochastic)
         round_by_chance(t, r.key, r.slot, step, column, w);
-    else if (!t.has_master && t.dtype != EMBD_DTYPE_F32)
-        for (uint32_t i = 0; i < 4; i++)
-            w->c[i] = half_load(half_store(w->c[i], t.dtype), t.dtype);
+    else
+        round_to_nearest(t, w);
 }
 
 /* Sets the key, slot, entry and shared state of a new row, whose columns are stored. One lane calls

@@ -47,6 +47,14 @@ __device__ static inline void fill_states(const table_view &t, uint64_t row, uin
             states[i] = i % t.state_stride < t.optimizer_floats ? f : 0.0f;
 }
 
+/* Initial columns of a row that is not coded. */
+__device__ static inline void fill_four(const table_view &t, uint32_t ref, uint32_t column, four v)
+{
+    four_store(row_of_ref(t, ref), t.dtype, column, v);
+    if (t.has_master)
+        master_store(t, ref, column, v);
+}
+
 /* Initial columns of one row, before they are rounded, as its master values. */
 __device__ static inline void fill_master(const table_view &t, uint64_t key, uint32_t slot,
                                           uint32_t ref, uint32_t first, uint32_t lanes)
@@ -67,10 +75,8 @@ __device__ static inline void fill_rows(const table_view &t, const newcomer &min
         uint64_t key = __shfl_sync(ALL_LANES, mine.key, (int)(from % 32));
         uint32_t slot = __shfl_sync(ALL_LANES, mine.slot, (int)(from % 32));
         for (uint32_t column = lane % lanes * 4; from < n && column < t.dim; column += lanes * 4)
-            four_store(t.values + (row + from) * t.stride, t.dtype, column,
-                       first_value<MAY_BE_NORMAL>(t, key, slot, column));
-        if (t.has_master && from < n)
-            fill_master(t, key, slot, (uint32_t)(row + from) + 1, lane % lanes * 4, lanes);
+            fill_four(t, (uint32_t)(row + from) + 1, column,
+                      first_exact<MAY_BE_NORMAL>(t, key, slot, column));
     }
     fill_states(t, row, n);
 }
