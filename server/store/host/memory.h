@@ -23,6 +23,9 @@ bool memory_commit(void *memory, size_t bytes);
  */
 #define MEMORY_PREFETCH static inline __attribute__((always_inline))
 
+/* For functions that take a constant or a function: each caller gets a loop of its own. */
+#define HOST_INLINE static inline __attribute__((always_inline))
+
 /* As memory_new, but small memory is not zeroed: for buffers that are filled at once. */
 void *memory_buffer_new(size_t bytes);
 

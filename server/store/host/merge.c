@@ -58,7 +58,7 @@ static bool reserve(struct merge *merge, uint32_t n_keys)
     return false;
 }
 
-static uint32_t slot_of(const struct merging *work, uint32_t k)
+HOST_INLINE uint32_t slot_of(const struct merging *work, uint32_t k)
 {
     const struct store_keys *in = work->in;
     if (in->slots == NULL)
@@ -66,7 +66,7 @@ static uint32_t slot_of(const struct merging *work, uint32_t k)
     return in->slots[in->offsets ? work->merge->row_of[k] : k];
 }
 
-static void hash_block(struct merging *work, uint32_t begin)
+HOST_INLINE void hash_block(struct merging *work, uint32_t begin)
 {
     for (uint32_t k = begin; k < begin + BLOCK && k < work->in->n_keys; k++) {
         uint64_t hash = index_hash(work->in->keys[k], slot_of(work, k));
@@ -76,14 +76,15 @@ static void hash_block(struct merging *work, uint32_t begin)
 }
 
 /* Adds occurrence k of a key. */
-static inline void add(struct merging *work, uint64_t hash, uint32_t slot, uint32_t k)
+HOST_INLINE void add(struct merging *work, const struct index *index, uint64_t hash, uint32_t slot,
+                     uint32_t k)
 {
     struct merge *merge = work->merge;
     uint32_t tag = (uint32_t)(hash >> 32) & CELL_TAG;
     for (uint32_t at = (uint32_t)hash & work->cell_mask;; at = (at + 1) & work->cell_mask) {
         uint32_t cell = merge->cells[at];
         if (cell == 0) {
-            work->home[merge->n % (2 * BLOCK)] = index_prefetch(work->index, hash);
+            work->home[merge->n % (2 * BLOCK)] = index_prefetch(index, hash);
             merge->distinct[merge->n++] =
                 (struct distinct){.hash = hash, .first = k, .last = k, .slot = slot & 0x3ff};
             merge->cells[at] = tag | merge->n;
@@ -102,7 +103,7 @@ static inline void add(struct merging *work, uint64_t hash, uint32_t slot, uint3
 }
 
 /* Looks up distinct keys whose prefetch began `apart` keys ago. */
-static void look_up(struct merging *work, uint32_t apart)
+HOST_INLINE void look_up(struct merging *work, uint32_t apart)
 {
     struct distinct *d = work->merge->distinct;
     for (; work->looked + apart < work->merge->n; work->looked++) {
@@ -147,17 +148,34 @@ bool merge_begin(struct merging *work, struct merge *merge, const struct store_k
     return true;
 }
 
-void merge_some(struct merging *work, uint32_t end)
+/* `work` and what it names are copies of the caller's: the compiler sees that no key that is added
+ * changes them. */
+HOST_INLINE void merge_blocks(struct merging *work, const struct index *index, uint32_t end)
 {
     for (; work->at < end; work->at += BLOCK) {
         uint32_t begin = work->at;
         hash_block(work, begin + BLOCK);
         for (uint32_t k = begin; k < begin + BLOCK && k < work->in->n_keys; k++)
-            add(work, work->hash[k % (2 * BLOCK)], slot_of(work, k), k);
+            add(work, index, work->hash[k % (2 * BLOCK)], slot_of(work, k), k);
         look_up(work, BLOCK);
     }
-    if (end == work->in->n_keys)
-        look_up(work, 0);
+}
+
+void merge_some(struct merging *work, uint32_t end)
+{
+    const struct store_keys in = *work->in;
+    const struct index index = *work->index;
+    struct merge merge = *work->merge;
+    struct merging own = *work;
+    own.in = &in;
+    own.merge = &merge;
+    merge_blocks(&own, &index, end);
+    if (end == in.n_keys)
+        look_up(&own, 0);
+    *work->merge = merge;
+    own.in = work->in;
+    own.merge = work->merge;
+    *work = own;
 }
 
 bool merge_keys(struct merge *merge, const struct store_keys *in, const struct index *index)

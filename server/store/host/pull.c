@@ -63,34 +63,31 @@ struct tables {
     const uint64_t *keys; /* of the block being hashed */
 };
 
-/* For functions that take a walk's kind as a constant: each kind gets a loop of its own. */
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-
 /* The three stages of key i of a block. */
-ALWAYS_INLINE void hash_key(const struct tables *tables, struct walk_block *block, uint32_t i,
-                            uint32_t slot)
+HOST_INLINE void hash_key(const struct tables *tables, struct walk_block *block, uint32_t i,
+                          uint32_t slot)
 {
     block->slot[i] = slot;
     block->hash[i] = index_hash(tables->keys[i], slot);
     block->home[i] = index_prefetch(&tables->index, block->hash[i]);
 }
 
-ALWAYS_INLINE void find_home(const struct tables *tables, struct walk_block *block, uint32_t i,
-                             enum walk_kind kind)
+HOST_INLINE void find_home(const struct tables *tables, struct walk_block *block, uint32_t i,
+                           enum walk_kind kind)
 {
     bool has_slots = kind == WALK_ANY && tables->index.has_slots;
     block->ref[i] = index_find_home(block->home[i], block->hash[i], block->slot[i], has_slots);
 }
 
-ALWAYS_INLINE bool is_row(const struct tables *tables, uint32_t ref, enum walk_kind kind)
+HOST_INLINE bool is_row(const struct tables *tables, uint32_t ref, enum walk_kind kind)
 {
     if (kind == WALK_PLAIN)
         return ref != 0;
     return index_has_row(ref) && !(kind == WALK_ANY && pending_has(tables->pending, ref - 1));
 }
 
-ALWAYS_INLINE void find_record(const struct tables *tables, struct walk_block *block, uint32_t i,
-                               enum walk_kind kind)
+HOST_INLINE void find_record(const struct tables *tables, struct walk_block *block, uint32_t i,
+                             enum walk_kind kind)
 {
     uint32_t ref = index_find_rest(&tables->index, block->hash[i], block->slot[i], block->ref[i]);
     const uint8_t *record = NULL;
@@ -102,9 +99,9 @@ ALWAYS_INLINE void find_record(const struct tables *tables, struct walk_block *b
 }
 
 /* Full blocks, in tables where slots do not distinguish keys: nearly all blocks are like that. */
-ALWAYS_INLINE void advance_full(const struct tables *tables, struct walk_block *fresh,
-                                struct walk_block *hashed, struct walk_block *looked,
-                                enum walk_kind kind)
+HOST_INLINE void advance_full(const struct tables *tables, struct walk_block *fresh,
+                              struct walk_block *hashed, struct walk_block *looked,
+                              enum walk_kind kind)
 {
     struct tables t = *tables;
     for (uint32_t i = 0; i < WALK_BLOCK; i++) {
@@ -114,9 +111,9 @@ ALWAYS_INLINE void advance_full(const struct tables *tables, struct walk_block *
     }
 }
 
-ALWAYS_INLINE void advance_part(struct walk *walk, const struct tables *tables,
-                                struct walk_block *fresh, struct walk_block *hashed,
-                                struct walk_block *looked, enum walk_kind kind)
+HOST_INLINE void advance_part(struct walk *walk, const struct tables *tables,
+                              struct walk_block *fresh, struct walk_block *hashed,
+                              struct walk_block *looked, enum walk_kind kind)
 {
     bool has_slots = kind == WALK_ANY && walk->in->slots != NULL;
     for (uint32_t i = 0; i < WALK_BLOCK; i++) {
@@ -130,7 +127,7 @@ ALWAYS_INLINE void advance_part(struct walk *walk, const struct tables *tables,
 }
 
 /* Moves each block but the next one a stage on; the one used before is filled again. */
-ALWAYS_INLINE void advance_as(struct walk *walk, enum walk_kind kind)
+HOST_INLINE void advance_as(struct walk *walk, enum walk_kind kind)
 {
     const struct store *store = walk->store;
     struct walk_block *fresh = &walk->blocks[(walk->block + 3) % WALK_BLOCKS];

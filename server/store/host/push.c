@@ -19,6 +19,12 @@
 typedef void row_step(const struct optimizer_step *p, float *restrict w, float *restrict state,
                       const float *restrict g, uint32_t dim);
 
+/* What is asked for next: the occurrences of one key after the other. */
+struct prefetch {
+    uint32_t key;              /* the next distinct one */
+    uint32_t occurrence, left; /* of the one before it: the last asked for, and those behind that */
+};
+
 /* The inputs of applying a push, besides the store. */
 struct application {
     const struct store *store;
@@ -29,6 +35,8 @@ struct application {
     };
     uint32_t grad_bytes; /* of a row of gradients */
     uint32_t begin, end; /* the distinct keys that step */
+    bool is_simple;      /* gradients are f32 and have no weights */
+    struct prefetch prefetch;
     float sum[EMBD_DIM_MAX], run[EMBD_DIM_MAX], space[EMBD_DIM_MAX];
 };
 
@@ -62,30 +70,90 @@ static void add_occurrence(struct application *a, float *sum, uint32_t k, bool i
         embd__combine_add(sum, g, dim);
 }
 
-/* How many occurrences ahead their gradients are prefetched. */
-#define AHEAD 8u
-
-/* a->sum = the gradients of all occurrences of d: runs of EMBD_SUM_RUN, then the runs. */
-static void sum_gradients(struct application *a, const struct distinct *d)
+/* Asks for what is used PREFETCH occurrences later: rows, and gradients of keys that occur several
+ * times. Single gradients follow one another in memory, which the processor sees by itself (asking
+ * for them too cost 8 % of a push). */
+MEMORY_PREFETCH void prefetch_next(struct application *a)
 {
-    const uint32_t *next = a->store->merge.next;
-    uint32_t k = d->first, ahead = k, n = d->repeats + 1u;
-    for (uint32_t i = 1; i < n + AHEAD; i++) {
-        if (i < n) {
-            ahead = next[ahead];
-            rows_prefetch(grads_of(a, ahead), a->grad_bytes);
-        }
-        if (i < AHEAD)
-            continue;
-        uint32_t at = i - AHEAD;
+    const struct store *store = a->store;
+    const struct merge *merge = &store->merge;
+    struct prefetch *p = &a->prefetch;
+    if (p->left > 0) {
+        p->left--;
+        p->occurrence = merge->next[p->occurrence];
+        rows_prefetch(grads_of(a, p->occurrence), a->grad_bytes);
+        return;
+    }
+    if (p->key == a->end)
+        return;
+    const struct distinct *d = &merge->distinct[p->key++];
+    if (d->ref == 0)
+        return;
+    rows_prefetch(rows_at(&store->rows, d->ref - 1), store->rows.stride);
+    if (d->repeats == 0)
+        return;
+    p->left = d->repeats;
+    p->occurrence = d->first;
+    rows_prefetch(grads_of(a, d->first), a->grad_bytes);
+}
+
+/* a->sum = the gradients of all occurrences of d: runs of EMBD_SUM_RUN, then the runs. Prefetches
+ * once for each but the first. */
+static void sum_runs(struct application *a, const struct distinct *d)
+{
+    uint32_t k = d->first, n = d->repeats + 1u;
+    for (uint32_t at = 0; at < n; at++) {
         float *to = at < EMBD_SUM_RUN ? a->sum : a->run;
+        if (at > 0) {
+            k = a->store->merge.next[k];
+            prefetch_next(a);
+        }
         add_occurrence(a, to, k, at % EMBD_SUM_RUN == 0);
         bool run_ends = at + 1 == n || (at + 1) % EMBD_SUM_RUN == 0;
         if (to == a->run && run_ends)
             embd__combine_add(a->sum, a->run, a->store->dim);
-        if (at + 1 < n)
-            k = next[k];
     }
+}
+
+/* The same of one run of f32 without weights. */
+HOST_INLINE void sum_columns(struct application *a, const struct distinct *d, float *restrict sum,
+                             uint32_t dim)
+{
+    const uint32_t *next = a->store->merge.next;
+    uint32_t k = d->first;
+    embd__combine_first(sum, (const float *)(const void *)grads_of(a, k), dim);
+    for (uint32_t i = 0; i < d->repeats; i++) {
+        k = next[k];
+        prefetch_next(a);
+        embd__combine_add(sum, (const float *)(const void *)grads_of(a, k), dim);
+    }
+}
+
+/* In the usual widths: a sum is a few additions instead of a loop, and stands in registers. */
+#define SUM_OF(dim)                                                                                \
+    static void sum_of_##dim(struct application *a, const struct distinct *d)                      \
+    {                                                                                              \
+        float sum[dim];                                                                            \
+        sum_columns(a, d, sum, dim);                                                               \
+        memcpy(a->sum, sum, sizeof sum);                                                           \
+    }
+SUM_OF(16)
+SUM_OF(32)
+SUM_OF(64)
+
+static void sum_gradients(struct application *a, const struct distinct *d)
+{
+    uint32_t dim = a->store->dim;
+    if (!a->is_simple || d->repeats >= EMBD_SUM_RUN)
+        sum_runs(a, d);
+    else if (dim == 16)
+        sum_of_16(a, d);
+    else if (dim == 32)
+        sum_of_32(a, d);
+    else if (dim == 64)
+        sum_of_64(a, d);
+    else
+        sum_columns(a, d, a->sum, dim);
 }
 
 /* rowcode.h, by chance. */
@@ -121,8 +189,8 @@ static void store_values(const struct application *a, const struct distinct *d, 
         rounding_row(&r, (uint16_t *)(void *)record, store->dtype, w, store->dim);
 }
 
-static inline void step_record(struct application *a, row_step *step, const struct distinct *d,
-                               const float *g)
+HOST_INLINE void step_record(struct application *a, row_step *step, const struct distinct *d,
+                             const float *g)
 {
     const struct store *store = a->store;
     uint8_t *record = rows_at(&store->rows, d->ref - 1);
@@ -143,7 +211,7 @@ static inline void step_record(struct application *a, row_step *step, const stru
     store_values(a, d, record, w);
 }
 
-static inline void apply_key(struct application *a, row_step *step, const struct distinct *d)
+HOST_INLINE void apply_key(struct application *a, row_step *step, const struct distinct *d)
 {
     bool is_plain = d->repeats == 0 && a->push->in.weights == NULL && a->step.scaler == 1.0f;
     if (is_plain) {
@@ -155,28 +223,13 @@ static inline void apply_key(struct application *a, row_step *step, const struct
     step_record(a, step, d, a->sum);
 }
 
-/* Its record and, where it has several, its first two gradients; single ones follow one another in
- * memory, which the processor sees by itself (asking for them too cost 8 % of a push). */
-MEMORY_PREFETCH void prefetch_key(const struct application *a, uint32_t i)
-{
-    const struct store *store = a->store;
-    if (i >= a->end || store->merge.distinct[i].ref == 0)
-        return;
-    const struct distinct *d = &store->merge.distinct[i];
-    rows_prefetch(rows_at(&store->rows, d->ref - 1), store->rows.stride);
-    if (d->repeats == 0)
-        return;
-    rows_prefetch(grads_of(a, d->first), a->grad_bytes);
-    rows_prefetch(grads_of(a, store->merge.next[d->first]), a->grad_bytes);
-}
-
-static inline void apply_keys(struct application *a, row_step *step)
+HOST_INLINE void apply_keys(struct application *a, row_step *step)
 {
     const struct merge *merge = &a->store->merge;
-    for (uint32_t i = a->begin; i < a->begin + PREFETCH; i++)
-        prefetch_key(a, i);
+    for (uint32_t i = 0; i < PREFETCH; i++)
+        prefetch_next(a);
     for (uint32_t i = a->begin; i < a->end; i++) {
-        prefetch_key(a, i + PREFETCH);
+        prefetch_next(a);
         if (merge->distinct[i].ref)
             apply_key(a, step, &merge->distinct[i]);
     }
@@ -273,6 +326,8 @@ static void step_keys(struct application *a, const struct store *store,
     a->store = store;
     a->push = push;
     a->grad_bytes = store->dim * (uint32_t)embd__dtype_bytes(push->dtype);
+    a->is_simple = push->dtype == EMBD_DTYPE_F32 && push->in.weights == NULL;
+    a->prefetch = (struct prefetch){.key = begin};
     a->begin = begin;
     a->end = end;
     begin_step(a, push->lr, store->step);
