@@ -330,11 +330,10 @@ static void end_row(struct pool *pool)
     pool->row++;
 }
 
-static inline void add_key(struct pool *pool, uint32_t k, const float *restrict value)
+HOST_INLINE void add_key(struct pool *pool, uint32_t k, const float *restrict value, uint32_t dim)
 {
     const struct store_keys *in = &pool->pull->in;
     float *restrict sum = pool->sum;
-    uint32_t dim = pool->store->dim;
     bool is_first = k == in->offsets[pool->row];
     if (in->weights && is_first)
         embd__combine_first_weighted(sum, value, in->weights[k], dim);
@@ -346,7 +345,8 @@ static inline void add_key(struct pool *pool, uint32_t k, const float *restrict 
         embd__combine_add(sum, value, dim);
 }
 
-static void pull_pooled(const struct store *store, const struct store_pull *pull)
+/* `dim`: the table's. */
+HOST_INLINE void pool_rows(const struct store *store, const struct store_pull *pull, uint32_t dim)
 {
     struct pool pool = {.store = store, .pull = pull, .row = pull->first};
     struct walk walk;
@@ -363,9 +363,9 @@ static void pull_pooled(const struct store *store, const struct store_pull *pull
             }
             if (block->record[i] == NULL) {
                 missing_value(pull, store, k + i, block->slot[i], value);
-                add_key(&pool, k + i, value);
+                add_key(&pool, k + i, value, dim);
             } else {
-                add_key(&pool, k + i, values_of(store, block->record[i], value));
+                add_key(&pool, k + i, values_of(store, block->record[i], value), dim);
             }
         }
         if (pull->statuses)
@@ -374,6 +374,24 @@ static void pull_pooled(const struct store *store, const struct store_pull *pull
     while (pool.row < end) {
         begin_row(&pool);
         end_row(&pool);
+    }
+}
+
+/* In the usual widths a row is a few additions instead of a loop. */
+static void pull_pooled(const struct store *store, const struct store_pull *pull)
+{
+    switch (store->dim) {
+    case 16:
+        pool_rows(store, pull, 16);
+        break;
+    case 32:
+        pool_rows(store, pull, 32);
+        break;
+    case 64:
+        pool_rows(store, pull, 64);
+        break;
+    default:
+        pool_rows(store, pull, store->dim);
     }
 }
 
