@@ -126,7 +126,8 @@ static void a_row_without_keys_may_be_of_any_slot(void **state)
     const uint16_t slots[3] = {0, 1, 2};
     const struct routed_place place = {0, 2, 1, NULL};
     struct embd__error e = {.status = EMBD_OK};
-    struct store_keys in = {2, 3, keys, offsets, slots, NULL, NULL};
+    struct store_keys in = {
+        .n_keys = 2, .n_rows = 3, .keys = keys, .offsets = offsets, .slots = slots};
     (void)state;
     table.schema.s.partition = EMBD_PARTITION_SLOT;
     assert_int_equal(routed_check(&table, &in, &place, "part 0", &e), EMBD_OK);
