@@ -55,7 +55,8 @@
     X(DEVICE_CLOSE, "device_close", LISTENER_DATA)                                                 \
     X(DEVICE_PULL, "device_pull", LISTENER_DATA)                                                   \
     X(DEVICE_PUSH, "device_push", LISTENER_DATA)                                                   \
-    X(RING, "ring", LISTENER_DATA)
+    X(RING, "ring", LISTENER_DATA)                                                                 \
+    X(FOLLOW, "follow", LISTENER_ADMIN)
 
 enum listener { LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
 enum method {

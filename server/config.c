@@ -262,6 +262,34 @@ static int read_dropped(const struct setting *at, struct config *out, struct emb
     return EMBD_OK;
 }
 
+static const char *what_hinders_following(const struct sources *from, const struct config *config)
+{
+    const struct settings *flags = &from->flags;
+    if (config->data_dir[0] == '\0')
+        return "needs a data_dir, where its journals are";
+    if (config->n_servers > 1 || config->has_etcd)
+        return "is for a server that has all shards of its configuration: give it one without a "
+               "list of servers";
+    if (flags->of[SETTING_DROP_TABLE].text != NULL ||
+        flags->of[SETTING_ACCEPT_JOURNAL_DAMAGE].text != NULL)
+        return "has the records of another server: a follower with damage begins anew with an "
+               "empty data_dir, and tables are dropped there";
+    return NULL;
+}
+
+static int read_follow(const struct sources *from, struct config *out, struct embd__error *e)
+{
+    const struct setting *at = config_pick(from, NULL, true, SETTING_FOLLOW);
+    const struct setting *token = config_pick(from, NULL, true, SETTING_FOLLOW_TOKEN);
+    if (config_text(SETTING_FOLLOW, at, "", out->follow, sizeof out->follow, e) != EMBD_OK ||
+        config_text(SETTING_FOLLOW_TOKEN, token, "", out->follow_token, sizeof out->follow_token,
+                    e) != EMBD_OK ||
+        (out->follow[0] == '\0' && from->flags.of[SETTING_PROMOTE].text == NULL))
+        return e->status;
+    const char *why = what_hinders_following(from, out);
+    return why == NULL ? EMBD_OK : config_complain(e, EMBD_INVALID, SETTING_FOLLOW, at, "%s", why);
+}
+
 static int read_process(const struct sources *from, struct config *out, struct embd__error *e)
 {
     const struct settings *self = from->file.n_servers > 0 ? &from->file.servers[out->self] : NULL;
@@ -282,6 +310,8 @@ static int read_process(const struct sources *from, struct config *out, struct e
     if (status == EMBD_OK)
         status = config_text(SETTING_DATA_DIR, config_pick(from, self, true, SETTING_DATA_DIR), "",
                              out->data_dir, sizeof out->data_dir, e);
+    if (status == EMBD_OK)
+        status = read_follow(from, out, e);
     if (status == EMBD_OK)
         status = read_restore(config_pick(from, NULL, true, SETTING_RESTORE), out, e);
     if (status == EMBD_OK)
@@ -307,6 +337,7 @@ static int read_process(const struct sources *from, struct config *out, struct e
         status = config_complain(e, EMBD_INVALID, SETTING_DROP_TABLE, drop,
                                  "there is no data_dir, and so no table to drop");
     out->accepts_journal_damage = from->flags.of[SETTING_ACCEPT_JOURNAL_DAMAGE].text != NULL;
+    out->promotes = from->flags.of[SETTING_PROMOTE].text != NULL;
     out->accepts_empty = from->flags.of[SETTING_ACCEPT_EMPTY].text != NULL;
     out->is_check = from->flags.of[SETTING_CHECK].text != NULL;
     out->ready_fd = fd->text != NULL ? (int)ready_fd : -1;

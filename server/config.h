@@ -58,7 +58,10 @@ struct config {
     struct placement placement;
     char store[32];
     struct store_gpus gpus;
-    char data_dir[4096]; /* "": none */
+    char data_dir[4096];     /* "": none */
+    char follow[256];        /* of the server to be followed; "": none */
+    char follow_token[1024]; /* "": none */
+    bool promotes;
     bool is_restore_off;
     char restore[SNAPSHOT_NAME_MAX +
                  1]; /* the snapshot to begin with; "": the newest that verifies */

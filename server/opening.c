@@ -198,8 +198,25 @@ static int open_coordinator(struct process *p, struct embd__error *e)
 
 /* ---- shards ---- */
 
+static void set_follow(struct process *p)
+{
+    const struct credential_files *files = &p->config.credential_files;
+    const struct peer_ca *ca = p->credentials.peer_ca;
+    bool has_cert = files->tls_cert[0] != '\0';
+    p->follow = (struct follower_config){
+        .address = p->config.follow,
+        .token_file = path_or_null(p->config.follow_token),
+        .ca = ca != NULL ? ca->pem : NULL,
+        .ca_bytes = ca != NULL ? ca->bytes : 0,
+        .believes_system = ca != NULL && ca->is_system,
+        .cert = has_cert ? files->tls_cert : NULL,
+        .key = has_cert ? files->tls_key : NULL,
+    };
+}
+
 static int start_shards(struct process *p, struct embd__error *e)
 {
+    set_follow(p);
     for (uint32_t i = 0; i < p->n; i++) {
         struct shard_config shard = {
             .index = process_self(p)->first_shard + i,
@@ -213,6 +230,8 @@ static int start_shards(struct process *p, struct embd__error *e)
             .admin_hosts = (const char *const *)p->places.admin_hosts,
             .store = p->store,
             .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
+            .follow = p->config.follow[0] != '\0' ? &p->follow : NULL,
+            .promotes = p->config.promotes,
             .chosen = p->chosen,
             .written = p->written,
             .coordinator = p->coordinator,

@@ -10,6 +10,7 @@
 #include "server/config.h"
 #include "server/coordinator/coordinator.h"
 #include "server/engine/row_memory.h"
+#include "server/follow/follower.h"
 #include "server/identity/identity.h"
 #include "server/log/ending.h"
 #include "server/net/http/http.h"
@@ -28,6 +29,7 @@ struct process {
     uint32_t n, n_started;
     struct places places;
     struct credentials credentials;
+    struct follower_config follow;
     struct identity *identity; /* of the data directory; NULL: none */
     struct identity_server *identity_servers;
     uint64_t credentials_stamp;      /* of their files, when they were last read or could not be */

@@ -61,6 +61,17 @@ enum {
       "Snapshot to restore at start: newest (the newest one that verifies), NAME (the server "     \
       "does "                                                                                      \
       "not start without it), or none (newest)")                                                   \
+    X(FOLLOW, "follow", IN_FLAGS | IN_TOP, "ADDRESS",                                              \
+      "Follow the cluster whose shard 0 takes admins there: HOST:PORT, or the path of its admin "  \
+      "socket. This server takes the records of its journals and serves no trainer until it is "   \
+      "promoted; it needs a data_dir of its own and as many shards")                               \
+    X(FOLLOW_TOKEN, "follow_token", IN_FLAGS | IN_TOP, "FILE",                                     \
+      "File of mode 0600 with the token of an admin, which this server shows to the one it "       \
+      "follows (no)")                                                                              \
+    X(PROMOTE, "promote", IN_FLAGS, NULL,                                                          \
+      "Promote a follower: its journals become this server's own, which serves trainers from now " \
+      "on. With follow, it tells the other server, which serves no more. Use it for one start "    \
+      "only")                                                                                      \
     X(ADMIN_DIR, "admin_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                \
       "Directory of the admin sockets PORT.sock ($XDG_RUNTIME_DIR/embd, or /tmp/embd-UID)")        \
     X(LOCAL_SOCKET, "local_socket", IN_FLAGS | IN_TOP | IN_SERVER, "DIR|off",                      \

@@ -224,6 +224,10 @@ const char *figures_state(const struct figures *f, uint32_t shard)
         return "silent";
     if (figures_get(f, shard, "directory_refused"))
         return "refused";
+    if (figures_get(f, shard, "deposed"))
+        return "deposed";
+    if (figures_get(f, shard, "follows"))
+        return "follows";
     if (figures_get(f, shard, "loading"))
         return "loading";
     return figures_get(f, shard, "draining") ? "draining" : "ready";

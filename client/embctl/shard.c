@@ -140,6 +140,12 @@ static int look(const embd_options *options, char *why, size_t why_bytes)
                      "other servers know; /readyz and its log say why",
                      address, i);
             status = EMBD_LOADING;
+        } else if (figures_get(&f, i, "follows") || figures_get(&f, i, "deposed")) {
+            snprintf(why, why_bytes, "%s: shard %" PRIu32 " %s", address, i,
+                     figures_get(&f, i, "follows")
+                         ? "follows another server, and serves once it is promoted"
+                         : "serves nothing: another server was promoted in its place");
+            status = EMBD_LOADING;
         } else if (figures_get(&f, i, "loading")) {
             snprintf(why, why_bytes,
                      "%s: shard %" PRIu32 " is loading, %" PRIu64 " of %" PRIu64 " bytes", address,

@@ -175,11 +175,35 @@ static void refuse(struct commit *commit, struct op *op, int error, uint64_t unr
     leave(commit, op);
     tables_give_up(&commit->engine->tables);
     note_refusal(commit, why);
+    if (commit->follows)
+        log_exit(EXIT_DISK, "record_not_written",
+                 "shard=%u error=\"%s\" why=\"a follower leaves out no record: the process ends; "
+                 "the next start goes on where the journal ends\"",
+                 commit->shard, why);
     if (op == NULL)
         return;
     embd__error_set(&op->error, EMBD_IO, "journal: %s; %s", why, what_is_not(op));
     capacity_left(op);
     op_end(op);
+}
+
+bool commit_is_replayed(int status)
+{
+    return status == EMBD_OK || status == EMBD_FULL || status == EMBD_GAP ||
+           status == EMBD_FORGOTTEN;
+}
+
+/* The other journal's server has applied it: this one never serves without it. */
+static void check_followed(const struct commit *commit, const struct record_id *id,
+                           const struct embd__error *e)
+{
+    if (!commit->follows || commit_is_replayed(e->status))
+        return;
+    log_exit(
+        EXIT_DISK, "record_not_applied",
+        "shard=%u record=%llu error=\"%s\" why=\"the server that is followed has applied it, and "
+        "this one cannot: the process ends; the next start applies it, given enough memory\"",
+        commit->shard, (unsigned long long)id->position, e->text);
 }
 
 /* False: later. */
@@ -194,6 +218,7 @@ static bool replay_orphan(struct commit *commit, uint8_t *bytes)
                   &e);
     if (e.status == EMBD_BUSY)
         return false;
+    check_followed(commit, &id, &e);
     withdraw(commit, &id, &commit->reader.op, is_partly_done, &e);
     leave(commit, NULL);
     return true;
@@ -215,7 +240,7 @@ static bool apply_entry(struct commit *commit, struct journal_group *group,
         refuse(commit, op, group->error, group->unreserved);
         return true;
     }
-    commit->rests = commit->is_alone && commit->engine->n_in_flight > 0;
+    commit->rests = (commit->is_alone || commit->settles) && commit->engine->n_in_flight > 0;
     if (commit->rests || is_behind_sweep(commit, op))
         return false;
     if (op == NULL)
@@ -248,6 +273,16 @@ static bool apply_some(struct commit *commit, struct journal_group *group)
     return true;
 }
 
+/* All of the group is applied, or refused. */
+static void note_applied(struct commit *commit, const struct journal_group *group)
+{
+    if (group->error != 0)
+        return;
+    const struct record_id last =
+        record_id_of(group->bytes + group->entries[group->n_entries - 1].at);
+    commit->applied = (struct commit_place){last.position + 1, last.checksum};
+}
+
 bool commit_collect(struct commit *commit, bool *ended_out)
 {
     *ended_out = false;
@@ -262,6 +297,7 @@ bool commit_collect(struct commit *commit, bool *ended_out)
     bool has_more = apply_some(commit, group);
     if (group->n_applied < group->n_entries)
         return has_more;
+    note_applied(commit, group);
     journal_give_back(commit->journal);
     *ended_out = true;
     return true; /* another group may be written */
@@ -368,6 +404,33 @@ int commit_submit(struct commit *commit, struct op *op, void (*turn)(struct op *
         tables_give_up(&commit->engine->tables);
     }
     return status;
+}
+
+/* ---- followers ---- */
+
+void commit_opened(struct commit *commit)
+{
+    commit->applied =
+        (struct commit_place){journal_position(commit->journal), journal_chain(commit->journal)};
+    commit->ended = commit->applied;
+}
+
+int commit_take(struct commit *commit, const struct frame_scanner *frame, bool is_alone,
+                struct embd__error *e)
+{
+    EMBD_ASSERT(!commit->is_alone && (!is_alone || commit->engine->n_recorded == 0));
+    if (journal_append(commit->journal, NULL, frame, false, e) != EMBD_OK)
+        return e->status;
+    commit->is_alone = is_alone;
+    commit->engine->n_recorded++;
+    return EMBD_OK;
+}
+
+int commit_break(struct commit *commit, struct embd__error *e)
+{
+    if (operation_nothing(&commit->msg, &commit->frame, e) != EMBD_OK)
+        return e->status;
+    return journal_write_now(commit->journal, &commit->frame, true, e);
 }
 
 void commit_forget(struct op *op)

@@ -8,6 +8,10 @@
 #include "server/journal/journal.h"
 #include "server/journal/operation.h"
 
+struct commit_place {
+    uint64_t position, chain;
+};
+
 /* Owner: the shard's thread. */
 struct commit {
     struct engine *engine;
@@ -23,6 +27,11 @@ struct commit {
     uint64_t n_errors;                    /* ever */
     uint64_t n_were_long;                 /* pushes that n_long had, ever */
     uint64_t now_ns;                      /* of the operation that was submitted last */
+    /* Records before this position were applied, and the checksum of the last one; and the same of
+     * those whose operations have ended, which followers may have. */
+    struct commit_place applied, ended;
+    bool settles; /* nothing is applied until all operations have ended */
+    bool follows; /* it takes the records of another journal, and can refuse none of them */
     /* An operation of `origin` (struct op) took so long to be applied. The owner's; NULL: nobody
      * asks. */
     void (*spent)(const void *origin, uint64_t ns);
@@ -53,6 +62,30 @@ bool commit_collect(struct commit *commit, bool *ended_out);
 
 /* The operation's owner is going: its record, if it has one, will be applied nevertheless. */
 void commit_forget(struct op *op);
+
+/* All that the journal has is applied: it was opened. */
+void commit_opened(struct commit *commit);
+/* Sets commit->ended, as far as operations have ended. */
+static inline void commit_settle(struct commit *commit)
+{
+    if (commit->engine->n_in_flight > 0)
+        return;
+    commit->ended = commit->applied;
+    commit->settles = false;
+}
+
+/* The record of another journal becomes the next one of this, and is applied as one whose owner has
+ * left. `is_alone`: its kind shares no group (operation_shares), and no other record is on its way.
+ * EMBD_NO_MEMORY: as if not asked. */
+int commit_take(struct commit *commit, const struct frame_scanner *frame, bool is_alone,
+                struct embd__error *e);
+/* Writes a record that changes nothing, at once, so that no follower takes what comes behind it for
+ * what it has: the journal's tables have become others than its records say. EMBD_IO,
+ * EMBD_NO_MEMORY. */
+int commit_break(struct commit *commit, struct embd__error *e);
+
+/* Whether a replay goes on after an operation that ended so: it was refused then, too. */
+bool commit_is_replayed(int status);
 
 /* Applies an operation that was read from a record, at op.now_ns = now_ns. EMBD_OK, or why it was
  * refused. EMBD_BUSY: not now. *is_partly_done_out: it failed after parts of it were applied. */

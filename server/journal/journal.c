@@ -203,6 +203,7 @@ int journal_open(const struct journal_config *config, const struct journal_end *
     journal->segment = end->segment;
     journal->offset = end->offset;
     journal->position = journal->synced = end->position;
+    atomic_init(&journal->told_synced, end->position);
     journal->chain = end->chain;
     journal->is_marked = true; /* until it is open */
     journal->mark_at_ns = pace_now() + MARK_AFTER_NS;
@@ -317,6 +318,11 @@ uint64_t journal_position(const struct journal *journal)
 uint64_t journal_chain(const struct journal *journal)
 {
     return journal->chain;
+}
+
+uint64_t journal_synced(struct journal *journal)
+{
+    return atomic_load_explicit(&journal->told_synced, memory_order_acquire);
 }
 
 struct record_id journal_last(const struct journal *journal)

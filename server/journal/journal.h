@@ -117,6 +117,8 @@ void journal_wait(struct journal *journal);
  * none may be on its way. */
 uint64_t journal_position(const struct journal *journal);
 uint64_t journal_chain(const struct journal *journal);
+/* How many of them are on disk; whatever is on its way. */
+uint64_t journal_synced(struct journal *journal);
 /* The last record, likewise. */
 struct record_id journal_last(const struct journal *journal);
 /* The operation's owner is going; its record stays. */

@@ -36,10 +36,11 @@ struct journal {
     struct record_key key; /* of the file */
     struct pace pace;
     struct room room;
-    struct syncs syncs;  /* any thread reads */
-    bool is_marked;      /* the file ends with a mark, or has nothing behind its header */
-    uint64_t mark_at_ns; /* otherwise: when it will be */
-    bool begins_segment; /* with the next record */
+    struct syncs syncs;           /* any thread reads */
+    bool is_marked;               /* the file ends with a mark, or has nothing behind its header */
+    uint64_t mark_at_ns;          /* otherwise: when it will be */
+    bool begins_segment;          /* with the next record */
+    _Atomic uint64_t told_synced; /* `synced`; any thread reads */
     _Atomic uint64_t written_bytes; /* ever, and those behind the base at the start */
     /* The shard's. */
     struct {

@@ -153,6 +153,31 @@ int operation_write(struct msg *m, const struct op *op, struct frame_scanner *fr
     return EMBD_OK;
 }
 
+int operation_nothing(struct msg *m, struct frame_scanner *frame, struct embd__error *e)
+{
+    const struct push_extra extra = {.round.n_workers = 0};
+    embd__msg_notice(m, METHOD_PUSH);
+    embd__push_write(m, NULL, 0, &extra);
+    if (embd__msg_end(m) != EMBD_OK)
+        return embd__error_set(e, m->status, "no memory for a record");
+    embd__msg_frame(m, frame);
+    return EMBD_OK;
+}
+
+static bool is_of(const struct frame_scanner *frame, enum method method)
+{
+    enum { AT_NAME = 3 }; /* behind the array, the type of the message and the name's length */
+    const char *name = embd__method_name(method);
+    size_t n = strlen(name);
+    return frame->head_bytes > AT_NAME + n && frame->head[AT_NAME - 1] == (0xa0 | n) &&
+           memcmp(frame->head + AT_NAME, name, n) == 0;
+}
+
+bool operation_shares(const struct frame_scanner *frame)
+{
+    return is_of(frame, METHOD_PUSH) || is_of(frame, METHOD_STREAM_OPEN);
+}
+
 /* ---- reading ---- */
 
 static void free_buffers(struct operation_reader *reader)

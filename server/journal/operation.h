@@ -18,6 +18,11 @@
 int operation_write(struct msg *m, const struct op *op, struct frame_scanner *frame,
                     struct embd__error *e);
 
+/* The same of an operation that changes nothing. */
+int operation_nothing(struct msg *m, struct frame_scanner *frame, struct embd__error *e);
+/* Whether its kind shares groups: a push, or a stream that is opened. */
+bool operation_shares(const struct frame_scanner *frame);
+
 /* Reads operations, one after another. Zeroed before the first; freed by operation_reader_fini. */
 struct operation_reader {
     msgpack_zone zone;

@@ -29,6 +29,16 @@ int readfile_open(struct readfile *file, int dir, const char *name)
     return 0;
 }
 
+int readfile_look(struct readfile *file, int dir, const char *name)
+{
+    struct stat st;
+    *file = (struct readfile){.fd = below_open(dir, name, O_RDONLY, 0)};
+    if (file->fd < 0 || fstat(file->fd, &st) != 0)
+        return errno;
+    file->n = (uint64_t)st.st_size;
+    return 0;
+}
+
 /* 0 or errno. The window begins at the front, and there is room for n bytes. */
 static int make_room(struct readfile *file, uint64_t n)
 {

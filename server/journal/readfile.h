@@ -18,6 +18,8 @@ struct readfile {
 /* 0 or errno; EWOULDBLOCK: another process uses it. After an error too it is closed with
  * readfile_close. */
 int readfile_open(struct readfile *file, int dir, const char *name);
+/* The same of a file that another process or thread may use, which is not changed. */
+int readfile_look(struct readfile *file, int dir, const char *name);
 /* Its n bytes from `begin` on, which is not before that of the call before; they stay, and may be
  * changed, until the next call. NULL with errno: EIO also where the file became shorter; ENOMEM. */
 uint8_t *readfile_bytes(struct readfile *file, uint64_t begin, uint64_t n);

@@ -325,17 +325,37 @@ static bool is_whole(const struct record_key *key, const uint8_t *bytes,
            embd__get_u64(bytes + AT_BODY_CHECKSUM) == body_checksum(key, bytes, record->body_bytes);
 }
 
+/* The body is here, and the lengths in it are right. */
+static bool has_body(const uint8_t *bytes, uint64_t n, struct record *out)
+{
+    if (n < RECORD_HEADER_BYTES || embd__get_u32(bytes) != RECORD_MAGIC)
+        return false;
+    record_fields(bytes, out);
+    return out->body_bytes <= n - RECORD_HEADER_BYTES && adds_up(bytes, out);
+}
+
 bool record_read(const struct record_key *key, const uint8_t *bytes, uint64_t n, struct record *out)
 {
     struct record record;
-    if (n < RECORD_HEADER_BYTES || embd__get_u32(bytes) != RECORD_MAGIC)
-        return false;
-    record_fields(bytes, &record);
-    if (record.body_bytes > n - RECORD_HEADER_BYTES || !adds_up(bytes, &record) ||
-        !is_whole(key, bytes, &record) || !is_message(bytes, &record))
+    if (!has_body(bytes, n, &record) || !is_whole(key, bytes, &record) ||
+        !is_message(bytes, &record))
         return false;
     *out = record;
     return true;
+}
+
+bool record_check(const uint8_t *bytes, uint64_t n, struct record *out)
+{
+    struct record record;
+    if (!has_body(bytes, n, &record) || !is_message(bytes, &record))
+        return false;
+    *out = record;
+    return true;
+}
+
+uint64_t record_sum(const uint8_t *bytes, uint64_t n)
+{
+    return XXH3_64bits_dispatch(bytes, n);
 }
 
 void record_frame(uint8_t *bytes, const struct record *record, struct frame_scanner *out)

@@ -96,6 +96,12 @@ struct record_id record_id_of(const uint8_t *record);
 /* The fields of a record that this process has sealed; nothing is verified. */
 void record_fields(const uint8_t *record, struct record *out);
 
+/* True: these n bytes begin with a whole record whose lengths are right, of whoever's key: its
+ * checksums are not looked at. For records of another journal. */
+bool record_check(const uint8_t *bytes, uint64_t n, struct record *out);
+/* XXH3 of records on their way to another server. */
+uint64_t record_sum(const uint8_t *bytes, uint64_t n);
+
 #define RECORD_MAGIC_BEGIN "EBD" /* a record and a mark begin with this */
 /* True: these n bytes begin with a record's header, and who wrote it knew the key. The body need
  * not be there. A key that is not keyed knows no header. */

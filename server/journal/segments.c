@@ -33,6 +33,7 @@ void segments_sync(struct journal *journal)
         end_process(journal, "fdatasync");
     uint64_t end = pace_now();
     journal->synced = journal->position;
+    atomic_store_explicit(&journal->told_synced, journal->synced, memory_order_release);
     reached_note(&journal->reached_fd, journal->config.data_dir, journal->config.shard,
                  journal->synced);
     pace_synced(&journal->pace, begin, end);

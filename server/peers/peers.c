@@ -379,7 +379,7 @@ static const char *advice_for_trainers(bool has_tls, bool has_token, int status)
 static const char *advice(const struct peers *peers, const struct peer *peer, int status)
 {
     bool has_tls = peers->credentials.tls != NULL, has_token = peers->credentials.token != NULL;
-    if (peers->config.asks_data || is_own(&peers->config, peer->shard))
+    if (peers->config.asks_data || peers->config.follows || is_own(&peers->config, peer->shard))
         return NULL;
     if (peers->config.acts_for != NULL)
         return advice_for_trainers(has_tls, has_token, status);

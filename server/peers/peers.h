@@ -30,6 +30,7 @@ struct peers_config {
     const char *const *admin_addresses;  /* [n_shards] paths, "": none */
     const char *const *admin_hosts;      /* [n_shards] "host:port", "": none; NULL: none at all */
     const struct peers_proof *proof;     /* without authorities: no TLS */
+    bool follows;   /* nobody waits for the answers: no advice to an operator of embctl */
     bool asks_data; /* data listeners, as a client does: the lists of admins' are not used */
     const char *cert, *key; /* of this server, for peers that ask for a certificate; NULL: none */
     /* The trainer's token that all is done for; NULL: for no trainer. Then this server shows its

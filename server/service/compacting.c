@@ -116,17 +116,18 @@ static void put_off(struct shard *shard)
 static void size(struct shard *shard)
 {
     struct compacting *c = &shard->compacting;
-    if (shard->now_ns - c->sized_ns < SIZE_NS || shard->is_loading)
+    if (shard->now_ns - c->sized_ns < SIZE_NS || (shard->is_loading && shard->following == NULL))
         return;
     c->sized_ns = shard->now_ns;
     journal_set_need(shard->commit.journal, compaction_bytes(&shard->commit));
 }
 
 /* A base is of no moment while a holder makes a cut of all shards. What a shard in doubt holds back
- * is another matter: it may last, and the disk may need what the base gives back. */
+ * is another matter: it may last, and the disk may need what the base gives back. A follower with a
+ * table apart begins anew. */
 static bool is_put_off(const struct shard *shard, bool is_cutting)
 {
-    return is_cutting || shard->hold.holders != NULL;
+    return is_cutting || shard->hold.holders != NULL || shard->engine.tables.apart.n > 0;
 }
 
 bool compacting_look(struct shard *shard, bool is_cutting)

@@ -18,7 +18,9 @@
 #include "server/log/log.h"
 #include "server/service/authorize.h"
 #include "server/service/devices.h"
+#include "server/service/deposing.h"
 #include "server/service/doubt.h"
+#include "server/service/following.h"
 #include "server/service/recovery.h"
 #include "server/service/handle_round.h"
 #include "server/service/state.h"
@@ -66,6 +68,7 @@ static const struct method_entry {
     [METHOD_DEVICE_CLOSE] = {handle_device_close, TOUCH_STRUCTURE, false, false},
     [METHOD_DEVICE_PULL] = {handle_device_pull, TOUCH_READS, false, false},
     [METHOD_DEVICE_PUSH] = {handle_device_push, TOUCH_CHANGES, false, false},
+    [METHOD_FOLLOW] = {handle_follow, TOUCH_NOTHING, false, false},
 };
 
 /* ---- handling ---- */
@@ -95,7 +98,8 @@ static int check_method(struct call *call)
         return embd__error_set(&call->error, EMBD_DRAINING,
                                "shard %u is shutting down and takes no %s",
                                call->shard->config.index, r->method_name);
-    if (call->shard->is_loading && !entry->while_loading)
+    if (call->shard->is_loading && !entry->while_loading &&
+        !following_serves(call->shard, (enum method)r->method))
         return refuse_loading(call);
     if (call->request->session->holds &&
         (entry->touch == TOUCH_CHANGES || entry->touch == TOUCH_STRUCTURE))
@@ -352,7 +356,7 @@ static bool look(struct shard *shard, uint64_t now_ns)
         goes_on = compacting_look(shard, is_cutting(shard));
     if (shard->snapshot.name[0] != '\0')
         snapshot_remove_orphan(shard);
-    if (staged_is_any(&engine->tables))
+    if (staged_is_any(&engine->tables) && shard->following == NULL)
         staging_look(shard);
     if (jobs_is_due(&engine->jobs, shard->now_ns))
         goes_on =
@@ -415,6 +419,10 @@ bool shard_collect(struct shard *shard)
         engine->tables.ops->collect(engine->tables.by_name[i]->store);
     bool has_more = sweep(shard);
     has_more = collect_journal(shard) || has_more;
+    if (shard->teller != NULL)
+        deposing_look(shard);
+    if (shard->feeding.n > 0)
+        has_more = feeding_look(shard) || has_more;
     return loads || has_more || engine->n_in_flight > 0;
 }
 
@@ -440,6 +448,7 @@ void shard_session_end(struct shard *shard, struct shard_session *session)
     cut_read_leave(shard, session);
     disk_phase_leave(shard, session);
     snapshot_leave(shard, session);
+    feeding_leave(shard, session);
     if (session->asked_job != 0)
         coordinator_leave(shard->config.coordinator, session->asked_job);
     devices_leave(shard, session);
@@ -456,6 +465,7 @@ void shard_drain(struct shard *shard)
     shard->draining = true;
     round_refuse_all(shard);
     compacting_stop(shard);
+    feeding_stop(shard);
     cut_end(shard, EMBD_DRAINING, "the server shuts down");
     cut_read_end(shard);
     dispatch_parked(shard);

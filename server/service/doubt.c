@@ -137,5 +137,5 @@ bool doubt_look(struct shard *shard)
     uint64_t asked = identity != NULL ? identity_asked_decision(identity) : 0;
     if (asked != 0 && shard->config.index == 0)
         identity_tell_decision(identity, asked, staging_decide(shard, asked));
-    return look_at_own(shard);
+    return shard->following == NULL && look_at_own(shard);
 }

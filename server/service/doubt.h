@@ -20,7 +20,7 @@ static inline bool doubt_is_on(const struct shard *shard)
 static inline bool doubt_may_be(const struct shard *shard)
 {
     const struct identity *identity = shard->config.identity;
-    return shard->engine.prepared.id != 0 ||
+    return (shard->engine.prepared.id != 0 && shard->following == NULL) ||
            (identity != NULL && identity_asked_decision(identity) != 0);
 }
 

@@ -4,6 +4,7 @@
 #include "proto/placement_wire.h"
 #include "server/identity/identity.h"
 #include "server/service/authorize.h"
+#include "server/service/following.h"
 #include "server/service/recovery.h"
 #include "server/service/state.h"
 #include "server/access/access.h"
@@ -44,6 +45,13 @@ static void write_start(struct call *call)
     embd__msg_field_uint(call->answer, "epoch", epoch);
 }
 
+/* Admins may ask a follower for much of what they ask others. */
+static bool is_loading_for(const struct call *call)
+{
+    bool is_admin = call->request->listener == LISTENER_ADMIN;
+    return call->shard->is_loading && !(is_admin && following_serves(call->shard, METHOD_TABLES));
+}
+
 int handle_hello(struct call *call)
 {
     const struct shard_config *config = &call->shard->config;
@@ -65,9 +73,9 @@ int handle_hello(struct call *call)
     session->awaits_ring = rings && session->ring != NULL;
     reach_name(&call->shard->reach, session, client_id);
     struct msg *m = call->answer;
+    bool is_loading = is_loading_for(call);
     embd__msg_result(m, call->reader.msgid);
-    embd__msg_map(m, (call->shard->is_loading ? 11u : 13u) + (config->local != NULL) +
-                         (session->share != NULL));
+    embd__msg_map(m, (is_loading ? 11u : 13u) + (config->local != NULL) + (session->share != NULL));
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "server", "embd " EMBD_VERSION);
     embd__msg_str(m, "features");
@@ -81,7 +89,7 @@ int handle_hello(struct call *call)
     embd__msg_field_uint(m, "header_bytes", LIMIT_HEADER_BYTES);
     embd__msg_field_uint(m, "keys", LIMIT_KEYS);
     embd__msg_field_uint(m, "requests", LIMIT_REQUESTS_IN_FLIGHT);
-    if (call->shard->is_loading)
+    if (is_loading)
         write_loading(call);
     else
         write_start(call);

@@ -17,26 +17,16 @@
 
 #include "server/identity/identity.h"
 #include "server/service/compacting.h"
+#include "server/service/following.h"
 #include "server/journal/journal.h"
 #include "server/snapshot/cut_history.h"
 #include "server/log/log.h"
 #include "server/service/authorize.h"
+#include "server/service/own_journal.h"
 #include "server/snapshot/restore.h"
 
 #define SLICE_NS              4000000u
 #define RECOVERY_SOURCE_BYTES 80u
-
-static struct journal_config config_of(const struct shard *shard)
-{
-    return (struct journal_config){
-        .data_dir = shard->data_dir,
-        .shard = shard->config.index,
-        .n_shards = shard->config.n_shards,
-        .accepts_damage = shard->config.accepts_journal_damage,
-        .wake = shard->config.wake,
-        .wake_arg = shard->config.wake_arg,
-    };
-}
 
 /* ---- records ---- */
 
@@ -63,8 +53,7 @@ static int take_record(struct shard *shard, uint8_t *bytes, const struct record 
         shard->changed_table = op->parts[0].in.table;
     else if (own.status == EMBD_OK && table_of(op) != NULL)
         shard->changed_table = table_of(op)->id;
-    if (own.status == EMBD_OK || own.status == EMBD_FULL || own.status == EMBD_GAP ||
-        own.status == EMBD_FORGOTTEN)
+    if (commit_is_replayed(own.status))
         return EMBD_OK;
     return embd__error_set(e, own.status, "journal of shard %u, record %llu: %.300s",
                            shard->config.index, (unsigned long long)record->position, own.text);
@@ -77,6 +66,15 @@ static void begin_history(struct shard *shard)
         identity_begin_history(shard->config.identity);
 }
 
+/* The tables as they are become the journal, which they are not what its records say of; followers
+ * begin anew. */
+static int make_other(struct shard *shard, struct embd__error *e)
+{
+    if (commit_break(&shard->commit, e) != EMBD_OK)
+        return e->status;
+    return compaction_make_now(&shard->commit, e);
+}
+
 /* The remaining records become a base, which drops all that is damaged. */
 static int accept_damage(struct shard *shard, const struct journal_config *config,
                          const struct journal_end *end, struct embd__error *e)
@@ -85,7 +83,7 @@ static int accept_damage(struct shard *shard, const struct journal_config *confi
         if (journal_damage_note(config, &end->damages[i], e) != EMBD_OK)
             return e->status;
     begin_history(shard);
-    if (compaction_make_now(&shard->commit, e) != EMBD_OK)
+    if (make_other(shard, e) != EMBD_OK)
         return e->status;
     return journal_damage_count(config, &shard->n_damages, e);
 }
@@ -114,7 +112,7 @@ static int end_dropping(struct shard *shard, struct embd__error *e)
     struct tables *tables = &shard->engine.tables;
     const uint32_t n = tables->n_left_out;
     tables->n_left_out = 0;
-    if (compaction_make_now(&shard->commit, e) != EMBD_OK)
+    if (make_other(shard, e) != EMBD_OK)
         return e->status;
     for (uint32_t i = 0; i < n; i++) {
         if (!tables->left_out[i].is_found)
@@ -126,9 +124,9 @@ static int end_dropping(struct shard *shard, struct embd__error *e)
 }
 
 /* Behind the last record, or what was lost of it. */
-static int go_on_behind(struct shard *shard, struct embd__error *e)
+static int open_behind(struct shard *shard, struct embd__error *e)
 {
-    struct journal_config config = config_of(shard);
+    struct journal_config config = own_journal_config(shard);
     const struct journal_end *end = restore_journal_end(shard);
     if (journal_damage_count(&config, &shard->n_damages, e) != EMBD_OK ||
         journal_open(&config, end, &shard->commit.journal, e) != EMBD_OK)
@@ -142,12 +140,19 @@ static int go_on_behind(struct shard *shard, struct embd__error *e)
         return EMBD_OK;
     if (restore_has_journaled(shard)) {
         begin_history(shard);
-        return compaction_make_now(&shard->commit, e);
+        return make_other(shard, e);
     }
     compacting_ask(shard);
     if (shard->config.wake == NULL)
         compacting_look(shard, false);
     return EMBD_OK;
+}
+
+static int go_on_behind(struct shard *shard, struct embd__error *e)
+{
+    if (open_behind(shard, e) == EMBD_OK)
+        commit_opened(&shard->commit);
+    return e->status;
 }
 
 /* Logs what was replayed; nothing if there was no journal. */
@@ -177,7 +182,7 @@ static int end_replay(struct shard *shard, struct embd__error *e)
     journal_reading_close(shard->reading, &end);
     shard->reading = NULL;
     operation_reader_fini(&shard->replayed);
-    shard->engine.is_replaying = false;
+    shard->engine.is_replaying = shard->following != NULL;
     staging_lock(shard);
     log_replayed(shard, bytes);
     if (!end.is_damaged)
@@ -210,7 +215,8 @@ static int restore_step(struct shard *shard, bool *waits_out, bool *is_over_out,
 {
     if (restore_go_on(shard, waits_out, is_over_out, e) != EMBD_OK || !*is_over_out)
         return e->status;
-    shard->engine.tables.apart.n = 0;
+    if (shard->following == NULL)
+        shard->engine.tables.apart.n = 0;
     go_on_behind(shard, e);
     restore_end(shard);
     return e->status;
@@ -248,10 +254,12 @@ static void leave_out(struct shard *shard)
 
 static int open_reading(struct shard *shard, struct embd__error *e)
 {
-    struct journal_config config = config_of(shard);
+    struct journal_config config = own_journal_config(shard);
     leave_out(shard);
     shard->engine.is_replaying = true;
     shard->replay_began_ns = clock_ns();
+    if (following_open(shard, e) != EMBD_OK || following_has_nothing(shard))
+        return e->status;
     if (journal_reading_open(&config, &shard->reading, e) != EMBD_OK)
         return e->status;
     return cut_history_open(shard, e);
@@ -308,12 +316,17 @@ bool recovery_go_on(struct shard *shard)
 {
     struct embd__error e = {.status = EMBD_OK};
     bool is_over = true, waits = false;
-    if (!shard->is_loading || shard->draining || shard->has_failed || shard->waits_for_identity)
+    if (!shard->is_loading || shard->draining || shard->has_failed || shard->waits_for_identity ||
+        shard->is_deposed)
         return false;
     join_memory(shard);
     if (shard->reading != NULL || shard->restore != NULL)
         load_until(shard, clock_ns() + SLICE_NS, &waits, &is_over, &e);
+    bool follows = shard->following != NULL && is_over && e.status == EMBD_OK;
+    bool goes_on = follows && following_go_on(shard, &e);
     shard->has_failed = e.status != EMBD_OK;
+    if (!shard->has_failed && follows)
+        return goes_on;
     if (!shard->has_failed && !is_over)
         return !waits; /* else it is woken */
     if (!shard->has_failed && shard->engine.prepared.id != 0)
@@ -402,6 +415,18 @@ void recovery_tell(const struct call *call, char text[RECOVERY_TEXT_BYTES])
 {
     if (call->shard->waits_for_identity) {
         tell_identity(call->shard, text);
+        return;
+    }
+    if (call->shard->is_deposed) {
+        snprintf(
+            text, RECOVERY_TEXT_BYTES,
+            "shard %u of this server serves nothing: another one was promoted in its place, in "
+            "epoch %llu",
+            call->shard->config.index, (unsigned long long)call->shard->epoch);
+        return;
+    }
+    if (call->shard->following != NULL && recovery_is_read(call->shard)) {
+        following_tell(call->shard, text, RECOVERY_TEXT_BYTES);
         return;
     }
     if (recovery_is_read(call->shard) && call->shard->engine.prepared.id != 0) {

@@ -13,6 +13,8 @@
 #include "server/service/prefetch.h"
 #include "server/service/compacting.h"
 #include "server/snapshot/cut.h"
+#include "server/service/deposing.h"
+#include "server/service/following.h"
 #include "server/service/recovery.h"
 #include "server/service/handle_round.h"
 #include "server/service/materialize.h"
@@ -66,6 +68,18 @@ static void on_returned(void *arg)
     dispatch_parked(arg);
 }
 
+static void open_engine(struct shard *shard)
+{
+    engine_init(&shard->engine, shard->config.store);
+    shard->engine.before_change = before_change;
+    shard->engine.on_returned = on_returned;
+    shard->engine.arg = shard;
+    commit_init(&shard->commit, &shard->engine);
+    shard->commit.shard = shard->config.index;
+    shard->commit.spent = on_spent;
+    shard->commit.is_deferred = shard->config.wake != NULL;
+}
+
 int shard_open(const struct shard_config *config, struct shard **out, struct embd__error *e)
 {
     struct shard *shard = calloc(1, sizeof *shard);
@@ -78,14 +92,7 @@ int shard_open(const struct shard_config *config, struct shard **out, struct emb
     shard->materialize_limit = config->materialize_bytes
                                    ? config->materialize_bytes
                                    : default_materialize_bytes(config->n_shards);
-    engine_init(&shard->engine, config->store);
-    shard->engine.before_change = before_change;
-    shard->engine.on_returned = on_returned;
-    shard->engine.arg = shard;
-    commit_init(&shard->commit, &shard->engine);
-    shard->commit.shard = config->index;
-    shard->commit.spent = on_spent;
-    shard->commit.is_deferred = config->wake != NULL;
+    open_engine(shard);
     if (!msgpack_zone_init(&shard->zone, MSGPACK_ZONE_CHUNK_SIZE)) {
         access_drop(shard->access);
         free(shard);
@@ -105,8 +112,11 @@ void shard_close(struct shard *shard)
 {
     if (shard == NULL)
         return;
+    following_close(shard);
+    deposing_close(shard);
     disk_phase_close(shard);
     snapshot_fetch_close(shard);
+    feeding_close(shard);
     cut_close(shard);
     cut_read_end(shard);
     compacting_close(shard);
@@ -163,6 +173,8 @@ void shard_request_fini(struct shard *shard, struct request *request)
         disk_phase_forget(shard, request);
     if (shard->fetch != NULL)
         snapshot_fetch_forget(shard, request);
+    if (shard->feeding.n > 0)
+        feeding_forget(shard, request);
     if (request->prefetch.is_tried)
         prefetch_forget(shard, request);
     if (request->work == NULL)

@@ -22,6 +22,7 @@ struct shard;
 struct snapshot_select;
 struct written;
 struct coordinator;
+struct follower_config;
 struct identity;
 struct local_place;
 struct placement;
@@ -47,7 +48,10 @@ struct shard_config {
         *admin_addresses; /* [n_shards] paths of admin sockets; "" where not on this host */
     /* [n_shards] "host:port" of admin listeners on TCP, "" for a shard without one; NULL: none */
     const char *const *admin_hosts;
-    const struct local_place *local; /* of the data socket, that hello tells; NULL: none */
+    const struct local_place *local;      /* of the data socket, that hello tells; NULL: none */
+    const struct follower_config *follow; /* of the server to be followed, without what is the
+                                             shard's own; NULL: none */
+    bool promotes;                        /* a follower's directory becomes a server's own */
     const struct store_ops *store;
     const char *data_dir;           /* snapshots go there; NULL: snapshot is refused */
     struct snapshot_select *chosen; /* the snapshot that a start begins with, for shards with

@@ -13,6 +13,7 @@
 #include "server/journal/commit.h"
 #include "server/service/answer.h"
 #include "server/service/compacting.h"
+#include "server/service/feeding.h"
 #include "server/service/hold.h"
 #include "server/engine/routed.h"
 #include "server/service/shard.h"
@@ -66,6 +67,11 @@ struct shard {
     struct cuts_known cuts;        /* since which stores note what changes */
     struct compacting compacting;
     struct staging staging;
+    struct feeding feeding;
+    struct following *following; /* another server, whose records this one takes; NULL: none */
+    struct follower *teller;     /* tells the server that was followed before; NULL: nobody */
+    bool is_deposed;             /* another server was promoted in the place of this one */
+    uint64_t epoch;              /* of the journal: it rises where a follower takes its place */
     /* Until the journal is replayed; see recovery.c. */
     struct journal_reading *reading;      /* NULL: loaded, or none */
     uint64_t n_replayed, replay_began_ns; /* records of it that were taken */
@@ -127,6 +133,7 @@ int handle_device_open(struct call *call);
 int handle_device_close(struct call *call);
 int handle_device_pull(struct call *call);
 int handle_device_push(struct call *call);
+int handle_follow(struct call *call);
 
 /* Reads the parts of a pull, push or erase into call->work->op, checks them against their tables
  * and makes room for the statuses they ask for. */

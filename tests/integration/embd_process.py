@@ -25,12 +25,15 @@ def run(*flags, timeout=20):
 
 
 class Embd:
-    """One embd process, or one of another `program`. `listen` None leaves the address to a configuration file; `waits` False: it may still load."""
+    """One embd process, or one of another `program`. `listen` None leaves the address to a configuration file; `waits` False: it may still load.
+    `admin`: the directory of its admin sockets, which outlives it; None: one of its own."""
 
-    def __init__(self, *flags, shards=1, listen="127.0.0.1:0", ready_s=20, waits=True, program=BIN):
+    def __init__(self, *flags, shards=1, listen="127.0.0.1:0", ready_s=20, waits=True, program=BIN,
+                 admin=None):
         self.dir = tempfile.mkdtemp(prefix="embd-test-")
         self.log_path = os.path.join(self.dir, "log")
-        command = [program, "--admin-dir", os.path.join(self.dir, "admin")]
+        self.admin_dir = admin or os.path.join(self.dir, "admin")
+        command = [program, "--admin-dir", self.admin_dir]
         if listen is not None:
             command += ["--listen", listen, "--shards", str(shards)]
         ready_read, ready_write = os.pipe()
@@ -68,7 +71,7 @@ class Embd:
         return int(self.addresses[shard].rsplit(":", 1)[1])
 
     def admin_path(self, shard=0):
-        return os.path.join(self.dir, "admin", f"{self.port(shard)}.sock")
+        return os.path.join(self.admin_dir, f"{self.port(shard)}.sock")
 
     def log(self):
         with open(self.log_path, encoding="ascii") as log:  # the log promises printable ASCII

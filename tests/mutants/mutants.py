@@ -251,7 +251,7 @@ MUTANTS = [
     MEMORY("row_memory bounds nothing", "server/engine/row_memory.h", "return most > used ? most - used : 0;",
            "return most > used ? UINT64_MAX : UINT64_MAX;"),
     MEMORY("a dropped table stays in the journal", "server/service/recovery.c",
-           "tables->n_left_out = 0;\n    if (compaction_make_now(&shard->commit, e) != EMBD_OK)",
+           "tables->n_left_out = 0;\n    if (make_other(shard, e) != EMBD_OK)",
            "tables->n_left_out = 0;\n    if (e->status != EMBD_OK)"),
     MEMORY("a push to a dropped table has no number", "server/engine/op.c",
            "op->n_parts > 0 ? table_is_journaled(op->parts[0].table) : op->is_left_out;",

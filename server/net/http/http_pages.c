@@ -18,12 +18,21 @@ static int write_livez(struct text *out, const struct http_view *view)
     return 200;
 }
 
+static const char *why_loading(const struct shard_report *report)
+{
+    if (report->is_deposed)
+        return "serves nothing: another server was promoted in its place";
+    if (report->follows)
+        return "follows another server";
+    return report->is_in_doubt ? "waits for the decision of shard 0" : "is loading";
+}
+
 static const char *why_not_ready(const struct shard_view *shard)
 {
     if (shard->report == NULL)
         return "does not answer";
     if (shard->report->is_loading)
-        return shard->report->is_in_doubt ? "waits for the decision of shard 0" : "is loading";
+        return why_loading(shard->report);
     return shard->report->is_draining ? "is draining" : NULL;
 }
 

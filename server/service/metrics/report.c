@@ -8,6 +8,8 @@
 #include "server/identity/identity.h"
 #include "server/service/compacting.h"
 #include "server/service/doubt.h"
+#include "server/service/feeding.h"
+#include "server/service/following.h"
 #include "server/service/metrics/figures.h"
 #include "server/service/recovery.h"
 #include "server/snapshot/snapshot_watch.h"
@@ -41,6 +43,10 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
     struct identity_figures identity = {0};
     if (shard->config.identity != NULL)
         identity_figures(shard->config.identity, &identity);
+    struct following_figures follows = {0};
+    if (shard->following != NULL)
+        follows = following_figures(shard);
+    const struct feeding_figures followers = feeding_figures(shard);
     uint64_t loaded, to_load;
     recovery_progress(shard, &loaded, &to_load);
     const struct figure figures[] = {
@@ -57,6 +63,15 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"directories_accepted", identity.n_accepted},
         {"servers_at_other_cuts", identity.n_other_cuts},
         {"journal_damages", shard->n_damages},
+        {"deposed", shard->is_deposed},
+        {"follows", shard->following != NULL},
+        {"follow_connected", follows.is_connected},
+        {"follow_behind_us", follows.us},
+        {"follow_behind_records", follows.records},
+        {"follow_behind_bytes", follows.bytes},
+        {"followers", followers.n},
+        {"followers_behind_us", followers.us},
+        {"followers_behind_bytes", followers.bytes},
         {"journal_bytes", journal.bytes},
         {"journal_base_bytes", journal.base_bytes},
         {"journal_reserved_bytes", journal.reserved_bytes},
@@ -164,6 +179,8 @@ void shard_report(const struct shard *shard, struct shard_report *out)
     out->is_draining = shard->draining;
     out->is_loading = shard->is_loading;
     out->is_in_doubt = doubt_is_on(shard);
+    out->is_deposed = shard->is_deposed;
+    out->follows = shard->following != NULL;
     out->store = tables->ops->name;
     out->n_figures = shard_figures(shard, out->figures);
     memcpy(out->requests, shard->counters.requests, sizeof out->requests);

@@ -19,7 +19,7 @@ struct figure {
     uint64_t value;
 };
 
-#define REPORT_SHARD_FIGURES 72
+#define REPORT_SHARD_FIGURES 80
 #define REPORT_TABLE_FIGURES 24
 #define REPORT_TOKENS        256 /* the first of the list */
 
@@ -32,7 +32,7 @@ struct table_report {
 /* About 1.5 MiB: allocate it once, zeroed. */
 struct shard_report {
     uint32_t shard;
-    bool is_draining, is_loading, is_in_doubt;
+    bool is_draining, is_loading, is_in_doubt, is_deposed, follows;
     const char *store; /* static */
     struct figure figures[REPORT_SHARD_FIGURES];
     uint32_t n_figures;

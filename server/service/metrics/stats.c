@@ -35,10 +35,17 @@ static void write_whole(struct msg *m, const struct shard *shard)
 /* What a client has to know of a server: whether it is ready, and what it began with. */
 static bool is_for_everybody(const char *figure)
 {
-    static const char *const names[] = {
-        "uptime_us",           "draining",     "loading",           "loading_bytes",
-        "loading_total_bytes", "restored_cut", "directory_refused", "restored_without_journal",
-        "replacement_in_doubt"};
+    static const char *const names[] = {"uptime_us",
+                                        "draining",
+                                        "loading",
+                                        "loading_bytes",
+                                        "loading_total_bytes",
+                                        "restored_cut",
+                                        "directory_refused",
+                                        "restored_without_journal",
+                                        "replacement_in_doubt",
+                                        "deposed",
+                                        "follows"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(figure, names[i]) == 0)
             return true;

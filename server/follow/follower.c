@@ -1,0 +1,327 @@
+/* follower.c - see follower.h. */
+#include "server/follow/follower.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "server/peers/peers.h"
+
+enum { ASK_MS = 20000, PAUSE_LEAST_MS = 100, PAUSE_MOST_MS = 2000, ADDRESS_BYTES = 256 };
+
+/* Where the shards of the cluster are. */
+struct places {
+    char (
+        *addresses)[ADDRESS_BYTES]; /* [3 * n_shards] of data listeners, admins' paths and hosts */
+    const char **lists;             /* [3 * n_shards] the same, as peers take them */
+};
+
+struct follower {
+    struct follower_config config;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t news;
+    /* Under the lock. */
+    bool has_ask, has_answer, stops;
+    struct peers *asking; /* that a stop ends; NULL: none */
+    /* The thread's while has_ask; the shard's while has_answer. */
+    struct follow_ask ask;
+    struct follower_answer answer;
+    /* The thread's. */
+    struct peers_proof proof;
+    struct peers *peers; /* NULL: not connected */
+    struct places places;
+    uint32_t pause_ms;
+};
+
+/* ---- where shards are ---- */
+
+static int places_init(struct places *places, uint32_t n_shards, struct embd__error *e)
+{
+    *places = (struct places){calloc((size_t)3 * n_shards, ADDRESS_BYTES),
+                              calloc((size_t)3 * n_shards, sizeof(char *))};
+    if (places->addresses == NULL || places->lists == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a map of %u shards", n_shards);
+    for (uint32_t i = 0; i < 3 * n_shards; i++)
+        places->lists[i] = places->addresses[i];
+    return EMBD_OK;
+}
+
+static void places_fini(struct places *places)
+{
+    free(places->addresses);
+    free(places->lists);
+    *places = (struct places){NULL};
+}
+
+static int open_peers(struct follower *f, struct embd__error *e)
+{
+    uint32_t n = f->config.n_shards;
+    const struct peers_config config = {
+        .n_shards = n,
+        .addresses = f->places.lists,
+        .admin_addresses = f->places.lists + n,
+        .admin_hosts = f->places.lists + (size_t)2 * n,
+        .proof = &f->proof,
+        .cert = f->config.cert,
+        .key = f->config.key,
+        .token_file = f->config.token_file,
+        .follows = true,
+    };
+    struct peers *peers = NULL;
+    if (peers_open(&config, &peers, e) != EMBD_OK)
+        return e->status;
+    pthread_mutex_lock(&f->lock);
+    f->peers = f->asking = peers;
+    if (f->stops)
+        peers_stop(peers);
+    pthread_mutex_unlock(&f->lock);
+    return EMBD_OK;
+}
+
+static void close_peers(struct follower *f)
+{
+    pthread_mutex_lock(&f->lock);
+    struct peers *peers = f->peers;
+    f->peers = f->asking = NULL;
+    pthread_mutex_unlock(&f->lock);
+    peers_close(peers);
+    places_fini(&f->places);
+}
+
+/* Then the shards are on this host; else a path may be another server's. */
+static bool is_path(const struct follower *f)
+{
+    return f->config.address[0] == '/';
+}
+
+static void take_place(struct follower *f, struct reader *r, const msgpack_object *item, uint32_t i)
+{
+    uint32_t n = f->config.n_shards;
+    struct fields fields;
+    embd__list_map(r, item, &fields, "cluster");
+    embd__field_str(&fields, "address", f->places.addresses[i], ADDRESS_BYTES, "");
+    embd__field_str(&fields, "admin", f->places.addresses[n + i], ADDRESS_BYTES, "");
+    embd__field_str(&fields, "admin_tcp", f->places.addresses[2 * n + i], ADDRESS_BYTES, "");
+    f->places.addresses[is_path(f) ? 2 * n + i : n + i][0] = '\0';
+}
+
+/* Fields that a later version adds are not looked at. */
+static void take_map(void *arg, uint32_t shard, struct reader *r)
+{
+    struct follower *f = arg;
+    struct fields fields;
+    const msgpack_object *items;
+    (void)shard;
+    embd__read_fields(&fields, r, "cluster");
+    uint32_t n = embd__field_list(&fields, "shards", UINT16_MAX, &items);
+    if (n != f->config.n_shards)
+        embd__error_set(r->error, EMBD_INVALID,
+                        "the cluster at %.100s has %u shards, this server has %u: set shards to as "
+                        "many",
+                        f->config.address, n, f->config.n_shards);
+    else if (embd__field_has(&fields, "placement"))
+        embd__error_set(r->error, EMBD_UNSUPPORTED,
+                        "the cluster at %.100s has a placement of its own; a follower takes the "
+                        "even one alone",
+                        f->config.address);
+    for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++)
+        take_place(f, r, &items[i], i);
+}
+
+/* The map of the server at the address; then that server is one of many. */
+static int learn_map(struct follower *f, struct embd__error *e)
+{
+    if (places_init(&f->places, f->config.n_shards, e) != EMBD_OK)
+        return e->status;
+    snprintf(f->places.addresses[0], ADDRESS_BYTES, "%s", f->config.address);
+    snprintf(f->places.addresses[(is_path(f) ? 1 : 2) * f->config.n_shards], ADDRESS_BYTES, "%s",
+             f->config.address);
+    if (open_peers(f, e) != EMBD_OK)
+        return e->status;
+    embd__msg_map(peers_add(f->peers, 0, METHOD_CLUSTER, ASK_MS), 0);
+    return peers_run(f->peers, take_map, f, e);
+}
+
+/* The links were made for places that are now others. */
+static int connect_all(struct follower *f, struct embd__error *e)
+{
+    struct places places;
+    if (learn_map(f, e) != EMBD_OK)
+        return e->status;
+    places = f->places;
+    f->places = (struct places){NULL};
+    close_peers(f);
+    f->places = places;
+    return open_peers(f, e);
+}
+
+/* ---- a question ---- */
+
+static void take_answer(void *arg, uint32_t shard, struct reader *r)
+{
+    struct follower_answer *answer = arg;
+    (void)shard;
+    if (embd__follow_answer_read(r, &answer->found) != EMBD_OK)
+        return;
+    answer->bytes = malloc(answer->found.n_bytes + 1);
+    if (answer->bytes == NULL) {
+        embd__error_set(r->error, EMBD_NO_MEMORY, "no memory for records of another server");
+        return;
+    }
+    memcpy(answer->bytes, answer->found.bytes, answer->found.n_bytes);
+    memcpy(answer->skips, answer->found.skips, answer->found.n_skips * sizeof *answer->skips);
+    answer->found.bytes = NULL;
+    answer->found.skips = NULL;
+}
+
+static int ask(struct follower *f, struct follower_answer *answer)
+{
+    struct embd__error *e = &answer->error;
+    if (f->peers == NULL && connect_all(f, e) != EMBD_OK)
+        return e->status;
+    snprintf(answer->address, sizeof answer->address, "%s", f->places.addresses[f->config.shard]);
+    uint32_t deadline_ms = ASK_MS + (uint32_t)f->ask.wait_ms;
+    struct msg *m = peers_add(f->peers, f->config.shard, METHOD_FOLLOW, deadline_ms);
+    embd__follow_ask_write(m, &f->ask);
+    return peers_run(f->peers, take_answer, answer, e);
+}
+
+static void ask_once(struct follower *f)
+{
+    struct follower_answer *answer = &f->answer;
+    *answer = (struct follower_answer){.bytes = NULL};
+    if (ask(f, answer) == EMBD_OK) {
+        f->pause_ms = 0;
+        return;
+    }
+    free(answer->bytes);
+    answer->bytes = NULL;
+    close_peers(f);
+    f->pause_ms = f->pause_ms == 0 ? PAUSE_LEAST_MS : 2 * f->pause_ms;
+    f->pause_ms = f->pause_ms < PAUSE_MOST_MS ? f->pause_ms : PAUSE_MOST_MS;
+}
+
+/* ---- the thread ---- */
+
+/* After a failure. With the lock. */
+static void rest(struct follower *f)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += f->pause_ms / 1000;
+    until.tv_nsec += (long)(f->pause_ms % 1000) * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    while (!f->stops && pthread_cond_timedwait(&f->news, &f->lock, &until) != ETIMEDOUT)
+        ;
+}
+
+static void *run(void *arg)
+{
+    struct follower *f = arg;
+    pthread_mutex_lock(&f->lock);
+    while (!f->stops) {
+        if (!f->has_ask) {
+            pthread_cond_wait(&f->news, &f->lock);
+            continue;
+        }
+        if (f->pause_ms > 0)
+            rest(f);
+        pthread_mutex_unlock(&f->lock);
+        ask_once(f);
+        pthread_mutex_lock(&f->lock);
+        f->has_ask = false;
+        f->has_answer = true;
+        f->config.wake(f->config.wake_arg);
+    }
+    pthread_mutex_unlock(&f->lock);
+    close_peers(f);
+    return NULL;
+}
+
+/* Signals are for the threads of the program, not for this one. */
+static int start_thread(struct follower *f)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&f->thread, NULL, run, f);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+/* ---- from outside ---- */
+
+static void destroy(struct follower *f)
+{
+    peers_proof_fini(&f->proof);
+    pthread_cond_destroy(&f->news);
+    pthread_mutex_destroy(&f->lock);
+    free(f->answer.bytes);
+    free(f);
+}
+
+int follower_open(const struct follower_config *config, struct follower **out,
+                  struct embd__error *e)
+{
+    struct follower *f = calloc(1, sizeof *f);
+    if (f == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to follow a server");
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&f->news, &clock);
+    pthread_condattr_destroy(&clock);
+    pthread_mutex_init(&f->lock, NULL);
+    f->config = *config;
+    if (peers_proof_set_ca(&f->proof, config->ca, config->ca_bytes, config->believes_system, e) ==
+            EMBD_OK &&
+        start_thread(f) != 0)
+        embd__error_set(e, EMBD_NO_MEMORY, "cannot start the thread that follows a server");
+    if (e->status != EMBD_OK)
+        destroy(f);
+    else
+        *out = f;
+    return e->status;
+}
+
+void follower_close(struct follower *f)
+{
+    if (f == NULL)
+        return;
+    pthread_mutex_lock(&f->lock);
+    f->stops = true;
+    if (f->asking != NULL)
+        peers_stop(f->asking);
+    pthread_cond_signal(&f->news);
+    pthread_mutex_unlock(&f->lock);
+    pthread_join(f->thread, NULL);
+    destroy(f);
+}
+
+void follower_ask(struct follower *f, const struct follow_ask *ask)
+{
+    pthread_mutex_lock(&f->lock);
+    f->ask = *ask;
+    f->has_ask = true;
+    pthread_cond_signal(&f->news);
+    pthread_mutex_unlock(&f->lock);
+}
+
+bool follower_take(struct follower *f, struct follower_answer *out)
+{
+    pthread_mutex_lock(&f->lock);
+    bool has = f->has_answer;
+    if (has) {
+        *out = f->answer;
+        f->answer = (struct follower_answer){.bytes = NULL};
+        f->has_answer = false;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return has;
+}

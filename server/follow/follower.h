@@ -1,0 +1,45 @@
+/* follower.h - the thread of a shard that follows another server's: it asks for the next records
+ * there, one question after the other, and hands the answers over.
+ *
+ * It finds the server by the map that the server at `address` has, and looks again when a question
+ * has failed. The shard's thread never waits for it. */
+#ifndef EMBD_FOLLOW_FOLLOWER_H
+#define EMBD_FOLLOW_FOLLOWER_H
+
+#include "proto/follow.h"
+
+/* Lifetimes: to follower_close. */
+struct follower_config {
+    uint32_t shard, n_shards;
+    const char *address;    /* of the admin listener of shard 0: "host:port", or a path */
+    const char *token_file; /* shown there; NULL: none */
+    const void *ca;         /* [ca_bytes] PEM: authorities to trust; NULL: none, and no TLS */
+    uint64_t ca_bytes;
+    bool believes_system;
+    const char *cert, *key;  /* of this server; NULL: none */
+    void (*wake)(void *arg); /* there is an answer; from the thread */
+    void *wake_arg;
+};
+
+struct follower;
+
+struct follower_answer {
+    struct follow_answer found;
+    uint8_t *bytes; /* [found.n_bytes], malloc'd: the taker's */
+    uint64_t skips[FOLLOW_SKIPS];
+    char address[128];        /* of the shard that answered, for trainers; "": not known */
+    struct embd__error error; /* instead: the question is to be asked again */
+};
+
+/* EMBD_NO_MEMORY. */
+int follower_open(const struct follower_config *config, struct follower **out,
+                  struct embd__error *e);
+/* Ends a question that is being asked. NULL is allowed. */
+void follower_close(struct follower *follower);
+
+/* Only when there is none, or its answer was taken. */
+void follower_ask(struct follower *follower, const struct follow_ask *ask);
+/* False: there is no answer yet. */
+bool follower_take(struct follower *follower, struct follower_answer *out);
+
+#endif

@@ -1,0 +1,299 @@
+/* following.c - see following.h.
+ *
+ * The happy path: the thread of follower.h brings records; those that may share a group are
+ * appended to the journal together, as if their owners had left, and the next question is asked
+ * while they are written and applied. One group at a time: if it cannot be written the process
+ * ends, and nothing behind it is in the journal.
+ *
+ * What can fail is the connection: then the same question is asked again. Bytes that are not the
+ * records that come next are dropped, and asked for again. */
+#include "server/service/following.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/log/log.h"
+#include "server/service/deposing.h"
+#include "server/service/following_inside.h"
+
+#define WAIT_MS 1000u /* for a record: then it is known that the other server lives */
+
+/* ---- opening ---- */
+
+static int check_own(const struct shard *shard, const struct note *note, struct embd__error *e)
+{
+    if (note->state == NOTE_DEPOSED)
+        return embd__error_set(e, EMBD_INVALID,
+                               "data_dir '%s': another server was promoted in the place of this "
+                               "one, in epoch %llu: follow it, with an empty data_dir",
+                               shard->config.data_dir, (unsigned long long)note->epoch);
+    if (note->state != NOTE_BEGINS && note->state != NOTE_FOLLOWS)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_INVALID,
+                           "data_dir '%s' is a follower's: start with follow, or with an empty "
+                           "data_dir",
+                           shard->config.data_dir);
+}
+
+static bool has_journal(const struct shard *shard)
+{
+    return tail_has_files(shard->data_dir, shard->config.index);
+}
+
+/* What there is of a journal is the other server's, or there is none. */
+static int check_note(struct shard *shard, struct note *note, struct embd__error *e)
+{
+    if (note->state == NOTE_FOLLOWS)
+        return EMBD_OK;
+    if (note->state == NOTE_BEGINS)
+        return tail_remove(shard->data_dir, shard->config.index, e);
+    if (note->state == NOTE_DEPOSED || has_journal(shard))
+        return embd__error_set(e, EMBD_INVALID,
+                               "data_dir '%s' has a journal of its own, and a follower begins with "
+                               "none: give it an empty data_dir",
+                               shard->config.data_dir);
+    note->state = NOTE_BEGINS;
+    return note_write(shard->data_dir, shard->config.index, note, e);
+}
+
+static int open_follower(struct shard *shard, struct following *f, struct embd__error *e)
+{
+    struct follower_config config = *shard->config.follow;
+    config.shard = shard->config.index;
+    config.n_shards = shard->config.n_shards;
+    config.wake = shard->config.wake;
+    config.wake_arg = shard->config.wake_arg;
+    return follower_open(&config, &f->follower, e);
+}
+
+static int open_own(struct shard *shard, const struct note *note, struct embd__error *e)
+{
+    bool tells = note->state == NOTE_PROMOTED && shard->config.follow != NULL;
+    shard->epoch = note->epoch;
+    if (check_own(shard, note, e) != EMBD_OK)
+        return e->status;
+    return tells ? deposing_begin(shard, e) : EMBD_OK;
+}
+
+int following_open(struct shard *shard, struct embd__error *e)
+{
+    struct note note;
+    if (note_read(shard->data_dir, shard->config.index, &note, e) != EMBD_OK ||
+        (shard->config.promotes && deposing_promote(shard, &note, e) != EMBD_OK))
+        return e->status;
+    if (shard->config.follow == NULL || note.state == NOTE_PROMOTED)
+        return open_own(shard, &note, e);
+    if (check_note(shard, &note, e) != EMBD_OK)
+        return e->status;
+    shard->config.chosen = NULL; /* a follower has no snapshot */
+    struct following *f = calloc(1, sizeof *f);
+    if (f == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to follow a server");
+    shard->following = f;
+    shard->epoch = note.epoch;
+    shard->commit.follows = true;
+    f->note = note;
+    f->state = note.state == NOTE_FOLLOWS ? FOLLOWING_RECORDS : FOLLOWING_BASE;
+    f->came = f->place = (struct tail_place){note.position, note.chain, 0};
+    f->had_all_ns = clock_ns();
+    return open_follower(shard, f, e);
+}
+
+void following_close(struct shard *shard)
+{
+    struct following *f = shard->following;
+    if (f == NULL)
+        return;
+    follower_close(f->follower);
+    free(f->bytes);
+    free(f);
+    shard->following = NULL;
+}
+
+bool following_has_nothing(const struct shard *shard)
+{
+    return shard->following != NULL && shard->following->state == FOLLOWING_BASE;
+}
+
+/* ---- questions ---- */
+
+static void ask(struct shard *shard)
+{
+    struct following *f = shard->following;
+    const struct journal *journal = shard->commit.journal;
+    struct follow_ask ask = {
+        .epoch = f->note.epoch,
+        .is_base = f->state == FOLLOWING_BASE,
+        .position = f->came.position,
+        .chain = f->came.chain,
+        .offset = f->came.offset,
+        .file = f->file,
+        .at = f->at,
+        .applied = shard->commit.applied.position,
+        .disk = journal != NULL ? journal_synced(shard->commit.journal) : 0,
+        .asks_base = shard->engine.tables.apart.n > 0,
+        .wait_ms = WAIT_MS,
+    };
+    snprintf(ask.name, sizeof ask.name, "%s", shard->config.addresses[shard->config.index]);
+    snprintf(ask.cluster, sizeof ask.cluster, "%s", shard->config.cluster_name);
+    f->has_asked = true;
+    follower_ask(f->follower, &ask);
+}
+
+/* ---- answers ---- */
+
+static int add_bytes(struct following *f, struct follower_answer *answer, struct embd__error *e)
+{
+    uint64_t left = f->n - f->used;
+    if (left == 0) {
+        free(f->bytes);
+        f->bytes = answer->bytes;
+        answer->bytes = NULL;
+        f->n = answer->found.n_bytes;
+        f->used = 0;
+        return EMBD_OK;
+    }
+    memmove(f->bytes, f->bytes + f->used, left);
+    f->used = 0;
+    f->n = left;
+    uint8_t *grown = realloc(f->bytes, left + answer->found.n_bytes);
+    if (grown == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a record of another server");
+    memcpy(grown + left, answer->bytes, answer->found.n_bytes);
+    f->bytes = grown;
+    f->n = left + answer->found.n_bytes;
+    return EMBD_OK;
+}
+
+static void add_skips(struct following *f, const struct follower_answer *answer)
+{
+    for (uint32_t i = 0; i < answer->found.n_skips && f->n_skips < SKIPS_MOST; i++)
+        f->skips[f->n_skips++] = answer->skips[i];
+}
+
+static void note_came(struct shard *shard, const struct follow_answer *found)
+{
+    struct following *f = shard->following;
+    f->end = found->end;
+    f->left = found->left;
+    f->answered_ns = clock_ns();
+    f->is_right = true;
+}
+
+/* A table came into the journal there with a base: records before it are not enough for it. */
+static bool lacks_table(const struct shard *shard, const struct follow_answer *found)
+{
+    return shard->engine.tables.apart.n > 0 && found->base > shard->following->note.cut;
+}
+
+static int take_found(struct shard *shard, struct follower_answer *answer, struct embd__error *e)
+{
+    struct following *f = shard->following;
+    const struct follow_answer *found = &answer->found;
+    if (found->epoch < f->note.epoch) {
+        following_refuse(shard, "it has an older epoch: another server was promoted in its place");
+        return EMBD_OK;
+    }
+    if (found->n_bytes > 0 && record_sum(answer->bytes, found->n_bytes) != found->sum) {
+        following_refuse(shard, "records were damaged on their way");
+        return EMBD_OK;
+    }
+    if (add_bytes(f, answer, e) != EMBD_OK)
+        return e->status;
+    snprintf(f->address, sizeof f->address, "%s", answer->address);
+    add_skips(f, answer);
+    note_came(shard, found);
+    if (f->state == FOLLOWING_BASE && f->file == 0) /* its first record is the first of all */
+        f->place = (struct tail_place){found->behind, found->behind_chain, 0};
+    f->came = (struct tail_place){found->position, found->chain, found->offset};
+    f->file = found->file;
+    f->at = found->at;
+    f->behind = (struct tail_place){found->behind, found->behind_chain, 0};
+    f->is_whole = f->state == FOLLOWING_BASE && found->left == 0 && found->offset == 0;
+    f->note.epoch = found->epoch;
+    return lacks_table(shard, found)
+               ? following_begin_anew(shard, "a table came into the journal", e)
+               : EMBD_OK;
+}
+
+static int take_answer(struct shard *shard, struct follower_answer *answer, struct embd__error *e)
+{
+    bool drops = shard->following->drops;
+    shard->following->has_asked = shard->following->drops = false;
+    if (drops)
+        ;
+    else if (answer->error.status != EMBD_OK)
+        following_lose(shard, answer->error.text);
+    else if (answer->found.gone[0] != '\0')
+        following_begin_anew(shard, answer->found.gone, e);
+    else
+        take_found(shard, answer, e);
+    free(answer->bytes);
+    return e->status;
+}
+
+/* The bytes that are here need others, or are used up. */
+static bool wants_answer(const struct following *f)
+{
+    struct record record;
+    return following_next(f, &record) == NEXT_INCOMPLETE;
+}
+
+bool following_go_on(struct shard *shard, struct embd__error *e)
+{
+    struct following *f = shard->following;
+    struct follower_answer answer;
+    bool has_more = f->state == FOLLOWING_BASE ? following_take_base(shard, e)
+                                               : following_take_records(shard, e);
+    if (e->status == EMBD_OK && wants_answer(f) && follower_take(f->follower, &answer)) {
+        take_answer(shard, &answer, e);
+        has_more = true;
+    }
+    bool is_base_whole = f->state == FOLLOWING_BASE && f->is_whole;
+    if (e->status == EMBD_OK && !f->has_asked && !is_base_whole && clock_ns() >= f->ask_at_ns)
+        ask(shard);
+    return has_more && e->status == EMBD_OK;
+}
+
+/* ---- to admins and trainers ---- */
+
+bool following_serves(const struct shard *shard, enum method method)
+{
+    if (shard->following == NULL || shard->following->state != FOLLOWING_RECORDS ||
+        shard->commit.journal == NULL)
+        return false;
+    return method == METHOD_TABLES || method == METHOD_TABLE_DESCRIBE || method == METHOD_HOLD ||
+           method == METHOD_SCAN || method == METHOD_SNAPSHOT;
+}
+
+struct following_figures following_figures(const struct shard *shard)
+{
+    const struct following *f = shard->following;
+    uint64_t applied = shard->commit.applied.position, now_ns = clock_ns();
+    bool is_base = f->state == FOLLOWING_BASE;
+    bool has_all = !is_base && !f->is_lost && applied >= f->end && f->answered_ns != 0;
+    return (struct following_figures){
+        .records = f->end > applied ? f->end - applied : 0,
+        .bytes = f->left + (f->n - f->used),
+        .us = has_all ? 0 : (now_ns - f->had_all_ns) / 1000,
+        .is_connected = f->answered_ns != 0 && !f->is_lost,
+        .is_base = is_base,
+        .position = is_base ? 0 : applied,
+    };
+}
+
+void following_tell(const struct shard *shard, char *text, size_t text_bytes)
+{
+    const struct following *f = shard->following;
+    const struct following_figures now = following_figures(shard);
+    const char *address = f->address[0] != '\0' ? f->address : shard->config.follow->address;
+    snprintf(text, text_bytes,
+             "shard %u of this server is a follower of %s and serves no trainer: connect to that "
+             "server. It is %s, %llu records and %.1f s behind",
+             shard->config.index, address,
+             now.is_base        ? "taking the base"
+             : now.is_connected ? "connected"
+                                : "not connected",
+             (unsigned long long)now.records, (double)now.us / 1e6);
+}

@@ -1,0 +1,44 @@
+/* following.h - the shard follows another server's: it takes the records of that one's journal as
+ * its own, and serves no trainer until it is promoted (server/follow/follower.h).
+ *
+ * The journal here has the positions of the one there. A record is written here, then applied, by
+ * what a start replays records with. So rows, streams of numbered pushes and tables are the same
+ * bits at the same position, and a start goes on where the journal ends. A shard that has nothing,
+ * or whose records are not those of the server any more, begins with that one's base.
+ *
+ * Tables of durability snapshot have no records: a follower does not have them. Owner: the shard's
+ * thread. */
+#ifndef EMBD_SERVICE_FOLLOWING_H
+#define EMBD_SERVICE_FOLLOWING_H
+
+#include "proto/message.h"
+#include "server/service/shard.h"
+
+struct following;
+
+/* Before the journal is read. Sets shard->following where the shard follows, and shard->epoch.
+ * EMBD_INVALID: the data directory is none of a follower's, or is one and the shard does not
+ * follow; EMBD_IO, EMBD_CORRUPT, EMBD_NO_MEMORY. */
+int following_open(struct shard *shard, struct embd__error *e);
+void following_close(struct shard *shard);
+
+/* Whether it begins with a base: there is no journal to be read. */
+bool following_has_nothing(const struct shard *shard);
+/* The journal is read; takes records. True: call it again soon. An error is for good. */
+bool following_go_on(struct shard *shard, struct embd__error *e);
+
+/* Whether an admin may ask a follower for that. */
+bool following_serves(const struct shard *shard, enum method method);
+
+struct following_figures {
+    uint64_t records, bytes; /* that it lacks, when it was answered last */
+    uint64_t us;             /* since it had all */
+    bool is_connected, is_base;
+    uint64_t position; /* records that it has applied */
+};
+struct following_figures following_figures(const struct shard *shard);
+
+/* Why it serves no trainer, and whom to ask. */
+void following_tell(const struct shard *shard, char *text, size_t text_bytes);
+
+#endif

@@ -1,0 +1,119 @@
+/* following_anew.c - what is asked for again, and a follower that begins anew: its tables and its
+ * journal go, and the base of the other server comes. */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/journal/tail.h"
+#include "server/log/log.h"
+#include "server/service/following_inside.h"
+#include "server/service/handle_round.h"
+#include "server/snapshot/cut.h"
+#include "server/snapshot/cut_read.h"
+
+/* What came is right: the next records, or that there are none. */
+void following_note_right(struct shard *shard)
+{
+    struct following *f = shard->following;
+    f->is_lost = false;
+    if (f->is_told)
+        return;
+    f->is_told = true;
+    log_event(LOG_INFO, "follows", "shard=%u server=%s position=%llu of=%llu", shard->config.index,
+              f->address, (unsigned long long)f->place.position, (unsigned long long)f->end);
+}
+
+/* What has come is of no use: it is asked for again, from the records that were taken. */
+static void ask_anew(struct following *f, uint64_t after_ns)
+{
+    f->n = f->used = 0;
+    f->n_skips = 0;
+    f->came = f->place;
+    f->file = f->at = 0;
+    f->drops = f->has_asked;
+    f->ask_at_ns = clock_ns() + after_ns;
+}
+
+void following_lose(struct shard *shard, const char *why)
+{
+    struct following *f = shard->following;
+    f->is_told = f->is_told && f->is_lost;
+    if (!f->is_lost)
+        log_event(LOG_WARN, "follow_lost", "shard=%u server=%s position=%llu why=\"%s\"",
+                  shard->config.index, shard->config.follow->address,
+                  (unsigned long long)f->place.position, why);
+    f->is_lost = true;
+}
+
+/* Bytes that are not the other server's next records. */
+void following_refuse(struct shard *shard, const char *why)
+{
+    following_lose(shard, why);
+    if (shard->following->state == FOLLOWING_BASE)
+        shard->following->file = 0;
+    ask_anew(shard->following, FOLLOWING_AGAIN_NS);
+}
+
+/* ---- beginning anew ---- */
+
+/* What its owner has set stays. */
+static void empty_commit(struct shard *shard)
+{
+    struct commit *commit = &shard->commit;
+    void (*spent)(const void *, uint64_t) = commit->spent;
+    commit_init(commit, &shard->engine);
+    commit->shard = shard->config.index;
+    commit->data_dir = shard->data_dir;
+    commit->spent = spent;
+    commit->is_deferred = shard->config.wake != NULL;
+    commit->follows = true;
+}
+
+static void empty_engine(struct shard *shard)
+{
+    struct engine *engine = &shard->engine;
+    struct row_memory *memory = engine->tables.memory;
+    int (*before_change)(void *, const void *, const struct table *, enum change,
+                         struct embd__error *) = engine->before_change;
+    void (*on_returned)(void *) = engine->on_returned;
+    round_close(engine);
+    engine_fini(engine);
+    engine_init(engine, shard->config.store);
+    engine->before_change = before_change;
+    engine->on_returned = on_returned;
+    engine->arg = shard;
+    engine->tables.memory = memory;
+    engine->is_replaying = true;
+    round_open(shard);
+}
+
+static int empty(struct shard *shard, struct embd__error *e)
+{
+    cut_close(shard);
+    cut_read_end(shard);
+    compacting_close(shard);
+    commit_fini(&shard->commit);
+    while (shard->engine.set.is_on)
+        tables_sweep(&shard->engine.tables);
+    empty_engine(shard);
+    empty_commit(shard);
+    shard->cuts = (struct cuts_known){0};
+    return tail_remove(shard->data_dir, shard->config.index, e);
+}
+
+/* The note comes first: whatever happens then, the next start knows that the journal goes. */
+int following_begin_anew(struct shard *shard, const char *why, struct embd__error *e)
+{
+    struct following *f = shard->following;
+    log_event(LOG_WARN, "follow_begins_anew", "shard=%u server=%s position=%llu why=\"%s\"",
+              shard->config.index, shard->config.follow->address,
+              (unsigned long long)f->place.position, why);
+    f->note = (struct note){.state = NOTE_BEGINS, .epoch = f->note.epoch};
+    f->next_note = (struct note){.state = NOTE_NONE};
+    f->state = FOLLOWING_BASE;
+    f->is_whole = false;
+    f->place = (struct tail_place){0};
+    ask_anew(f, 0);
+    if (note_write(shard->data_dir, shard->config.index, &f->note, e) != EMBD_OK)
+        return e->status;
+    return empty(shard, e);
+}

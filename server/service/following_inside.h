@@ -1,0 +1,56 @@
+/* following_inside.h - what the files of a shard that follows share: following.c, which asks and
+ * takes answers, following_records.c, which takes the records in them, and following_anew.c. */
+#ifndef EMBD_SERVICE_FOLLOWING_INSIDE_H
+#define EMBD_SERVICE_FOLLOWING_INSIDE_H
+
+#include "server/follow/follower.h"
+#include "server/follow/note.h"
+#include "server/journal/tail.h"
+#include "server/service/following.h"
+#include "server/service/state.h"
+
+#define SKIPS_MOST         (2 * FOLLOW_SKIPS)
+#define FOLLOWING_AGAIN_NS 200000000u /* after bytes that are not what was asked for */
+
+enum following_state { FOLLOWING_BASE, FOLLOWING_RECORDS };
+
+struct following {
+    enum following_state state;
+    struct follower *follower;
+    struct note note, next_note; /* on disk; to be, once the journal has its position there */
+    uint64_t noted_ns;
+    bool has_asked, is_whole; /* is_whole: all of the base has come */
+    bool is_right;            /* an answer came, and nothing of it was wrong yet */
+    bool drops;               /* the question that is being asked is of no use any more */
+    bool is_lost, is_told;    /* nothing right has come since; the log says that it follows */
+    uint64_t ask_at_ns;       /* not before */
+    struct tail_place came;   /* behind the bytes that have come, */
+    uint64_t file, at;        /* and where that is in a file there */
+    struct tail_place place;  /* of the next record in `bytes` */
+    struct tail_place behind; /* of the base */
+    uint8_t *bytes;           /* [n] malloc'd; those before `used` are taken */
+    uint64_t n, used;
+    uint64_t skips[SKIPS_MOST];
+    uint32_t n_skips;
+    char address[128]; /* of the server, for trainers; "": not known */
+    uint64_t end, left, answered_ns, had_all_ns;
+};
+
+enum next { NEXT_RECORD, NEXT_INCOMPLETE, NEXT_WRONG };
+
+/* What stands at following->used. */
+enum next following_next(const struct following *f, struct record *out);
+
+/* Takes records, of the base and of those behind it. True: there is more. */
+bool following_take_base(struct shard *shard, struct embd__error *e);
+bool following_take_records(struct shard *shard, struct embd__error *e);
+
+/* The last question has failed, or what came is of no use. */
+void following_lose(struct shard *shard, const char *why);
+/* What came is right: the next records, or that there are none. */
+void following_note_right(struct shard *shard);
+/* Bytes are not the other server's next records. */
+void following_refuse(struct shard *shard, const char *why);
+int following_begin_anew(struct shard *shard, const char *why, struct embd__error *e);
+
+#endif

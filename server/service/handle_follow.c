@@ -1,0 +1,354 @@
+/* handle_follow.c - see feeding.h.
+ *
+ * The happy path: a follower asks from where it is. If there are records behind that, a thread
+ * reads them, and they are the answer; if not, the question waits for the next one. A follower that
+ * has what this journal has not, or needs what it has no more, is told to begin anew. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/files/errand.h"
+#include "server/journal/tail.h"
+#include "server/log/log.h"
+#include "server/service/deposing.h"
+#include "server/service/feeding.h"
+#include "server/service/state.h"
+
+#define SETTLE_NS                                                                                  \
+    5000000u /* operations on a device end one behind the other: they are waited for */
+
+_Static_assert(FOLLOW_SKIPS == TAIL_SKIPS_MOST, "an answer has what a piece has");
+
+/* Owner: the shard's thread; while its errand runs, the errand's. */
+struct feed_read {
+    struct tail_ask ask;
+    struct tail_piece piece;
+    bool is_base, asks_base;
+    uint64_t base;
+    struct embd__error error;
+    struct errand *errand;
+    bool is_left; /* the request is gone, and the memory is this one's */
+    uint8_t bytes[];
+};
+
+/* ---- answers ---- */
+
+static void answer(struct shard *shard, struct feed *feed, const struct follow_answer *what,
+                   const struct embd__error *e)
+{
+    struct request *request = feed->request;
+    feed->request = NULL;
+    if (request == NULL)
+        return;
+    if (e->status == EMBD_OK) {
+        embd__msg_result(&request->answer, request->frame->msgid);
+        embd__follow_answer_write(&request->answer, what);
+        embd__msg_end(&request->answer);
+    }
+    call_answer(shard, request, e);
+}
+
+static struct follow_answer where_it_was(const struct shard *shard, const struct feed *feed)
+{
+    return (struct follow_answer){.epoch = shard->epoch,
+                                  .position = feed->ask.position,
+                                  .chain = feed->ask.chain,
+                                  .offset = feed->ask.offset,
+                                  .file = feed->ask.file,
+                                  .at = feed->ask.at,
+                                  .end = shard->commit.ended.position};
+}
+
+static void answer_nothing(struct shard *shard, struct feed *feed)
+{
+    const struct embd__error ok = {.status = EMBD_OK};
+    const struct follow_answer nothing = where_it_was(shard, feed);
+    feed->left = 0;
+    answer(shard, feed, &nothing, &ok);
+}
+
+static void answer_gone(struct shard *shard, struct feed *feed, const char *why)
+{
+    const struct embd__error ok = {.status = EMBD_OK};
+    struct follow_answer gone = where_it_was(shard, feed);
+    snprintf(gone.gone, sizeof gone.gone, "%s", why);
+    log_event(LOG_WARN, "follower_begins_anew", "shard=%u follower=%s position=%llu why=\"%s\"",
+              shard->config.index, feed->ask.name, (unsigned long long)feed->ask.position, why);
+    answer(shard, feed, &gone, &ok);
+}
+
+static void answer_error(struct shard *shard, struct feed *feed, int status, const char *why)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    embd__error_set(&e, status, "%s", why);
+    answer(shard, feed, NULL, &e);
+}
+
+/* ---- reading ---- */
+
+static void run_read(void *arg)
+{
+    struct feed_read *read = arg;
+    if (read->is_base)
+        tail_base(&read->ask, &read->piece, &read->error);
+    else
+        tail_records(&read->ask, &read->piece, &read->error);
+    if (read->asks_base && read->error.status == EMBD_OK)
+        tail_base_position(read->ask.data_dir, read->ask.shard, &read->base, &read->error);
+}
+
+static void begin_read(struct shard *shard, struct feed *feed)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    struct shard_work *work = feed->request->work;
+    const struct follow_ask *ask = &feed->ask;
+    struct feed_read *read = work_memory(work, sizeof *read + FOLLOW_BYTES, &e);
+    if (read == NULL) {
+        answer_error(shard, feed, e.status, e.text);
+        return;
+    }
+    *read = (struct feed_read){
+        .ask = {.data_dir = shard->data_dir,
+                .shard = shard->config.index,
+                .until = shard->commit.ended.position,
+                .from = {ask->position, ask->chain, ask->offset},
+                .file = ask->file,
+                .at = ask->at,
+                .most = FOLLOW_BYTES},
+        .piece.bytes = read->bytes,
+        .is_base = ask->is_base,
+        .asks_base = ask->asks_base,
+    };
+    const struct errand_config errand = {run_read, read, shard->config.wake,
+                                         shard->config.wake_arg};
+    read->errand = errand_start(&errand);
+    if (read->errand != NULL)
+        feed->read = read;
+    else
+        answer_error(shard, feed, EMBD_NO_MEMORY, "follow: no thread to read the journal");
+}
+
+static void answer_read(struct shard *shard, struct feed *feed, const struct feed_read *read)
+{
+    const struct tail_piece *piece = &read->piece;
+    struct follow_answer found = where_it_was(shard, feed);
+    if (piece->gone[0] != '\0') {
+        answer_gone(shard, feed, piece->gone);
+        return;
+    }
+    found.position = piece->to.position;
+    found.chain = piece->to.chain;
+    found.offset = piece->to.offset;
+    found.file = piece->file;
+    found.at = piece->at;
+    found.behind = piece->behind.position;
+    found.behind_chain = piece->behind.chain;
+    found.left = piece->left;
+    found.base = read->base;
+    found.bytes = piece->bytes;
+    found.n_bytes = piece->n;
+    found.skips = piece->skips;
+    found.n_skips = piece->n_skips;
+    found.sum = record_sum(piece->bytes, piece->n);
+    feed->left = piece->left;
+    answer(shard, feed, &found, &read->error);
+}
+
+static void end_read(struct shard *shard, struct feed *feed)
+{
+    struct feed_read *read = feed->read;
+    feed->read = NULL;
+    errand_end(read->errand);
+    if (read->error.status != EMBD_OK)
+        log_event(LOG_ERROR, "follower_not_fed", "shard=%u follower=%s why=\"%s\"",
+                  shard->config.index, feed->ask.name, read->error.text);
+    if (read->is_left)
+        free(read);
+    else
+        answer_read(shard, feed, read);
+}
+
+/* ---- questions that wait ---- */
+
+static void note_lag(const struct shard *shard, struct feed *feed)
+{
+    bool has_all = !feed->ask.is_base && feed->ask.applied >= shard->commit.ended.position;
+    feed->behind_ns = has_all ? 0 : feed->behind_ns != 0 ? feed->behind_ns : clock_ns();
+}
+
+/* Its records are this journal's, as far as can be told without a file. */
+static const char *why_gone(const struct shard *shard, const struct follow_ask *ask)
+{
+    const struct commit_place *ended = &shard->commit.ended;
+    if (ask->position > ended->position || (ask->position == ended->position && ask->offset > 0))
+        return "it has records that this journal has not";
+    if (ask->position == ended->position && ask->chain != ended->chain)
+        return "its records are not those of this journal";
+    return NULL;
+}
+
+static void try(struct shard *shard, struct feed *feed, uint64_t now_ns)
+{
+    const struct follow_ask *ask = &feed->ask;
+    const char *why = ask->is_base ? NULL : why_gone(shard, ask);
+    bool is_over = now_ns - feed->asked_ns >= ask->wait_ms * 1000000;
+    bool is_new =
+        ask->is_base || ask->position < shard->commit.ended.position || (is_over && ask->asks_base);
+    note_lag(shard, feed);
+    if (why != NULL)
+        answer_gone(shard, feed, why);
+    else if (is_new)
+        begin_read(shard, feed);
+    else if (is_over || shard->draining)
+        answer_nothing(shard, feed);
+}
+
+/* Operations on a device may end while others are under way, again and again. */
+static void settle(struct shard *shard, uint64_t now_ns)
+{
+    struct commit *commit = &shard->commit;
+    struct feeding *feeding = &shard->feeding;
+    commit_settle(commit);
+    bool waits = commit->ended.position < commit->applied.position;
+    feeding->begun_ns = !waits ? 0 : feeding->begun_ns != 0 ? feeding->begun_ns : now_ns;
+    commit->settles = waits && now_ns - feeding->begun_ns > SETTLE_NS;
+}
+
+static bool is_free(const struct feed *feed)
+{
+    return feed->session == NULL && feed->read == NULL;
+}
+
+bool feeding_look(struct shard *shard)
+{
+    struct feeding *feeding = &shard->feeding;
+    uint64_t now_ns = clock_ns();
+    settle(shard, now_ns);
+    feeding->n = 0;
+    for (uint32_t i = 0; i < FOLLOWERS_MAX; i++) {
+        struct feed *feed = &feeding->list[i];
+        if (feed->read != NULL && errand_is_over(feed->read->errand))
+            end_read(shard, feed);
+        if (feed->request != NULL && feed->read == NULL)
+            try(shard, feed, now_ns);
+        feeding->n += !is_free(feed);
+    }
+    return shard->commit.settles;
+}
+
+/* ---- a question ---- */
+
+static int check(struct call *call, const struct follow_ask *ask)
+{
+    const struct shard *shard = call->shard;
+    if (shard->commit.journal == NULL)
+        return embd__error_set(&call->error, EMBD_UNSUPPORTED,
+                               "follow: this server has no data_dir, and so no journal that could "
+                               "be followed");
+    if (strcmp(ask->cluster, shard->config.cluster_name) != 0)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "follow cluster: '%s', this server is of cluster '%s'", ask->cluster,
+                               shard->config.cluster_name);
+    if (ask->epoch > shard->epoch)
+        return deposing_heed(call->shard, ask, &call->error);
+    return EMBD_OK;
+}
+
+/* Of this connection, or of an earlier one of the same follower, or a free one. */
+static struct feed *find(struct shard *shard, const struct call *call, const struct follow_ask *ask)
+{
+    const struct shard_session *session = call->request->session;
+    struct feed *free_one = NULL, *list = shard->feeding.list;
+    for (uint32_t i = 0; i < FOLLOWERS_MAX; i++) {
+        if (list[i].session == session)
+            return &list[i];
+        if (list[i].session != NULL && list[i].read == NULL &&
+            strcmp(list[i].ask.name, ask->name) == 0) {
+            answer_error(shard, &list[i], EMBD_CLOSED, "follow: it asks on another connection");
+            return &list[i];
+        }
+        if (is_free(&list[i]))
+            free_one = &list[i];
+    }
+    return free_one;
+}
+
+int handle_follow(struct call *call)
+{
+    struct shard *shard = call->shard;
+    struct follow_ask ask;
+    if (embd__follow_ask_read(&call->reader, &ask) != EMBD_OK || check(call, &ask) != EMBD_OK)
+        return call->error.status;
+    struct feed *feed = find(shard, call, &ask);
+    if (feed == NULL)
+        return embd__error_set(&call->error, EMBD_FULL, "follow: %u servers follow, the limit",
+                               FOLLOWERS_MAX);
+    if (feed->request != NULL || feed->read != NULL)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "follow: an earlier question of this connection is not answered");
+    if (feed->session == NULL)
+        *feed = (struct feed){.behind_ns = 0};
+    feed->session = call->request->session;
+    feed->request = call->request;
+    feed->ask = ask;
+    feed->asked_ns = clock_ns();
+    shard->feeding.n++;
+    feeding_look(shard);
+    return CALL_LATER;
+}
+
+/* ---- figures ---- */
+
+struct feeding_figures feeding_figures(const struct shard *shard)
+{
+    struct feeding_figures out = {0};
+    uint64_t now_ns = clock_ns();
+    for (uint32_t i = 0; i < FOLLOWERS_MAX; i++) {
+        const struct feed *feed = &shard->feeding.list[i];
+        if (feed->session == NULL)
+            continue;
+        uint64_t us = feed->behind_ns == 0 ? 0 : (now_ns - feed->behind_ns) / 1000;
+        uint64_t bytes = feed->behind_ns == 0 ? 0 : feed->left;
+        out.n++;
+        out.us = us > out.us ? us : out.us;
+        out.bytes = bytes > out.bytes ? bytes : out.bytes;
+    }
+    return out;
+}
+
+/* ---- the end ---- */
+
+void feeding_forget(struct shard *shard, const struct request *request)
+{
+    for (uint32_t i = 0; i < FOLLOWERS_MAX; i++) {
+        struct feed *feed = &shard->feeding.list[i];
+        if (feed->request != request)
+            continue;
+        feed->request = NULL;
+        if (feed->read == NULL)
+            continue;
+        feed->read->is_left = true;
+        request->work->memory = NULL;
+    }
+}
+
+void feeding_leave(struct shard *shard, const struct shard_session *session)
+{
+    for (uint32_t i = 0; i < FOLLOWERS_MAX; i++)
+        if (shard->feeding.list[i].session == session)
+            shard->feeding.list[i].session = NULL;
+}
+
+void feeding_stop(struct shard *shard)
+{
+    for (uint32_t i = 0; i < FOLLOWERS_MAX; i++)
+        if (shard->feeding.list[i].read == NULL)
+            answer_error(shard, &shard->feeding.list[i], EMBD_DRAINING, "the server shuts down");
+}
+
+void feeding_close(struct shard *shard)
+{
+    for (uint32_t i = 0; i < FOLLOWERS_MAX; i++)
+        if (shard->feeding.list[i].read != NULL)
+            end_read(shard, &shard->feeding.list[i]);
+}

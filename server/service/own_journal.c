@@ -1,0 +1,19 @@
+#include "server/service/own_journal.h"
+
+struct journal_config own_journal_config(const struct shard *shard)
+{
+    return (struct journal_config){
+        .data_dir = shard->data_dir,
+        .shard = shard->config.index,
+        .n_shards = shard->config.n_shards,
+        .accepts_damage = shard->config.accepts_journal_damage,
+        .wake = shard->config.wake,
+        .wake_arg = shard->config.wake_arg,
+    };
+}
+
+int own_journal_open(struct shard *shard, const struct journal_end *end, struct embd__error *e)
+{
+    const struct journal_config config = own_journal_config(shard);
+    return journal_open(&config, end, &shard->commit.journal, e);
+}

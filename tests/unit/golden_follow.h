@@ -1,0 +1,11 @@
+#ifndef EMBD_TESTS_GOLDEN_FOLLOW_H
+#define EMBD_TESTS_GOLDEN_FOLLOW_H
+
+#include "proto/message.h"
+
+void build_follow_request(struct msg *m);
+void read_follow_request(struct reader *r);
+void build_follow_result(struct msg *m);
+void read_follow_result(struct reader *r);
+
+#endif
