@@ -1,6 +1,7 @@
 /* test_lent.c - keys, rows and gradients in memory of a GPU that its owner lends, and writes to at
  * any time: the model's bits, also where keys and gradients change right behind the call; gradients
  * that are not finite are refused whole. Runs under the emulator, and on a device. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -121,6 +122,38 @@ static void lent_push_drawn(struct pair *pair, const struct batch *batch, embd_d
     }
     free(on_wire);
     free(grads);
+}
+
+/* Their rows were made before anybody had looked at the gradients. */
+static void test_bad_gradients_of_new_keys(void **state)
+{
+    (void)state;
+    enum { N = 4200, DIM = 4 };
+    static uint64_t drawn[N];
+    static float grads[N * DIM];
+    embd_schema s;
+    struct pair pair;
+    struct batch batch;
+    struct store_change push;
+    embd_schema_init(&s);
+    strcpy(s.name, "lent");
+    s.dim = DIM;
+    s.capacity = 2 * N;
+    embd_optimizer_init(&s.optimizer, EMBD_OPTIMIZER_SGD, 0.05f);
+    for (uint64_t i = 0; i < N; i++)
+        drawn[i] = 1 + i * 5;
+    pair_open(&pair, "cuda", &s, 3);
+    batch_of(&batch, drawn, N);
+    grads[N * DIM / 2] = NAN;
+    struct outcome outcome = lent_push(&pair, &batch, EMBD_DTYPE_F32, grads, 0, &push);
+    assert_int_equal(outcome.status, EMBD_NOT_FINITE);
+    assert_int_equal(pair.store->n_expected, 1);
+    pair_compare(&pair);
+    lent_pull(&pair, &batch, EMBD_DTYPE_F32, true);
+    lent_push_drawn(&pair, &batch, EMBD_DTYPE_F32);
+    pair_compare(&pair);
+    batch_free(&batch);
+    pair_close(&pair);
 }
 
 static embd_schema schema_of(uint32_t number)
@@ -275,6 +308,7 @@ int main(void)
         cmocka_unit_test(test_lent_memory_gives_the_models_bits),
         cmocka_unit_test(test_large_batches),
         cmocka_unit_test(test_gradients_that_are_not_finite_change_nothing),
+        cmocka_unit_test(test_bad_gradients_of_new_keys),
         cmocka_unit_test(test_where_any_gradient_is_admitted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

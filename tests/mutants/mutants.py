@@ -52,6 +52,7 @@ FROZEN = of("a cut of the host store is the table as it was", "test_store_frozen
 SWEEPS = of("a shard serves others between slices", "test-shard-sweeps")
 LATE = of("a push of very many keys is applied in slices", "test-shard-late")
 REFUSALS = of("a shard on the cuda store refuses whole what finds no room", "test_cuda_refusals")
+EXPECTED = of("keys that a cuda store expects to be new", "test_cuda_expected")
 FAILURES = of("a cuda store without memory changes nothing", "test_cuda_failures")
 LENT = of("keys, rows and gradients in memory that a GPU's owner lends", "test_cuda_lent")
 LENDING = of("requests that name memory of a GPU do what others do", "test_cuda_lent_requests")
@@ -204,6 +205,10 @@ MUTANTS = [
     LENDING("lent memory: it is lent on any connection", "server/service/devices.c", "if (session->share == NULL)", "if (false)"),
     LENDING("lent memory: keys of slots are taken", "server/service/handle_device.c",
             "table->schema.s.partition == EMBD_PARTITION_SLOT ||", "false ||"),
+    EXPECTED("keys that are not new keep the entries that they got", "server/store/cuda/kernels/expect.cu", "e->ref == (uint32_t)(first_row + i + 1)", "e->ref == (uint32_t)(first_row + i + 2)"),
+    EXPECTED("a key that comes twice counts as new twice", "server/store/cuda/kernels/expect.cu", "if (!mark_is_alone(p, hash) && has_twin", "if (false && has_twin"),
+    EXPECTED("a key that has a row counts as new", "server/store/cuda/kernels/claim.cuh", "        if (LOOKS)\n            a = bucket_ask", "        if (false)\n            a = bucket_ask"),
+    EXPECTED("a new key is placed though it has an entry further on", "server/store/cuda/kernels/claim.cuh", "if (LOOKS && __ballot_sync(ALL_LANES, more))", "if (false)"),
     DURABLE("a stream is forgotten though a snapshot has all that it lost", "server/engine/foreign.c",
             "s->lost <= entry->last && entry->last <= s->last", "entry->last == s->last"),
     TURNS("sweep: requests of a connection go before those of others", "server/service/sweeps.c",

@@ -75,9 +75,11 @@ struct store {
     uint32_t lookup_keys_min; /* LOOKUP_KEYS_MIN; likewise */
     struct change_sets changes;
     struct frozen frozen;
-    bool misses;           /* the last push had keys without a row */
-    uint64_t n_unreported; /* steps of pushes whose done was not called yet */
-    void *batch_block;     /* device memory of batch_push, of batch_bytes bytes */
+    bool misses;                       /* the last push had keys without a row */
+    bool all_new;                      /* the last push or insert had no others, each once */
+    uint64_t n_expected, n_unexpected; /* calls whose keys were expected to be; and were not */
+    uint64_t n_unreported;             /* steps of pushes whose done was not called yet */
+    void *batch_block;                 /* device memory of batch_push, of batch_bytes bytes */
     uint64_t batch_bytes;
     bool is_member;            /* of a group: n_rows_max bounds its rows, not the schema */
     uint64_t n_rows_max;       /* for now */

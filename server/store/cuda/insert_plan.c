@@ -94,6 +94,49 @@ int insert_plan_start(struct call *call)
     return status ? status : device_copy(call->report, p.report, sizeof *p.report, stream);
 }
 
+/* There is memory for all of them: none is taken for keys that may have rows. */
+static bool has_memory(const struct store *store, uint64_t n)
+{
+    return store->n_rows + n <= store->capacity &&
+           store->n_rows + n + store->n_tombstones <= store->n_entries_max;
+}
+
+bool insert_plan_may_expect(const struct call *call)
+{
+    const struct store *store = call->store;
+    bool is_likely = store->all_new || store->n_rows == 0;
+    return is_likely && call->done != NULL && call->in.n > 0 && !call->forgets &&
+           store->n_candidates == 0 && store->view.admit_after <= 1 &&
+           call->in.n <= cuda_room(store) && has_memory(store, call->in.n);
+}
+
+int insert_plan_expect(struct call *call, const struct first_push *first)
+{
+    struct store *store = call->store;
+    const struct plan_view *p = &call->plan;
+    void *stream = store->stream;
+    store->n_expected++;
+    memset(call->report, 0, sizeof *call->report);
+    int status = clear(p, stream);
+    if (status == 0 && call->in.row_of)
+        status = launch_expand(call->in, stream);
+    if (status == 0)
+        status = launch_expect(store->view, call->in, *p, stream);
+    if (status == 0 && first != NULL)
+        status = launch_first(store->view, *p, *first, store->n_rows, stream);
+    else if (status == 0)
+        status = launch_place_expected(store->view, call->in, *p, store->n_rows, stream);
+    return status ? status : device_copy(call->report, p->report, sizeof *p->report, stream);
+}
+
+int insert_plan_unexpect(struct call *call)
+{
+    struct store *store = call->store;
+    call->is_expected = store->all_new = false;
+    store->n_unexpected++;
+    return launch_unexpect(store->view, call->in, store->n_rows, store->stream);
+}
+
 int insert_plan_refuse(const struct call *call, uint64_t room, struct embd__error *e)
 {
     const struct store *store = call->store;
@@ -167,6 +210,8 @@ static int create(const struct call *call, const struct first_push *first)
 {
     struct store *store = call->store;
     const struct plan_report *r = call->report;
+    if (call->is_expected)
+        return 0;
     if (first != NULL)
         return launch_first(store->view, call->plan, *first, store->n_rows, store->stream);
     return launch_create(store->view, call->in, call->plan, call->n_inserted, store->n_rows,
@@ -189,6 +234,7 @@ int insert_plan_commit(struct call *call, bool may_drop, const struct first_push
         return e->status;
     int status = 0;
     store->misses = r->misses;
+    store->all_new = insert_plan_is_all_new(call);
     if (r->n_leaders + r->n_filtered > 0)
         status = create(call, first);
     if (status == 0)
@@ -196,9 +242,11 @@ int insert_plan_commit(struct call *call, bool may_drop, const struct first_push
     if (status == 0 && store->evicts && call->n_inserted > 0)
         status = launch_begin_use(store->view, cuda_use(store), store->n_rows, call->n_inserted,
                                   store->stream);
-    if (status == 0 && call->is_light && call->statuses != NULL)
-        status = device_fill(call->statuses, EMBD_KEY_HIT, call->in.n, store->stream);
-    else if (status == 0 && needs_resolve(call))
+    bool is_one_status = call->is_light || call->is_expected;
+    if (status == 0 && is_one_status && call->statuses != NULL)
+        status = device_fill(call->statuses, call->is_light ? EMBD_KEY_HIT : EMBD_KEY_INSERTED,
+                             call->in.n, store->stream);
+    else if (status == 0 && !is_one_status && needs_resolve(call))
         status = launch_resolve(store->view, call->in, call->plan, call->statuses, store->stream);
     store->n_rows += call->n_inserted;
     store->n_candidates += r->n_filtered_new;

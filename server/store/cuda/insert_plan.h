@@ -17,6 +17,15 @@ int insert_plan_look(struct call *call, uint64_t *items);
 /* The same where a pull has found them all, as call->found says. */
 int insert_plan_compare(struct call *call);
 
+/* Instead of the start, where all keys are probably new, and each comes once, as in pushes that
+ * fill a table: they get entries and rows at once, behind the table's rows, without being looked up
+ * before. `first`: as of insert_plan_commit. insert_plan_commit counts them, or, where is_wrong of
+ * the report says so, insert_plan_unexpect takes them away, and the call has to be started.
+ * insert_plan_may_expect: whether that is worth trying. */
+bool insert_plan_may_expect(const struct call *call);
+int insert_plan_expect(struct call *call, const struct first_push *first);
+int insert_plan_unexpect(struct call *call);
+
 /* The functions below need the report. */
 
 /* Decides how many keys get a row, and takes memory for rows and entries. EMBD_FULL,

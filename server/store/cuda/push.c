@@ -122,6 +122,43 @@ static int look(struct call *call)
     return call->found.keys ? insert_plan_compare(call) : insert_plan_look(call, s.unsorted);
 }
 
+/* As the step needs it. */
+static struct push_view view_of(const struct call *call)
+{
+    struct push_view view = {
+        .in = call->in, .dtype = call->change->dtype, .grads = call->inputs[IN_VALUES].on_device};
+    view.is_aligned = call->store->view.dim % 4 == 0 && (uintptr_t)view.grads % 16 == 0;
+    return view;
+}
+
+static struct first_push first_of(const struct call *call, const struct push_view *view)
+{
+    const embd_schema *s = &call->store->schema->s;
+    return (struct first_push){
+        .push = *view,
+        .kind = s->optimizer.kind,
+        .step = optimizer_begin(s, call->change->lr, call->store->step + 1),
+    };
+}
+
+static bool may_expect(const struct call *call)
+{
+    const struct store *store = call->store;
+    const struct push_view view = view_of(call);
+    bool is_push = call->kind == CALL_PUSH;
+    if (is_push && (store->is_global || store->is_wholerow || !first_fits(&store->view, &view)))
+        return false;
+    return insert_plan_may_expect(call);
+}
+
+static int expect(struct call *call)
+{
+    const struct push_view view = view_of(call);
+    struct first_push first = first_of(call, &view);
+    first.is_expected = call->is_expected = true;
+    return insert_plan_expect(call, call->kind == CALL_PUSH ? &first : NULL);
+}
+
 int push_start(struct call *call)
 {
     struct store *store = call->store;
@@ -144,6 +181,8 @@ int push_start(struct call *call)
     }
     if (status == 0)
         status = call_upload(call, block, false);
+    if (status == 0 && may_expect(call))
+        return expect(call);
     if (status == 0 && may_look(call))
         return look(call);
     return status ? status : insert_plan_start(call);
@@ -151,10 +190,11 @@ int push_start(struct call *call)
 
 int push_plan_again(struct call *call)
 {
+    int status = call->is_expected ? insert_plan_unexpect(call) : 0;
     call->is_light = call->is_sorted = false;
     if (call->found.keys)
         lookup_reject(call);
-    return insert_plan_start(call);
+    return status ? status : insert_plan_start(call);
 }
 
 /* Steps the rows that the push does not name. */
@@ -269,7 +309,7 @@ void push_presort(struct call *call)
 
 int push_take_memory(struct call *call)
 {
-    bool has_step = call->kind == CALL_PUSH && call->in.n > 0;
+    bool has_step = call->kind == CALL_PUSH && call->in.n > 0 && !call->is_expected;
     return has_step && call->step_memory == NULL ? take_step_memory(call) : 0;
 }
 
@@ -283,15 +323,10 @@ int push_reserve(struct call *call, struct embd__error *e)
 static int commit_push(struct call *call, struct embd__error *e)
 {
     struct store *store = call->store;
-    struct step_memory s = {.view = {.in = call->in,
-                                     .dtype = call->change->dtype,
-                                     .grads = call->inputs[IN_VALUES].on_device}};
+    struct step_memory s = {.view = view_of(call)};
     struct arena arena = {.base = call->step_memory};
     lay_out(call, &s, &arena);
-    s.view.is_aligned = store->view.dim % 4 == 0 && (uintptr_t)s.view.grads % 16 == 0;
-    const embd_schema *schema = &store->schema->s;
-    struct first_push first = {s.view, schema->optimizer.kind,
-                               optimizer_begin(schema, call->change->lr, store->step + 1)};
+    const struct first_push first = first_of(call, &s.view);
     bool is_first =
         !store->is_wholerow && insert_plan_is_all_new(call) && first_fits(&store->view, &s.view);
     if (insert_plan_commit(call, call->may_drop, is_first ? &first : NULL, e) == EMBD_OK) {
@@ -319,10 +354,13 @@ static int forget_candidates(struct call *call, struct embd__error *e)
     return status ? cuda_error(store, status, "forgetting candidates", e) : EMBD_OK;
 }
 
-int push_check(const struct call *call, struct embd__error *e)
+int push_check(struct call *call, struct embd__error *e)
 {
     if (call->bad == NULL || *call->bad == 0)
         return EMBD_OK;
+    int status = call->is_expected ? insert_plan_unexpect(call) : 0;
+    if (status != 0)
+        return cuda_error(call->store, status, "refusing a push", e);
     uint32_t dim = call->store->view.dim, size = call->change->dtype == EMBD_DTYPE_F32 ? 4 : 2;
     uint64_t at = (*call->bad - UINT64_C(1)) * (16 / size);
     return embd__error_set(

@@ -12,7 +12,8 @@ void push_presort(struct call *call);
  * that, up to another report. */
 static inline bool push_needs_plan(const struct call *call)
 {
-    return call->is_light && call->report->misses;
+    return (call->is_light && call->report->misses) ||
+           (call->is_expected && call->report->is_wrong);
 }
 int push_plan_again(struct call *call);
 /* Takes device memory for the step. 0 or a device's status. */
@@ -23,6 +24,6 @@ int push_reserve(struct call *call, struct embd__error *e);
 int push_commit(struct call *call, struct embd__error *e);
 /* With the report, before anything changes: EMBD_NOT_FINITE of gradients that the device looked at.
  */
-int push_check(const struct call *call, struct embd__error *e);
+int push_check(struct call *call, struct embd__error *e);
 
 #endif

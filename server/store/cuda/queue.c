@@ -112,7 +112,7 @@ static void start(struct call *call)
     else if (call->kind == CALL_PULL)
         end_pull(call);
     else
-        record(call, call->is_light ? CALL_LOOKED_UP : CALL_PLANNED);
+        record(call, call->is_light || call->is_expected ? CALL_LOOKED_UP : CALL_PLANNED);
     if (call->state == CALL_LOOKED_UP)
         push_presort(call);
 }

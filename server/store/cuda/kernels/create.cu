@@ -22,14 +22,26 @@ static __global__ void __launch_bounds__(256)
     }
 }
 
-/* Gives leader j its row, or the ref 0 if there is no room for it. */
-__device__ static inline newcomer place_one(const table_view &t, const keys_view &in,
-                                            const plan_view &p, uint64_t j, uint32_t n_insert,
-                                            uint64_t first_row)
+/* A leader of the warp: its row, and whether it needs an entry. */
+struct leader {
+    newcomer it;
+    bool needs_entry;
+};
+
+/* Gives leader j its row, or the ref 0 if there is no room for it. EXPECTS: each key is a leader.
+ */
+template <bool EXPECTS>
+__device__ static inline leader place_one(const table_view &t, const keys_view &in,
+                                          const plan_view &p, uint64_t j, uint32_t n_insert,
+                                          uint64_t first_row)
 {
-    uint32_t i = p.leaders[j], row = (uint32_t)(first_row + j), before = p.refs[i];
+    uint32_t i = EXPECTS ? (uint32_t)j : p.leaders[j], row = (uint32_t)(first_row + j),
+             before = EXPECTS ? 0 : p.refs[i];
     p.refs[i] = j < n_insert ? row + 1 : 0;
-    return j < n_insert ? newcomer_place(t, in, i, row, before == 0) : newcomer{};
+    leader l = {};
+    if (j < n_insert)
+        l = leader{newcomer_place(t, in, i, row), before == 0};
+    return l;
 }
 
 /* Initial states of rows row .. row + n, but for master values, by one warp. */
@@ -100,23 +112,48 @@ __device__ static inline void fill_coded(const table_view &t, const newcomer &mi
 
 /* Creates entries and rows, and sets the refs of leaders. Entries wait for memory and rows for
  * arithmetic, so half of the warps do the one while the others do the other. */
-template <bool MAY_BE_NORMAL, bool IS_CODED>
+template <bool MAY_BE_NORMAL, bool IS_CODED, bool EXPECTS>
 static __global__ void __launch_bounds__(256)
     place(table_view t, keys_view in, plan_view p, uint32_t n_insert, uint64_t first_row,
           uint32_t lanes)
 {
-    uint32_t n_leaders = p.report->n_leaders, lane = threadIdx.x % 32;
+    uint32_t n_leaders = EXPECTS ? in.n : p.report->n_leaders, lane = threadIdx.x % 32;
+    if (EXPECTS && expected_wrongly(p))
+        return;
     for (uint64_t base = lane_index() - lane; base < n_leaders; base += lane_count()) {
-        newcomer mine = {};
+        leader mine = {};
         if (base + lane < n_leaders)
-            mine = place_one(t, in, p, base + lane, n_insert, first_row);
+            mine = place_one<EXPECTS>(t, in, p, base + lane, n_insert, first_row);
         uint32_t n = base >= n_insert ? 0 : n_insert - base < 32 ? n_insert - (uint32_t)base : 32;
         __syncwarp();
+        newcomers_claim<EXPECTS>(t, p, mine.it, first_row + base, mine.needs_entry);
         if (IS_CODED && n > 0)
-            fill_coded(t, mine, first_row + base, n, lanes);
+            fill_coded(t, mine.it, first_row + base, n, lanes);
         else if (n > 0)
-            fill_rows<MAY_BE_NORMAL>(t, mine, first_row + base, n, lanes);
+            fill_rows<MAY_BE_NORMAL>(t, mine.it, first_row + base, n, lanes);
     }
+}
+
+template <bool EXPECTS>
+static int launch_place(const table_view &t, const keys_view &in, const plan_view &p,
+                        uint32_t n_insert, uint64_t first_row, void *stream)
+{
+    struct shape s = shape_of(in.n);
+    uint32_t lanes = lanes_for(t.dim);
+    if (embd__dtype_is_coded(t.dtype))
+        return LAUNCH((place<true, true, EXPECTS>), s.grid, s.block, stream, t, in, p, n_insert,
+                      first_row, lanes);
+    if (t.initializer.kind == EMBD_INITIALIZER_NORMAL)
+        return LAUNCH((place<true, false, EXPECTS>), s.grid, s.block, stream, t, in, p, n_insert,
+                      first_row, lanes);
+    return LAUNCH((place<false, false, EXPECTS>), s.grid, s.block, stream, t, in, p, n_insert,
+                  first_row, lanes);
+}
+
+int launch_place_expected(struct table_view t, struct keys_view in, struct plan_view p,
+                          uint64_t first_row, void *stream)
+{
+    return launch_place<true>(t, in, p, in.n, first_row, stream);
 }
 
 /* Creates candidates: entries of keys seen for the first time that are not admitted yet. */
@@ -136,15 +173,8 @@ int launch_create(struct table_view t, struct keys_view in, struct plan_view p, 
     int status = 0;
     if (sights)
         status = LAUNCH(update, s.grid, s.block, stream, t, in, p, n_insert, first_row);
-    if (status == 0 && embd__dtype_is_coded(t.dtype))
-        status = LAUNCH((place<true, true>), s.grid, s.block, stream, t, in, p, n_insert, first_row,
-                        lanes_for(t.dim));
-    else if (status == 0 && t.initializer.kind == EMBD_INITIALIZER_NORMAL)
-        status = LAUNCH((place<true, false>), s.grid, s.block, stream, t, in, p, n_insert,
-                        first_row, lanes_for(t.dim));
-    else if (status == 0)
-        status = LAUNCH((place<false, false>), s.grid, s.block, stream, t, in, p, n_insert,
-                        first_row, lanes_for(t.dim));
+    if (status == 0)
+        status = launch_place<false>(t, in, p, n_insert, first_row, stream);
     if (status == 0 && sights)
         status = LAUNCH(place_new, s.grid, s.block, stream, t, in, p);
     return status;

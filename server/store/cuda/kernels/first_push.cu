@@ -58,19 +58,22 @@ __device__ static inline void first_rows(const table_view &t, const push_view &p
     }
 }
 
-template <int RULE>
+template <int RULE, bool EXPECTS>
 static __global__ void __launch_bounds__(BLOCK, 6)
     first(table_view t, plan_view q, push_view p, uint64_t first_row, optimizer_step step)
 {
     uint32_t lane = threadIdx.x % 32, n = p.in.n;
+    if (EXPECTS && expected_wrongly(q))
+        return;
     for (uint64_t base = lane_index() - lane; base < n; base += lane_count()) {
         uint32_t i = (uint32_t)base + lane, row = (uint32_t)first_row + i;
         newcomer mine = {};
         if (i < n) {
-            mine = newcomer_place(t, p.in, i, row, true);
+            mine = newcomer_place(t, p.in, i, row);
             q.refs[i] = row + 1;
         }
         __syncwarp();
+        newcomers_claim<EXPECTS>(t, q, mine, first_row + base, i < n);
         first_rows<RULE>(t, p, step, mine, first_row + base,
                          n - base < 32 ? n - (uint32_t)base : 32, lanes_for(t.dim));
     }
@@ -87,7 +90,9 @@ static int launch(const table_view &t, const plan_view &q, const first_push &f, 
                   void *stream)
 {
     unsigned grid = (f.push.in.n + BLOCK - 1) / BLOCK;
-    return LAUNCH(first<RULE>, grid, BLOCK, stream, t, q, f.push, first_row, f.step);
+    if (f.is_expected)
+        return LAUNCH((first<RULE, true>), grid, BLOCK, stream, t, q, f.push, first_row, f.step);
+    return LAUNCH((first<RULE, false>), grid, BLOCK, stream, t, q, f.push, first_row, f.step);
 }
 
 int launch_first(struct table_view t, struct plan_view p, struct first_push f, uint64_t first_row,

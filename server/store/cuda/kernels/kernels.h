@@ -171,6 +171,7 @@ struct plan_report {
     uint32_t n_filtered;     /* distinct keys that are not admitted yet */
     uint32_t n_filtered_new; /* of these, without an entry */
     uint32_t n_promoted;     /* leaders with room that already have an entry */
+    uint32_t is_wrong;       /* 1: not all of the keys that were expected to be new are */
 };
 
 /* The distinct keys without a row. A group is a place in a hash table of n_groups places, a power
@@ -207,6 +208,15 @@ int launch_create(struct table_view t, struct keys_view in, struct plan_view p, 
 int launch_resolve(struct table_view t, struct keys_view in, struct plan_view p, uint8_t *statuses,
                    void *stream);
 
+/* Keys that are expected to be new, each once, are not looked up before they get their rows: key i
+ * gets first_row + i. launch_expect sets is_wrong of the report if a key occurs twice. Behind it
+ * launch_place_expected, or launch_first, gives the keys entries and rows, and sets is_wrong if one
+ * has an entry. Then launch_unexpect takes the entries away again. No candidates may be left. */
+int launch_expect(struct table_view t, struct keys_view in, struct plan_view p, void *stream);
+int launch_place_expected(struct table_view t, struct keys_view in, struct plan_view p,
+                          uint64_t first_row, void *stream);
+int launch_unexpect(struct table_view t, struct keys_view in, uint64_t first_row, void *stream);
+
 /* Inserts every entry of `from` into `to`, which is empty and large enough. */
 int launch_rebuild(struct table_view from, struct table_view to, void *stream);
 
@@ -239,6 +249,7 @@ struct first_push {
     struct push_view push; /* items and the fields after it are unused */
     embd_optimizer_kind kind;
     struct optimizer_step step;
+    bool is_expected; /* the keys are expected to be new: launch_expect was called */
 };
 /* Whether launch_first supports the push: not every optimizer and type. */
 bool first_fits(const struct table_view *t, const struct push_view *push);

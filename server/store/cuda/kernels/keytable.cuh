@@ -67,8 +67,9 @@ __device__ static inline bucket_answer bucket_ask(uint4 e, uint64_t key, uint32_
     return a;
 }
 
-/* Continues the search of keys whose bucket overflowed, TILES keys of the warp at a time. */
-template <bool HAS_SLOTS>
+/* Continues the search of keys whose bucket overflowed, TILES keys of the warp at a time. IS_LIVE:
+ * while others insert. */
+template <bool HAS_SLOTS, bool IS_LIVE = false>
 __device__ static inline uint32_t find_further(const table_view &t, uint64_t key, uint32_t slot,
                                                uint64_t bucket, bool more)
 {
@@ -83,7 +84,8 @@ __device__ static inline uint32_t find_further(const table_view &t, uint64_t key
         uint64_t at = __shfl_sync(ALL_LANES, bucket, from),
                  wanted = __shfl_sync(ALL_LANES, key, from);
         uint32_t wanted_slot = HAS_SLOTS ? __shfl_sync(ALL_LANES, slot, from) : 0;
-        uint4 e = load_once(t.entries + at * ENTRY_BUCKET + lane % ENTRY_BUCKET);
+        const struct entry *entry = t.entries + at * ENTRY_BUCKET + lane % ENTRY_BUCKET;
+        uint4 e = IS_LIVE ? __ldcg((const uint4 *)entry) : load_once(entry);
         bucket_answer a = bucket_ask<HAS_SLOTS>(e, wanted, wanted_slot);
         uint32_t base = rank % TILES * ENTRY_BUCKET, hits = a.hits >> base & BUCKET_BITS;
         uint32_t ref =
