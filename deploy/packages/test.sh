@@ -36,6 +36,7 @@ exports() { # LIBRARY PATTERN: nothing else leaves it, and something does
 exports embd "embd_[a-z0-9_]*@@EMBD_0.2|(embd__copy_[a-z_]*|embd__error_keep)@@EMBD_PRIVATE_[0-9.]*"
 exports embd-data "embd_(csr|reader|writer)_[a-z_]*@@EMBD_DATA_0.2"
 exports embd-hugectr "embd_(hugectr|arrays)_[a-z_]*@@EMBD_HUGECTR_0.2"
+exports embd-inproc "embd__inproc_library"
 say "each library exports its own part of the API and nothing else"
 
 cmake -S tests/install -B "$WORK/consumer" -G Ninja -DCMAKE_PREFIX_PATH="$root/usr" \
