@@ -96,12 +96,14 @@ size_t embd__ring_put(struct ring *ring, const void *from, size_t n)
 
 /* ---- doorbells ---- */
 
+/* Who takes a wait back rings, also if it is for something else by now: the other side has woken
+ * meanwhile, and sleeps again. */
 static bool must_ring(struct ring *ring, unsigned waits)
 {
     atomic_thread_fence(memory_order_seq_cst);
     if ((atomic_load_explicit(ring->other_wait, memory_order_relaxed) & waits) == 0)
         return false;
-    return (atomic_exchange_explicit(ring->other_wait, 0, memory_order_relaxed) & waits) != 0;
+    return atomic_exchange_explicit(ring->other_wait, 0, memory_order_relaxed) != 0;
 }
 
 bool embd__ring_publish(struct ring *ring)

@@ -5,8 +5,10 @@
 
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "proto/local/ring.h"
 #include "proto/local/spin.h"
@@ -143,6 +145,45 @@ static void who_does_not_wait_is_not_woken_and_who_waits_once(void **state)
     pair_free(p);
 }
 
+static struct {
+    uint32_t *page;
+    struct ring *sleeper;
+} turn;
+
+/* The sleeper wakes, and sleeps again for something else. */
+static void on_store(int signal)
+{
+    (void)signal;
+    mprotect(turn.page, 4096, PROT_READ | PROT_WRITE);
+    embd__ring_wake(turn.sleeper);
+    embd__ring_wait(turn.sleeper, RING_BYTES);
+}
+
+/* Between the look at what it waits for and the store that takes that back: the page of that word
+ * cannot be written to until then. */
+static void a_wait_that_changes_while_it_is_taken_back_is_woken(void **state)
+{
+    (void)state;
+    struct pair *p = pair_new();
+    struct sigaction before, action = {.sa_handler = on_store};
+    uint8_t bytes[REQUESTS] = {0};
+    turn.page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    turn.sleeper = &p->client;
+    p->client.own_wait = p->server.other_wait = (_Atomic uint32_t *)(void *)turn.page;
+    embd__ring_put(&p->client, bytes, REQUESTS);
+    embd__ring_publish(&p->client);
+    assert_true(embd__ring_wait(&p->client, RING_BYTES | RING_ROOM));
+    embd__ring_take(&p->server, bytes, REQUESTS);
+    sigaction(SIGSEGV, &action, &before);
+    mprotect(turn.page, 4096, PROT_READ);
+    bool rings = embd__ring_release(&p->server);
+    sigaction(SIGSEGV, &before, NULL);
+    assert_true(p->client.is_waiting);
+    assert_true(rings || *p->client.own_wait == RING_BYTES);
+    munmap(turn.page, 4096);
+    pair_free(p);
+}
+
 static void impossible_words_move_no_byte(void **state)
 {
     (void)state;
@@ -238,6 +279,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_arrive_as_they_were_sent_and_no_doorbell_is_missed),
         cmocka_unit_test(who_does_not_wait_is_not_woken_and_who_waits_once),
+        cmocka_unit_test(a_wait_that_changes_while_it_is_taken_back_is_woken),
         cmocka_unit_test(impossible_words_move_no_byte),
         cmocka_unit_test(a_writer_that_races_leads_nowhere),
         cmocka_unit_test(looking_in_vain_costs_ever_less),
