@@ -17,7 +17,8 @@
 
 #define BACKUP_WHY_BYTES  400u
 #define BACKUP_NAME_BYTES 65u /* a snapshot's name with its zero */
-/* The job of backups that name none: so they are kept apart from other snapshots. */
+/* The snapshots of backups are of the job "backup", or "backup-JOB": so none that a trainer or an
+ * operator makes is removed for them. */
 #define BACKUP_JOB "backup"
 
 struct backup_why {

@@ -20,7 +20,7 @@ int backup_list(const struct backup_where *where,
     for (uint32_t i = 0; i < c.n && !stop; i++) {
         const struct catalog_entry *entry = &c.entries[i];
         const struct record *r = &entry->record;
-        const struct backup_seen seen = {entry->name,     r->base,     r->scope.job,
+        const struct backup_seen seen = {entry->name,     r->base,     catalog_job(r),
                                          entry->state,    r->time_s,   r->rows,
                                          record_bytes(r), r->n_shards, entry->error.text};
         stop = visit(arg, &seen);

@@ -49,8 +49,7 @@ static int take_scope(struct making *m)
 {
     const struct backup_order *o = m->order;
     struct table_scope *scope = &m->record.scope;
-    const char *job = o->job != NULL ? o->job : BACKUP_JOB;
-    embd__scope_set_job(scope, job, strlen(job), m->e);
+    catalog_set_job(scope, o->job, m->e);
     for (uint32_t i = 0; i < o->n_tables && m->e->status == EMBD_OK; i++)
         embd__scope_add(scope, o->tables[i], strlen(o->tables[i]), m->e);
     return m->e->status;
@@ -82,17 +81,17 @@ static int plan(struct making *m)
     if (take_name(m) != EMBD_OK || take_scope(m) != EMBD_OK ||
         catalog_read(m->place, &c, m->e) != EMBD_OK)
         return m->e->status;
-    const struct catalog_entry *base =
-        m->order->is_incremental ? catalog_newest(&c, &m->record.scope, NULL, UINT64_MAX) : NULL;
+    const struct catalog_entry *newest = catalog_newest(&c, &m->record.scope, NULL, UINT64_MAX);
+    const struct catalog_entry *base = m->order->is_incremental ? newest : NULL;
     if (catalog_find(&c, m->record.name) != NULL)
         embd__error_set(m->e, EMBD_EXISTS, "%s: a backup '%s' is there, or part of one",
                         m->place->url, m->record.name);
     if (base != NULL) {
         memcpy(m->record.base, base->record.name, sizeof m->record.base);
         m->record.base_id = base->record.id;
-        if (m->record.time_s < base->record.time_s) /* a clock that was set back */
-            m->record.time_s = base->record.time_s;
     }
+    if (newest != NULL && m->record.time_s < newest->record.time_s) /* a clock that was set back */
+        m->record.time_s = newest->record.time_s + (newest->record.time_s < UINT32_MAX);
     catalog_fini(&c);
     return m->e->status;
 }
@@ -347,6 +346,17 @@ static void give_up(struct making *m)
     catalog_remove(m->place, m->record.name, &ignored);
 }
 
+static int keep(struct making *m, struct backup_made *out)
+{
+    struct embd__error inner = {0};
+    if (m->order->keep == 0 ||
+        catalog_keep(m->place, out->name, m->order->keep, &out->n_removed, &inner) == EMBD_OK)
+        return EMBD_OK;
+    return embd__error_set(m->e, inner.status,
+                           "the backup '%s' is complete, but --keep failed: %.250s", out->name,
+                           inner.text);
+}
+
 static int make(struct making *m, struct backup_made *out)
 {
     if (plan(m) != EMBD_OK || make_snapshot(m) != EMBD_OK)
@@ -359,9 +369,7 @@ static int make(struct making *m, struct backup_made *out)
         .rows = m->record.rows, .bytes = record_bytes(&m->record), .pause_us = m->pause_us};
     memcpy(out->name, m->record.name, sizeof out->name);
     memcpy(out->base, m->record.base, sizeof out->base);
-    if (m->order->keep != 0)
-        catalog_keep(m->place, out->name, m->order->keep, &out->n_removed, m->e);
-    return m->e->status ? m->e->status : embd__ticker_end(&m->ticker, m->e);
+    return keep(m, out) ? m->e->status : embd__ticker_end(&m->ticker, m->e);
 }
 
 int backup_make(embd_client *client, const struct backup_order *order, embd_progress *progress,

@@ -39,7 +39,8 @@ static bool read_time(const char *text, uint64_t *out)
         struct tm tm = {0};
         const char *rest = strptime(text, forms[i], &tm);
         if (rest != NULL && (*rest == '\0' || strcmp(rest, "Z") == 0)) {
-            *out = (uint64_t)timegm(&tm);
+            time_t seconds = timegm(&tm);
+            *out = seconds > 0 ? (uint64_t)seconds : 0; /* 26-11-23 is in the year 26 */
             return true;
         }
     }
@@ -60,6 +61,7 @@ static const struct catalog_entry *choose(struct restoring *r, const struct cata
     const struct restore_order *o = r->order;
     const char *job = o->job != NULL ? o->job : BACKUP_JOB;
     uint64_t until_s = UINT64_MAX;
+    struct table_scope scope = {.n_names = 0};
     const struct catalog_entry *entry = o->at == NULL ? NULL : catalog_find(c, o->at);
     if (entry != NULL && entry->state != BACKUP_WHOLE) {
         refuse(r, entry);
@@ -72,9 +74,9 @@ static const struct catalog_entry *choose(struct restoring *r, const struct cata
                         r->place->url, o->at);
         return NULL;
     }
-    if (entry == NULL)
-        entry = catalog_newest(c, NULL, job, until_s);
-    if (entry == NULL)
+    if (entry == NULL && catalog_set_job(&scope, o->job, r->e) == EMBD_OK)
+        entry = catalog_newest(c, NULL, scope.job, until_s);
+    if (entry == NULL && r->e->status == EMBD_OK)
         embd__error_set(r->e, EMBD_INVALID, "%s: has no whole backup of the job '%s'%s%s",
                         r->place->url, job, o->at ? " of that time or before: " : "",
                         o->at ? o->at : "");

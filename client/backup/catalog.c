@@ -14,6 +14,8 @@
 
 #include "embd/embd.h"
 
+#define JOB_PREFIX BACKUP_JOB "-"
+
 /* ---- which there are ---- */
 
 struct names {
@@ -146,6 +148,24 @@ void catalog_fini(struct catalog *catalog)
 }
 
 /* ---- choosing ---- */
+
+int catalog_set_job(struct table_scope *scope, const char *job, struct embd__error *e)
+{
+    char own[EMBD_NAME_MAX + sizeof JOB_PREFIX];
+    bool has_own = job != NULL && strcmp(job, BACKUP_JOB) != 0;
+    if (embd__scope_set_job(scope, job ? job : BACKUP_JOB, strlen(job ? job : BACKUP_JOB), e) ||
+        !has_own)
+        return e->status;
+    int n = snprintf(own, sizeof own, JOB_PREFIX "%s", job);
+    return embd__scope_set_job(scope, own, (size_t)n, e);
+}
+
+const char *catalog_job(const struct record *record)
+{
+    const char *job = record->scope.job;
+    size_t n = strlen(JOB_PREFIX);
+    return strncmp(job, JOB_PREFIX, n) == 0 ? job + n : job;
+}
 
 const struct catalog_entry *catalog_find(const struct catalog *catalog, const char *name)
 {

@@ -22,6 +22,11 @@ struct catalog {
 int catalog_read(struct place *place, struct catalog *out, struct embd__error *e);
 void catalog_fini(struct catalog *catalog);
 
+/* The job of snapshots for backups of `job` (NULL: BACKUP_JOB). EMBD_INVALID: it is no name. */
+int catalog_set_job(struct table_scope *scope, const char *job, struct embd__error *e);
+/* What catalog_set_job was given; BACKUP_JOB for NULL. */
+const char *catalog_job(const struct record *record);
+
 /* NULL: there is none. */
 const struct catalog_entry *catalog_find(const struct catalog *catalog, const char *name);
 /* The newest whole one of the same job and tables, or of `job` (scope NULL), that is not later than

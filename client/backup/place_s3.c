@@ -147,7 +147,8 @@ static void append_encoded(char *out, size_t out_bytes, const char *text)
 /* The signature wants the names in order. */
 static int list_page(struct place_s3 *p, struct page *page, struct embd__error *e)
 {
-    char query[2048] = "", truncated[8] = "";
+    char query[2048] = "", truncated[8] = "", last[TOKEN_BYTES_MAX];
+    strcpy(last, page->token);
     if (page->token[0] != '\0') {
         strcpy(query, "continuation-token=");
         append_encoded(query, sizeof query, page->token);
@@ -166,14 +167,15 @@ static int list_page(struct place_s3 *p, struct page *page, struct embd__error *
         return e->status;
     page->text[r.got] = '\0';
     page->token[0] = '\0';
-    if (r.is_missing || strstr(page->text, "<ListBucketResult") == NULL)
-        return embd__error_set(e, EMBD_IO, "s3://%s: the answer is not a list of its objects",
+    if (r.is_missing || strstr(page->text, "<ListBucketResult") == NULL ||
+        strstr(page->text, "</ListBucketResult>") == NULL) /* HTTP/1.0 does not say its size */
+        return embd__error_set(e, EMBD_IO, "s3://%s: the answer is not a whole list of its objects",
                                p->s3.bucket);
     element(page->text, "IsTruncated", truncated, sizeof truncated);
     bool has_more = strcmp(truncated, "true") == 0;
     if (has_more &&
         (element(page->text, "NextContinuationToken", page->token, sizeof page->token) == NULL ||
-         page->token[0] == '\0'))
+         page->token[0] == '\0' || strcmp(page->token, last) == 0))
         return embd__error_set(e, EMBD_IO,
                                "s3://%s: a list of its objects does not say how it "
                                "goes on",

@@ -98,6 +98,7 @@ def case_a_backup_in_use_comes_back_in_place_and_by_time():
             before = digests(server)
             embctl(server, "restore", "--from", scratch("place"), "--replace", "--at", "nothing", code=REFUSED, says="'nothing'")
             embctl(server, "restore", "--from", scratch("place"), "--replace", "--at", "@17", code=REFUSED, says="no whole backup")
+            embctl(server, "restore", "--from", scratch("place"), "--replace", "--at", "26-11-23", code=REFUSED, says="26-11-23")
             assert digests(server) == before
             embctl(server, "restore", "--from", scratch("place"), "--replace", "--at", listed(scratch("place"))["b2"]["time"])
             assert digests(server) == found["b2"]
@@ -165,6 +166,15 @@ def case_a_file_that_is_lost_cut_or_swapped_is_named_and_changes_nothing():
             refuses(place, DAMAGED, place, "--at", "b0")
 
 
+def reseal(path, **fields):
+    with open(path, encoding="utf-8") as file:
+        record = {**json.load(file), **fields}
+    del record["xxh3"]
+    text = json.dumps(record, indent=1)[:-2]
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f'{text},\n "xxh3": "{xxh3(text.encode()):016x}"\n}}')
+
+
 def case_records_that_point_elsewhere_are_refused():
     with Scratch() as scratch:
         chain(scratch, n=1)
@@ -176,11 +186,7 @@ def case_records_that_point_elsewhere_are_refused():
                              ("files", record["files"] + [{"name": "0/x", "bytes": 1, "xxh3": "0" * 16}]),
                              ("files", record["files"] + record["files"][:1]), ("files", record["files"][1:]),
                              ("files", record["files"] + [{"name": "0/x", "bytes": 2**62, "xxh3": "0" * 16}])):
-            made = {**record, field: value}
-            del made["xxh3"]
-            text = json.dumps(made, indent=1)[:-2]
-            with open(scratch("place/b0/backup.json"), "w", encoding="utf-8") as file:
-                file.write(f'{text},\n "xxh3": "{xxh3(text.encode()):016x}"\n}}')
+            reseal(scratch("place/b0/backup.json"), **{**record, field: value})
             embctl(None, "verify", scratch("place"), code=REFUSED if field == "format" else DAMAGED, says="b0")
             refuses(scratch("place"), REFUSED if field == "format" else DAMAGED, "b0", "--at", "b0")
 
@@ -190,6 +196,8 @@ def case_only_the_newest_bases_stay_with_what_is_upon_them():
     with Scratch() as scratch:
         with serve(scratch) as server:
             create(server, TABLES)
+            for number in range(3):  # of a trainer
+                embctl(server, "snapshot", f"step{number}", "--job", "ranker", "--tables", "plain,k*")
             backup(server, scratch("place"), "--name", "other", "--job", "ranker", "--tables", "plain,k*")
             for number in range(3):
                 change(server, rng, tables=TABLES)
@@ -210,8 +218,12 @@ def case_only_the_newest_bases_stay_with_what_is_upon_them():
             assert made["removed"] == 7 and set(listed(scratch("place"))) == {"other", "running", "full3"}
             stays = [name for name in os.listdir(scratch("data")) if os.path.isdir(scratch(f"data/{name}"))]
             assert "full3" in stays and "full1" not in stays and "other" in stays, "the servers keep the two newest"
+            assert {"step0", "step1", "step2"} < set(stays) and listed(scratch("place"))["other"]["job"] == "ranker"
+            reseal(scratch("place/full3/backup.json"), time=4000000000)  # a clock that was ahead
+            made = backup(server, scratch("place"), "--keep", 1, "--name", "full4")
+            assert made["removed"] == 1 and set(listed(scratch("place"))) == {"other", "running", "full4"}
         with serve(scratch) as server:  # it does not know what changed since a removed snapshot
-            shutil.rmtree(scratch("data/full3"))
+            shutil.rmtree(scratch("data/full4"))
             assert backup(server, scratch("place"), "--incremental")["kind"] == "base"
         assert restored(scratch("place"), 1, "--job", "ranker") == [
             d for d in restored(scratch("place"), 1, "--at", "other") if d["table"] in ("plain", "kept")]

@@ -175,6 +175,11 @@ def case_errors_name_bucket_key_and_status_and_no_secret():
         s3.fails = lambda method, key: 400 if key.endswith("t.0.part") else None
         told(*to, code=FAILED, says="s3://backups/shop/a/b/0/t.0.part: PUT: HTTP 400 (Other)")
         assert s3.objects == {}, "what was put there is removed"
+        for s3.listing, says in ((b"<ListBucketResult><Contents></Contents>", "not a whole list"),
+                                 (b"<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>same"
+                                  b"</NextContinuationToken></ListBucketResult>", "how it goes on")):
+            told(*to, code=FAILED, says=says)
+        s3.listing = None
         s3.fails = lambda method, key: 503
         seen = ("backup", "list", "--to", PLACE)
         with concurrent.futures.ThreadPoolExecutor() as both:  # they wait
