@@ -214,8 +214,23 @@ static void set_follow(struct process *p)
     };
 }
 
+/* Records are of the keys that a shard of the even map has, and are replayed by the same shard. */
+static int check_follow(const struct process *p, struct embd__error *e)
+{
+    const struct placement *own = process_placement(p);
+    if (p->config.follow[0] == '\0' || own->is_even)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_INVALID,
+                           "follow: this server has version %llu of the placement, and a follower "
+                           "takes the even one alone: leave out placement and weights, and begin "
+                           "with an empty data_dir",
+                           (unsigned long long)own->version);
+}
+
 static int start_shards(struct process *p, struct embd__error *e)
 {
+    if (check_follow(p, e) != EMBD_OK)
+        return e->status;
     set_follow(p);
     for (uint32_t i = 0; i < p->n; i++) {
         struct shard_config shard = {

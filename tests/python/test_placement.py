@@ -231,6 +231,26 @@ class Servers(unittest.TestCase):
             self.assertEqual([i["placement"] for i in identities], [{"version": 2, "base": 2, "runs": [0, 1000, 1, 24]}] * 2)
             self.assertEqual([i["version"] for i in identities], [2, 2])  # which earlier versions do not start with
 
+    def test_a_push_that_one_shard_applied_and_another_refused_is_not_split_again(self):
+        keys, ones = np.arange(60, dtype=np.uint64), np.ones((60, DIM), np.float32)
+        with Listed("ab", "placement: '1:even'\n") as cluster:
+            a = cluster.start("a")
+            with connect(cluster.start("b")) as client:
+                client.create_table("w", DIM, durability="durable").push(keys, ones)  # its streams are open then
+                client.drop_table("w")
+                table = client.create_table("t", DIM, durability="durable")
+                cluster.end("b")
+                call = table.push_start(keys, ones)
+                with wire.connect(a) as peer:
+                    while not call.done() and peer.call("stats", {})[0]["tables"][0]["stats"]["steps"] == 0:
+                        pass
+                cluster.end("a")  # which b would meet, and not serve beside it
+                cluster.more = "placement: '2:0=1000,1=24'\n"
+                cluster.write()
+                cluster.start("b", waits=False).wait_log("ready shards=1")
+                with self.assertRaisesRegex(embd.Error, "by the even one.*; applied by shard 0; refused by shard 1"):
+                    call.wait()
+
     def test_a_damaged_map_of_a_directory_refuses(self):
         with Listed("a", "placement: '1:0=1024'\n") as cluster:
             cluster.start("a")
