@@ -2,7 +2,8 @@
  *
  * The happy path: read what lies in the place, which tells the base of an increment; have the
  * servers make the snapshot; fetch the files of each process and put them there, comparing each
- * with its manifest; look whether all of them lie there; put backup.json; remove older backups.
+ * with its manifest; read the manifests back, and look whether all files lie there; put
+ * backup.json; remove older backups.
  * What can fail: the servers do not know what changed since the base (then all rows are taken); the
  * snapshot; a server or the place while files are copied: what was put there is removed, and as
  * backup.json is missing it is no backup even where it cannot be removed.
@@ -287,7 +288,7 @@ static int copy_shares(struct making *m)
 
 struct look {
     const struct record *record;
-    uint32_t n; /* of its files that lie there; of several pieces, the last one */
+    uint32_t n; /* of its files that lie there; of several pieces, the first one */
 };
 
 static int look_at(void *arg, const char *name)
@@ -361,7 +362,8 @@ static int make(struct making *m, struct backup_made *out)
 {
     if (plan(m) != EMBD_OK || make_snapshot(m) != EMBD_OK)
         return m->e->status;
-    if (copy_shares(m) != EMBD_OK || check_place(m) != EMBD_OK || put_record(m) != EMBD_OK) {
+    if (copy_shares(m) != EMBD_OK || contents_check(m->place, &m->record, m->e) != EMBD_OK ||
+        check_place(m) != EMBD_OK || put_record(m) != EMBD_OK) {
         give_up(m);
         return m->e->status;
     }

@@ -165,8 +165,10 @@ struct checking {
     struct place *place;
     const struct record *record;
     const char *share;
-    uint32_t n_found; /* files of the record that a manifest promises, and manifests */
-    uint32_t next;    /* where the search begins: the files are in the manifests' order */
+    uint32_t n_found;  /* files of the record that a manifest promises, and manifests */
+    uint32_t next;     /* where the search begins: the files are in the manifests' order */
+    uint32_t n_shards; /* that have a part of a table, or writers */
+    bool has_shard[LIMIT_SHARDS];
     struct embd__error *e;
 };
 
@@ -191,12 +193,30 @@ static int find_file(void *arg, const char *file, uint64_t bytes, uint64_t xxh3,
                            c->place->url, r->name, c->share, file);
 }
 
+static void note_shard(struct checking *c, uint32_t shard)
+{
+    if (shard >= LIMIT_SHARDS || c->has_shard[shard])
+        return;
+    c->has_shard[shard] = true;
+    c->n_shards++;
+}
+
+static void note_shards(struct checking *c, const struct manifest *m)
+{
+    for (uint32_t i = 0; i < m->n_tables; i++)
+        for (uint32_t j = 0; j < m->tables[i].n_parts; j++)
+            note_shard(c, m->tables[i].parts[j].shard);
+    for (uint32_t i = 0; i < m->n_streams; i++)
+        note_shard(c, m->streams[i].shard);
+}
+
 static int check_manifest(void *arg, const char *share, const struct manifest *m)
 {
     struct checking *c = arg;
     const struct record *r = c->record;
     c->share = share;
     c->n_found++;
+    note_shards(c, m);
     if (m->id != r->id || m->n_shards != r->n_shards || m->base.id != r->base_id ||
         strcmp(m->base.name, r->base) != 0 || !embd__scope_is_same(&m->scope, &r->scope))
         return embd__error_set(c->e, EMBD_CORRUPT,
@@ -215,5 +235,9 @@ int contents_check(struct place *place, const struct record *record, struct embd
         embd__error_set(e, EMBD_CORRUPT,
                         "%s/%s: " RECORD_FILE " has %u files, the manifests promise %u", place->url,
                         record->name, record->n_files, c.n_found);
+    if (c.n_shards != 0 && c.n_shards != record->n_shards)
+        embd__error_set(e, EMBD_CORRUPT,
+                        "%s/%s: its manifests have %u of %u shards: the share of a process lacks",
+                        place->url, record->name, c.n_shards, record->n_shards);
     return e->status;
 }

@@ -262,6 +262,24 @@ static int remove_file(struct place *place, const char *name, struct embd__error
 
 /* ---- opening ---- */
 
+/* A new directory outlives a crash of the machine, as what is put there does. */
+static int make_directory(const char *path, struct embd__error *e)
+{
+    if (mkdir(path, 0777) != 0)
+        return errno == EEXIST
+                   ? EMBD_OK
+                   : embd__error_set(e, EMBD_IO, "%s: cannot create: %s", path, strerror(errno));
+    const char *slash = strrchr(path, '/');
+    char *parent = slash == NULL ? strdup(".") : strndup(path, (size_t)(slash - path) + 1);
+    int fd = parent == NULL ? -1 : open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fsync(fd) != 0)
+        embd__error_set(e, EMBD_IO, "%s: cannot sync its name: %s", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    free(parent);
+    return e->status;
+}
+
 static void close_place(struct place *place)
 {
     struct place_dir *p = (struct place_dir *)place;
@@ -285,8 +303,8 @@ int place_open_directory(const char *path, bool makes, struct place **out, struc
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for %s", path);
     }
     *p = (struct place_dir){.base = {.ops = &ops, .dir = own}, .file = -1, .path = own};
-    if (makes && mkdir(path, 0777) != 0 && errno != EEXIST)
-        embd__error_set(e, EMBD_IO, "%s: cannot create: %s", path, strerror(errno));
+    if (makes)
+        make_directory(path, e);
     p->fd = e->status ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (p->fd < 0) {
         embd__error_set(e, EMBD_IO, "%s: cannot open: %s", path, strerror(errno));

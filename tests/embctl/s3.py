@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import http.server
 import re
+import ssl
 import threading
 import urllib.parse
 
@@ -104,7 +105,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 class S3:
     """`with S3() as s3`: environment() is what embctl needs."""
 
-    def __init__(self, page=1000, token=None):
+    def __init__(self, page=1000, token=None, certificate=None):
+        self.certificate = certificate  # with its key: paths; None: no TLS
         self.objects, self.asked, self.page, self.token = {}, [], page, token
         self.listing = None  # what every list has instead
         self.fails, self.lock = lambda method, key: None, threading.Lock()
@@ -112,7 +114,12 @@ class S3:
     def __enter__(self):
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.s3, self.server.daemon_threads = self, True
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        if self.certificate is not None:
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(*self.certificate)
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
+            self.server.handle_error = lambda *_: None
+        self.url = f"http{'s' if self.certificate else ''}://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         return self
 

@@ -1,9 +1,12 @@
 """embctl backup and restore: what is brought back is what was there, on any number of shards; a backup that was cut off
 anywhere, or of which a byte or a file is another one, is not taken for a whole one, and nothing changes."""
+import atexit
+import functools
 import json
 import os
 import random
 import shutil
+import tempfile
 import threading
 
 from embctl import DAMAGED, FAILED, REFUSED, UNREACHABLE, USAGE, Embd, Scratch, embctl, embctl_json, run_cases
@@ -44,29 +47,41 @@ def restored(place, shards, *flags):
         return digests(server)
 
 
-def refuses(place, code, says, *flags):
+def refuses(server, place, code, says, *flags):
     """A restore that fails changes nothing."""
-    with Embd(shards=2) as server:
-        embctl(server, "restore", "--from", place, *flags, code=code, says=says)
-        assert embctl_json(server, "table", "list")["tables"] == []
+    embctl(server, "restore", "--from", place, *flags, code=code, says=says)
+    assert embctl_json(server, "table", "list")["tables"] == []
 
 
-def chain(scratch, n=3, place="place"):
-    """A base and increments upon it, with erased keys and a table that was made anew; {name: digests}."""
-    rng, found = random.Random(11), {}
+@functools.cache
+def made_chain():
+    """A base and increments upon it, with erased keys and a table that was made anew: its folder, {name: digests}."""
+    folder = tempfile.mkdtemp(prefix="embctl-test-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    rng, found, scratch = random.Random(11), {}, functools.partial(os.path.join, folder)
     with serve(scratch) as server:
         create(server, TABLES)
-        for number in range(n):
+        for number in range(3):
             change(server, rng, n=60 if number == 0 else 8, tables=TABLES)
             change(server, rng, "erase", n=6, tables=TABLES)
             if number == 1:
                 embctl(server, "table", "drop", "plain")
                 create(server, TABLES[:1])
                 change(server, rng, n=5, tables=TABLES)
-            made = backup(server, scratch(place), "--name", f"b{number}", *(["--incremental"] if number else []))
+            made = backup(server, scratch("place"), "--name", f"b{number}", *(["--incremental"] if number else []))
             assert made["kind"] == ("increment" if number else "base") and made["base"] == (f"b{number - 1}" if number else "")
             found[f"b{number}"] = digests(server)
-    return found
+    return folder, found
+
+
+def chain(scratch, n=3, has_data=False):
+    """Its first n backups, made once for all cases; with the servers' directory."""
+    folder, found = made_chain()
+    for name in ("place", "data")[:1 + has_data]:
+        shutil.copytree(os.path.join(folder, name), scratch(name))
+    for name in list(found)[n:]:
+        shutil.rmtree(scratch(f"place/{name}"))
+    return dict(list(found.items())[:n])
 
 
 def case_a_base_and_increments_come_back_on_any_number_of_shards():
@@ -89,7 +104,7 @@ def case_a_base_and_increments_come_back_on_any_number_of_shards():
 
 def case_a_backup_in_use_comes_back_in_place_and_by_time():
     with Scratch() as scratch:
-        found = chain(scratch)
+        found = chain(scratch, has_data=True)
         rng = random.Random(12)
         with serve(scratch) as server:
             assert digests(server) == found["b2"], "a start takes the snapshot of the newest backup"
@@ -119,7 +134,8 @@ def case_what_was_cut_off_anywhere_is_no_backup():
                 shutil.copy(scratch(f"whole/{name}"), scratch(f"place/b1/{name}"))
             if n:
                 assert listed(scratch("place"))["b1"]["state"] == "cut off"
-        refuses(scratch("place"), DAMAGED, "was cut off", "--at", "b1")
+        with Embd() as server:
+            refuses(server, scratch("place"), DAMAGED, "was cut off", "--at", "b1")
         assert restored(scratch("place"), 1) == found["b0"], "the newest whole one"
         with open(scratch("whole/backup.json"), "rb") as whole:
             text = whole.read()
@@ -142,7 +158,7 @@ def changed(path, change_it):
 
 
 def case_a_file_that_is_lost_cut_or_swapped_is_named_and_changes_nothing():
-    with Scratch() as scratch:
+    with Scratch() as scratch, Embd(shards=2) as server:
         chain(scratch, n=2)
         place = scratch("bad")
         for name in ("0/plain.0.part", "0/1.writers", "0/manifest.json", "backup.json"):
@@ -153,8 +169,8 @@ def case_a_file_that_is_lost_cut_or_swapped_is_named_and_changes_nothing():
                                                "flipped": lambda data: data[:9] + bytes([data[9] ^ 1]) + data[10:]}[what])
                 if name != "backup.json" or what != "lost":
                     embctl(None, "verify", place, code=DAMAGED, says="b0")
-        refuses(place, DAMAGED, "needs its base", "--at", "b1")
-        refuses(place, REFUSED, "no whole backup")
+        refuses(server, place, DAMAGED, "needs its base", "--at", "b1")
+        refuses(server, place, REFUSED, "no whole backup")
         for one, other in (("b0/0/plain.0.part", "b0/0/plain.1.part"), ("b0/0/manifest.json", "b1/0/manifest.json"),
                            ("b0/backup.json", "b1/backup.json"), ("b0/0", "b1/0")):
             shutil.rmtree(place)
@@ -163,7 +179,7 @@ def case_a_file_that_is_lost_cut_or_swapped_is_named_and_changes_nothing():
             os.rename(f"{place}/{other}", f"{place}/{one}")
             os.rename(f"{place}/kept", f"{place}/{other}")
             embctl(None, "verify", place, code=DAMAGED, says=place)
-            refuses(place, DAMAGED, place, "--at", "b0")
+            refuses(server, place, DAMAGED, place, "--at", "b0")
 
 
 def reseal(path, **fields):
@@ -176,7 +192,7 @@ def reseal(path, **fields):
 
 
 def case_records_that_point_elsewhere_are_refused():
-    with Scratch() as scratch:
+    with Scratch() as scratch, Embd(shards=2) as server:
         chain(scratch, n=1)
         with open(scratch("place/b0/backup.json"), encoding="utf-8") as file:
             record = json.load(file)
@@ -188,7 +204,7 @@ def case_records_that_point_elsewhere_are_refused():
                              ("files", record["files"] + [{"name": "0/x", "bytes": 2**62, "xxh3": "0" * 16}])):
             reseal(scratch("place/b0/backup.json"), **{**record, field: value})
             embctl(None, "verify", scratch("place"), code=REFUSED if field == "format" else DAMAGED, says="b0")
-            refuses(scratch("place"), REFUSED if field == "format" else DAMAGED, "b0", "--at", "b0")
+            refuses(server, scratch("place"), REFUSED if field == "format" else DAMAGED, "b0", "--at", "b0")
 
 
 def case_only_the_newest_bases_stay_with_what_is_upon_them():
@@ -290,6 +306,11 @@ def case_every_process_has_its_share():
         assert set(os.listdir(scratch("place"))) == {"both"}
         servers[0].kill()
         assert restored(scratch("place"), 3) == found
+        with open(scratch("place/both/backup.json"), encoding="utf-8") as file:
+            files = json.load(file)["files"]
+        shutil.rmtree(scratch("place/both/1"))
+        reseal(scratch("place/both/backup.json"), files=[f for f in files if f["name"].startswith("0/")])
+        embctl(None, "verify", scratch("place"), code=DAMAGED, says="1 of 2 shards")
 
 
 def case_what_is_wrong_is_said():

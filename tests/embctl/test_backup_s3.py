@@ -12,6 +12,7 @@ import subprocess
 from embctl import DAMAGED, EMBCTL, FAILED, OK, REFUSED, UNREACHABLE, Embd, Scratch, environment, run_cases
 from embctl import embctl as run_embctl
 from embctl import embctl_json as run_json
+from certificates import Authority
 from s3 import S3, SECRET
 from test_backup import TABLES, digests
 from test_changes import change, create, serve
@@ -82,7 +83,7 @@ def case_a_chain_comes_back_from_a_bucket():
 
 def case_a_large_file_is_several_objects():
     stack, s3 = bucket()
-    with stack, Scratch() as scratch:
+    with stack as outer, Scratch() as scratch:
         with serve(scratch) as server:
             run_embctl(server, "table", "create", "wide", "--dim", 4096, "--set", "durability=snapshot")
             with connect(server) as wire:  # more than 16 MiB on shard 0
@@ -96,15 +97,14 @@ def case_a_large_file_is_several_objects():
         assert len(pieces) > 1 and pieces[first] == 16 << 20 and "shop/a/b/0/wide.0.part" not in s3.objects, pieces
         assert restored(2) == found
         run_embctl(None, "verify", PLACE)
-        whole = dict(s3.objects)
+        whole, server = dict(s3.objects), outer.enter_context(Embd())
         for change_it in (lambda: s3.objects.pop(first), lambda: s3.objects.update({first: whole[first][:-1]}),
                           lambda: s3.objects.update({first: whole[first] + b"x"}),
                           lambda: s3.objects.update({first: bytes(16 << 20)})):
             s3.objects = dict(whole)
             change_it()
-            with Embd() as server:
-                run_embctl(server, "restore", "--from", PLACE, code=DAMAGED, says="s3://backups/shop/a/b/0/wide.0.part")
-                assert run_json(server, "table", "list")["tables"] == []
+            run_embctl(server, "restore", "--from", PLACE, code=DAMAGED, says="s3://backups/shop/a/b/0/wide.0.part")
+            assert run_json(server, "table", "list")["tables"] == []
 
 
 def small(scratch, server):
@@ -115,13 +115,14 @@ def small(scratch, server):
 
 def case_requests_that_fail_for_a_while_are_repeated():
     stack, s3 = bucket()
-    with stack, Scratch() as scratch, serve(scratch) as server:
+    with stack, Scratch() as scratch, serve(scratch) as server, Embd() as other:
         found = small(scratch, server)
         for kind in (503, 429, "reset", "cut"):
             turns = itertools.count()
             s3.fails = lambda method, key, kind=kind, turns=turns: kind if next(turns) % 11 == 3 else None
             run_embctl(server, "backup", "--to", PLACE, "--name", f"b-{kind}")
-            assert restored(1) == found
+            run_embctl(other, "restore", "--from", PLACE, "--replace", "--at", f"b-{kind}")
+            assert digests(other) == found
         s3.fails = lambda method, key: None
         run_embctl(None, "verify", PLACE)
 
@@ -186,6 +187,20 @@ def case_errors_name_bucket_key_and_status_and_no_secret():
             slow = both.submit(told, *seen, code=FAILED, says="s3://backups: GET: HTTP 503 (SlowDown), after 6 tries")
             gone = both.submit(told, *seen, code=UNREACHABLE, says="after 6 tries", AWS_ENDPOINT_URL="http://127.0.0.1:9")
             slow.result(), gone.result()
+
+
+def case_the_service_shows_a_certificate_of_an_authority_that_is_trusted():
+    with Scratch() as scratch:
+        os.mkdir(scratch("ca"))
+        authority = Authority(scratch("ca"), "ca")
+        for name, trusted in (("IP:127.0.0.1", True), ("DNS:elsewhere", False)):
+            stack, _ = bucket(certificate=authority.issue(name.replace(":", "-"), name))
+            with stack, with_environment({"AWS_CA_BUNDLE": authority.path}):
+                run_embctl(None, "backup", "list", "--to", PLACE, code=OK if trusted else UNREACHABLE)
+                del os.environ["AWS_CA_BUNDLE"]
+                run_embctl(None, "backup", "list", "--to", PLACE, code=UNREACHABLE, says="certificate")
+                os.environ["AWS_CA_BUNDLE"] = scratch("none")
+                run_embctl(None, "backup", "list", "--to", PLACE, code=UNREACHABLE, says="s3://backups: GET")
 
 
 def case_moto_takes_the_requests_too():
