@@ -9,6 +9,7 @@
 #include "proto/assert.h"
 #include "server/directory.h"
 #include "server/process.h"
+#include "server/service/deposing.h"
 
 /* ---- opening ---- */
 
@@ -208,6 +209,7 @@ static void set_follow(struct process *p)
         .token_file = path_or_null(p->config.follow_token),
         .ca = ca != NULL ? ca->pem : NULL,
         .ca_bytes = ca != NULL ? ca->bytes : 0,
+        .n_loaded = &p->n_loaded,
         .believes_system = ca != NULL && ca->is_system,
         .cert = has_cert ? files->tls_cert : NULL,
         .key = has_cert ? files->tls_key : NULL,
@@ -232,6 +234,8 @@ static int start_shards(struct process *p, struct embd__error *e)
     if (check_follow(p, e) != EMBD_OK)
         return e->status;
     set_follow(p);
+    if (p->config.promotes && deposing_check(p->config.data_dir, p->n, e) != EMBD_OK)
+        return e->status;
     for (uint32_t i = 0; i < p->n; i++) {
         struct shard_config shard = {
             .index = process_self(p)->first_shard + i,

@@ -182,6 +182,8 @@ static void take_answer(void *arg, uint32_t shard, struct reader *r)
 static int ask(struct follower *f, struct follower_answer *answer)
 {
     struct embd__error *e = &answer->error;
+    if (f->config.n_loaded != NULL && atomic_load(f->config.n_loaded) < f->config.n_shards)
+        return embd__error_set(e, EMBD_LOADING, "shards of this server are not loaded yet");
     if (f->peers == NULL && connect_all(f, e) != EMBD_OK)
         return e->status;
     snprintf(answer->address, sizeof answer->address, "%s", f->places.addresses[f->config.shard]);

@@ -6,6 +6,8 @@
 #ifndef EMBD_FOLLOW_FOLLOWER_H
 #define EMBD_FOLLOW_FOLLOWER_H
 
+#include <stdatomic.h>
+
 #include "proto/follow.h"
 
 /* Lifetimes: to follower_close. */
@@ -16,7 +18,9 @@ struct follower_config {
     const void *ca;         /* [ca_bytes] PEM: authorities to trust; NULL: none, and no TLS */
     uint64_t ca_bytes;
     bool believes_system;
-    const char *cert, *key;  /* of this server; NULL: none */
+    const char *cert, *key; /* of this server; NULL: none */
+    /* Nothing is asked before so many shards here are loaded: all of them; NULL: it is at once. */
+    const atomic_uint *n_loaded;
     void (*wake)(void *arg); /* there is an answer; from the thread */
     void *wake_arg;
 };

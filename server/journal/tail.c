@@ -251,6 +251,14 @@ static int copy(struct tail *t, uint64_t offset, uint64_t n)
     return EMBD_OK;
 }
 
+static int file_is_damaged(struct tail *t)
+{
+    if (t->e->status != EMBD_OK)
+        return t->e->status;
+    return embd__error_set(t->e, EMBD_CORRUPT, "journal '%s' is damaged at offset %llu", t->name,
+                           (unsigned long long)t->at);
+}
+
 /* A record that the file has damaged goes nowhere. One that comes in several pieces is not in
  * memory as a whole, and is checked by who puts it together. */
 static int check_whole(struct tail *t)
@@ -259,8 +267,7 @@ static int check_whole(struct tail *t)
     uint64_t n = record_size(t);
     if (record_read(&t->header.key, t->piece->bytes + t->piece->n - n, n, &record))
         return EMBD_OK;
-    return embd__error_set(t->e, EMBD_CORRUPT, "journal '%s' is damaged at offset %llu", t->name,
-                           (unsigned long long)t->at);
+    return file_is_damaged(t);
 }
 
 static bool is_skip(const struct tail *t)
@@ -411,6 +418,8 @@ static void read_base(struct tail *t)
     }
     if (has && t->piece->n == 0 && t->e->status == EMBD_OK)
         gone(t, "the base has no such place");
+    else if (goes_on && t->at < t->file.n)
+        file_is_damaged(t);
     t->piece->left = goes_on ? 0 : t->file.n - t->at;
 }
 

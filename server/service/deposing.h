@@ -12,11 +12,15 @@
 
 struct note;
 
-/* The journal becomes this server's own, in the next epoch. EMBD_INVALID: it has none, or not one
- * that could be served; EMBD_IO. */
+/* Before any shard is promoted. EMBD_INVALID: one of them is no follower's that has a base;
+ * EMBD_IO, EMBD_CORRUPT. */
+int deposing_check(const char *data_dir, uint32_t n_shards, struct embd__error *e);
+
+/* The journal becomes this server's own, in the next epoch. EMBD_IO. */
 int deposing_promote(struct shard *shard, struct note *note, struct embd__error *e);
 
-/* Tells the server of config.follow, again and again until it has heard. EMBD_NO_MEMORY. */
+/* Tells the server of config.follow, again and again until it has heard, as soon as all shards here
+ * are loaded. EMBD_NO_MEMORY. */
 int deposing_begin(struct shard *shard, struct embd__error *e);
 void deposing_look(struct shard *shard);
 void deposing_close(struct shard *shard);

@@ -62,6 +62,7 @@ static int open_follower(struct shard *shard, struct following *f, struct embd__
     struct follower_config config = *shard->config.follow;
     config.shard = shard->config.index;
     config.n_shards = shard->config.n_shards;
+    config.n_loaded = NULL;
     config.wake = shard->config.wake;
     config.wake_arg = shard->config.wake_arg;
     return follower_open(&config, &f->follower, e);
@@ -107,6 +108,7 @@ void following_close(struct shard *shard)
         return;
     follower_close(f->follower);
     free(f->bytes);
+    free(f->own);
     free(f);
     shard->following = NULL;
 }
@@ -187,16 +189,25 @@ static bool lacks_table(const struct shard *shard, const struct follow_answer *f
     return shard->engine.tables.apart.n > 0 && found->base > shard->following->note.cut;
 }
 
+/* Nothing of the answer is to be taken; NULL: it is. */
+static const char *why_not(const struct following *f, const struct follower_answer *answer)
+{
+    const struct follow_answer *found = &answer->found;
+    if (found->epoch < f->note.epoch)
+        return "it has an older epoch: another server was promoted in its place";
+    if (found->n_bytes > 0 && record_sum(answer->bytes, found->n_bytes) != found->sum)
+        return "records were damaged on their way";
+    return NULL;
+}
+
 static int take_found(struct shard *shard, struct follower_answer *answer, struct embd__error *e)
 {
     struct following *f = shard->following;
     const struct follow_answer *found = &answer->found;
-    if (found->epoch < f->note.epoch) {
-        following_refuse(shard, "it has an older epoch: another server was promoted in its place");
-        return EMBD_OK;
-    }
-    if (found->n_bytes > 0 && record_sum(answer->bytes, found->n_bytes) != found->sum) {
-        following_refuse(shard, "records were damaged on their way");
+    const char *why = why_not(f, answer);
+    if (why != NULL) { /* the same is asked again */
+        following_lose(shard, why);
+        f->ask_at_ns = clock_ns() + FOLLOWING_AGAIN_NS;
         return EMBD_OK;
     }
     if (add_bytes(f, answer, e) != EMBD_OK)

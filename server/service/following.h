@@ -15,12 +15,18 @@
 #include "server/service/shard.h"
 
 struct following;
+struct record;
 
 /* Before the journal is read. Sets shard->following where the shard follows, and shard->epoch.
  * EMBD_INVALID: the data directory is none of a follower's, or is one and the shard does not
  * follow; EMBD_IO, EMBD_CORRUPT, EMBD_NO_MEMORY. */
 int following_open(struct shard *shard, struct embd__error *e);
 void following_close(struct shard *shard);
+
+/* A record of this journal, behind its base, is replayed. Those that the note does not tell of come
+ * again, and are compared. EMBD_NO_MEMORY. */
+int following_note_own(struct shard *shard, const uint8_t *bytes, const struct record *record,
+                       struct embd__error *e);
 
 /* Whether it begins with a base: there is no journal to be read. */
 bool following_has_nothing(const struct shard *shard);

@@ -48,8 +48,6 @@ void following_lose(struct shard *shard, const char *why)
 void following_refuse(struct shard *shard, const char *why)
 {
     following_lose(shard, why);
-    if (shard->following->state == FOLLOWING_BASE)
-        shard->following->file = 0;
     ask_anew(shard->following, FOLLOWING_AGAIN_NS);
 }
 

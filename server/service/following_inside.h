@@ -32,11 +32,15 @@ struct following {
     uint64_t n, used;
     uint64_t skips[SKIPS_MOST];
     uint32_t n_skips;
+    uint64_t
+        *own; /* [n_own] sums of the records that the journal had at the start, from own_first */
+    uint64_t own_first, n_own;
     char address[128]; /* of the server, for trainers; "": not known */
     uint64_t end, left, answered_ns, had_all_ns;
 };
 
-enum next { NEXT_RECORD, NEXT_INCOMPLETE, NEXT_WRONG };
+/* NEXT_OTHER: the journal here has another record in its place. */
+enum next { NEXT_RECORD, NEXT_INCOMPLETE, NEXT_WRONG, NEXT_OTHER };
 
 /* What stands at following->used. */
 enum next following_next(const struct following *f, struct record *out);

@@ -150,6 +150,44 @@ static int take_record(struct shard *shard, const struct record *record, struct 
     return e->status;
 }
 
+/* ---- records that the journal had at the start ---- */
+
+int following_note_own(struct shard *shard, const uint8_t *bytes, const struct record *record,
+                       struct embd__error *e)
+{
+    struct following *f = shard->following;
+    if (record->position < f->note.position)
+        return EMBD_OK;
+    if (f->n_own == 0)
+        f->own_first = record->position;
+    if ((f->n_own & (f->n_own - 1)) == 0) {
+        uint64_t *grown = realloc(f->own, (2 * f->n_own + 1) * sizeof *grown);
+        if (grown == NULL)
+            return embd__error_set(e, EMBD_NO_MEMORY, "no memory to compare records");
+        f->own = grown;
+    }
+    f->own[f->n_own++] = record_sum(bytes + RECORD_HEADER_BYTES, record->body_bytes);
+    return EMBD_OK;
+}
+
+/* The server may have lost its last records when it ended, and have others there. */
+static bool is_own(struct shard *shard, const struct record *record, struct embd__error *e)
+{
+    struct following *f = shard->following;
+    struct frame_scanner frame;
+    const uint8_t *body = f->bytes + f->used + RECORD_HEADER_BYTES;
+    uint64_t n = record->body_bytes, at = record->position - f->own_first;
+    if (is_skip(f, record->position)) {
+        if (operation_nothing(&shard->commit.msg, &frame, e) != EMBD_OK)
+            return false;
+        body = frame.head;
+        n = frame.head_bytes;
+    }
+    return record->position >= f->own_first && at < f->n_own && f->own[at] == record_sum(body, n);
+}
+
+/* ---- groups ---- */
+
 static bool is_alone(const struct following *f, const struct record *record)
 {
     struct frame_scanner frame;
@@ -166,7 +204,8 @@ static enum next take_group(struct shard *shard, struct embd__error *e)
     enum next next;
     while ((next = following_next(f, &record)) == NEXT_RECORD && e->status == EMBD_OK) {
         if (record.position < own) {
-            is_skip(f, record.position);
+            if (!is_own(shard, &record, e))
+                return NEXT_OTHER;
             pass(f, &record);
             begin = f->used;
             continue;
@@ -194,8 +233,9 @@ static void note_place(struct shard *shard)
         f->noted_ns = now_ns;
         note_move(shard->data_dir, shard->config.index, &f->note);
     }
-    if (f->next_note.state != NOTE_NONE || now_ns - f->noted_ns < NOTE_NS ||
-        f->place.position == f->note.position)
+    /* A base removes the records behind an earlier place, and nothing can be compared then. */
+    bool is_due = now_ns - f->noted_ns >= NOTE_NS || shard->compacting.state == COMPACTING_WRITES;
+    if (f->next_note.state != NOTE_NONE || !is_due || f->place.position == f->note.position)
         return;
     f->next_note = f->note;
     f->next_note.position = f->place.position;
@@ -213,6 +253,11 @@ bool following_take_records(struct shard *shard, struct embd__error *e)
     }
     note_place(shard);
     enum next next = take_group(shard, e);
+    if (next == NEXT_OTHER) {
+        if (e->status == EMBD_OK)
+            following_begin_anew(shard, "its own journal has other records than that server", e);
+        return true;
+    }
     if (next == NEXT_WRONG && shard->engine.n_recorded == 0)
         following_refuse(shard, "bytes came that are not the next records");
     else if (f->is_right)

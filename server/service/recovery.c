@@ -200,8 +200,11 @@ static int replay_step(struct shard *shard, struct embd__error *e)
         return e->status;
     if (bytes == NULL)
         return end_replay(shard, e);
-    if (!journal_reading_is_in_base(shard->reading))
+    if (!journal_reading_is_in_base(shard->reading)) {
         cut_history_meet(shard, record.position, record.chain);
+        if (shard->following != NULL && following_note_own(shard, bytes, &record, e) != EMBD_OK)
+            return e->status;
+    }
     if (!journal_reading_is_withdrawn(shard->reading, &record)) {
         take_record(shard, bytes, &record, e);
         shard->n_replayed++;

@@ -175,9 +175,9 @@ class Histories(Follow):
     shards = 1
     program = SHORT
 
-    def fill(self, server, n, value=1.0):
+    def fill(self, server, n, value=1.0, name="a"):
         with wire.connect(server) as peer:
-            table = wire.create(peer, "a", durability="buffered")
+            table = wire.create(peer, name, durability="buffered")
             for i in range(n):
                 wire.push(peer, table, list(range(i % 7, i % 7 + 200)), [value] * 800)
 
@@ -213,6 +213,45 @@ class Histories(Follow):
         self.fill(primary, 40, 2.0)
         self.compare(primary, follower)
         self.assertEqual(follower.log().count("follow_begins_anew"), 2)
+
+    def test_a_follower_whose_last_records_the_server_has_lost_begins_anew(self):
+        """Both lose power; the follower had more on disk than the server, and less in its note."""
+        primary, follower = self.start_primary(), self.start_follower()
+        self.fill(primary, 5)
+        self.compare(primary, follower)
+        primary.stop()
+        follower.stop()
+        for name in ("primary", "follower"):
+            shutil.copytree(self.path(name), self.path(name) + ".before")
+        primary, follower = self.start_primary(), self.start_follower()
+        self.fill(primary, 3, 2.0, "b")
+        self.compare(primary, follower)
+        primary.kill()
+        follower.kill()
+        shutil.rmtree(self.path("primary"))
+        os.rename(self.path("primary.before"), self.path("primary"))
+        shutil.copy(os.path.join(self.path("follower.before"), "follow.0"), self.path("follower"))
+        primary = self.start_primary()
+        self.fill(primary, 6, 3.0, "b")
+        follower = self.start_follower()
+        self.compare(primary, follower)
+        self.assertIn("its own journal has other records", follower.log())
+
+    def test_a_damaged_base_is_not_taken_for_a_shorter_one(self):
+        primary = self.start_primary("--journal-limit", "60000")
+        self.fill(primary, 100)
+        wait_for(lambda: any(name.endswith(".base") for name in os.listdir(self.path("primary"))), primary.log)
+        primary.stop()
+        primary = self.start_primary()  # makes no other base
+        name = max(name for name in os.listdir(self.path("primary")) if name.endswith(".base"))
+        with open(os.path.join(self.path("primary"), name), "r+b") as base:
+            at = base.read().rindex(b"EBDJ")
+            base.seek(at)
+            base.write(b"?")
+        follower = self.start_follower()
+        primary.wait_log("follower_not_fed")
+        self.assertIn(f"is damaged at offset {at}", primary.log())
+        self.assertNotIn("follow_has_base", follower.log())
 
     def test_a_follower_that_stands_still_holds_nobody_up(self):
         primary, follower = self.start_primary("--journal-limit", "60000"), self.start_follower()
@@ -252,6 +291,11 @@ class Promoted(Follow):
             self.assertTrue(self.push(peer, table, 3)["again"])  # a trainer that had no answer to it
             self.push(peer, table, 4)
             self.assertEqual(wire.pull(peer, table, [5]), [2.0] * 4)
+        os.mkdir(self.path("elsewhere"))
+        elsewhere = self.start("elsewhere", self.port, "--cluster-name", "other")  # not the server that is meant
+        time.sleep(1)
+        elsewhere.stop()
+        self.assertNotIn("deposed_other", promoted.log())
         primary = self.start_primary()
         primary.wait_log(" deposed ")
         promoted.wait_log("deposed_other")
@@ -272,6 +316,26 @@ class Promoted(Follow):
         old = self.start("primary", self.port, "--follow", promoted.admin_path(0), waits=False)
         self.compare(promoted, old)
         self.assertIn("follows", embctl(old, "cluster").stdout)
+
+    def test_a_promotion_that_fails_leaves_the_server_alone(self):
+        primary, follower = self.start_primary(), self.start_follower()
+        with wire.connect(primary) as peer:
+            wire.create(peer, "a", durability="buffered")
+        there = self.compare(primary, follower)
+        follower.stop()
+        promote = ("--http", "off", "--data-dir", self.path("follower"), "--listen", "127.0.0.1:0", "--admin-dir",
+                   self.path("admin2"), "--follow", primary.admin_path(0), "--promote")
+        two = run(*promote, "--shards", "2")  # the second is none that could be promoted
+        self.assertIn("shard 1 of data_dir", two.stderr)
+        journal = os.path.join(self.path("follower"), "journal.0.00000001")
+        with open(journal, "r+b") as file:
+            at = file.read().index(b"EBDJ")
+            file.seek(at + 80)
+            file.write(b"damage!")
+        broken = run(*promote)
+        self.assertIn("journal.0.00000001", broken.stderr)
+        self.assertNotIn("deposed", primary.log())
+        self.assertEqual(digest(primary), there)
 
     def test_only_a_follower_is_promoted(self):
         self.start_primary().stop()
