@@ -61,9 +61,9 @@ static void fail(struct inproc *s, const char *event, const char *text)
                     "it again",
                     event, text);
     inproc_cut(s);
-    for (uint32_t i = 0; i < p->n_started; i++)
+    for (uint32_t i = 0; i < p->n_started && !s->is_closing; i++)
         loop_wake(p->loops[i]);
-    if (s->state != INPROC_STARTING)
+    if (s->state != INPROC_STARTING && !s->is_closing)
         uv_async_send(&p->news);
     enter(s, INPROC_FAILED);
 }
@@ -93,6 +93,7 @@ static void on_ready(void *arg)
 static void note_end(struct inproc *s)
 {
     inproc_lock();
+    s->is_closing = true;
     if (s->process.failure.status != EMBD_OK)
         s->error = s->process.failure;
     else

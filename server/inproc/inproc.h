@@ -33,6 +33,7 @@ struct inproc {
     enum inproc_state state;
     uint32_t n_users;
     bool is_inherited;        /* this process was forked from the one where it runs */
+    bool is_closing;          /* its shards have ended, and its loops are there no more */
     struct embd__error error; /* why it is not running */
     int *fds;                 /* [n_fds] that users have */
     uint32_t n_fds, capacity;

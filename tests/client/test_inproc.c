@@ -4,6 +4,7 @@
  * usage: test_inproc (finds libembd-inproc where the system looks) */
 #include "tests/unit/cmocka_all.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,6 +14,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <uv.h>
 
 #include "embd/admin.h"
 #include "embd/embd.h"
@@ -118,6 +120,28 @@ static void handles_open_and_close_on_several_threads(void **state)
         pthread_join(threads[i], NULL);
 }
 
+/* While a server of one shard closes, its shard's loop being gone: a push to another one fails. */
+static struct {
+    atomic_int n_closed; /* loops, by the server's thread */
+    pthread_t closer;
+    embd_client *client; /* NULL: not now */
+    embd_part part;
+    int status;
+    atomic_bool is_over;
+} during_close;
+
+__attribute__((visibility("default"))) int uv_loop_close(uv_loop_t *loop)
+{
+    int (*real)(uv_loop_t *) = (int (*)(uv_loop_t *))(uintptr_t)dlsym(RTLD_NEXT, "uv_loop_close");
+    if (during_close.client != NULL && !pthread_equal(pthread_self(), during_close.closer) &&
+        atomic_fetch_add(&during_close.n_closed, 1) == 1) {
+        atomic_store(&disk_fails, true);
+        during_close.status = embd_push(during_close.client, &during_close.part, 1, NULL);
+        atomic_store(&during_close.is_over, true);
+    }
+    return real(loop);
+}
+
 /* Last: no server of this process serves any more. */
 static void a_server_that_fails_fails_its_calls_and_not_the_process(void **state)
 {
@@ -125,8 +149,15 @@ static void a_server_that_fails_fails_its_calls_and_not_the_process(void **state
     embd_part part = part_of(open_table(client));
     (void)state;
     check(embd_push(client, &part, 1, NULL));
-    atomic_store(&disk_fails, true);
-    assert_int_not_equal(embd_push(client, &part, 1, NULL), EMBD_OK);
+    embd_client *closes;
+    check(embd_connect("inproc:?shards=1", NULL, &closes));
+    during_close.closer = pthread_self();
+    during_close.part = part;
+    during_close.client = client;
+    embd_close(closes);
+    while (!atomic_load(&during_close.is_over)) /* nobody waits for a server that has failed */
+        usleep(1000);
+    assert_int_not_equal(during_close.status, EMBD_OK);
     int status = embd_pull(client, &part, 1, NULL);
     assert_int_equal(status, EMBD_UNREACHABLE);
     assert_non_null(strstr(embd_error_text(), "the server in this process has failed: "
