@@ -43,6 +43,7 @@ struct connection_ring {
     uint8_t *base; /* NULL: there is none */
     uint64_t bytes;
     bool is_watched; /* in io->ringing: it is looked at before the loop sleeps */
+    bool has_ended;  /* the peer has ended its side of the socket; its bytes are still taken */
 };
 
 struct connection {

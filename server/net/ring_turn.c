@@ -47,7 +47,15 @@ static bool has_room(const struct connection *c)
 /* Whether looking at it brings it on. */
 static bool is_due(const struct connection *c)
 {
-    return has_room(c) || (c->state == CONNECTION_READING && embd__ring_ready(&c->ring.ring) != 0);
+    return has_room(c) || (c->state == CONNECTION_READING &&
+                           (c->ring.has_ended || embd__ring_ready(&c->ring.ring) != 0));
+}
+
+/* Nothing is left of what the peer wrote before its end. */
+static bool is_read_up(const struct connection *c)
+{
+    return c->ring.has_ended && c->state == CONNECTION_READING &&
+           embd__ring_ready(&c->ring.ring) == 0;
 }
 
 static void look(struct connection *c)
@@ -62,6 +70,8 @@ static void look(struct connection *c)
     }
     for (int i = 0; i < READS_PER_TURN && c->state == CONNECTION_READING && read_some(c); i++)
         ;
+    if (is_read_up(c))
+        connection_on_end(c);
 }
 
 /* ---- doorbells ---- */
@@ -76,13 +86,15 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 /* It has ended its side, and may read answers still; or it is gone, and nobody does. */
 static void on_end(struct connection *c)
 {
+    bool is_gone = !ring_doorbell(c);
+    c->ring.has_ended = true;
     look(c); /* what was written before the end */
-    if (c->state == CONNECTION_CLOSED)
-        return;
-    if (ring_doorbell(c))
+    if (is_gone)
+        connection_close(c);
+    else if (c->state == CONNECTION_FINISHING || c->state == CONNECTION_LINGERING)
         connection_on_end(c);
     else
-        connection_close(c);
+        ring_watch(c);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)

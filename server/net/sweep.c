@@ -102,6 +102,8 @@ void connection_sweep(struct shard_io *io)
             sweep(c, now);
         if (connection_is_open(c))
             look_for_end(c);
+        if (c->ring.has_ended) /* no doorbell says that there is room */
+            ring_watch(c);
     }
     connection_flush_dirty(io);
     retry_starved(io); /* last: the others have given back what they held */

@@ -480,6 +480,22 @@ class ByRings(Shared):
         with wire.connect(self.server) as other:
             self.assertEqual(wire.pull(other, table, [1]), [0.0])
 
+    def test_all_that_was_written_before_the_end_is_answered(self):
+        """Also more than the server takes at once, more requests than may be in flight, and longer answers than the ring."""
+        peer = RingPeer(self.server, requests=1 << 20, answers=PAGE).turn()
+        self.addCleanup(peer.close)
+        table = self.table(peer, dim=64)
+        push = {"parts": [{"table": table, "keys": 500}]}
+        data = b"".join(wire.request(i, "push", push, wire.keys(range(500)), wire.floats([0.5] * 32000)) for i in range(7))
+        data += b"".join(wire.request(i, "ping", {}) for i in range(7, 999))
+        data += wire.request(999, "pull", {"parts": [{"table": table, "keys": 64}]}, wire.keys(range(64)))
+        written, begin = peer.rings.words[0], PAGE + peer.rings.words[0]
+        peer.rings.memory[begin:begin + len(data)] = data
+        peer.rings.words[0] = written + len(data)
+        peer.socket.shutdown(socket.SHUT_WR)
+        time.sleep(0.05)  # so that the server sleeps, too
+        self.assertEqual(sorted(peer.receive()[1] for _ in range(1000)), list(range(1000)))
+
     def test_who_does_not_read_its_answers_is_dropped(self):
         with Embd("--stall-timeout", "1") as server, RingPeer(server) as peer:
             table = wire.create(peer, "t", dim=64)
