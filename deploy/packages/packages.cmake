@@ -131,7 +131,7 @@ set(CPACK_COMPONENT_LIBEMBD-HUGECTR0.2_DESCRIPTION
 set(CPACK_DEBIAN_LIBEMBD0.2_PACKAGE_SUGGESTS "libembd-inproc0.2 ${same}")
 set(CPACK_DEBIAN_LIBEMBD-INPROC0.2_PACKAGE_DEPENDS "libembd0.2 ${same}")
 set(CPACK_COMPONENT_LIBEMBD-INPROC0.2_DESCRIPTION
-  "the embedding parameter server embd within a trainer's process\n${about}.\nThis library is the server for jobs on one host: libembd loads it for inproc:.")
+  "embedding parameter server embd within a trainer's process\n${about}.\nThis library is the server for jobs on one host: libembd loads it for inproc:.")
 set(CPACK_DEBIAN_LIBEMBD-DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_LIBEMBD-DEV_PACKAGE_DEPENDS
   "libembd0.2 ${same}, libembd-data0.2 ${same}, libembd-hugectr0.2 ${same}")

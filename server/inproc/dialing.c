@@ -15,6 +15,18 @@
 /* As for other Unix sockets (client/io/socket.c). */
 enum { SEND_BYTES = 4 << 20 };
 
+pthread_mutex_t inproc_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+void inproc_lock(void)
+{
+    pthread_mutex_lock(&inproc_mutex);
+}
+
+void inproc_unlock(void)
+{
+    pthread_mutex_unlock(&inproc_mutex);
+}
+
 static struct inproc *inproc_of(const struct dialer *dialer)
 {
     return (struct inproc *)(uintptr_t)dialer; /* its first member */

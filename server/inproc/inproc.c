@@ -18,20 +18,9 @@
 
 #define EXIT_WAIT_S 15 /* a drain takes LOOP_DRAIN_MS and a second at most */
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t news =
     PTHREAD_COND_INITIALIZER; /* a state is another one, or a server is gone */
 static struct inproc *servers;
-
-void inproc_lock(void)
-{
-    pthread_mutex_lock(&mutex);
-}
-
-void inproc_unlock(void)
-{
-    pthread_mutex_unlock(&mutex);
-}
 
 /* With the mutex. */
 static void enter(struct inproc *s, enum inproc_state state)
@@ -48,7 +37,7 @@ static bool lock_soon(void)
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 1;
-    return pthread_mutex_timedlock(&mutex, &until) == 0;
+    return pthread_mutex_timedlock(&inproc_mutex, &until) == 0;
 }
 
 static void fail(struct inproc *s, const char *event, const char *text)
@@ -75,7 +64,7 @@ static void on_failure(const char *event, const char *text)
     for (struct inproc *s = servers; s != NULL; s = s->next)
         fail(s, event, text);
     if (is_locked)
-        pthread_mutex_unlock(&mutex);
+        pthread_mutex_unlock(&inproc_mutex);
 }
 
 /* ---- the server's thread ---- */
@@ -178,7 +167,7 @@ static void stop_all_at_exit(void)
     int status = 0;
     for (struct inproc *s = servers; s != NULL && status == 0; s = s->next)
         while (s->state == INPROC_STOPPING && status == 0)
-            status = pthread_cond_timedwait(&news, &mutex, &until);
+            status = pthread_cond_timedwait(&news, &inproc_mutex, &until);
     inproc_unlock();
 }
 
@@ -187,7 +176,7 @@ static void stop_all_at_exit(void)
 /* The child has none of the threads. */
 static void on_child(void)
 {
-    pthread_mutex_init(&mutex, NULL);
+    pthread_mutex_init(&inproc_mutex, NULL);
     pthread_cond_init(&news, NULL);
     for (struct inproc *s = servers; s != NULL; s = s->next)
         inproc_forget(s);
@@ -274,14 +263,14 @@ static void leave(struct inproc *s)
         return;
     stop(s);
     while (s->state == INPROC_STARTING || s->state == INPROC_STOPPING)
-        pthread_cond_wait(&news, &mutex);
+        pthread_cond_wait(&news, &inproc_mutex);
     if (s->state == INPROC_FAILED)
         return;
     take_out(s);
-    pthread_mutex_unlock(&mutex);
+    pthread_mutex_unlock(&inproc_mutex);
     pthread_join(s->thread, NULL);
     destroy(s);
-    pthread_mutex_lock(&mutex);
+    pthread_mutex_lock(&inproc_mutex);
 }
 
 /* With the mutex: until nobody starts or stops a server of this text. */
@@ -291,7 +280,7 @@ static struct inproc *wait_for(const char *text)
     while ((s = find(text)) != NULL &&
            (s->state == INPROC_STARTING || s->state == INPROC_STOPPING ||
             (s->state == INPROC_ENDED && s->n_users == 0)))
-        pthread_cond_wait(&news, &mutex);
+        pthread_cond_wait(&news, &inproc_mutex);
     return s;
 }
 
@@ -307,7 +296,7 @@ static int take_part(const char *text, struct inproc **out, struct embd__error *
         return e->status;
     s->n_users++;
     while (s->state == INPROC_STARTING)
-        pthread_cond_wait(&news, &mutex);
+        pthread_cond_wait(&news, &inproc_mutex);
     if (s->state == INPROC_RUNNING) {
         *out = s;
         return EMBD_OK;

@@ -29,7 +29,7 @@ struct inproc {
     struct inproc *next;
     char *text; /* of its configuration; the same text is the same server */
     pthread_t thread;
-    /* Guarded by the mutex of inproc.c: */
+    /* Guarded by inproc_mutex: */
     enum inproc_state state;
     uint32_t n_users;
     bool is_inherited;        /* this process was forked from the one where it runs */
@@ -46,6 +46,10 @@ int inproc_config_read(const char *text, struct config *out, struct embd__error 
 
 /* ---- dialing.c: a user's sockets; with the mutex, but for dial and hang_up themselves ---- */
 
+extern pthread_mutex_t inproc_mutex; /* one for all servers of the process */
+void inproc_lock(void);
+void inproc_unlock(void);
+
 int inproc_dial(const struct dialer *dialer, uint32_t shard, bool is_admin, struct embd__error *e);
 void inproc_hang_up(const struct dialer *dialer, int fd);
 /* Users see the end of their connections. */
@@ -53,10 +57,5 @@ void inproc_cut(struct inproc *s);
 /* In a forked child: its descriptors of the parent's server close, so that the child keeps neither
  * locks nor connections of it. */
 void inproc_forget(struct inproc *s);
-
-/* ---- inproc.c ---- */
-
-void inproc_lock(void);
-void inproc_unlock(void);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "client/call/call.h"
+#include "proto/placement.h"
 #include "proto/route.h"
 
 #define ROWS_MAX   512u
@@ -65,6 +66,7 @@ static void prepare(embd_partition partition, uint32_t slots, uint32_t n_shards,
     b.schema.partition = partition;
     b.schema.slots = slots;
     b.client.n_shards = n_shards;
+    embd__placement_even(&b.client.placement, 1, n_shards);
     b.call.client = &b.client;
     b.work = (struct work){.part = &b.part,
                            .schema = &b.schema,
