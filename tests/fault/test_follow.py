@@ -320,7 +320,9 @@ class Promoted(Follow):
     def test_a_promotion_that_fails_leaves_the_server_alone(self):
         primary, follower = self.start_primary(), self.start_follower()
         with wire.connect(primary) as peer:
-            wire.create(peer, "a", durability="buffered")
+            table = wire.create(peer, "a", durability="buffered")
+            for i in range(60):  # reading them takes longer than a word to the other server
+                wire.push(peer, table, list(range(5000 * i, 5000 * i + 5000)), [1.0] * 20000)
         there = self.compare(primary, follower)
         follower.stop()
         promote = ("--http", "off", "--data-dir", self.path("follower"), "--listen", "127.0.0.1:0", "--admin-dir",
@@ -329,7 +331,7 @@ class Promoted(Follow):
         self.assertIn("shard 1 of data_dir", two.stderr)
         journal = os.path.join(self.path("follower"), "journal.0.00000001")
         with open(journal, "r+b") as file:
-            at = file.read().index(b"EBDJ")
+            at = file.read().rindex(b"EBDJ")
             file.seek(at + 80)
             file.write(b"damage!")
         broken = run(*promote)
@@ -444,6 +446,39 @@ class Pretenders(Follow):
         follower = self.start_follower()
         wait_for(lambda: digest(follower) == there, lambda: f"{there}, {digest(follower)}, {said(follower)}")
         self.assertGreater(len(pretender.asked), len(wrong))
+
+    def test_a_piece_of_a_base_is_taken_once(self):
+        primary = self.start_primary("--journal-limit", "60000")
+        with wire.connect(primary) as peer:
+            table = wire.create(peer, "a", durability="buffered")
+            for i in range(60):
+                wire.push(peer, table, list(range(i, i + 200)), [1.0] * 800)
+        wait_for(lambda: any(name.endswith(".base") for name in os.listdir(self.path("primary"))), primary.log)
+        primary.stop()
+        primary = self.start_primary()
+        there = digest(primary)
+        with wire.Wire(primary.admin_path(0)) as peer:
+            base, base_bytes, _ = peer.call("follow", {"name": "f", "cluster": "embd", "base": True})
+            tail, tail_bytes, _ = peer.call("follow", {"name": "f", "cluster": "embd", "position": base["behind"],
+                                                       "chain": base["behind_chain"]})
+        primary.kill()
+        half = base_bytes.index(b"EBDJ", 1)
+        second = base_bytes[half:]
+        place = {"position": int.from_bytes(second[24:32], "little"), "chain": int.from_bytes(second[40:48], "little")}
+
+        def told(fields, data, **more):
+            return lambda asked: [{**fields, "bytes": len(data), "sum": partfiles.xxh3(data), **more}, data, b""]
+
+        def by_place(asked):
+            return (told(base, second) if asked["position"] == place["position"] else told(base, base_bytes))(asked)
+
+        pretender = Pretender(os.path.join(self.path("admin"), f"{self.port}.sock"),
+                              [told(base, base_bytes[:half], left=1, at=half, **place), told(base, second, sum=1), by_place,
+                               told(tail, tail_bytes)])
+        pretender.start()
+        self.addCleanup(pretender.server.close)
+        follower = self.start_follower()
+        wait_for(lambda: digest(follower) == there, lambda: f"{there}, {digest(follower)}, {said(follower)}", 8)
 
 
 if __name__ == "__main__":
