@@ -56,8 +56,11 @@ class Budget(unittest.TestCase):
         return peer
 
     def used(self):
-        got = samples(get(self.http, "/metrics")[2])
-        return got["embd_frame_memory_used_bytes"]
+        status, _, page = get(self.http, "/metrics")
+        while status == 503:  # connections that ended just now still count
+            time.sleep(0.05)
+            status, _, page = get(self.http, "/metrics")
+        return samples(page)["embd_frame_memory_used_bytes"]
 
     def wait_used(self, least, most, seconds=20):
         end = time.monotonic() + seconds
