@@ -176,6 +176,19 @@ def case_errors_name_bucket_key_and_status_and_no_secret():
         s3.fails = lambda method, key: 400 if key.endswith("t.0.part") else None
         told(*to, code=FAILED, says="s3://backups/shop/a/b/0/t.0.part: PUT: HTTP 400 (Other)")
         assert s3.objects == {}, "what was put there is removed"
+
+        def spoil(method, key):
+            if method == "GET" and key.endswith("c/0/manifest.json"):
+                s3.objects[key] = s3.objects[key][:-1] + b"x"
+            if method == "PUT" and key.endswith("d/0/t.0.part"):
+                with open(scratch("data/d/t.1.part"), "r+b") as file:
+                    file.seek(-1, os.SEEK_END)
+                    file.write(b"x")
+        s3.fails = spoil
+        told(*to[:-1], "c", code=DAMAGED, says="c/0/manifest.json: has the checksum")
+        told(*to[:-1], "d", code=DAMAGED, says="t.1.part of the snapshot 'd' has another checksum")
+        assert s3.objects == {}
+        s3.fails = lambda method, key: None
         for s3.listing, says in ((b"<ListBucketResult><Contents></Contents>", "not a whole list"),
                                  (b"<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>same"
                                   b"</NextContinuationToken></ListBucketResult>", "how it goes on")):
