@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #include "client/call/call.h"
+#include "client/io/channel.h"
 #include "proto/route.h"
 #include "tests/client/batch.h"
 #include "tests/client/cluster.h"
@@ -519,17 +520,32 @@ static void large_pushes_whose_keys_go_first_equal_the_model(void **state)
 
 static uint32_t n_sends, n_pulls;
 
-ssize_t __real_embd__socket_send(int fd, struct iovec *iov, size_t n);
-ssize_t __wrap_embd__socket_send(int fd, struct iovec *iov, size_t n);
-
-ssize_t __wrap_embd__socket_send(int fd, struct iovec *iov, size_t n)
+/* One send of a link, by its socket or its ring. */
+static void count_send(const struct iovec *iov)
 {
     static const char method[] = "\xa4pull"; /* behind a request's kind and number */
     size_t head = iov[0].iov_len < 16 ? iov[0].iov_len : 16;
     const uint8_t *first = iov[0].iov_base;
     n_sends++;
     n_pulls += head > 0 && first[0] == 0x94 && memmem(first, head, method, sizeof method - 1);
+}
+
+ssize_t __real_embd__socket_send(int fd, struct iovec *iov, size_t n);
+ssize_t __wrap_embd__socket_send(int fd, struct iovec *iov, size_t n);
+
+ssize_t __wrap_embd__socket_send(int fd, struct iovec *iov, size_t n)
+{
+    count_send(iov);
     return __real_embd__socket_send(fd, iov, n);
+}
+
+ssize_t __real_embd__channel_put(struct channel *ch, const struct iovec *iov, size_t n);
+ssize_t __wrap_embd__channel_put(struct channel *ch, const struct iovec *iov, size_t n);
+
+ssize_t __wrap_embd__channel_put(struct channel *ch, const struct iovec *iov, size_t n)
+{
+    count_send(iov);
+    return __real_embd__channel_put(ch, iov, n);
 }
 
 /* However many they are in all: keys go first only where the gradients of each shard are many. */
