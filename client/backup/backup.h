@@ -74,8 +74,9 @@ int backup_list(const struct backup_where *where,
                 int (*visit)(void *arg, const struct backup_seen *seen), void *arg,
                 struct backup_why *why);
 
-/* Whether embctl verify has backups here, and no dump or snapshot. */
-bool backup_is_place(const char *url);
+/* Whether embctl verify has backups here, and no dump or snapshot. EMBD_IO: the directory cannot be
+ * read. */
+int backup_is_place(const char *url, bool *is_out, struct backup_why *why);
 
 /* Reads every file of all whole backups, or of `name` and those below it (NULL: all), and compares
  * it. EMBD_CORRUPT names the file. */

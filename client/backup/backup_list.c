@@ -1,5 +1,6 @@
 /* backup_list.c - backup_list and backup_is_place: what lies in a place. */
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,18 +32,35 @@ int backup_list(const struct backup_where *where,
     return e.status ? e.status : stop;
 }
 
-bool backup_is_place(const char *url)
+/* Whether the entry of the directory is a backup. */
+static bool is_backup(const char *url, const struct dirent *entry)
 {
     char path[4096];
-    if (strstr(url, "://") != NULL)
-        return true;
+    int n = snprintf(path, sizeof path, "%s/%s/" RECORD_FILE, url, entry->d_name);
+    return entry->d_name[0] != '.' && n < (int)sizeof path && access(path, F_OK) == 0;
+}
+
+/* No directory, no place: the check of a dump says so. */
+static int find_backup(const char *url, bool *is_out, struct embd__error *e)
+{
+    struct dirent *entry = NULL;
+    errno = 0;
     DIR *list = opendir(url);
-    bool is = false;
-    for (struct dirent *entry; list != NULL && !is && (entry = readdir(list)) != NULL;) {
-        int n = snprintf(path, sizeof path, "%s/%s/" RECORD_FILE, url, entry->d_name);
-        is = entry->d_name[0] != '.' && n < (int)sizeof path && access(path, F_OK) == 0;
-    }
+    for (; list != NULL && !*is_out && (entry = readdir(list)) != NULL; errno = 0)
+        *is_out = is_backup(url, entry);
+    if (entry == NULL && errno != 0 && errno != ENOENT && errno != ENOTDIR)
+        embd__error_set(e, EMBD_IO, "%s: cannot read the directory: %s", url, strerror(errno));
     if (list != NULL)
         closedir(list);
-    return is;
+    return e->status;
+}
+
+int backup_is_place(const char *url, bool *is_out, struct backup_why *why)
+{
+    struct embd__error e = {0};
+    *is_out = strstr(url, "://") != NULL;
+    if (!*is_out)
+        find_backup(url, is_out, &e);
+    snprintf(why->text, sizeof why->text, "%s", e.text);
+    return e.status;
 }

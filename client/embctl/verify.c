@@ -73,5 +73,10 @@ int command_verify(int argc, char **argv)
                                       .is_offline = true,
                                       .run = verify_directory};
     a.where.url = a.words.list[0];
-    return backup_is_place(a.where.url) ? verify_place(&a.where) : transfer_run(&transfer, &a);
+    bool is_place;
+    struct backup_why why;
+    int status = backup_is_place(a.where.url, &is_place, &why);
+    if (status != EMBD_OK)
+        return end_with(status, why.text);
+    return is_place ? verify_place(&a.where) : transfer_run(&transfer, &a);
 }
