@@ -19,6 +19,7 @@ from embd_process import Embd, NotReady
 
 EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
 SHARDS, KEYS, DIM, IO, BYTES = 2, 2000, 64, 17, 16 << 20
+STREAM_BYTES = 40  # in a base
 ROUNDS = int(os.environ.get("EMBD_FAULT_CYCLES", "1"))
 
 
@@ -226,11 +227,18 @@ class FullDisk(unittest.TestCase):
     def test_ext4(self):
         self.run_on("ext4")
 
+    def wait_reserved(self, peer, n_bytes):
+        """A journal that rests reserves what its next base needs, which is estimated now and then."""
+        end = time.monotonic() + 30
+        while peer.call("stats")[0]["stats"]["journal_reserved_bytes"] < n_bytes:
+            self.assertLess(time.monotonic(), end, "nothing is reserved")
+            time.sleep(0.01)
+
     def leave_in_doubt(self, limit, n_free, n_pushes):
         """Shard 1 has prepared tables and shard 0 has them, when the disk is full and the coordinator leaves. Shard 1's record has
-        many streams, and needs more than `n_free`, and than is left in a block."""
+        many streams, and needs more than `n_free`, and than is left in a block. Its next base has its room before."""
         self.open_disk("tmpfs")
-        server, streams = self.start(limit), 1000
+        server, streams = self.start(limit), 4000
         self.create(server)
         for _ in range(n_pushes):
             self.assertTrue(self.push(server, 1))
@@ -244,6 +252,7 @@ class FullDisk(unittest.TestCase):
         for peer, phase, more in ((first, "check", {"tables": 1}), (second, "check", {"tables": 1}), (second, "prepare", {}),
                                   (first, "apply", {})):
             peer.call("table_replace", {"id": 7, "phase": phase, "decision": 5, **more})
+        self.wait_reserved(second, (len(self.keys(1)) * DIM * 4 if n_pushes else 0) + streams * STREAM_BYTES)
         self.disk.fill()
         if n_free:
             self.disk.leave(n_free)
