@@ -24,10 +24,9 @@ static double now_ms(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-static int fail(const char *what, const embd_client *client, int status)
+static int fail(const char *what, int status)
 {
-    fprintf(stderr, "%s: %s: %s\n", what, embd_status_text(status),
-            client == NULL ? "" : embd_error_text());
+    fprintf(stderr, "%s: %s: %s\n", what, embd_status_text(status), embd_error_text());
     return 1;
 }
 
@@ -53,21 +52,22 @@ static int run(embd_client *client, embd_table *table, uint64_t key, uint64_t co
     if (status != EMBD_OK)
         return RETRY;
     if (greatest > least + 1)
-        return fail("embd_pusher_last: more than one push is open", client, status);
+        return fail("embd_pusher_last: more than one push is open", status);
     for (uint64_t n = least + 1; n <= count; n++) {
         double begin = now_ms();
         do
             status = push(client, table, key, n, guesses ? NULL : &pusher);
         while (status != EMBD_OK && guesses);
         if (status != EMBD_OK)
-            return fail("embd_push", client, status);
+            return fail("embd_push", status);
         longest = now_ms() - begin > longest ? now_ms() - begin : longest;
     }
     printf("%.1f\n", longest);
     return 0;
 }
 
-/* What is before the first push may meet a server that is gone, and is tried again. */
+/* What is before the first push may meet a server that is gone, and is tried again; but not where
+ * memory was short: an OpenSSL that had none to begin with never begins. */
 static int try(char **argv)
 {
     embd_client *client;
@@ -76,8 +76,9 @@ static int try(char **argv)
     embd_options_init(&options);
     options.reconnect_max_ms = 100;
     options.unnumbered = true; /* who guesses has no number of the library's either */
-    if (embd_connect(argv[1], &options, &client) != EMBD_OK)
-        return RETRY;
+    int status = embd_connect(argv[1], &options, &client);
+    if (status != EMBD_OK)
+        return status == EMBD_NO_MEMORY ? fail("embd_connect", status) : RETRY;
     int result = RETRY;
     if (embd_table_open(client, "fault", &table) == EMBD_OK)
         result = run(client, table, strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10),
