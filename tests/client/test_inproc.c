@@ -40,7 +40,7 @@ __attribute__((visibility("default"))) int fdatasync(int fd)
 __attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
 const char *__tsan_default_suppressions(void)
 {
-    return "race:client/io/shared.c\nrace:inproc_dial\n";
+    return "race:client/io/shared.c\nrace:inproc_dial\nrace:ask_ring\n";
 }
 
 static void check(int status)
