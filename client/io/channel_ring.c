@@ -16,10 +16,16 @@ static int fault(struct channel *ch)
 }
 
 /* One that does not fit need not: the server has others to read. A connection that has ended shows
- * it on the socket. */
-static void ring_doorbell(const struct channel *ch)
+ * it on the socket. 0, or a negative errno: the server may sleep for good. */
+static int ring_doorbell(const struct channel *ch)
 {
-    send(ch->fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t sent;
+    do
+        sent = send(ch->fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (sent < 0 && errno == EINTR);
+    bool is_heard = sent == 1 || errno == EAGAIN || errno == EWOULDBLOCK || errno == EPIPE ||
+                    errno == ECONNRESET;
+    return is_heard ? 0 : -errno;
 }
 
 ssize_t embd__channel_put(struct channel *ch, const struct iovec *iov, size_t n)
@@ -36,9 +42,8 @@ ssize_t embd__channel_put(struct channel *ch, const struct iovec *iov, size_t n)
     }
     if (total == 0)
         return -EAGAIN;
-    if (embd__ring_publish(ring))
-        ring_doorbell(ch);
-    return (ssize_t)total;
+    int error = embd__ring_publish(ring) ? ring_doorbell(ch) : 0;
+    return error < 0 ? error : (ssize_t)total;
 }
 
 ssize_t embd__channel_take(struct channel *ch, const struct iovec *iov, size_t n)
@@ -55,9 +60,8 @@ ssize_t embd__channel_take(struct channel *ch, const struct iovec *iov, size_t n
         if (got < iov[i].iov_len)
             break; /* what comes meanwhile goes there, and not into the next */
     }
-    if (embd__ring_release(&r->ring))
-        ring_doorbell(ch);
-    return (ssize_t)total;
+    int error = embd__ring_release(&r->ring) ? ring_doorbell(ch) : 0;
+    return error < 0 ? error : (ssize_t)total;
 }
 
 void embd__channel_hear(struct channel *ch)

@@ -53,13 +53,21 @@ void ring_close(struct connection *c)
 
 /* ---- bytes ---- */
 
-/* One that does not fit need not: the peer has others to read. False: it is gone. */
+/* One that does not fit need not: the peer has others to read. False: it is gone, or cannot be
+ * woken, and both sides see the end of the connection. */
 bool ring_doorbell(struct connection *c)
 {
     uv_os_fd_t fd;
-    return uv_fileno((uv_handle_t *)&c->uv.pipe, &fd) == 0 &&
-           (send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 || errno == EAGAIN ||
-            errno == EWOULDBLOCK);
+    ssize_t sent;
+    if (uv_fileno((uv_handle_t *)&c->uv.pipe, &fd) != 0)
+        return false;
+    do
+        sent = send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    if (sent == 1 || errno == EAGAIN || errno == EWOULDBLOCK)
+        return true;
+    shutdown(fd, SHUT_RDWR);
+    return false;
 }
 
 size_t ring_put(struct connection *c)
