@@ -30,6 +30,9 @@ INSTEAD = [
      "the port may be another program's"),
     (r"(python3 client/examples/package_samples\.py samples) +#.*", r"\1 --synthetic --limit 20000",
      "reads this machine's archive, half a minute"),
+    (r"export PKG_CONFIG_PATH=\$HOME/.*", 'lib=$(dirname "$(dirname "$(find "$HOME/.local" -name embd.pc)")")\n'
+     "export PKG_CONFIG_PATH=$lib/pkgconfig LD_LIBRARY_PATH=$lib", "a build for Debian packages installs into lib/TRIPLET"),
+    (r"(cc app\.c .*) && (\./app)", r"\1\n\2", "the shell would go on if cc failed"),
     (r"venv/bin/pip install .*", ":", "half a minute; tests/python/test_install.py installs, PYTHONPATH stands for it here"),
     (r"(embd --config shop\.yaml --server [ab])", r"\1 --check", "needs /var/lib/embd and the ports that it names"),
     (r"(embctl --servers SECOND load .*)", r"mkdir other; embd --data-dir other --listen SECOND & other=$!; embctl --servers SECOND wait; \1; kill $other; wait $other",
