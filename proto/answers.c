@@ -106,6 +106,13 @@ int embd__pull_answer_read(struct reader *r, struct part_answer *answers, uint32
 
 /* ---- push ---- */
 
+static const uint8_t *read_statuses(struct reader *r, uint32_t part, uint32_t n_keys)
+{
+    char what[PART_NAME_BYTES];
+    embd__part_name(what, part, " statuses");
+    return embd__read_bin(r, what, n_keys);
+}
+
 void embd__push_answer_write(struct msg *m, const struct push_answer *answers, uint32_t n,
                              uint64_t map)
 {
@@ -163,12 +170,9 @@ int embd__push_answer_read(struct reader *r, struct push_answer *answers, uint32
         embd__part_name(what, i, "");
         has_status[i] = read_push_map(r, &items[i], what, &answers[i]);
     }
-    for (uint32_t i = 0; i < n; i++) {
-        if (!has_status[i])
-            continue;
-        embd__part_name(what, i, " statuses");
-        answers[i].statuses = embd__read_bin(r, what, answers[i].n_keys);
-    }
+    for (uint32_t i = 0; i < n; i++)
+        if (has_status[i])
+            answers[i].statuses = read_statuses(r, i, answers[i].n_keys);
     return end_list(r, n);
 }
 
@@ -214,11 +218,8 @@ int embd__erase_answer_read(struct reader *r, struct erase_answer *answers, uint
         embd__part_name(what, i, "");
         has_status[i] = read_erase_map(r, &items[i], what, &answers[i]);
     }
-    for (uint32_t i = 0; i < n; i++) {
-        if (!has_status[i])
-            continue;
-        embd__part_name(what, i, " statuses");
-        answers[i].statuses = embd__read_bin(r, what, answers[i].n_keys);
-    }
+    for (uint32_t i = 0; i < n; i++)
+        if (has_status[i])
+            answers[i].statuses = read_statuses(r, i, answers[i].n_keys);
     return end_list(r, n);
 }

@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "proto/names.h"
-#include "proto/part_check.h"
 #include "proto/reading.h"
 
 #define DEVICE_DTYPES 3 /* f32, f16, bf16 */
@@ -104,17 +103,6 @@ static struct device_place read_place(struct fields *f, const char *in, const ch
     return place;
 }
 
-/* 0 where it is absent. */
-static float read_lr(struct fields *f)
-{
-    float lr = embd__field_f32(f, "lr", 0.0f);
-    if (embd__field_has(f, "lr") && !embd__is_lr(lr))
-        embd__error_set(f->reader->error, embd__reader_fault(f->reader, EMBD_INVALID),
-                        "%s field 'lr' is %g, expected a finite number above 0", f->what,
-                        (double)lr);
-    return lr;
-}
-
 int embd__device_batch_read(struct reader *r, bool is_push, struct device_batch *out)
 {
     struct fields f;
@@ -127,7 +115,7 @@ int embd__device_batch_read(struct reader *r, bool is_push, struct device_batch 
     out->keys = read_place(&f, "keys_in", "keys_at");
     out->rows = read_place(&f, "rows_in", "rows_at");
     if (is_push)
-        out->lr = read_lr(&f);
+        out->lr = embd__field_lr(&f);
     else
         out->zero_missing = embd__field_bool(&f, "zero", false);
     embd__fields_end(&f);

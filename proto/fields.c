@@ -4,6 +4,7 @@
  * All functions do nothing once the reader has an error, and then return a value that is safe to go
  * on with: the smallest allowed number, an empty string, the first name of an enum. */
 #include "proto/message.h"
+#include "proto/part_check.h"
 #include "proto/reading.h"
 
 #include <float.h>
@@ -169,6 +170,16 @@ float embd__field_f32(struct fields *f, const char *name, float absent)
                         "%s field '%s' is %g, the limit is %g", f->what, name, number,
                         (double)FLT_MAX);
     return is_failed(f) ? 0.0f : (float)number;
+}
+
+float embd__field_lr(struct fields *f)
+{
+    float lr = embd__field_f32(f, "lr", 0.0f);
+    if (embd__field_has(f, "lr") && !embd__is_lr(lr))
+        embd__error_set(f->reader->error, fault(f, EMBD_INVALID),
+                        "%s field 'lr' is %g, expected a finite number above 0", f->what,
+                        (double)lr);
+    return lr;
 }
 
 bool embd__field_bool(struct fields *f, const char *name, bool absent)

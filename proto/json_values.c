@@ -1,6 +1,7 @@
 /* json_values.c - members of JSON objects, strictly. */
 #include "proto/json_values.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,6 +123,25 @@ void embd__member_str(struct members *m, const char *name, char *out, size_t out
     strcpy(out, json_string_value(value)); /* the parser refuses zero bytes in strings */
 }
 
+bool embd__json_to_hex(const json_t *value, uint64_t *out)
+{
+    const char *text = json_string_value(value);
+    bool is_hex = text != NULL && strlen(text) == 16 && strspn(text, "0123456789abcdef") == 16;
+    if (is_hex)
+        *out = strtoull(text, NULL, 16);
+    return is_hex;
+}
+
+uint64_t embd__member_hex(struct members *m, const char *name)
+{
+    uint64_t number = 0;
+    const json_t *value = embd__member(m, name, true);
+    if (value != NULL && !embd__json_to_hex(value, &number))
+        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is not a number of 16 hexadecimal digits",
+                        m->what, name);
+    return number;
+}
+
 const json_t *embd__member_array(struct members *m, const char *name, size_t max, size_t *n_out)
 {
     *n_out = 0;
@@ -155,5 +175,12 @@ json_t *embd__json_u64(uint64_t value)
         return json_integer((json_int_t)value);
     char digits[24];
     snprintf(digits, sizeof digits, "%llu", (unsigned long long)value);
+    return json_string(digits);
+}
+
+json_t *embd__json_hex(uint64_t value)
+{
+    char digits[17];
+    snprintf(digits, sizeof digits, "%016" PRIx64, value);
     return json_string(digits);
 }

@@ -25,6 +25,8 @@ const json_t *embd__member(struct members *m, const char *name, bool required);
 uint64_t embd__member_u64(struct members *m, const char *name, uint64_t max);
 /* The same of a value already found, which `name` is for the error. */
 uint64_t embd__json_to_u64(struct members *m, const char *name, const json_t *value, uint64_t max);
+/* A number of 64 bits as embd__json_hex writes it. Absent: an error. */
+uint64_t embd__member_hex(struct members *m, const char *name);
 /* Copied and terminated; at least one byte. Absent: an error. */
 void embd__member_str(struct members *m, const char *name, char *out, size_t out_bytes);
 /* Absent: an error. Elements in *n_out. NULL with an error. */
@@ -35,6 +37,10 @@ int embd__members_end(struct members *m);
 /* A JSON integer where it fits, else a string of digits: JSON's own integers end at 2^63 - 1 here.
  */
 json_t *embd__json_u64(uint64_t value);
+/* A string of 16 hexadecimal digits, for identifiers and checksums. NULL: out of memory. */
+json_t *embd__json_hex(uint64_t value);
+/* False: `value` is not such a string; *out is not set. */
+bool embd__json_to_hex(const json_t *value, uint64_t *out);
 
 /* NULL: out of memory. */
 json_t *embd__schema_to_json(const embd_schema *schema);

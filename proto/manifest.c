@@ -7,7 +7,6 @@
  * is found like one of a row. The text is hashed, not what it means: readers in other languages
  * need no rules of printing numbers. A manifest without the member is read too: earlier ones had
  * none, and who writes one by hand need not compute it. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +43,6 @@ bool embd__manifest_blob_file(char out[MANIFEST_BLOB_FILE], const char *name)
 /* The table's step holds for the parts that do not say theirs. */
 static json_t *part_to_json(const struct manifest_table *table, const struct manifest_part *part)
 {
-    char xxh3[17];
     bool is_behind = part->step != table->step;
     bool has_id = part->table_id != 0;
     json_t *step = is_behind ? embd__json_u64(part->step) : NULL;
@@ -54,11 +52,10 @@ static json_t *part_to_json(const struct manifest_table *table, const struct man
         json_decref(id);
         return NULL;
     }
-    snprintf(xxh3, sizeof xxh3, "%016" PRIx64, part->xxh3);
-    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:s, s:o*, s:o*, s:o*}", "file", part->file,
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o*, s:o*, s:o*}", "file", part->file,
                      "shard", embd__json_u64(part->shard), "rows", embd__json_u64(part->rows),
                      "candidates", embd__json_u64(part->candidates), "bytes",
-                     embd__json_u64(part->bytes), "xxh3", xxh3, "changes",
+                     embd__json_u64(part->bytes), "xxh3", embd__json_hex(part->xxh3), "changes",
                      part->has_changes ? json_true() : NULL, "step", step, "table_id", id);
 }
 
@@ -79,14 +76,12 @@ static json_t *table_to_json(const struct manifest_table *table)
 /* NULL, without an error, if there are none. */
 static json_t *blobs_to_json(const struct manifest *manifest, int *failed)
 {
-    char xxh3[17];
     json_t *blobs = manifest->n_blobs > 0 ? json_array() : NULL;
     for (uint32_t i = 0; i < manifest->n_blobs; i++) {
         const struct manifest_blob *blob = &manifest->blobs[i];
-        snprintf(xxh3, sizeof xxh3, "%016" PRIx64, blob->xxh3);
-        *failed |=
-            json_array_append_new(blobs, json_pack("{s:s, s:o, s:s}", "name", blob->name, "bytes",
-                                                   embd__json_u64(blob->bytes), "xxh3", xxh3));
+        *failed |= json_array_append_new(blobs, json_pack("{s:s, s:o, s:o}", "name", blob->name,
+                                                          "bytes", embd__json_u64(blob->bytes),
+                                                          "xxh3", embd__json_hex(blob->xxh3)));
     }
     return blobs;
 }
@@ -94,14 +89,12 @@ static json_t *blobs_to_json(const struct manifest *manifest, int *failed)
 /* Likewise. */
 static json_t *streams_to_json(const struct manifest *manifest, int *failed)
 {
-    char xxh3[17];
     json_t *list = manifest->n_streams > 0 && manifest->id != 0 ? json_array() : NULL;
     for (uint32_t i = 0; list != NULL && i < manifest->n_streams; i++) {
         const struct manifest_streams *w = &manifest->streams[i];
-        snprintf(xxh3, sizeof xxh3, "%016" PRIx64, w->xxh3);
-        *failed |= json_array_append_new(list, json_pack("{s:o, s:o, s:s}", "shard",
-                                                         embd__json_u64(w->shard), "bytes",
-                                                         embd__json_u64(w->bytes), "xxh3", xxh3));
+        *failed |= json_array_append_new(
+            list, json_pack("{s:o, s:o, s:o}", "shard", embd__json_u64(w->shard), "bytes",
+                            embd__json_u64(w->bytes), "xxh3", embd__json_hex(w->xxh3)));
     }
     return list;
 }
@@ -109,11 +102,9 @@ static json_t *streams_to_json(const struct manifest *manifest, int *failed)
 /* Likewise. */
 static json_t *id_to_json(const struct manifest *manifest, int *failed)
 {
-    char id[17];
     if (manifest->id == 0)
         return NULL;
-    snprintf(id, sizeof id, "%016" PRIx64, manifest->id);
-    json_t *json = json_string(id);
+    json_t *json = embd__json_hex(manifest->id);
     *failed |= json == NULL;
     return json;
 }
@@ -121,13 +112,11 @@ static json_t *id_to_json(const struct manifest *manifest, int *failed)
 /* Likewise. */
 static json_t *base_to_json(const struct manifest *manifest, int *failed)
 {
-    char id[17], xxh3[17];
     const struct manifest_base *base = &manifest->base;
     if (base->id == 0)
         return NULL;
-    snprintf(id, sizeof id, "%016" PRIx64, base->id);
-    snprintf(xxh3, sizeof xxh3, "%016" PRIx64, base->xxh3);
-    json_t *json = json_pack("{s:s, s:s, s:s}", "name", base->name, "id", id, "xxh3", xxh3);
+    json_t *json = json_pack("{s:s, s:o, s:o}", "name", base->name, "id", embd__json_hex(base->id),
+                             "xxh3", embd__json_hex(base->xxh3));
     *failed |= json == NULL;
     return json;
 }
@@ -197,10 +186,7 @@ static json_t *manifest_to_json(const struct manifest *manifest)
 
 char *embd__manifest_write(const struct manifest *manifest)
 {
-    json_t *json = manifest_to_json(manifest);
-    char *text = json == NULL ? NULL : json_dumps(json, JSON_INDENT(1));
-    json_decref(json);
-    return embd__seal(text);
+    return embd__seal(manifest_to_json(manifest));
 }
 
 /* ---- reading ---- */
@@ -215,26 +201,10 @@ static void read_file_name(struct members *m, struct manifest_part *part)
         embd__error_set(m->error, EMBD_CORRUPT, "%s 'file' is not a plain file name", m->what);
 }
 
-static uint64_t read_hex(struct members *m, const char *name)
-{
-    char text[17];
-    embd__member_str(m, name, text, sizeof text);
-    if (m->error->status == EMBD_OK &&
-        (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16))
-        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is not a number of 16 hexadecimal digits",
-                        m->what, name);
-    return strtoull(text, NULL, 16);
-}
-
-static uint64_t read_xxh3(struct members *m)
-{
-    return read_hex(m, "xxh3");
-}
-
 /* Not 0, which means none. */
 static uint64_t read_id(struct members *m)
 {
-    uint64_t id = read_hex(m, "id");
+    uint64_t id = embd__member_hex(m, "id");
     if (id == 0)
         embd__error_set(m->error, EMBD_CORRUPT, "%s 'id' is 0; expected a number above 0", m->what);
     return id;
@@ -284,7 +254,7 @@ static void read_part(const json_t *object, const char *what, const struct manif
     part->rows = embd__member_u64(&m, "rows", UINT64_MAX);
     part->candidates = embd__member_u64(&m, "candidates", UINT64_MAX);
     part->bytes = embd__member_u64(&m, "bytes", UINT64_MAX);
-    part->xxh3 = read_xxh3(&m);
+    part->xxh3 = embd__member_hex(&m, "xxh3");
     part->has_changes = read_changes(&m, manifest);
     part->step = read_part_step(&m, manifest, table_step);
     part->table_id = read_table_id(&m);
@@ -361,7 +331,7 @@ static void read_blob(const json_t *object, uint32_t i, struct manifest_blob *bl
         embd__error_set(e, EMBD_CORRUPT, "%s 'name' is not of the form [a-z0-9][a-z0-9_-]{0,62}",
                         what);
     blob->bytes = embd__member_u64(&m, "bytes", EMBD_BLOB_BYTES_MAX);
-    blob->xxh3 = read_xxh3(&m);
+    blob->xxh3 = embd__member_hex(&m, "xxh3");
     embd__members_end(&m);
     see(seen, blob->name, "manifest blob", e);
 }
@@ -395,7 +365,7 @@ static void read_one_streams(const json_t *object, uint32_t i, struct manifest *
     embd__members_open(&m, object, what, e);
     w->shard = (uint32_t)embd__member_u64(&m, "shard", out->n_shards - 1);
     w->bytes = embd__member_u64(&m, "bytes", UINT32_MAX);
-    w->xxh3 = read_xxh3(&m);
+    w->xxh3 = embd__member_hex(&m, "xxh3");
     embd__members_end(&m);
     snprintf(shard, sizeof shard, "%u", w->shard);
     see(seen, shard, "manifest writers of shard", e);
@@ -430,7 +400,7 @@ static void read_base(struct members *m, struct manifest *out)
         embd__error_set(m->error, EMBD_CORRUPT,
                         "manifest base 'name' is not of the form [a-z0-9][a-z0-9_-]{0,63}");
     b->id = read_id(&base);
-    b->xxh3 = read_xxh3(&base);
+    b->xxh3 = embd__member_hex(&base, "xxh3");
     embd__members_end(&base);
 }
 

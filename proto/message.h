@@ -234,6 +234,8 @@ uint64_t embd__field_uint(struct fields *f, const char *name, uint64_t min, uint
                           uint64_t absent);
 /* Any number representable as f32 (integers too); NaN never. */
 float embd__field_f32(struct fields *f, const char *name, float absent);
+/* The learning rate "lr": finite and above 0, also as an f32. Absent: 0. */
+float embd__field_lr(struct fields *f);
 bool embd__field_bool(struct fields *f, const char *name, bool absent);
 /* Copies into out[out_bytes], terminated. NULL absent: required. Error when longer. */
 void embd__field_str(struct fields *f, const char *name, char *out, size_t out_bytes,

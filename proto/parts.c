@@ -192,17 +192,6 @@ static uint32_t read_count(struct fields *f, const char *name, uint32_t limit, u
     return 0;
 }
 
-/* 0 where it is absent. What becomes 0 or infinite as an f32 is none. */
-static float read_lr(struct fields *f)
-{
-    float lr = embd__field_f32(f, "lr", 0.0f);
-    if (embd__field_has(f, "lr") && !embd__is_lr(lr))
-        embd__error_set(f->reader->error, embd__reader_fault(f->reader, EMBD_INVALID),
-                        "%s field 'lr' is %g, expected a finite number above 0", f->what,
-                        (double)lr);
-    return lr;
-}
-
 static void check_promise(struct fields *f, const struct part *p, const struct promise *promise)
 {
     struct embd__error *e = f->reader->error;
@@ -239,7 +228,7 @@ static void read_map(struct reader *r, const msgpack_object *item, uint32_t i, e
         p->into = embd__field_uint(&f, "into", 0, UINT64_MAX - 1, 0);
     }
     if (kind == PARTS_PUSH) {
-        p->lr = read_lr(&f);
+        p->lr = embd__field_lr(&f);
         promise->scores = embd__field_bool(&f, "scores", false);
     }
     check_promise(&f, p, promise);

@@ -14,8 +14,9 @@
 #define SEAL       ",\n \"xxh3\": \"%016" PRIx64 "\"\n}"
 #define SEAL_BYTES (sizeof ",\n \"xxh3\": \"0123456789abcdef\"\n}" - 1)
 
-char *embd__seal(char *text)
+char *embd__seal(json_t *object)
 {
+    char *text = object == NULL ? NULL : json_dumps(object, JSON_INDENT(1));
     size_t n = text == NULL ? 0 : strlen(text) - strlen("\n}");
     char *sealed = text == NULL ? NULL : malloc(n + SEAL_BYTES + 1);
     if (sealed != NULL) {
@@ -23,6 +24,7 @@ char *embd__seal(char *text)
         snprintf(sealed + n, SEAL_BYTES + 1, SEAL, (uint64_t)XXH3_64bits(text, n));
     }
     free(text);
+    json_decref(object);
     return sealed;
 }
 

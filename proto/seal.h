@@ -6,11 +6,13 @@
 
 #include <stddef.h>
 
+#include <jansson.h>
+
 #include "proto/errors.h"
 
-/* An object's text, as json_dumps indents it by 1, with a last member "xxh3"; takes `text`.
- * malloc'd; NULL: `text` is NULL, or no memory. */
-char *embd__seal(char *text);
+/* An object's text, indented by 1, with a last member "xxh3"; takes the reference. malloc'd; NULL:
+ * `object` is NULL, or no memory. */
+char *embd__seal(json_t *object);
 
 /* Whether the text ends as a sealed one does, with or without a last line break of an editor; then
  * its checksum must be right, else EMBD_CORRUPT. `what`: for the error, "the manifest". */

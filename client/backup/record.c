@@ -50,21 +50,15 @@ void record_fini(struct record *r)
 
 /* ---- writing ---- */
 
-static json_t *hex(uint64_t value)
-{
-    char text[17];
-    snprintf(text, sizeof text, "%016" PRIx64, value);
-    return json_string(text);
-}
-
 static json_t *files_to_json(const struct record *r)
 {
     json_t *files = json_array();
     int failed = files == NULL;
     for (uint32_t i = 0; i < r->n_files; i++)
-        failed |= json_array_append_new(
-            files, json_pack("{s:s, s:o, s:o}", "name", r->files[i].name, "bytes",
-                             embd__json_u64(r->files[i].bytes), "xxh3", hex(r->files[i].xxh3)));
+        failed |=
+            json_array_append_new(files, json_pack("{s:s, s:o, s:o}", "name", r->files[i].name,
+                                                   "bytes", embd__json_u64(r->files[i].bytes),
+                                                   "xxh3", embd__json_hex(r->files[i].xxh3)));
     if (!failed)
         return files;
     json_decref(files);
@@ -75,11 +69,11 @@ static json_t *to_json(const struct record *r)
 {
     json_t *base = NULL;
     if (r->base_id != 0)
-        base = json_pack("{s:s, s:o}", "name", r->base, "id", hex(r->base_id));
+        base = json_pack("{s:s, s:o}", "name", r->base, "id", embd__json_hex(r->base_id));
     json_t *json = json_pack(
         "{s:i, s:s, s:s, s:o, s:o, s:o, s:o*, s:o, s:o, s:o}", "format", RECORD_FORMAT,
         "embd_version", embd_version(), "name", r->name, "time", embd__json_u64(r->time_s), "id",
-        hex(r->id), "sequence", embd__json_u64(r->sequence), "base", base, "shards",
+        embd__json_hex(r->id), "sequence", embd__json_u64(r->sequence), "base", base, "shards",
         embd__json_u64(r->n_shards), "rows", embd__json_u64(r->rows), "files", files_to_json(r));
     if (json == NULL || embd__scope_to_json(&r->scope, json) == 0)
         return json;
@@ -89,24 +83,10 @@ static json_t *to_json(const struct record *r)
 
 char *record_write(const struct record *r)
 {
-    json_t *json = to_json(r);
-    char *text = json == NULL ? NULL : json_dumps(json, JSON_INDENT(1));
-    json_decref(json);
-    return embd__seal(text);
+    return embd__seal(to_json(r));
 }
 
 /* ---- reading ---- */
-
-static uint64_t read_hex(struct members *m, const char *name)
-{
-    char text[17];
-    embd__member_str(m, name, text, sizeof text);
-    if (m->error->status == EMBD_OK &&
-        (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16))
-        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is not a number of 16 hexadecimal digits",
-                        m->what, name);
-    return strtoull(text, NULL, 16);
-}
 
 static void read_name(struct members *m, const char *member, char out[SNAPSHOT_NAME_MAX + 1])
 {
@@ -123,7 +103,7 @@ static void read_base(struct members *m, struct record *out)
         return;
     embd__members_open(&base, embd__member(m, "base", true), "backup base", m->error);
     read_name(&base, "name", out->base);
-    out->base_id = read_hex(&base, "id");
+    out->base_id = embd__member_hex(&base, "id");
     if (m->error->status == EMBD_OK && out->base_id == 0)
         embd__error_set(m->error, EMBD_CORRUPT, "backup base 'id' is 0");
     embd__members_end(&base);
@@ -146,7 +126,7 @@ static void read_file(const json_t *object, uint32_t i, struct record *out, json
     embd__members_open(&m, object, what, e);
     embd__member_str(&m, "name", name, sizeof name);
     uint64_t bytes = embd__member_u64(&m, "bytes", (uint64_t)PLACE_PIECE_BYTES << 20);
-    uint64_t xxh3 = read_hex(&m, "xxh3");
+    uint64_t xxh3 = embd__member_hex(&m, "xxh3");
     if (embd__members_end(&m) != EMBD_OK)
         return;
     if (!is_file_name(name) || json_object_get(seen, name) != NULL)
@@ -181,7 +161,7 @@ static void read_members(const json_t *root, struct record *out, struct embd__er
     embd__member_str(&m, "embd_version", version, sizeof version);
     read_name(&m, "name", out->name);
     out->time_s = embd__member_u64(&m, "time", UINT32_MAX);
-    out->id = read_hex(&m, "id");
+    out->id = embd__member_hex(&m, "id");
     out->sequence = embd__member_u64(&m, "sequence", UINT64_MAX);
     read_base(&m, out);
     out->n_shards = (uint32_t)embd__member_u64(&m, "shards", LIMIT_SHARDS);

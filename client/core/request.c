@@ -7,13 +7,13 @@
 #include <string.h>
 
 #include "client/core/client.h"
+#include "client/io/answer_bins.h"
 
 /* A job of one exchange, and its answer. Stays until the exchange has ended. */
 struct pending_request {
     struct job job; /* first */
     struct exchange *x;
-    void *bins[LIMIT_BINS]; /* of the answer coming in, until an answer owns them */
-    uint32_t n_bins;
+    struct answer_bins bins; /* of the answer coming in, until an answer owns them */
     struct answer *answer;
 };
 
@@ -51,17 +51,7 @@ static struct pending_request *pending_of(struct exchange *x)
 
 static void *on_bin(struct exchange *x, uint32_t index, uint32_t bytes)
 {
-    struct pending_request *pending = pending_of(x);
-    if (index == LIMIT_BINS) {
-        embd__error_set(&x->error, EMBD_PROTOCOL, "the answer has more than %u bins", LIMIT_BINS);
-        return NULL;
-    }
-    void *data = aligned_alloc(64, ((size_t)bytes + 64) / 64 * 64);
-    if (data == NULL)
-        embd__error_set(&x->error, EMBD_NO_MEMORY, "no memory for %u bytes of an answer", bytes);
-    pending->bins[index] = data;
-    pending->n_bins = index + 1;
-    return data;
+    return embd__answer_bins_add(&pending_of(x)->bins, x, index, bytes);
 }
 
 /* Keeps the frame: its head is copied, its bins change hands. */
@@ -94,7 +84,7 @@ static void on_answer(struct exchange *x, struct reader *reader)
     if (answer == NULL)
         embd__error_set(&x->error, EMBD_NO_MEMORY, "no memory for an answer");
     else
-        pending_of(x)->n_bins = 0;
+        pending_of(x)->bins.n = 0;
     pending_of(x)->answer = answer;
 }
 
@@ -135,7 +125,7 @@ static int begin(embd_client *client, struct exchange *x, struct link *link,
     pending->x = x;
     pending->job.exchanges = &pending->x;
     pending->job.n = 1;
-    pending->n_bins = 0;
+    pending->bins.n = 0;
     pending->answer = NULL;
     if (embd__msg_end(&x->msg) != EMBD_OK)
         return embd__error_set(&client->error, x->msg.status, "a request could not be built: %s",
@@ -154,8 +144,7 @@ static int end(embd_client *client, struct pending_request *pending, struct answ
 {
     struct exchange *x = pending->x;
     embd__io_await(&client->io, &pending->job);
-    for (uint32_t i = 0; i < pending->n_bins; i++)
-        free(pending->bins[i]);
+    embd__answer_bins_fini(&pending->bins);
     if (x->error.status != EMBD_OK)
         return embd__error_set(&client->error, x->error.status, "%s", x->error.text);
     int status = open_answer(client, x->link, pending->answer);

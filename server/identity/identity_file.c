@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "proto/json_values.h"
 #include "proto/limit.h"
 #include "proto/placement_json.h"
 #include "server/files/below.h"
@@ -72,13 +72,9 @@ static int refuse_file(const char *path, const char *what, struct embd__error *e
                            path, NAME, what);
 }
 
-/* A number of 64 bits as text, which JSON's own would not hold. */
 static bool read_hex(const json_t *object, const char *key, uint64_t *out)
 {
-    const char *text = json_string_value(json_object_get(object, key));
-    char *end = NULL;
-    *out = text != NULL ? strtoull(text, &end, 16) : 0;
-    return text != NULL && strlen(text) == 16 && *end == '\0';
+    return embd__json_to_hex(json_object_get(object, key), out);
 }
 
 static bool read_count(const json_t *object, const char *key, uint64_t most, uint64_t *out)
@@ -210,13 +206,6 @@ int identity_file_read(int dir, const char *path, struct identity_file *out, str
 
 /* ---- writing ---- */
 
-static json_t *hex(uint64_t value)
-{
-    char text[17];
-    snprintf(text, sizeof text, "%016" PRIx64, value);
-    return json_string(text);
-}
-
 static json_t *known_list(const struct identity_file *file)
 {
     json_t *list = json_array();
@@ -224,7 +213,7 @@ static json_t *known_list(const struct identity_file *file)
         if (file->known[i].epoch > 0)
             json_array_append_new(list, json_pack("{s:i,s:I,s:o}", "first_shard", (int)i, "epoch",
                                                   (json_int_t)file->known[i].epoch, "start",
-                                                  hex(file->known[i].start)));
+                                                  embd__json_hex(file->known[i].start)));
     return list;
 }
 
@@ -253,9 +242,9 @@ static char *write_text(const struct identity_file *file)
         file->has_placement && !file->placement.is_even ? 2 : 1, "cluster", file->own.cluster,
         "server", file->server, "first_shard", (int)file->first_shard, "shards",
         (int)file->n_shards, "cluster_shards", (int)file->cluster_shards, "epoch",
-        (json_int_t)file->own.epoch, "start", hex(file->own.start), "history", hex(file->history),
-        "servers", known_list(file), "n_accepted", (int)file->n_accepted, "accepted",
-        accepted_list(file), "placement", placement_of(file));
+        (json_int_t)file->own.epoch, "start", embd__json_hex(file->own.start), "history",
+        embd__json_hex(file->history), "servers", known_list(file), "n_accepted",
+        (int)file->n_accepted, "accepted", accepted_list(file), "placement", placement_of(file));
     char *text = object != NULL ? json_dumps(object, JSON_INDENT(1)) : NULL;
     json_decref(object);
     return text;

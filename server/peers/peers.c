@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "client/io/answer_bins.h"
 #include "client/io/link.h"
 #include "client/io/receive.h"
 
@@ -31,8 +32,7 @@ struct peer {
     struct link *link; /* NULL: not needed yet, or unreachable */
     uint32_t shard;
     bool is_added;
-    void *bins[LIMIT_BINS]; /* of the answer coming in */
-    uint32_t n_bins;
+    struct answer_bins bins; /* of the answer coming in */
 };
 
 struct peers {
@@ -300,7 +300,7 @@ struct msg *peers_add(struct peers *peers, uint32_t shard, enum method method, u
     x->while_loading = method == METHOD_IDENTITY;
     x->deadline_ns = uv_hrtime() + (uint64_t)deadline_ms * 1000000u;
     peer->is_added = true;
-    peer->n_bins = 0;
+    peer->bins.n = 0;
     embd__msg_request(&x->msg, x->msgid, method);
     return &x->msg;
 }
@@ -308,16 +308,7 @@ struct msg *peers_add(struct peers *peers, uint32_t shard, enum method method, u
 static void *on_bin(struct exchange *x, uint32_t index, uint32_t bytes)
 {
     struct peer *peer = x->owner;
-    if (index == LIMIT_BINS) {
-        embd__error_set(&x->error, EMBD_PROTOCOL, "the answer has more than %u bins", LIMIT_BINS);
-        return NULL;
-    }
-    void *data = aligned_alloc(64, ((size_t)bytes + 64) / 64 * 64);
-    if (data == NULL)
-        embd__error_set(&x->error, EMBD_NO_MEMORY, "no memory for %u bytes of an answer", bytes);
-    peer->bins[index] = data;
-    peer->n_bins = index + 1;
-    return data;
+    return embd__answer_bins_add(&peer->bins, x, index, bytes);
 }
 
 static void on_answer(struct exchange *x, struct reader *reader)
@@ -334,9 +325,7 @@ static void on_answer(struct exchange *x, struct reader *reader)
 static void on_end(struct exchange *x)
 {
     struct peer *peer = x->owner;
-    for (uint32_t i = 0; i < peer->n_bins; i++)
-        free(peer->bins[i]);
-    peer->n_bins = 0;
+    embd__answer_bins_fini(&peer->bins);
     peer->peers->n_left--;
 }
 

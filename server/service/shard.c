@@ -146,8 +146,6 @@ void shard_request_sent(struct shard *shard, struct request *request, uint64_t n
     stages_sent(&shard->stages, &request->times, request->received_ns, now_ns);
 }
 
-/* A store call in flight still reads the request's bins, so net may not free them before the call
- * returns: a store that answers later must be waited for here. No store of today does. */
 static void unpark(struct shard *shard, struct request *request)
 {
     switch (request->waits) {
@@ -184,7 +182,7 @@ void shard_request_fini(struct shard *shard, struct request *request)
         request->session->n_journaled--;
         commit_forget(op);
     }
-    op_forget(op);
+    op_forget(op); /* a store call in flight reads the request's bins: it returns first */
     if (op->kind == OP_PUSH)
         capacity_left(op);
     materialize_forget(request->work);

@@ -455,9 +455,13 @@ class Locked(unittest.TestCase):
             cluster.start("a")  # what a killed server had locked is free
 
     def test_a_file_that_cannot_be_read_refuses(self):
+        def own(start):
+            return json.dumps({"version": 1, "server": "a", "cluster": "", "cluster_shards": 1, "first_shard": 0, "shards": 1,
+                               "epoch": 1, "start": start, "servers": [], "n_accepted": 0, "accepted": []})
         with Listed("a") as cluster:
             for text, says in (("", "is not JSON"), ("{}", "is not of version 1"), ('{"version": 3}', "is not of version 1 or 2"),
-                               ('{"version": 1, "server": "a"}', "lacks a field")):
+                               ('{"version": 1, "server": "a"}', "lacks a field"), (own("DEADBEEF00000000"), "lacks a field"),
+                               (own("deadbeef"), "lacks a field"), (own(1), "lacks a field")):
                 with self.subTest(text=text), self.assertRaises(NotReady) as refused:
                     with open(cluster.path("a/identity.json"), "w", encoding="ascii") as file:
                         file.write(text)
