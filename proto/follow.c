@@ -6,7 +6,7 @@
 
 void embd__follow_ask_write(struct msg *m, const struct follow_ask *ask)
 {
-    embd__msg_map(m, 13);
+    embd__msg_map(m, 13u + (ask->lineage != 0) + (ask->who != 0));
     embd__msg_field_str(m, "name", ask->name);
     embd__msg_field_str(m, "cluster", ask->cluster);
     embd__msg_field_uint(m, "epoch", ask->epoch);
@@ -20,6 +20,10 @@ void embd__follow_ask_write(struct msg *m, const struct follow_ask *ask)
     embd__msg_field_uint(m, "disk", ask->disk);
     embd__msg_field_bool(m, "asks_base", ask->asks_base);
     embd__msg_field_uint(m, "wait_ms", ask->wait_ms);
+    if (ask->lineage != 0)
+        embd__msg_field_uint(m, "lineage", ask->lineage);
+    if (ask->who != 0)
+        embd__msg_field_uint(m, "who", ask->who);
 }
 
 int embd__follow_ask_read(struct reader *r, struct follow_ask *out)
@@ -40,6 +44,8 @@ int embd__follow_ask_read(struct reader *r, struct follow_ask *out)
     out->disk = embd__field_uint(&f, "disk", 0, INT64_MAX, 0);
     out->asks_base = embd__field_bool(&f, "asks_base", false);
     out->wait_ms = embd__field_uint(&f, "wait_ms", 0, FOLLOW_WAIT_MS, 0);
+    out->lineage = embd__field_uint(&f, "lineage", 0, UINT64_MAX - 1, 0);
+    out->who = embd__field_uint(&f, "who", 0, UINT64_MAX - 1, 0);
     return embd__fields_end(&f) != EMBD_OK ? r->error->status : embd__reader_end(r);
 }
 
@@ -48,7 +54,7 @@ int embd__follow_ask_read(struct reader *r, struct follow_ask *out)
 void embd__follow_answer_write(struct msg *m, const struct follow_answer *answer)
 {
     bool is_gone = answer->gone[0] != '\0';
-    embd__msg_map(m, 14u + is_gone);
+    embd__msg_map(m, 14u + is_gone + (answer->lineage != 0));
     embd__msg_field_uint(m, "epoch", answer->epoch);
     embd__msg_field_uint(m, "position", answer->position);
     embd__msg_field_uint(m, "chain", answer->chain);
@@ -63,6 +69,8 @@ void embd__follow_answer_write(struct msg *m, const struct follow_answer *answer
     embd__msg_field_uint(m, "sum", answer->sum);
     embd__msg_field_uint(m, "bytes", answer->n_bytes);
     embd__msg_field_uint(m, "skips", answer->n_skips);
+    if (answer->lineage != 0)
+        embd__msg_field_uint(m, "lineage", answer->lineage);
     if (is_gone)
         embd__msg_field_str(m, "gone", answer->gone);
     embd__msg_bin(m, answer->bytes, answer->n_bytes);
@@ -88,6 +96,7 @@ int embd__follow_answer_read(struct reader *r, struct follow_answer *out)
     out->sum = embd__field_uint(&f, "sum", 0, UINT64_MAX, 0);
     out->n_bytes = embd__field_uint(&f, "bytes", 0, FOLLOW_BYTES, 0);
     out->n_skips = (uint32_t)embd__field_uint(&f, "skips", 0, FOLLOW_SKIPS, 0);
+    out->lineage = embd__field_uint(&f, "lineage", 0, UINT64_MAX - 1, 0);
     embd__field_str(&f, "gone", out->gone, sizeof out->gone, "");
     if (embd__fields_end(&f) != EMBD_OK)
         return r->error->status;

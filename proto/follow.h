@@ -14,8 +14,9 @@
 struct follow_ask {
     char name[FOLLOW_NAME_MAX + 1]; /* of who follows */
     char cluster[64];
-    uint64_t epoch; /* the greatest that it has heard of */
-    bool is_base;   /* the records of the base are wanted, and not those behind it */
+    uint64_t epoch;        /* the greatest that it has heard of */
+    uint64_t lineage, who; /* of one that was promoted, and tells it; 0: not so, or not known */
+    bool is_base;          /* the records of the base are wanted, and not those behind it */
     uint64_t position, chain, offset; /* what it has: journal/tail.h */
     uint64_t file, at;                /* as an answer said; 0: not known */
     uint64_t applied, disk;           /* of these records, that it has applied, and has on disk */
@@ -25,6 +26,7 @@ struct follow_ask {
 
 struct follow_answer {
     uint64_t epoch;
+    uint64_t lineage;                 /* a number of the cluster; 0: not known */
     uint64_t position, chain, offset; /* behind the bytes */
     uint64_t file, at;
     uint64_t behind, behind_chain; /* of a base: where the records go on behind it */

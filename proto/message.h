@@ -56,7 +56,8 @@
     X(DEVICE_PULL, "device_pull", LISTENER_DATA)                                                   \
     X(DEVICE_PUSH, "device_push", LISTENER_DATA)                                                   \
     X(RING, "ring", LISTENER_DATA)                                                                 \
-    X(FOLLOW, "follow", LISTENER_ADMIN)
+    X(FOLLOW, "follow", LISTENER_ADMIN)                                                            \
+    X(PROMOTE, "promote", LISTENER_ADMIN)
 
 enum listener { LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
 enum method {

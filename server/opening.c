@@ -229,12 +229,34 @@ static int check_follow(const struct process *p, struct embd__error *e)
                            (unsigned long long)own->version);
 }
 
+/* Any thread, while the shards run. */
+static void wake_all(void *arg)
+{
+    struct process *p = arg;
+    for (uint32_t i = 0; i < p->n_started; i++)
+        loop_wake(p->loops[i]);
+}
+
+/* A promotion that was interrupted between two shards is finished. */
+static int open_promotion(struct process *p, struct embd__error *e)
+{
+    if (p->config.follow[0] == '\0')
+        return EMBD_OK;
+    if (!p->config.promotes && deposing_is_half(p->config.data_dir, p->n))
+        p->config.promotes = true;
+    p->promotion = promotion_new(p->n, wake_all, p);
+    return p->promotion != NULL ? EMBD_OK
+                                : embd__error_set(e, EMBD_NO_MEMORY, "no memory for a promotion");
+}
+
 static int start_shards(struct process *p, struct embd__error *e)
 {
     if (check_follow(p, e) != EMBD_OK)
         return e->status;
     set_follow(p);
     if (p->config.promotes && deposing_check(p->config.data_dir, p->n, e) != EMBD_OK)
+        return e->status;
+    if (open_promotion(p, e) != EMBD_OK)
         return e->status;
     for (uint32_t i = 0; i < p->n; i++) {
         struct shard_config shard = {
@@ -251,6 +273,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
             .follow = p->config.follow[0] != '\0' ? &p->follow : NULL,
             .promotes = p->config.promotes,
+            .promotion = p->promotion,
             .chosen = p->chosen,
             .written = p->written,
             .coordinator = p->coordinator,
@@ -446,6 +469,7 @@ void process_close(struct process *p)
     coordinator_close(p->coordinator);
     for (uint32_t i = 0; p->loops != NULL && i < p->n; i++)
         loop_close(p->loops[i]);
+    promotion_free(p->promotion);
     identity_close(p->identity);
     free(p->identity_servers);
     snapshot_select_free(p->chosen);

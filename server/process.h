@@ -11,6 +11,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/engine/row_memory.h"
 #include "server/follow/follower.h"
+#include "server/follow/promotion.h"
 #include "server/identity/identity.h"
 #include "server/log/ending.h"
 #include "server/net/http/http.h"
@@ -30,7 +31,8 @@ struct process {
     struct places places;
     struct credentials credentials;
     struct follower_config follow;
-    struct identity *identity; /* of the data directory; NULL: none */
+    struct promotion *promotion; /* NULL: the process does not follow */
+    struct identity *identity;   /* of the data directory; NULL: none */
     struct identity_server *identity_servers;
     uint64_t credentials_stamp;      /* of their files, when they were last read or could not be */
     struct peer_share *peers;        /* the other servers that have data, where they do not move */

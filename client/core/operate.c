@@ -1,6 +1,7 @@
 /* operate.c - what operators need of a running cluster: ping, figures, hot keys, the stages of
  * requests, and its end. */
 #include <string.h>
+#include <time.h>
 
 #include "client/core/client.h"
 #include "client/core/request.h"
@@ -263,5 +264,66 @@ int embd_drain_shard(embd_client *client, uint32_t shard)
     int status = ask(client, shard, LISTENER_ADMIN, METHOD_DRAIN, &answer);
     if (status == EMBD_OK)
         embd__answer_free(answer);
+    return embd__error_keep(&client->error, status);
+}
+
+/* ---- promotion ---- */
+
+#define PROMOTE_S    30u
+#define PROMOTE_TURN 10000000 /* nanoseconds between two looks */
+
+static int ask_promote(embd_client *client, bool looks, uint64_t max_behind,
+                       struct answer **answer_out)
+{
+    bool forces = max_behind == EMBD_PROMOTE_FORCE;
+    struct msg *m = embd__request_begin(client, METHOD_PROMOTE);
+    embd__msg_map(m, 3);
+    embd__msg_field_bool(m, "look", looks);
+    embd__msg_field_bool(m, "force", forces);
+    embd__msg_field_uint(m, "max_behind", forces ? 0 : max_behind);
+    return embd__request(client, 0, LISTENER_ADMIN, answer_out);
+}
+
+/* EMBD_BUSY: it is under way. */
+static int read_promote(embd_client *client, struct answer *answer, embd_promote_report *out)
+{
+    char state[16], why[320];
+    struct fields f;
+    embd__read_fields(&f, &answer->reader, "promote");
+    embd__field_str(&f, "state", state, sizeof state, NULL);
+    embd__field_str(&f, "why", why, sizeof why, "");
+    out->epoch = embd__field_uint(&f, "epoch", 0, INT64_MAX, 0);
+    out->us = embd__field_uint(&f, "us", 0, UINT64_MAX - 1, 0);
+    embd__fields_end(&f);
+    int status = embd__admin_end(client, 0, METHOD_PROMOTE, answer);
+    if (status != EMBD_OK || strcmp(state, "done") == 0)
+        return status;
+    if (strcmp(state, "asked") == 0 || strcmp(state, "goes") == 0)
+        return EMBD_BUSY;
+    return embd__error_set(&client->error, EMBD_INVALID, "promote: %s; nothing was promoted",
+                           why[0] != '\0' ? why : "it was not asked for");
+}
+
+int embd_promote(embd_client *client, uint64_t max_behind, embd_promote_report *report_out)
+{
+    static const struct timespec turn = {.tv_nsec = PROMOTE_TURN};
+    struct answer *answer;
+    embd_promote_report report = {0};
+    uint64_t until_ns = uv_hrtime() + PROMOTE_S * 1000000000u;
+    client->error = (struct embd__error){0};
+    int status = ask_promote(client, false, max_behind, &answer);
+    if (status != EMBD_OK)
+        return embd__error_keep(&client->error, status);
+    status = read_promote(client, answer, &report);
+    while (status == EMBD_BUSY && uv_hrtime() < until_ns) {
+        nanosleep(&turn, NULL);
+        status = ask_promote(client, true, max_behind, &answer);
+        status = status != EMBD_OK ? status : read_promote(client, answer, &report);
+    }
+    if (status == EMBD_BUSY)
+        embd__error_set(&client->error, EMBD_BUSY, "promote: still under way after %u s",
+                        PROMOTE_S);
+    if (status == EMBD_OK && report_out != NULL)
+        *report_out = report;
     return embd__error_keep(&client->error, status);
 }

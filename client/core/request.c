@@ -31,7 +31,8 @@ void embd__client_clear_error(embd_client *client)
 static bool is_for_loading(enum method method)
 {
     return method == METHOD_PING || method == METHOD_CLUSTER || method == METHOD_STATS ||
-           method == METHOD_TRACE || method == METHOD_RELEASE || method == METHOD_DRAIN;
+           method == METHOD_TRACE || method == METHOD_RELEASE || method == METHOD_DRAIN ||
+           method == METHOD_PROMOTE;
 }
 
 struct msg *embd__request_begin(embd_client *client, enum method method)

@@ -37,6 +37,7 @@ struct command {
 int command_ping(int argc, char **argv);
 int command_cluster(int argc, char **argv);
 int command_drain(int argc, char **argv);
+int command_promote(int argc, char **argv);
 int command_version(int argc, char **argv);
 int command_stats(int argc, char **argv);
 int command_table_list(int argc, char **argv);

@@ -60,6 +60,7 @@ static const struct command all_commands[] = {
     {"shard", "List shards, drain one", NULL, shard_commands},
     {"wait", "Wait until every shard is ready", command_wait, NULL},
     {"drain", "Drain and stop all servers", command_drain, NULL},
+    {"promote", "Have a follower take the place of its server", command_promote, NULL},
     {"config", "Check configuration files", NULL, config_commands},
     {"token", "Make a token for a client", command_token, NULL},
     {"bench", "Run embd-bench, the load generator", command_bench, NULL},

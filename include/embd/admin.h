@@ -101,6 +101,26 @@ EMBD_API int embd_drain(embd_client *client);
 /* The same for the one process that `shard` belongs to; its other shards end with it. */
 EMBD_API int embd_drain_shard(embd_client *client, uint32_t shard);
 
+/* ---- followers ---- */
+
+typedef struct embd_promote_report {
+    uint64_t epoch; /* the new one */
+    uint64_t us;    /* until all shards of the follower served */
+} embd_promote_report;
+
+#define EMBD_PROMOTE_FORCE UINT64_MAX
+
+/* Promotes the follower that `client` is connected to, while it runs: all its shards, or none.
+ * `max_behind`: records of a shard that it may lack of those that the server had when it answered
+ * last; EMBD_PROMOTE_FORCE: any number. Blocks until it serves, at most 30 s. `report_out` may be
+ * NULL. Needs the admin listener of shard 0.
+ *   EMBD_INVALID   it is no follower's, or not ready to be promoted; nothing was changed
+ *   EMBD_BUSY      a promotion is under way
+ *   EMBD_EXISTS    it was promoted
+ *   others as embd_ping */
+EMBD_API int embd_promote(embd_client *client, uint64_t max_behind,
+                          embd_promote_report *report_out);
+
 /* ---- dumps ---- */
 
 /* How far a dump, load or verification has come; called a few times a second. Nonzero stops it:

@@ -1,7 +1,8 @@
 /* note.c - see note.h.
  *
- * "embdfol1", state u32, zero u32, epoch u64, cut u64, position u64, chain u64, FNV-1a of all that
- * is before as u64. It is written in place: it fits a sector, and an earlier place is right too. */
+ * "embdfol2", state u32, zero u32, epoch u64, cut u64, position u64, chain u64, lineage u64, who
+ * u64, FNV-1a of all that is before as u64; "embdfol1" is the same without lineage and who. It is
+ * written in place: it fits a sector, and an earlier place is right too. */
 #include "server/follow/note.h"
 
 #include <errno.h>
@@ -19,15 +20,20 @@ enum {
     AT_CUT = 24,
     AT_POSITION = 32,
     AT_CHAIN = 40,
-    AT_SUM = 48,
-    NOTE_BYTES = 56,
+    AT_SUM_1 = 48,
+    NOTE_1_BYTES = 56,
+    AT_LINEAGE = 48,
+    AT_WHO = 56,
+    AT_SUM = 64,
+    NOTE_BYTES = 72,
 };
-#define MAGIC "embdfol1"
+#define MAGIC_1 "embdfol1"
+#define MAGIC   "embdfol2"
 
-static uint64_t sum(const uint8_t *bytes)
+static uint64_t sum(const uint8_t *bytes, int n)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (int i = 0; i < AT_SUM; i++)
+    for (int i = 0; i < n; i++)
         hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
     return hash;
 }
@@ -42,15 +48,21 @@ static int failed(const char *name, struct embd__error *e)
     return embd__error_set(e, EMBD_IO, "'%s': %s", name, strerror(errno));
 }
 
-static bool take(const uint8_t *bytes, struct note *out)
+static bool take(const uint8_t *bytes, ssize_t n, struct note *out)
 {
+    bool is_first = n >= NOTE_1_BYTES && memcmp(bytes, MAGIC_1, 8) == 0;
+    int at_sum = is_first ? AT_SUM_1 : AT_SUM;
+    if (n < at_sum + 8 || (!is_first && memcmp(bytes, MAGIC, 8) != 0) ||
+        embd__get_u64(bytes + at_sum) != sum(bytes, at_sum))
+        return false;
     uint32_t state = embd__get_u32(bytes + AT_STATE);
-    if (memcmp(bytes, MAGIC, 8) != 0 || embd__get_u64(bytes + AT_SUM) != sum(bytes) ||
-        state == NOTE_NONE || state >= NOTE_STATES)
+    if (state == NOTE_NONE || state >= NOTE_STATES)
         return false;
     *out = (struct note){.state = (enum note_state)state,
                          .epoch = embd__get_u64(bytes + AT_EPOCH),
                          .cut = embd__get_u64(bytes + AT_CUT),
+                         .lineage = is_first ? 0 : embd__get_u64(bytes + AT_LINEAGE),
+                         .who = is_first ? 0 : embd__get_u64(bytes + AT_WHO),
                          .position = embd__get_u64(bytes + AT_POSITION),
                          .chain = embd__get_u64(bytes + AT_CHAIN)};
     return true;
@@ -69,7 +81,7 @@ int note_read(int data_dir, uint32_t shard, struct note *out, struct embd__error
     if (n < 0)
         failed(name, e);
     close(fd);
-    if (e->status != EMBD_OK || (n == NOTE_BYTES && take(bytes, out)))
+    if (e->status != EMBD_OK || take(bytes, n, out))
         return e->status;
     return embd__error_set(e, EMBD_CORRUPT,
                            "'%s' does not verify: it is not known whose journal this is. To follow "
@@ -86,7 +98,9 @@ static int put(int fd, const struct note *note)
     embd__put_u64(bytes + AT_CUT, note->cut);
     embd__put_u64(bytes + AT_POSITION, note->position);
     embd__put_u64(bytes + AT_CHAIN, note->chain);
-    embd__put_u64(bytes + AT_SUM, sum(bytes));
+    embd__put_u64(bytes + AT_LINEAGE, note->lineage);
+    embd__put_u64(bytes + AT_WHO, note->who);
+    embd__put_u64(bytes + AT_SUM, sum(bytes, AT_SUM));
     errno = EIO;
     return pwrite(fd, bytes, sizeof bytes, 0) == NOTE_BYTES ? 0 : errno;
 }

@@ -24,6 +24,8 @@ struct note {
     enum note_state state;
     uint64_t epoch;
     uint64_t cut;             /* position of the base that it began with */
+    uint64_t lineage;         /* number of the cluster that it all began with; 0: not known */
+    uint64_t who;             /* the start that was promoted in this epoch; 0: not known */
     uint64_t position, chain; /* a place of the other's journal that this one has on disk */
 };
 

@@ -508,3 +508,12 @@ uint32_t identity_other_cuts(struct identity *identity, char *names, uint64_t na
     pthread_mutex_unlock(&identity->mutex);
     return n;
 }
+
+uint64_t identity_cluster_number(struct identity *identity)
+{
+    char half[17];
+    pthread_mutex_lock(&identity->mutex);
+    snprintf(half, sizeof half, "%.16s", identity->file.own.cluster);
+    pthread_mutex_unlock(&identity->mutex);
+    return strtoull(half, NULL, 16);
+}

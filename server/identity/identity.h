@@ -86,6 +86,8 @@ int identity_is_empty(struct identity *identity, struct embd__error *e);
  * had acknowledged of journaled tables. The epoch is 0 where the file could not be written. */
 void identity_tell_history(const struct identity *identity, uint64_t *history_out,
                            uint64_t *epoch_out);
+/* A number of the cluster that the directory is of; 0: not known. */
+uint64_t identity_cluster_number(struct identity *identity);
 /* This start has less: damage of a journal was accepted. Accepted directories do so themselves. */
 void identity_begin_history(struct identity *identity);
 

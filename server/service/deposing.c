@@ -10,10 +10,12 @@
 
 #include "server/follow/follower.h"
 #include "server/follow/note.h"
+#include "server/identity/identity.h"
 #include "server/log/log.h"
 #include "server/service/state.h"
 
-#define HEARD "follow epoch:" /* the answer of a server that has heard has this */
+#define HEARD "follow epoch:" /* the answer of a server that has heard has this, */
+#define TAKEN "follow who:"   /* and this, where another one was promoted before */
 
 static int check_shard(const char *data_dir, int dir, uint32_t shard, struct embd__error *e)
 {
@@ -38,12 +40,29 @@ int deposing_check(const char *data_dir, uint32_t n_shards, struct embd__error *
     return e->status;
 }
 
+bool deposing_is_half(const char *data_dir, uint32_t n_shards)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    bool follows = false, is_promoted = false;
+    int dir = open(data_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (uint32_t i = 0; i < n_shards && dir >= 0; i++) {
+        struct note note;
+        bool is_read = note_read(dir, i, &note, &e) == EMBD_OK;
+        follows = follows || (is_read && note.state == NOTE_FOLLOWS);
+        is_promoted = is_promoted || (is_read && note.state == NOTE_PROMOTED);
+    }
+    if (dir >= 0)
+        close(dir);
+    return follows && is_promoted;
+}
+
 int deposing_promote(struct shard *shard, struct note *note, struct embd__error *e)
 {
     if (note->state == NOTE_PROMOTED)
         return EMBD_OK;
     note->state = NOTE_PROMOTED;
     note->epoch++;
+    note->who = shard->config.start;
     if (note_write(shard->data_dir, shard->config.index, note, e) != EMBD_OK)
         return e->status;
     log_event(LOG_WARN, "promoted", "shard=%u epoch=%llu", shard->config.index,
@@ -55,7 +74,8 @@ int deposing_promote(struct shard *shard, struct note *note, struct embd__error 
 
 static void tell(struct shard *shard)
 {
-    struct follow_ask ask = {.epoch = shard->epoch};
+    struct follow_ask ask = {
+        .epoch = shard->epoch, .lineage = shard->lineage, .who = shard->epoch_who};
     snprintf(ask.name, sizeof ask.name, "%s", shard->config.addresses[shard->config.index]);
     snprintf(ask.cluster, sizeof ask.cluster, "%s", shard->config.cluster_name);
     follower_ask(shard->teller, &ask);
@@ -80,12 +100,33 @@ static bool has_heard(const struct embd__error *e)
     return e->status == EMBD_INVALID && strstr(e->text, HEARD) != NULL;
 }
 
+/* Two were promoted: it is the other one whose records are the cluster's. */
+static void yield(struct shard *shard, const char *why)
+{
+    struct embd__error own = {.status = EMBD_OK};
+    const struct note note = {.state = NOTE_DEPOSED, .epoch = shard->epoch, .who = 0};
+    shard->is_deposed = shard->is_loading = true;
+    shard->epoch_who = 0;
+    if (note_write(shard->data_dir, shard->config.index, &note, &own) != EMBD_OK)
+        log_event(LOG_ERROR, "deposed_not_noted", "shard=%u why=\"%s\"", shard->config.index,
+                  own.text);
+    log_event(LOG_ERROR, "deposed",
+              "shard=%u epoch=%llu why=\"two followers were promoted, and this one serves nothing "
+              "any more: %.200s\"",
+              shard->config.index, (unsigned long long)shard->epoch, why);
+    deposing_close(shard);
+}
+
 void deposing_look(struct shard *shard)
 {
     struct follower_answer answer;
     if (!follower_take(shard->teller, &answer))
         return;
     free(answer.bytes);
+    if (answer.error.status == EMBD_INVALID && strstr(answer.error.text, TAKEN) != NULL) {
+        yield(shard, answer.error.text);
+        return;
+    }
     if (!has_heard(&answer.error)) {
         tell(shard);
         return;
@@ -103,23 +144,71 @@ void deposing_close(struct shard *shard)
 
 /* ---- being told ---- */
 
-int deposing_heed(struct shard *shard, const struct follow_ask *ask, struct embd__error *e)
+uint64_t deposing_lineage(const struct shard *shard)
+{
+    if (shard->lineage != 0 || shard->config.identity == NULL)
+        return shard->lineage;
+    return identity_cluster_number(shard->config.identity);
+}
+
+bool deposing_hears(const struct shard *shard, enum method method)
+{
+    return shard->is_deposed && method == METHOD_FOLLOW;
+}
+
+static int say_heard(const struct follow_ask *ask, struct embd__error *e)
+{
+    return embd__error_set(e, EMBD_INVALID,
+                           HEARD " %llu is greater than this server's: it serves no more",
+                           (unsigned long long)ask->epoch);
+}
+
+static int depose(struct shard *shard, const struct follow_ask *ask, struct embd__error *e)
 {
     struct embd__error own = {.status = EMBD_OK};
-    const struct note note = {.state = NOTE_DEPOSED, .epoch = ask->epoch};
+    const struct note note = {.state = NOTE_DEPOSED,
+                              .epoch = ask->epoch,
+                              .lineage = deposing_lineage(shard),
+                              .who = ask->who};
     shard->is_deposed = shard->is_loading = true;
     shard->epoch = ask->epoch;
+    shard->epoch_who = ask->who;
     note_write(shard->data_dir, shard->config.index, &note, &own);
     log_event(LOG_ERROR, "deposed",
               "shard=%u epoch=%llu by=%s why=\"that server was promoted in the place of this one, "
               "which serves nothing any more\"",
               shard->config.index, (unsigned long long)ask->epoch, ask->name);
-    if (own.status != EMBD_OK) { /* it is to be told after its next start, too */
-        log_event(LOG_ERROR, "deposed_not_noted", "shard=%u why=\"%s\"", shard->config.index,
-                  own.text);
-        return embd__error_set(e, own.status, "%s", own.text);
-    }
+    if (own.status == EMBD_OK)
+        return say_heard(ask, e); /* else it is to be told after its next start, too */
+    log_event(LOG_ERROR, "deposed_not_noted", "shard=%u why=\"%s\"", shard->config.index, own.text);
+    return embd__error_set(e, own.status, "%s", own.text);
+}
+
+/* The one that tells was promoted after, or beside, another one. */
+static int refuse_second(const struct shard *shard, const struct follow_ask *ask,
+                         struct embd__error *e)
+{
     return embd__error_set(e, EMBD_INVALID,
-                           HEARD " %llu is greater than this server's: it serves no more",
-                           (unsigned long long)ask->epoch);
+                           TAKEN " %llu was promoted in epoch %llu, and another server, %llu, in "
+                                 "epoch %llu, which this one has heard of first",
+                           (unsigned long long)ask->who, (unsigned long long)ask->epoch,
+                           (unsigned long long)shard->epoch_who, (unsigned long long)shard->epoch);
+}
+
+int deposing_heed(struct shard *shard, const struct follow_ask *ask, struct embd__error *e)
+{
+    uint64_t own = deposing_lineage(shard);
+    if (ask->lineage != 0 && own != 0 && ask->lineage != own)
+        return embd__error_set(
+            e, EMBD_INVALID,
+            "follow lineage: %llu is that of another cluster with the name '%s'; "
+            "this one's is %llu",
+            (unsigned long long)ask->lineage, shard->config.cluster_name, (unsigned long long)own);
+    if (ask->epoch > shard->epoch)
+        return depose(shard, ask, e);
+    if (ask->who == 0 || (ask->epoch == shard->epoch && shard->epoch_who == 0))
+        return shard->is_deposed ? say_heard(ask, e) : EMBD_OK;
+    if (ask->epoch == shard->epoch && ask->who == shard->epoch_who)
+        return say_heard(ask, e);
+    return refuse_second(shard, ask, e);
 }

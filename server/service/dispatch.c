@@ -69,6 +69,7 @@ static const struct method_entry {
     [METHOD_DEVICE_PULL] = {handle_device_pull, TOUCH_READS, false, false},
     [METHOD_DEVICE_PUSH] = {handle_device_push, TOUCH_CHANGES, false, false},
     [METHOD_FOLLOW] = {handle_follow, TOUCH_NOTHING, false, false},
+    [METHOD_PROMOTE] = {handle_promote, TOUCH_NOTHING, false, true},
 };
 
 /* ---- handling ---- */
@@ -99,7 +100,8 @@ static int check_method(struct call *call)
                                "shard %u is shutting down and takes no %s",
                                call->shard->config.index, r->method_name);
     if (call->shard->is_loading && !entry->while_loading &&
-        !following_serves(call->shard, (enum method)r->method))
+        !following_serves(call->shard, (enum method)r->method) &&
+        !deposing_hears(call->shard, (enum method)r->method))
         return refuse_loading(call);
     if (call->request->session->holds &&
         (entry->touch == TOUCH_CHANGES || entry->touch == TOUCH_STRUCTURE))

@@ -16,6 +16,7 @@
 #include "server/log/log.h"
 #include "server/service/deposing.h"
 #include "server/service/following_inside.h"
+#include "server/service/promoting.h"
 
 #define WAIT_MS 1000u /* for a record: then it is known that the other server lives */
 
@@ -72,6 +73,8 @@ static int open_own(struct shard *shard, const struct note *note, struct embd__e
 {
     bool tells = note->state == NOTE_PROMOTED && shard->config.follow != NULL;
     shard->epoch = note->epoch;
+    shard->lineage = note->lineage;
+    shard->epoch_who = note->who;
     if (check_own(shard, note, e) != EMBD_OK)
         return e->status;
     return tells ? deposing_begin(shard, e) : EMBD_OK;
@@ -223,6 +226,7 @@ static int take_found(struct shard *shard, struct follower_answer *answer, struc
     f->behind = (struct tail_place){found->behind, found->behind_chain, 0};
     f->is_whole = f->state == FOLLOWING_BASE && found->left == 0 && found->offset == 0;
     f->note.epoch = found->epoch;
+    f->note.lineage = found->lineage != 0 ? found->lineage : f->note.lineage;
     return lacks_table(shard, found)
                ? following_begin_anew(shard, "a table came into the journal", e)
                : EMBD_OK;
@@ -257,13 +261,17 @@ bool following_go_on(struct shard *shard, struct embd__error *e)
     struct follower_answer answer;
     bool has_more = f->state == FOLLOWING_BASE ? following_take_base(shard, e)
                                                : following_take_records(shard, e);
-    if (e->status == EMBD_OK && wants_answer(f) && follower_take(f->follower, &answer)) {
+    if (e->status == EMBD_OK && wants_answer(f) && !promoting_has_voted(shard) &&
+        follower_take(f->follower, &answer)) {
         take_answer(shard, &answer, e);
         has_more = true;
     }
     bool is_base_whole = f->state == FOLLOWING_BASE && f->is_whole;
-    if (e->status == EMBD_OK && !f->has_asked && !is_base_whole && clock_ns() >= f->ask_at_ns)
+    bool rests = is_base_whole || promoting_rests(shard);
+    if (e->status == EMBD_OK && !f->has_asked && !rests && clock_ns() >= f->ask_at_ns)
         ask(shard);
+    if (e->status == EMBD_OK && !has_more)
+        promoting_look(shard, e);
     return has_more && e->status == EMBD_OK;
 }
 

@@ -105,7 +105,8 @@ int following_begin_anew(struct shard *shard, const char *why, struct embd__erro
     log_event(LOG_WARN, "follow_begins_anew", "shard=%u server=%s position=%llu why=\"%s\"",
               shard->config.index, shard->config.follow->address,
               (unsigned long long)f->place.position, why);
-    f->note = (struct note){.state = NOTE_BEGINS, .epoch = f->note.epoch};
+    f->note =
+        (struct note){.state = NOTE_BEGINS, .epoch = f->note.epoch, .lineage = f->note.lineage};
     f->next_note = (struct note){.state = NOTE_NONE};
     f->state = FOLLOWING_BASE;
     f->is_whole = false;

@@ -37,6 +37,7 @@ struct following {
     uint64_t own_first, n_own;
     char address[128]; /* of the server, for trainers; "": not known */
     uint64_t end, left, answered_ns, had_all_ns;
+    uint64_t attempt; /* to promote, in which it has voted last */
 };
 
 /* NEXT_OTHER: the journal here has another record in its place. */

@@ -97,6 +97,7 @@ static int end_base(struct shard *shard, struct embd__error *e)
     f->is_whole = false;
     f->note = (struct note){.state = NOTE_FOLLOWS,
                             .epoch = f->note.epoch,
+                            .lineage = f->note.lineage,
                             .cut = f->behind.position,
                             .position = f->behind.position,
                             .chain = f->behind.chain};

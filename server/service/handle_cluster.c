@@ -4,6 +4,7 @@
 #include "proto/placement_wire.h"
 #include "server/identity/identity.h"
 #include "server/service/authorize.h"
+#include "server/service/deposing.h"
 #include "server/service/following.h"
 #include "server/service/recovery.h"
 #include "server/service/state.h"
@@ -45,11 +46,13 @@ static void write_start(struct call *call)
     embd__msg_field_uint(call->answer, "epoch", epoch);
 }
 
-/* Admins may ask a follower for much of what they ask others. */
+/* Admins may ask a follower for much of what they ask others. A server that was deposed says so to
+ * each one that was promoted, on all shards. */
 static bool is_loading_for(const struct call *call)
 {
     bool is_admin = call->request->listener == LISTENER_ADMIN;
-    return call->shard->is_loading && !(is_admin && following_serves(call->shard, METHOD_TABLES));
+    return call->shard->is_loading && !(is_admin && (following_serves(call->shard, METHOD_TABLES) ||
+                                                     deposing_hears(call->shard, METHOD_FOLLOW)));
 }
 
 int handle_hello(struct call *call)

@@ -51,6 +51,7 @@ static void answer(struct shard *shard, struct feed *feed, const struct follow_a
 static struct follow_answer where_it_was(const struct shard *shard, const struct feed *feed)
 {
     return (struct follow_answer){.epoch = shard->epoch,
+                                  .lineage = deposing_lineage(shard),
                                   .position = feed->ask.position,
                                   .chain = feed->ask.chain,
                                   .offset = feed->ask.offset,
@@ -249,9 +250,7 @@ static int check(struct call *call, const struct follow_ask *ask)
         return embd__error_set(&call->error, EMBD_INVALID,
                                "follow cluster: '%s', this server is of cluster '%s'", ask->cluster,
                                shard->config.cluster_name);
-    if (ask->epoch > shard->epoch)
-        return deposing_heed(call->shard, ask, &call->error);
-    return EMBD_OK;
+    return deposing_heed(call->shard, ask, &call->error);
 }
 
 /* Of this connection, or of an earlier one of the same follower, or a free one. */

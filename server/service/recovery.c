@@ -328,8 +328,8 @@ bool recovery_go_on(struct shard *shard)
     bool follows = shard->following != NULL && is_over && e.status == EMBD_OK;
     bool goes_on = follows && following_go_on(shard, &e);
     shard->has_failed = e.status != EMBD_OK;
-    if (!shard->has_failed && follows)
-        return goes_on;
+    if (!shard->has_failed && follows && shard->following != NULL)
+        return goes_on; /* else it was promoted */
     if (!shard->has_failed && !is_over)
         return !waits; /* else it is woken */
     if (!shard->has_failed && shard->engine.prepared.id != 0)

@@ -26,6 +26,7 @@ struct follower_config;
 struct identity;
 struct local_place;
 struct placement;
+struct promotion;
 struct row_memory;
 
 struct shard_net_stats {
@@ -52,6 +53,7 @@ struct shard_config {
     const struct follower_config *follow; /* of the server to be followed, without what is the
                                              shard's own; NULL: none */
     bool promotes;                        /* a follower's directory becomes a server's own */
+    struct promotion *promotion;          /* of the process, while it runs; NULL: there is none */
     const struct store_ops *store;
     const char *data_dir;           /* snapshots go there; NULL: snapshot is refused */
     struct snapshot_select *chosen; /* the snapshot that a start begins with, for shards with

@@ -72,6 +72,8 @@ struct shard {
     struct follower *teller;     /* tells the server that was followed before; NULL: nobody */
     bool is_deposed;             /* another server was promoted in the place of this one */
     uint64_t epoch;              /* of the journal: it rises where a follower takes its place */
+    uint64_t epoch_who;          /* the start that was promoted in it; 0: none, or not known */
+    uint64_t lineage; /* of the cluster that was followed; 0: it is the directory's own */
     /* Until the journal is replayed; see recovery.c. */
     struct journal_reading *reading;      /* NULL: loaded, or none */
     uint64_t n_replayed, replay_began_ns; /* records of it that were taken */
@@ -134,6 +136,7 @@ int handle_device_close(struct call *call);
 int handle_device_pull(struct call *call);
 int handle_device_push(struct call *call);
 int handle_follow(struct call *call);
+int handle_promote(struct call *call);
 
 /* Reads the parts of a pull, push or erase into call->work->op, checks them against their tables
  * and makes room for the statuses they ask for. */

@@ -1,0 +1,154 @@
+/* promoting.c - see promoting.h, and the method `promote`.
+ *
+ * The happy path: an admin asks one shard, which has all shards of the process vote. Each takes the
+ * records that have come, and says that it is ready. When all have, each notes the next epoch,
+ * stops following, and serves; its teller (deposing.h) then tells the server that it followed. */
+#include "server/service/promoting.h"
+
+#include <stdio.h>
+
+#include "server/follow/promotion.h"
+#include "server/service/authorize.h"
+#include "server/service/deposing.h"
+#include "server/service/following_inside.h"
+#include "server/service/staging.h"
+
+#define WHY_BYTES 300u
+
+static bool is_under_way(const struct shard *shard)
+{
+    const struct promotion *promotion = shard->config.promotion;
+    if (promotion == NULL)
+        return false;
+    enum promotion_state state = promotion_state(promotion);
+    return state == PROMOTION_ASKED || state == PROMOTION_GOES;
+}
+
+bool promoting_rests(const struct shard *shard)
+{
+    return shard->following != NULL && is_under_way(shard);
+}
+
+bool promoting_has_voted(const struct shard *shard)
+{
+    return promoting_rests(shard) &&
+           shard->following->attempt == promotion_attempt(shard->config.promotion);
+}
+
+/* Records of the other server that have come are being taken. */
+static bool is_busy(const struct shard *shard)
+{
+    struct record record;
+    return shard_n_in_flight(shard) > 0 || hold_is_on(&shard->hold) ||
+           shard->compacting.state == COMPACTING_RESTS ||
+           following_next(shard->following, &record) == NEXT_RECORD;
+}
+
+static void find_hindrance(const struct shard *shard, char why[WHY_BYTES])
+{
+    const struct following *f = shard->following;
+    uint64_t applied = shard->commit.applied.position, most;
+    uint64_t lacks = f->end > applied ? f->end - applied : 0;
+    most = promotion_max_behind(shard->config.promotion);
+    why[0] = '\0';
+    if (f->state == FOLLOWING_BASE || shard->commit.journal == NULL)
+        snprintf(why, WHY_BYTES, "shard %u still takes its base, and has not all of the tables",
+                 shard->config.index);
+    else if (most != PROMOTION_ANY && f->answered_ns == 0)
+        snprintf(why, WHY_BYTES,
+                 "shard %u has not heard of the server that it follows since its start, so what it "
+                 "lacks is not known; --force promotes it as it is",
+                 shard->config.index);
+    else if (lacks > most)
+        snprintf(why, WHY_BYTES,
+                 "shard %u lacks %llu records that the server had when it answered last, and "
+                 "max_behind is %llu; --force promotes it without them",
+                 shard->config.index, (unsigned long long)lacks, (unsigned long long)most);
+}
+
+static void vote(struct shard *shard)
+{
+    struct following *f = shard->following;
+    struct promotion *promotion = shard->config.promotion;
+    uint64_t attempt = promotion_attempt(promotion);
+    char why[WHY_BYTES];
+    if (f->attempt == attempt || (f->state == FOLLOWING_RECORDS && is_busy(shard)))
+        return;
+    f->attempt = attempt;
+    find_hindrance(shard, why);
+    promotion_vote(promotion, attempt, why);
+}
+
+/* What a start with --promote leaves behind. */
+static int become_own(struct shard *shard, struct embd__error *e)
+{
+    struct note note = shard->following->note;
+    if (deposing_promote(shard, &note, e) != EMBD_OK)
+        return e->status;
+    following_close(shard);
+    shard->epoch = note.epoch;
+    shard->lineage = note.lineage;
+    shard->epoch_who = note.who;
+    shard->commit.follows = false;
+    shard->engine.is_replaying = false;
+    shard->engine.tables.apart.n = 0;
+    staging_lock(shard);
+    if (deposing_begin(shard, e) == EMBD_OK)
+        promotion_count_done(shard->config.promotion, note.epoch);
+    return e->status;
+}
+
+int promoting_look(struct shard *shard, struct embd__error *e)
+{
+    if (!is_under_way(shard))
+        return EMBD_OK;
+    if (promotion_state(shard->config.promotion) == PROMOTION_ASKED)
+        vote(shard);
+    else
+        return become_own(shard, e);
+    return EMBD_OK;
+}
+
+/* ---- the method ---- */
+
+static int ask(struct call *call, uint64_t max_behind)
+{
+    struct shard *shard = call->shard;
+    if (shard->following == NULL || shard->config.promotion == NULL)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "promote: shard %u follows no server; nothing was promoted",
+                               shard->config.index);
+    return promotion_ask(shard->config.promotion, max_behind, &call->error);
+}
+
+static void tell(struct call *call)
+{
+    static const char *const names[] = {
+        [PROMOTION_NOT] = "not",   [PROMOTION_ASKED] = "asked",     [PROMOTION_GOES] = "goes",
+        [PROMOTION_DONE] = "done", [PROMOTION_REFUSED] = "refused",
+    };
+    struct promotion_report report = {.state = PROMOTION_NOT};
+    if (call->shard->config.promotion != NULL)
+        promotion_look(call->shard->config.promotion, &report);
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, 4);
+    embd__msg_field_str(call->answer, "state", names[report.state]);
+    embd__msg_field_str(call->answer, "why", report.why);
+    embd__msg_field_uint(call->answer, "epoch", report.epoch);
+    embd__msg_field_uint(call->answer, "us", report.us);
+}
+
+int handle_promote(struct call *call)
+{
+    struct fields f;
+    embd__read_fields(&f, &call->reader, "promote");
+    bool looks = embd__field_bool(&f, "look", false);
+    bool forces = embd__field_bool(&f, "force", false);
+    uint64_t max_behind = embd__field_uint(&f, "max_behind", 0, INT64_MAX, 0);
+    if (call_end(call, &f) != EMBD_OK)
+        return call->error.status;
+    if (!looks && ask(call, forces ? PROMOTION_ANY : max_behind) != EMBD_OK)
+        return call->error.status;
+    tell(call);
+    return EMBD_OK;
+}

@@ -1,0 +1,18 @@
+/* promoting.h - a shard that follows is promoted while the process runs (server/follow/promotion.h).
+ * Owner: the shard's thread. */
+#ifndef EMBD_SERVICE_PROMOTING_H
+#define EMBD_SERVICE_PROMOTING_H
+
+#include "server/service/shard.h"
+
+/* Whether the shard asks the other server for nothing now: it has voted, or is about to. */
+bool promoting_rests(const struct shard *shard);
+
+/* Whether it has, and so takes nothing more until the decision. */
+bool promoting_has_voted(const struct shard *shard);
+
+/* What is to be done about an attempt. After it, shard->following is NULL where the shard has been
+ * promoted; an error is for good. */
+int promoting_look(struct shard *shard, struct embd__error *e);
+
+#endif
