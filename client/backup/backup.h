@@ -57,7 +57,7 @@ int backup_make(embd_client *client, const struct backup_order *order, embd_prog
 enum backup_state {
     BACKUP_WHOLE,
     BACKUP_CUT_OFF, /* it has no backup.json: it is being made, or was cut off */
-    BACKUP_DAMAGED, /* its backup.json is not right, or lacks its base */
+    BACKUP_DAMAGED, /* its backup.json is not right, or a file or its base is missing */
 };
 
 struct backup_seen {

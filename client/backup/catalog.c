@@ -1,8 +1,8 @@
 /* catalog.c - see catalog.h.
  *
- * The happy path: list the files of the place; of each backup that has a backup.json read that; put
- * them in order; look whether each increment has its base. What is not right with one backup is
- * remembered with it, and does not hinder the others. */
+ * The happy path: list the files of the place; of each backup that has a backup.json read that, and
+ * look whether its files were listed; put them in order; look whether each increment has its base.
+ * What is not right with one backup is remembered with it, and does not hinder the others. */
 #include "client/backup/catalog.h"
 
 #include <inttypes.h>
@@ -20,6 +20,7 @@
 
 struct names {
     struct catalog *catalog;
+    json_t *files; /* all that were listed, as members */
     struct embd__error *e;
 };
 
@@ -45,6 +46,14 @@ static struct catalog_entry *add(struct names *names, const char *name, size_t n
     return &grown[c->n++];
 }
 
+static int note(void *arg, const char *file)
+{
+    struct names *names = arg;
+    if (json_object_set_new(names->files, file, json_true()) == 0)
+        return 0;
+    return embd__error_set(names->e, EMBD_NO_MEMORY, "no memory for the list of backups");
+}
+
 static int see(void *arg, const char *file)
 {
     struct names *names = arg;
@@ -58,7 +67,7 @@ static int see(void *arg, const char *file)
     if (entry == NULL)
         return names->e->status;
     entry->has_record = entry->has_record || strcmp(file + n + 1, RECORD_FILE) == 0;
-    return 0;
+    return note(names, file);
 }
 
 /* ---- what they are ---- */
@@ -93,6 +102,53 @@ static int read_entry(const struct catalog *c, struct catalog_entry *entry, stru
     return e->status;
 }
 
+static bool is_listed(const struct names *names, const char *backup, const struct record_file *file)
+{
+    char path[PLACE_NAME_BYTES], name[PLACE_NAME_BYTES + 16];
+    bool is_bucket = names->catalog->place->dir == NULL;
+    uint32_t n = is_bucket ? place_pieces(file->bytes) : 1, found = 0;
+    if (!record_path(path, backup, file->name))
+        return false;
+    if (n == 1)
+        return json_object_get(names->files, path) != NULL;
+    do
+        snprintf(name, sizeof name, PLACE_PIECE_NAME, path, found);
+    while (json_object_get(names->files, name) != NULL && ++found < n);
+    return found == n;
+}
+
+/* NULL: none. */
+static const struct record_file *lost_file(const struct names *names,
+                                           const struct catalog_entry *entry)
+{
+    const struct record *r = &entry->record;
+    for (uint32_t i = 0; entry->state == BACKUP_WHOLE && i < r->n_files; i++)
+        if (!is_listed(names, entry->name, &r->files[i]))
+            return &r->files[i];
+    return NULL;
+}
+
+/* A backup whose record came while the place was listed has files that the list lacks, so what is
+ * missing is looked for in a second list. */
+static int check_files(struct names *names)
+{
+    struct catalog *c = names->catalog;
+    bool is_new = false;
+    for (uint32_t i = 0; i < c->n && names->e->status == EMBD_OK; i++) {
+        struct catalog_entry *entry = &c->entries[i];
+        const struct record_file *lost = lost_file(names, entry);
+        if (lost != NULL && !is_new && c->place->ops->list(c->place, note, names, names->e) == 0) {
+            is_new = true;
+            lost = lost_file(names, entry);
+        }
+        if (lost == NULL || names->e->status != EMBD_OK)
+            continue;
+        entry->state = BACKUP_DAMAGED;
+        embd__error_set(&entry->error, EMBD_CORRUPT, "its file %s is missing", lost->name);
+    }
+    return names->e->status;
+}
+
 static int by_age(const void *a, const void *b)
 {
     const struct catalog_entry *x = a, *y = b;
@@ -123,11 +179,14 @@ static void check_base(const struct catalog *c, struct catalog_entry *entry)
 
 int catalog_read(struct place *place, struct catalog *out, struct embd__error *e)
 {
-    struct names names = {out, e};
+    struct names names = {out, json_object(), e};
     *out = (struct catalog){.place = place};
     place->ops->list(place, see, &names, e);
     for (uint32_t i = 0; i < out->n && e->status == EMBD_OK; i++)
         read_entry(out, &out->entries[i], e);
+    if (e->status == EMBD_OK)
+        check_files(&names);
+    json_decref(names.files);
     if (e->status != EMBD_OK) {
         catalog_fini(out);
         return e->status;

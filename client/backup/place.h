@@ -13,7 +13,8 @@
 #include "proto/errors.h"
 
 #define PLACE_PIECE_BYTES (16u << 20)
-#define PLACE_NAME_BYTES  256u /* of a name with its zero */
+#define PLACE_NAME_BYTES  256u      /* of a name with its zero */
+#define PLACE_PIECE_NAME  "%s/%06u" /* in a bucket: a piece of a file of several */
 
 struct place;
 /* A visit that returns nonzero ends the listing; that value is returned. */

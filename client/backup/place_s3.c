@@ -28,7 +28,7 @@ static void key_of(const struct place_s3 *p, const char *name, uint32_t piece, b
     if (is_only)
         snprintf(out, KEY_BYTES, "%s%s", p->prefix, name);
     else
-        snprintf(out, KEY_BYTES, "%s%s/%06u", p->prefix, name, piece);
+        snprintf(out, KEY_BYTES, "%s" PLACE_PIECE_NAME, p->prefix, name, piece);
 }
 
 static int put(struct place *place, const char *name, uint32_t piece, bool is_last,

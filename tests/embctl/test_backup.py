@@ -245,6 +245,31 @@ def case_only_the_newest_bases_stay_with_what_is_upon_them():
             d for d in restored(scratch("place"), 1, "--at", "other") if d["table"] in ("plain", "kept")]
 
 
+def case_a_backup_that_lost_a_file_is_passed_over():
+    rng = random.Random(6)
+    with Scratch() as scratch, serve(scratch) as server:
+        create(server, TABLES)
+
+        def states():
+            return {b["name"]: b["state"] for b in listed(scratch("place")).values()}
+        for name, *flags in (("full0",), ("inc0", "--incremental"), ("full1",)):
+            change(server, rng, tables=TABLES)
+            backup(server, scratch("place"), "--name", name, *flags)
+        os.remove(scratch("place/full0/0/kept.0.part"))
+        assert states() == {"full0": "damaged", "inc0": "damaged", "full1": "whole"}
+        seen = listed(scratch("place"))
+        assert "0/kept.0.part is missing" in seen["full0"]["error"] and "needs its base" in seen["inc0"]["error"]
+        refuses_here = functools.partial(embctl, server, "restore", "--from", scratch("place"), "--replace", code=DAMAGED)
+        refuses_here("--at", "full0", says="0/kept.0.part is missing")
+        made = backup(server, scratch("place"), "--name", "full2", "--keep", 1)
+        assert made["removed"] == 1, "what is damaged stays, and is no base to keep"
+        assert states() == {"full0": "damaged", "inc0": "damaged", "full2": "whole"}
+        os.remove(scratch("place/full2/0/manifest.json"))
+        assert backup(server, scratch("place"), "--name", "full3", "--incremental")["kind"] == "base"
+        made = backup(server, scratch("place"), "--name", "full4", "--keep", 2)
+        assert made["removed"] == 0 and set(states().values()) == {"damaged", "whole"}, "full2 is not one of the two"
+
+
 def case_trainers_push_while_backups_are_made():
     with Scratch() as scratch, serve(scratch) as server:
         create(server, TABLES)

@@ -98,7 +98,15 @@ def case_a_large_file_is_several_objects():
         assert restored(2) == found
         run_embctl(None, "verify", PLACE)
         whole, server = dict(s3.objects), outer.enter_context(Embd())
-        for change_it in (lambda: s3.objects.pop(first), lambda: s3.objects.update({first: whole[first][:-1]}),
+        for piece in pieces:
+            s3.objects = {k: data for k, data in whole.items() if k != piece}
+            assert listed()["b"]["state"] == "damaged"
+            run_embctl(server, "restore", "--from", PLACE, "--at", "b", code=DAMAGED, says="0/wide.0.part is missing")
+        s3.objects = {k: data for k, data in whole.items() if k.endswith("backup.json")}
+        s3.fails = lambda method, key: s3.objects.update(whole if key.endswith("backup.json") else {})
+        assert listed()["b"]["state"] == "whole", "it was finished while the place was listed"
+        s3.fails = lambda method, key: None
+        for change_it in (lambda: s3.objects.update({first: whole[first][:-1]}),
                           lambda: s3.objects.update({first: whole[first] + b"x"}),
                           lambda: s3.objects.update({first: bytes(16 << 20)})):
             s3.objects = dict(whole)
