@@ -1,5 +1,5 @@
-/* promoting.h - a shard that follows is promoted while the process runs (server/follow/promotion.h).
- * Owner: the shard's thread. */
+/* promoting.h - a shard that follows is promoted while the process runs: see
+ * server/follow/promotion.h. Owner: the shard's thread. */
 #ifndef EMBD_SERVICE_PROMOTING_H
 #define EMBD_SERVICE_PROMOTING_H
 
