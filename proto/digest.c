@@ -9,9 +9,11 @@
 _Static_assert(EMBD_DIGEST_PARTS == 1024, "a part is ten bits of a hash");
 
 /* Tables whose partition is by hash have the shards' bounds at bounds of parts. */
-static uint64_t *part_of(struct digest *digest, uint64_t key)
+static void add_sum(struct digest *digest, uint64_t key, uint64_t hash)
 {
-    return &digest->parts[embd__mix64(key) >> 54];
+    uint64_t part = embd__mix64(key) >> 54;
+    digest->parts[part] += hash;
+    digest->counts[part]++;
 }
 
 /* A row and its state are hashed one after the other, each with the hash before it as its seed. */
@@ -33,7 +35,7 @@ static void add_rows(struct digest *digest, const embd_schema *schema,
         hash = XXH3_64bits_withSeed(row + i * row_bytes, row_bytes, hash);
         if (state_bytes > 0)
             hash = XXH3_64bits_withSeed(state + i * state_bytes, state_bytes, hash);
-        *part_of(digest, block->keys[i]) += hash;
+        add_sum(digest, block->keys[i], hash);
     }
     digest->rows += block->n_rows;
 }
@@ -43,8 +45,9 @@ static void add_candidates(struct digest *digest, const struct row_block *block)
     for (uint32_t i = 0; i < block->n_candidates; i++) {
         uint64_t key = block->candidate_keys[i];
         uint64_t hash = begin(key, block->candidate_slots ? block->candidate_slots[i] : 0);
-        *part_of(digest, key) += XXH3_64bits_withSeed(&block->candidate_counts[i],
-                                                      sizeof *block->candidate_counts, hash);
+        add_sum(digest, key,
+                XXH3_64bits_withSeed(&block->candidate_counts[i], sizeof *block->candidate_counts,
+                                     hash));
     }
     digest->candidates += block->n_candidates;
 }
@@ -54,6 +57,23 @@ void embd__digest_add(struct digest *digest, const embd_schema *schema,
 {
     add_rows(digest, schema, block);
     add_candidates(digest, block);
+}
+
+void embd__digest_write(struct msg *m, const struct digest *digest)
+{
+    embd__msg_bin(m, digest->parts, sizeof digest->parts);
+    embd__msg_bin(m, digest->counts, sizeof digest->counts);
+}
+
+int embd__digest_read(struct reader *r, struct digest *digest)
+{
+    const uint64_t *parts = embd__read_bin(r, "digest sums", sizeof digest->parts);
+    const uint64_t *counts = embd__read_bin(r, "digest counts", sizeof digest->counts);
+    for (uint32_t i = 0; i < EMBD_DIGEST_PARTS && r->error->status == EMBD_OK; i++) {
+        digest->parts[i] += parts[i];
+        digest->counts[i] += counts[i];
+    }
+    return r->error->status;
 }
 
 uint64_t embd__digest_sum(const struct digest *digest)

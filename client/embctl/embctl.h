@@ -16,6 +16,7 @@ enum exit_code {
     EXIT_NOT_FOUND = 4,   /* no such table */
     EXIT_REFUSED = 5,     /* exists, full, busy, invalid, not supported or not allowed */
     EXIT_DAMAGED = 6,     /* a dump or snapshot directory is damaged */
+    EXIT_DIFFERS = 7,     /* tables that were compared are not the same */
 };
 
 /* One command, or a group of them. */

@@ -330,7 +330,8 @@ EMBD_API int embd_blob_read(const char *dir, const char *name, void **data_out,
 
 /* ---- comparing tables ---- */
 
-#define EMBD_DIGEST_PARTS 1024
+#define EMBD_DIGEST_PARTS    1024
+#define EMBD_DIGEST_NO_SHARD UINT32_MAX
 
 /* What a table holds, as numbers: keys, slots, rows as they are stored, optimizer state, and keys
  * that wait for admission. They depend neither on the order of the rows, nor on the number of
@@ -341,13 +342,21 @@ typedef struct embd_table_digest {
     uint64_t step;             /* the highest of the shards; not part of the digest */
     uint64_t digest;           /* of all parts */
     const uint64_t *parts; /* [EMBD_DIGEST_PARTS]: the sum of XXH3 of the rows whose keys have that
-                              number as the upper ten bits of their hash */
+                              number as the upper ten bits of their hash: for tables with partition
+                              `hash` the vshard */
+    const uint64_t *part_rows;   /* [EMBD_DIGEST_PARTS]: rows and candidates of each part */
+    const uint32_t *part_shards; /* [EMBD_DIGEST_PARTS]: the shard that has all of these rows;
+                                    EMBD_DIGEST_NO_SHARD: several, or none */
+    const uint64_t *positions;   /* [n_positions] records that the journal of each shard had at the
+                                  cut: a follower is compared with its server at the same one. Of
+                                  directories and earlier servers 0 of them */
+    uint32_t n_positions;
 } embd_table_digest;
 
 /* Calls `visit` with the digest of one table, or of each when `table` is NULL, all of one
  * consistent cut. All pointers are valid during the call. A visit that returns nonzero ends it;
- * that value is returned. The rows travel to this machine, as for a dump. Needs the admin listeners
- * of the shards. `progress` may be NULL. Blocks. Statuses as embd_dump. */
+ * that value is returned. The shards make it, and the rows stay there; those of earlier servers travel to this
+ * machine. Needs the admin listeners of the shards. `progress` may be NULL. Blocks. Statuses as embd_dump. */
 EMBD_API int embd_digest(embd_client *client, const char *table,
                          int (*visit)(void *arg, const embd_table_digest *table), void *arg,
                          embd_progress *progress, void *progress_arg);

@@ -39,6 +39,7 @@ static int read_scan(struct call *call, struct scan *scan)
     scan->cursor = embd__field_uint(&f, "cursor", 0, UINT64_MAX, 0);
     scan->bytes = embd__field_uint(&f, "bytes", 1, SCAN_BYTES, SCAN_BYTES);
     bool keys_only = embd__field_bool(&f, "keys", false);
+    scan->of_cut.is_digest = embd__field_bool(&f, "digest", false);
     if (call_end(call, &f) != EMBD_OK)
         return call->error.status;
     if (scan->of_cut.id != 0) {
@@ -47,6 +48,9 @@ static int read_scan(struct call *call, struct scan *scan)
         scan->of_cut.bytes = scan->bytes;
         return EMBD_OK;
     }
+    if (scan->of_cut.is_digest)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "scan digest: only of a cut, and 'cut' is absent");
     if (!call->request->session->holds)
         return embd__error_set(
             &call->error, EMBD_INVALID,

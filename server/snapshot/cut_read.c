@@ -2,13 +2,15 @@
  *
  * The happy path: cut_read_begin freezes the tables; cut_read_scan answers which there are, and
  * then their rows, a block a request, each once and in order; a table thaws with its last block.
- * What can fail: memory for the rows that pushes change meanwhile; then the scan says so, and
+ * Of a digest (proto/digest.h) each request adds a block to it, and the last one answers it: rows
+ * stay here. What can fail: memory for the rows that pushes change meanwhile; then the scan says so, and
  * pushes never notice. */
 #include "server/snapshot/cut_read.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/digest.h"
 #include "server/engine/block.h"
 #include "server/service/compacting.h"
 #include "server/snapshot/cut.h"
@@ -18,12 +20,13 @@ struct read_table {
     struct table *table;
     uint64_t rows, candidates, step; /* at the cut */
     uint64_t cursor;                 /* blocks that were fetched */
+    struct digest *digest;           /* of these; NULL: rows are fetched */
     bool is_over;
 };
 
 /* Owner: the shard's thread. */
 struct cut_read {
-    uint64_t id;
+    uint64_t id, position; /* position: of the journal, at the cut */
     const struct shard_session *owner;
     uint32_t n;
     struct read_table tables[]; /* [n] */
@@ -85,6 +88,7 @@ int cut_read_begin(struct call *call, uint64_t id, const char *table)
     if (cut == NULL)
         return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for a cut");
     cut->id = id;
+    cut->position = shard->commit.applied.position;
     cut->owner = call->request->session;
     shard->cut_read = cut;
     if (freeze_all(shard, cut, table, &call->error) != EMBD_OK)
@@ -136,6 +140,44 @@ static void write_block(struct call *call, const struct read_table *t,
     embd__row_block_write(m, &t->table->schema.s, &block);
 }
 
+/* The sums come with the last answer, which owns them then. */
+static void write_digest(struct call *call, struct read_table *t, uint64_t position,
+                         const struct store_scan *scan)
+{
+    struct msg *m = call->answer;
+    const struct row_block block = block_of(scan);
+    embd__digest_add(t->digest, &t->table->schema.s, &block);
+    embd__msg_result(m, call->reader.msgid);
+    embd__msg_map(m, 6);
+    embd__msg_field_uint(m, "rows", block.n_rows);
+    embd__msg_field_uint(m, "candidates", block.n_candidates);
+    embd__msg_field_uint(m, "next", t->cursor);
+    embd__msg_field_bool(m, "done", t->is_over);
+    embd__msg_field_uint(m, "step", t->step);
+    embd__msg_field_uint(m, "position", position);
+    if (!t->is_over)
+        return;
+    free(call->work->memory);
+    call->work->memory = t->digest;
+    embd__digest_write(m, t->digest);
+    t->digest = NULL;
+}
+
+/* A table's rows are fetched, or its digest is made, from its first block to the last. */
+static int check_kind(struct call *call, struct read_table *t, bool is_digest)
+{
+    if (t->cursor > 0 && is_digest != (t->digest != NULL))
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "scan digest: %s, the blocks of table '%s' before were read %s",
+                               is_digest ? "true" : "false", t->table->schema.s.name,
+                               is_digest ? "as rows" : "for a digest");
+    if (is_digest && t->digest == NULL)
+        t->digest = calloc(1, sizeof *t->digest);
+    if (is_digest && t->digest == NULL)
+        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for a digest");
+    return EMBD_OK;
+}
+
 /* A block that was lost on its way cannot be had again. */
 static int check_cursor(struct call *call, const struct read_table *t, uint64_t cursor)
 {
@@ -148,7 +190,8 @@ static int check_cursor(struct call *call, const struct read_table *t, uint64_t 
                            (unsigned long long)t->cursor, t->is_over ? ", which are all" : "");
 }
 
-static int scan_rows(struct call *call, struct read_table *t, uint64_t bytes)
+static int scan_rows(struct call *call, const struct cut_read *cut, struct read_table *t,
+                     uint64_t bytes)
 {
     const struct store_ops *ops = call->shard->engine.tables.ops;
     const embd_schema *schema = &t->table->schema.s;
@@ -165,7 +208,10 @@ static int scan_rows(struct call *call, struct read_table *t, uint64_t bytes)
     t->is_over = is_last;
     if (is_last)
         ops->thaw(t->table->store);
-    write_block(call, t, &scan);
+    if (t->digest != NULL)
+        write_digest(call, t, cut->position, &scan);
+    else
+        write_block(call, t, &scan);
     return EMBD_OK;
 }
 
@@ -179,9 +225,10 @@ int cut_read_scan(struct call *call, const struct cut_scan *scan)
     if (scan->table[0] == '\0')
         return list_tables(call, cut);
     struct read_table *t = find(call, cut, scan->table);
-    if (t == NULL || check_cursor(call, t, scan->cursor) != EMBD_OK)
+    if (t == NULL || check_cursor(call, t, scan->cursor) != EMBD_OK ||
+        check_kind(call, t, scan->is_digest) != EMBD_OK)
         return call->error.status;
-    return scan_rows(call, t, scan->bytes);
+    return scan_rows(call, cut, t, scan->bytes);
 }
 
 /* ---- the end ---- */
@@ -191,9 +238,11 @@ void cut_read_end(struct shard *shard)
     struct cut_read *cut = shard->cut_read;
     if (cut == NULL)
         return;
-    for (uint32_t i = 0; i < cut->n; i++)
+    for (uint32_t i = 0; i < cut->n; i++) {
+        free(cut->tables[i].digest);
         if (!cut->tables[i].is_over)
             shard->engine.tables.ops->thaw(cut->tables[i].table->store);
+    }
     shard->cut_read = NULL;
     free(cut);
 }

@@ -16,6 +16,7 @@ bool cut_is_read(const struct shard *shard);
 struct cut_scan {
     uint64_t id, cursor, bytes;
     const char *table; /* "": which there are */
+    bool is_digest;    /* the rows are wanted as a digest of all of them */
 };
 int cut_read_scan(struct call *call, const struct cut_scan *scan);
 
