@@ -158,17 +158,29 @@ static void add_part(struct listing *l, const struct kept_digest *here,
 static void add_parts(struct listing *l, const struct kept_digest *here,
                       const struct kept_digest *there)
 {
-    uint32_t n = count_other_parts(here, there), shown = 0;
+    uint32_t shown = 0;
     uint32_t most = globals.json ? EMBD_DIGEST_PARTS : SHOWN_PARTS;
     for (uint32_t i = 0; i < EMBD_DIGEST_PARTS && shown < most; i++)
         if (!is_part_same(here, there, i)) {
             add_part(l, here, there, i);
             shown++;
         }
-    if (shown < n)
-        fprintf(stderr,
-                "embctl: table '%s' differs in %u vshards, %u are listed; -o json has all\n",
-                here->name, n, shown);
+}
+
+/* One line for each table that differs. */
+static void tell(const struct kept_digest *here, const struct kept_digest *there)
+{
+    uint32_t n = count_other_parts(here, there);
+    fprintf(stderr,
+            "embctl: table '%s' differs in %u vshards: %" PRIu64 " rows and %" PRIu64
+            " steps here, %" PRIu64 " rows and %" PRIu64 " steps there%s\n",
+            here->name, n, here->rows, here->step, there->rows, there->step,
+            n > SHOWN_PARTS && !globals.json ? "; -o json has all vshards" : "");
+}
+
+static void tell_one_side(const char *name, bool is_here)
+{
+    fprintf(stderr, "embctl: table '%s' is only %s\n", name, is_here ? "here" : "there");
 }
 
 /* Of two with as many shards, which may be a server and its follower. */
@@ -197,14 +209,18 @@ static bool compare_tables(const struct digests *here, const struct digests *the
         if (is_same(a, b))
             continue;
         differs = true;
-        if (b != NULL) {
-            add_parts(parts, a, b);
-            tell_positions(a, b);
+        if (b == NULL) {
+            tell_one_side(a->name, true);
+            continue;
         }
+        add_parts(parts, a, b);
+        tell(a, b);
+        tell_positions(a, b);
     }
     for (size_t i = 0; i < there->n; i++)
         if (find(here, there->list[i].name) == NULL) {
             add_pair(tables, there->list[i].name, NULL, &there->list[i]);
+            tell_one_side(there->list[i].name, false);
             differs = true;
         }
     return differs;

@@ -86,7 +86,7 @@ static const char main_doc[] =
     "its key.\n"
     "\n"
     "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 servers cannot be reached; 4 no such table; "
-    "5 refused (exists, full, busy, invalid); 6 stored data is damaged.";
+    "5 refused (exists, full, busy, invalid); 6 stored data is damaged; 7 compared tables differ.";
 
 /* The result of parsing a group. */
 struct choice {

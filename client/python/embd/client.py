@@ -328,7 +328,7 @@ class Client:
     def digest(self, table: Optional[str] = None, progress: Optional[Progress] = None) -> list[TableDigest]:
         """Checksums of one table, or of all, of one consistent cut: of keys, rows as they are stored, optimizer state, and keys
         that wait for admission. Tables with the same digest hold the same, on any number of shards and in any store. The
-        rows travel to this machine. embd.stored.digest is the same of a directory."""
+        shards make them; no rows travel. embd.stored.digest is the same of a directory."""
         found: list[TableDigest] = []
         me = ffi.new_handle(found)
         name = ffi.NULL if table is None else table.encode()

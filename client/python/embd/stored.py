@@ -50,6 +50,8 @@ class TableDigest(NamedTuple):
     step: int  # not in the digest
     digest: int
     parts: NDArray[np.uint64]  # [1024] of the rows by the upper ten bits of their keys' hash
+    part_rows: NDArray[np.uint64]  # [1024] rows and candidates of each part
+    positions: tuple[int, ...] = ()  # records that the shards' journals had at the cut; of directories none
 
 
 class _Watch:
@@ -95,9 +97,11 @@ def verify(directory: Path, progress: Optional[Progress] = None) -> DumpReport:
 
 @ffi.def_extern()  # type: ignore[untyped-decorator]
 def embd_python_on_digest(arg: Any, table: Any) -> int:
-    parts = np.frombuffer(ffi.buffer(table.parts, 8 * lib.EMBD_DIGEST_PARTS), np.uint64).copy()
+    parts, part_rows = (np.frombuffer(ffi.buffer(p, 8 * lib.EMBD_DIGEST_PARTS), np.uint64).copy()
+                        for p in (table.parts, table.part_rows))
     ffi.from_handle(arg).append(TableDigest(ffi.string(table.name).decode(), table.rows, table.candidates, table.step,
-                                            table.digest, parts))
+                                            table.digest, parts, part_rows,
+                                            tuple(table.positions[i] for i in range(table.n_positions))))
     return 0
 
 
