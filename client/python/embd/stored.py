@@ -51,7 +51,6 @@ class TableDigest(NamedTuple):
     digest: int
     parts: NDArray[np.uint64]  # [1024] of the rows by the upper ten bits of their keys' hash
     part_rows: NDArray[np.uint64]  # [1024] rows and candidates of each part
-    positions: tuple[int, ...] = ()  # records that the shards' journals had at the cut; of directories none
 
 
 class _Watch:
@@ -100,8 +99,7 @@ def embd_python_on_digest(arg: Any, table: Any) -> int:
     parts, part_rows = (np.frombuffer(ffi.buffer(p, 8 * lib.EMBD_DIGEST_PARTS), np.uint64).copy()
                         for p in (table.parts, table.part_rows))
     ffi.from_handle(arg).append(TableDigest(ffi.string(table.name).decode(), table.rows, table.candidates, table.step,
-                                            table.digest, parts, part_rows,
-                                            tuple(table.positions[i] for i in range(table.n_positions))))
+                                            table.digest, parts, part_rows))
     return 0
 
 
