@@ -22,7 +22,7 @@ void embd__digest_add(struct digest *digest, const embd_schema *schema,
 
 /* The parts as two bins, which have to stay as those of bins. */
 void embd__digest_write(struct msg *m, const struct digest *digest);
-/* Adds the parts of a message to `digest`; rows and candidates stay. Returns the reader's status. */
+/* Adds the parts of a message to `digest`; rows and candidates stay. Returns r->error->status. */
 int embd__digest_read(struct reader *r, struct digest *digest);
 
 /* One number of all parts. */

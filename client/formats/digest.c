@@ -1,9 +1,9 @@
 /* digest.c - embd_digest and embd_digest_directory: what tables hold, as numbers to compare.
  *
- * The happy path of a cluster: a cut of all shards, as for a dump; each shard scans each table block
- * by block, and answers the digest of its rows with the last one. A server of an earlier version
- * knows no digests: its rows are fetched. Of a directory: read its part files. Increments are refused: a
- * row may be in several of a chain, and only a load knows which one counts. */
+ * The happy path of a cluster: a cut of all shards, as for a dump; each shard scans each table
+ * block by block, and answers the digest of its rows with the last one. A server of an earlier
+ * version knows no digests: its rows are fetched. Of a directory: read its part files. Increments
+ * are refused: a row may be in several of a chain, and only a load knows which one counts. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -355,8 +355,9 @@ typedef struct embd_table_digest {
 
 /* Calls `visit` with the digest of one table, or of each when `table` is NULL, all of one
  * consistent cut. All pointers are valid during the call. A visit that returns nonzero ends it;
- * that value is returned. The shards make it, and the rows stay there; those of earlier servers travel to this
- * machine. Needs the admin listeners of the shards. `progress` may be NULL. Blocks. Statuses as embd_dump. */
+ * that value is returned. The shards make it, and the rows stay there; those of earlier servers
+ * travel to this machine. Needs the admin listeners of the shards. `progress` may be NULL. Blocks.
+ * Statuses as embd_dump. */
 EMBD_API int embd_digest(embd_client *client, const char *table,
                          int (*visit)(void *arg, const embd_table_digest *table), void *arg,
                          embd_progress *progress, void *progress_arg);

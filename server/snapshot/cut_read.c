@@ -1,9 +1,9 @@
 /* cut_read.c - see cut_read.h.
  *
  * The happy path: cut_read_begin freezes the tables; cut_read_scan answers which there are, and
- * then their rows, a block a request, each once and in order; a table thaws with its last block.
- * Of a digest (proto/digest.h) each request adds a block to it, and the last one answers it: rows
- * stay here. What can fail: memory for the rows that pushes change meanwhile; then the scan says so, and
+ * then their rows, a block a request, each once and in order; a table thaws with its last block. Of
+ * a digest (proto/digest.h) each request adds a block to it, and the last one answers it: rows stay
+ * here. What can fail: memory for the rows that pushes change meanwhile; then the scan says so, and
  * pushes never notice. */
 #include "server/snapshot/cut_read.h"
 

@@ -137,6 +137,16 @@ class Operations(Follow):
         self.assertEqual(embctl(primary, "table", "set", "mine", "durability=buffered").returncode, 0)
         self.compare(primary, follower)
         self.assertIn("follow_begins_anew", follower.log())
+        self.check_against(primary, follower)
+
+    def check_against(self, primary, follower):
+        """embctl finds both the same, at the same positions."""
+        against = ("digest", "--against", follower.admin_path(0), "-o", "json")
+        ran = embctl(primary, *against)
+        self.assertEqual((ran.returncode, ran.stderr), (0, ""))
+        for table in json.loads(ran.stdout)["tables"]:
+            self.assertEqual((table["positions"], table["same"]), (table["positions_there"], True))
+            self.assertEqual(len(table["positions"]), self.shards)
 
     def test_a_follower_has_the_even_map_alone(self):
         """Rows would be on shards where its own map does not look for them."""
