@@ -46,7 +46,7 @@ static struct message *post(struct sim *sim, const struct client *client, enum m
     return m;
 }
 
-/* Messages of the connection before may still be on their way, and come later than the new one's. */
+/* Messages of the connection before may still be on their way, and come behind the new one's. */
 static void connect_again(struct sim *sim, struct client *client)
 {
     client->node = sim_below(sim, sim->n_nodes);
@@ -103,8 +103,7 @@ static void take_opened(struct sim *sim, struct client *client, const struct mes
     client->is_open = true;
     if (m->sequence < client->acked && !check_may_lose(sim))
         sim_fail(sim, "client %u is told of push %llu as its last, and %llu was acknowledged",
-                 client->index, (unsigned long long)m->sequence,
-                 (unsigned long long)client->acked);
+                 client->index, (unsigned long long)m->sequence, (unsigned long long)client->acked);
     if (m->sequence < client->acked)
         client->acked = m->sequence;
     client->sent = client->acked;

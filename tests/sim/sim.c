@@ -1,4 +1,4 @@
-/* sim.c - the order of things: messages, the clock, faults and the operator, drawn from the seed. */
+/* sim.c - the order of things, drawn from the seed: messages, the clock, faults, the operator. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,8 +186,8 @@ static void promote(struct sim *sim, struct node *node)
     }
 }
 
-/* Servers that are not the primary are told to follow it, each at its time; one of its own becomes a
- * follower with an empty directory. */
+/* Servers that are not the primary are told to follow it, each at its time; one with a journal of
+ * its own begins with an empty directory. */
 static void point(struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->n_nodes; i++) {
@@ -266,6 +266,8 @@ static void begin(struct sim *sim)
         sim->clients[i].index = i;
 }
 
+/* A follower whose journal is longer than what it has compared, and than the primary's, keeps its
+ * last records until the primary writes others. */
 static bool is_over(const struct sim *sim)
 {
     const struct node *primary = &sim->nodes[sim->authority];
@@ -277,7 +279,7 @@ static bool is_over(const struct sim *sim)
         if (!node->is_up ||
             (i != sim->authority && (node->disk.note.state != NOTE_FOLLOWING ||
                                      node->place.position != primary->applied.position ||
-                                     node->applied.position != node->place.position)))
+                                     node->applied.position < node->place.position)))
             return false;
     }
     return true;
