@@ -31,9 +31,11 @@ int embd__device_open_read(struct reader *r, struct device_lent *out)
 
 void embd__device_opened_write(struct msg *m, const struct device_opened *opened)
 {
-    embd__msg_map(m, 2);
+    embd__msg_map(m, 2u + opened->has_gates);
     embd__msg_field_uint(m, "number", opened->number);
     embd__msg_field_bool(m, "takes_turns", opened->takes_turns);
+    if (opened->has_gates)
+        embd__msg_field_bool(m, "gates", true);
 }
 
 int embd__device_opened_read(struct reader *r, struct device_opened *out)
@@ -42,6 +44,7 @@ int embd__device_opened_read(struct reader *r, struct device_opened *out)
     embd__read_fields(&f, r, "device_open");
     out->number = embd__field_uint(&f, "number", 1, UINT64_MAX - 1, FIELD_REQUIRED);
     out->takes_turns = embd__field_bool(&f, "takes_turns", false);
+    out->has_gates = embd__field_bool(&f, "gates", false);
     embd__fields_end(&f);
     return embd__reader_end(r);
 }
@@ -65,7 +68,8 @@ int embd__device_close_read(struct reader *r, uint64_t *number_out)
 
 void embd__device_batch_write(struct msg *m, const struct device_batch *batch)
 {
-    embd__msg_map(m, 7u + batch->zero_missing + (batch->lr > 0));
+    bool has_gate = batch->gate.number != 0;
+    embd__msg_map(m, 7u + batch->zero_missing + (batch->lr > 0) + (has_gate ? 2u : 0));
     embd__msg_field_uint(m, "table", batch->table);
     embd__msg_field_uint(m, "n_keys", batch->n_keys);
     embd__msg_field_str(m, "dtype", embd_dtype_name(batch->dtype));
@@ -77,6 +81,10 @@ void embd__device_batch_write(struct msg *m, const struct device_batch *batch)
         embd__msg_field_bool(m, "zero", true);
     if (batch->lr > 0)
         embd__msg_field_f32(m, "lr", batch->lr);
+    if (has_gate) {
+        embd__msg_field_uint(m, "gate_at", batch->gate.at);
+        embd__msg_field_uint(m, "gate", batch->gate.number);
+    }
 }
 
 static uint32_t read_n_keys(struct fields *f)
@@ -103,6 +111,21 @@ static struct device_place read_place(struct fields *f, const char *in, const ch
     return place;
 }
 
+/* Where it lies is compared with the memory that the peer shares elsewhere. */
+static struct device_gate read_gate(struct fields *f)
+{
+    struct device_gate gate = {0};
+    if (!embd__field_has(f, "gate") && !embd__field_has(f, "gate_at"))
+        return gate;
+    gate.number = (uint32_t)embd__field_uint(f, "gate", 1, UINT32_MAX, FIELD_REQUIRED);
+    gate.at = embd__field_uint(f, "gate_at", 0, LIMIT_DEVICE_BYTES, FIELD_REQUIRED);
+    if (gate.at % GATE_ALIGNMENT != 0)
+        embd__error_set(f->reader->error, embd__reader_fault(f->reader, EMBD_INVALID),
+                        "%s field 'gate_at' is %llu, expected a multiple of %u", f->what,
+                        (unsigned long long)gate.at, GATE_ALIGNMENT);
+    return gate;
+}
+
 int embd__device_batch_read(struct reader *r, bool is_push, struct device_batch *out)
 {
     struct fields f;
@@ -118,6 +141,7 @@ int embd__device_batch_read(struct reader *r, bool is_push, struct device_batch 
         out->lr = embd__field_lr(&f);
     else
         out->zero_missing = embd__field_bool(&f, "zero", false);
+    out->gate = read_gate(&f);
     embd__fields_end(&f);
     return embd__reader_end(r);
 }

@@ -4,6 +4,8 @@
 #ifndef EMBD_PROTO_DEVICE_H
 #define EMBD_PROTO_DEVICE_H
 
+#include <stdatomic.h>
+
 #include "proto/message.h"
 
 #define DEVICE_HANDLE_BYTES 64u /* of cudaIpcMemHandle_t */
@@ -11,6 +13,34 @@
 #define DEVICE_ALIGNMENT    16u /* of keys, rows and gradients */
 /* Of one memory: beyond any device's, and sums of two are no overflow. */
 #define LIMIT_DEVICE_BYTES (UINT64_C(1) << 44)
+
+/* A gate: two words of memory that both sides share, on cache lines of their own. The peer's stream
+ * writes the number of a call at GATE_READY_AT when keys and gradients are there; whoever ends the
+ * call writes it at GATE_DONE_AT. Numbers of a gate rise by one, and wrap. */
+#define GATE_BYTES     128u
+#define GATE_ALIGNMENT 64u
+#define GATE_READY_AT  0u
+#define GATE_DONE_AT   64u
+
+struct device_gate {
+    uint64_t at;     /* in the memory that the client shares */
+    uint32_t number; /* of this call; 0: it has no gate */
+};
+
+static inline bool embd__gate_has(uint32_t word, uint32_t number)
+{
+    return (int32_t)(word - number) >= 0;
+}
+
+/* The word of a gate is `number` from now on, or a later one. Any thread of any process. */
+static inline void embd__gate_raise(_Atomic uint32_t *word, uint32_t number)
+{
+    uint32_t before = atomic_load_explicit(word, memory_order_relaxed);
+    while (!embd__gate_has(before, number) &&
+           !atomic_compare_exchange_weak_explicit(word, &before, number, memory_order_release,
+                                                  memory_order_relaxed))
+        ;
+}
 
 struct device_lent {
     uint64_t bytes;        /* from the begin of the allocation that the handle is of */
@@ -25,6 +55,7 @@ int embd__device_open_read(struct reader *r, struct device_lent *out);
 struct device_opened {
     uint64_t number;  /* names the memory on this connection */
     bool takes_turns; /* server and client work on one GPU, which serves one of them at a time */
+    bool has_gates;   /* the server knows them */
 };
 
 void embd__device_opened_write(struct msg *m, const struct device_opened *opened);
@@ -47,6 +78,7 @@ struct device_batch {
     struct device_place rows; /* [n_keys][dim] of dtype: a pull's rows, a push's gradients */
     bool zero_missing;        /* of a pull */
     float lr;                 /* of a push; 0: the table's */
+    struct device_gate gate;
 };
 
 void embd__device_batch_write(struct msg *m, const struct device_batch *batch);

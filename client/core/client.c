@@ -234,6 +234,7 @@ void embd_close(embd_client *client)
     embd__opened_fini(&client->opened);
     embd__numbering_fini(&client->numbering);
     embd__tables_fini(client);
+    embd__device_calls_fini(client);
     embd__devices_fini(client);
     embd__distinct_fini(&client->distinct);
     embd__msg_fini(&client->request.msg);

@@ -65,11 +65,12 @@ struct embd_client {
     bool came_by_socket;          /* the map came from an admin socket */
     struct distinct distinct;     /* of the rows plan */
     struct map_refresh map_refresh;
-    struct opened opened;          /* streams of pushers */
-    struct numbering numbering;    /* of pushes that name none */
-    struct embd_device *devices;   /* memory of GPUs that is lent */
-    struct member *members;        /* of clocks.h */
-    struct heartbeats *heartbeats; /* for them; NULL: none yet */
+    struct opened opened;                                      /* streams of pushers */
+    struct numbering numbering;                                /* of pushes that name none */
+    struct embd_device *devices;                               /* memory of GPUs that is lent */
+    struct embd_device_call *device_calls, *free_device_calls; /* all ever made; not in use */
+    struct member *members;                                    /* of clocks.h */
+    struct heartbeats *heartbeats;                             /* for them; NULL: none yet */
 };
 
 /* Prepares an exchange that waits no longer than `deadline_ms` (0: the client's). */
@@ -115,6 +116,8 @@ static inline uint64_t embd__placement_told(const struct embd_client *client)
 void embd__tables_fini(struct embd_client *client);
 /* device.c: frees what is lent; the server's end of it is the connection's. */
 void embd__devices_fini(struct embd_client *client);
+/* device_call.c: frees all calls; the loop stands still. */
+void embd__device_calls_fini(struct embd_client *client);
 /* EMBD_INVALID: none, or too long. */
 int embd__table_name_check(embd_client *client, const char *name);
 

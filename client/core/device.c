@@ -8,9 +8,8 @@
 #include <string.h>
 
 #include "client/core/client.h"
-#include "client/core/request.h"
+#include "client/core/device_part.h"
 #include "client/io/link_figures.h"
-#include "proto/device.h"
 #include "proto/structs.h"
 
 _Static_assert(EMBD_DEVICE_HANDLE_BYTES == DEVICE_HANDLE_BYTES &&
@@ -164,9 +163,9 @@ static int lend_again(embd_device *device)
     return device->connection == connections(device->client) ? EMBD_OK : lend(device);
 }
 
-static int ask(embd_client *client, const embd_device_part *part, enum method method)
+struct device_batch embd__device_batch_of(const embd_device_part *part)
 {
-    const struct device_batch batch = {
+    return (struct device_batch){
         .table = part->table->ids[0],
         .dtype = part->dtype,
         .n_keys = (uint32_t)part->n_keys,
@@ -175,11 +174,10 @@ static int ask(embd_client *client, const embd_device_part *part, enum method me
         .zero_missing = part->zero_missing,
         .lr = part->lr,
     };
-    struct answer *answer;
-    struct msg *m = embd__request_begin(client, method);
-    embd__device_batch_write(m, &batch);
-    if (embd__request(client, 0, LISTENER_DATA, &answer) != EMBD_OK)
-        return client->error.status;
+}
+
+int embd__device_end(embd_client *client, enum method method, struct answer *answer)
+{
     if (method == METHOD_DEVICE_PULL)
         return end_empty(client, answer);
     struct push_answer pushed;
@@ -189,20 +187,51 @@ static int ask(embd_client *client, const embd_device_part *part, enum method me
     return client->error.status;
 }
 
+static int ask(embd_client *client, const embd_device_part *part, enum method method)
+{
+    const struct device_batch batch = embd__device_batch_of(part);
+    struct answer *answer;
+    struct msg *m = embd__request_begin(client, method);
+    embd__device_batch_write(m, &batch);
+    if (embd__request(client, 0, LISTENER_DATA, &answer) != EMBD_OK)
+        return client->error.status;
+    return embd__device_end(client, method, answer);
+}
+
+int embd__device_take(embd_client *client, const embd_device_part *given, embd_device_part *part)
+{
+    struct embd__error *e = &client->error;
+    *e = (struct embd__error){0};
+    if (embd__take(embd_device_part, part, given, e) != EMBD_OK)
+        return e->status;
+    return check_part(client, part);
+}
+
+int embd__device_lend_again(const embd_device_part *part)
+{
+    embd_client *client = part->keys_in->client;
+    if (lend_again(part->keys_in) != EMBD_OK || lend_again(part->rows_in) != EMBD_OK)
+        return client->error.status;
+    return EMBD_OK;
+}
+
+bool embd__device_has_gates(const embd_device *device)
+{
+    return device->opened.has_gates;
+}
+
 /* A number that the server does not know is of a connection that was lost meanwhile: nothing has
  * been done, and the second time it knows it. */
 static int run(embd_client *client, const embd_device_part *given, enum method method)
 {
     embd_device_part part = {0};
     struct embd__error *e = &client->error;
-    *e = (struct embd__error){0};
-    if (embd__take(embd_device_part, &part, given, e) != EMBD_OK ||
-        check_part(client, &part) != EMBD_OK)
+    if (embd__device_take(client, given, &part) != EMBD_OK)
         return e->status;
     for (int turn = 0; turn < 2; turn++) {
         uint64_t connection = connections(client);
         *e = (struct embd__error){0};
-        if (lend_again(part.keys_in) != EMBD_OK || lend_again(part.rows_in) != EMBD_OK)
+        if (embd__device_lend_again(&part) != EMBD_OK)
             return e->status;
         if (ask(client, &part, method) != EMBD_INVALID || connection == connections(client))
             break;

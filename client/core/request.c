@@ -120,7 +120,7 @@ static struct link *link_of(embd_client *client, uint32_t shard, enum listener l
 
 /* Sends the exchange's message. After EMBD_OK end() is owed. */
 static int begin(embd_client *client, struct exchange *x, struct link *link,
-                 struct pending_request *pending)
+                 struct pending_request *pending, void (*on_end)(struct exchange *x))
 {
     memset(&pending->job, 0, sizeof pending->job);
     pending->x = x;
@@ -135,7 +135,7 @@ static int begin(embd_client *client, struct exchange *x, struct link *link,
     x->owner = &pending->job;
     x->on_bin = on_bin;
     x->on_answer = on_answer;
-    x->on_end = embd__job_on_end;
+    x->on_end = on_end;
     embd__io_submit(&client->io, &pending->job);
     return EMBD_OK;
 }
@@ -157,7 +157,7 @@ static int end(embd_client *client, struct pending_request *pending, struct answ
 int embd__request_on(embd_client *client, struct link *link, struct answer **answer_out)
 {
     struct pending_request pending;
-    int status = begin(client, &client->request, link, &pending);
+    int status = begin(client, &client->request, link, &pending, embd__job_on_end);
     return status == EMBD_OK ? end(client, &pending, answer_out) : status;
 }
 
@@ -188,6 +188,73 @@ void embd__answer_free(struct answer *answer)
     msgpack_zone_destroy(&answer->zone);
     free(answer->head);
     free(answer);
+}
+
+/* ---- that the caller does not wait for at once ---- */
+
+struct started_request {
+    struct pending_request pending; /* first */
+    struct exchange x;
+    embd_client *client;
+    void (*on_end)(void *arg);
+    void *arg;
+};
+
+int embd__started_new(embd_client *client, struct started_request **out)
+{
+    struct started_request *started = calloc(1, sizeof *started);
+    *out = started;
+    if (started == NULL)
+        return embd__error_set(&client->error, EMBD_NO_MEMORY, "no memory for a request");
+    started->client = client;
+    embd__msg_init(&started->x.msg);
+    return EMBD_OK;
+}
+
+void embd__started_free(struct started_request *started)
+{
+    if (started == NULL)
+        return;
+    embd__msg_fini(&started->x.msg);
+    free(started);
+}
+
+struct msg *embd__started_begin(struct started_request *started, enum method method)
+{
+    struct exchange *x = &started->x;
+    started->client->request_method = method;
+    embd__client_begin(started->client, x, 0);
+    embd__msg_request(&x->msg, x->msgid, method);
+    return &x->msg;
+}
+
+static void on_started_end(struct exchange *x)
+{
+    struct started_request *started = (struct started_request *)(void *)pending_of(x);
+    started->on_end(started->arg);
+    embd__job_on_end(x);
+}
+
+int embd__started_send(struct started_request *started, uint32_t shard, void (*on_end)(void *arg),
+                       void *arg)
+{
+    embd_client *client = started->client;
+    struct link *link = link_of(client, shard, LISTENER_DATA);
+    if (link == NULL)
+        return client->error.status;
+    started->on_end = on_end;
+    started->arg = arg;
+    return begin(client, &started->x, link, &started->pending, on_started_end);
+}
+
+bool embd__started_is_done(struct started_request *started)
+{
+    return embd__io_poll(&started->client->io, &started->pending.job);
+}
+
+int embd__started_wait(struct started_request *started, struct answer **answer_out)
+{
+    return end(started->client, &started->pending, answer_out);
 }
 
 /* ---- to several shards at once ---- */
@@ -252,7 +319,8 @@ void embd__requests_forget(struct requests *r)
 static void send_one(struct requests *r, struct one *one)
 {
     struct link *link = link_of(r->client, one->shard, LISTENER_ADMIN);
-    one->is_sent = link != NULL && begin(r->client, &one->x, link, &one->pending) == EMBD_OK;
+    one->is_sent =
+        link != NULL && begin(r->client, &one->x, link, &one->pending, embd__job_on_end) == EMBD_OK;
 }
 
 /* The first error stays, and what comes behind it is done without one. */

@@ -39,6 +39,26 @@ void embd__client_clear_error(embd_client *client);
 struct link;
 int embd__request_on(embd_client *client, struct link *link, struct answer **answer_out);
 
+/* ---- that the caller does not wait for at once ---- */
+
+/* One request, kept for the next. */
+struct started_request;
+
+/* EMBD_NO_MEMORY. */
+int embd__started_new(embd_client *client, struct started_request **out);
+/* None is under way, or the loop stands still. NULL is allowed. */
+void embd__started_free(struct started_request *started);
+
+/* Write a map, then send. */
+struct msg *embd__started_begin(struct started_request *started, enum method method);
+/* on_end is called by the loop's thread, once, whatever becomes of the request; never after a
+ * failure. After EMBD_OK embd__started_wait is owed. */
+int embd__started_send(struct started_request *started, uint32_t shard, void (*on_end)(void *arg),
+                       void *arg);
+bool embd__started_is_done(struct started_request *started);
+/* As embd__request. */
+int embd__started_wait(struct started_request *started, struct answer **answer_out);
+
 /* ---- to several shards at once ---- */
 
 /* One request to each of several shards, sent together: they take as long as the slowest. */

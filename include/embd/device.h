@@ -10,7 +10,8 @@
  *
  * Order: libembd knows no streams. What writes keys and gradients has ended before a call, and what
  * reads rows begins after it: synchronize the stream before the call. Calls block until the
- * server's kernels have ended.
+ * server's kernels have ended. embd_device_pull_start and embd_device_push_start take their turn in
+ * a stream instead, and the host does not wait.
  *
  * Lent memory stays allocated until embd_device_close has returned: CUDA does not define what
  * happens to memory that is freed while another process has it open. */
@@ -97,6 +98,54 @@ EMBD_API int embd_device_pull(embd_client *client, const embd_device_part *part)
  *   may still read keys and gradients: what changes there meanwhile may be part of the step
  * and those of embd_device_pull and embd_push. */
 EMBD_API int embd_device_push(embd_client *client, const embd_device_part *part);
+
+/* ---- in the order of a stream ---- */
+
+/* A gate: memory of embd_buffer_new at a multiple of 64, which embd_buffer_is_shared says the server
+ * shares, and which the caller registers with CUDA (cuMemHostRegister). Two of its words count:
+ *
+ *   EMBD_DEVICE_GATE_READY  uint32_t; the caller's stream writes a call's number here behind what
+ *                           writes keys and gradients: cuStreamWriteValue32
+ *   EMBD_DEVICE_GATE_DONE   uint32_t; becomes that number, or a later one, when rows are written, or
+ *                           the push is applied, or the call has failed: the stream waits for it by
+ *                           cuStreamWaitValue32 with CU_STREAM_WAIT_VALUE_GEQ
+ *
+ * Numbers of a gate begin at 1, rise by 1 from call to call and leave 0 out. Streams that share a
+ * gate are in one order. It stays until all its calls have ended. */
+#define EMBD_DEVICE_GATE_BYTES 128
+#define EMBD_DEVICE_GATE_READY 0
+#define EMBD_DEVICE_GATE_DONE  64
+
+/* A call on its way. Owner: the client's thread. */
+typedef struct embd_device_call embd_device_call;
+
+/* embd_device_pull and embd_device_push in the order of a stream: they return when the request is on
+ * its way, and nobody on the host waits. The server works when the stream has come to the gate;
+ * requests of this client behind it wait for it, at most 60 s. No call fails without its word being
+ * raised, also when the server dies: then rows were not written, and embd_device_wait says so.
+ *   gate      [EMBD_DEVICE_GATE_BYTES]
+ *   number    of this call
+ *   call_out  set to the call, which embd_device_wait ends; NULL after a failure: then no word is
+ *             raised, and the stream must not wait
+ * Blocks only where the connection was lost and memory is lent again.
+ *
+ * EMBD_INVALID      the gate is not in memory that the server shares, or number is 0
+ * EMBD_UNSUPPORTED  the client has no thread of its own (embd_options.own_thread), or the server is
+ *                   of an earlier version
+ * and those of embd_device_pull that the client finds. */
+EMBD_API int embd_device_pull_start(embd_client *client, const embd_device_part *part, void *gate,
+                                    uint32_t number, embd_device_call **call_out);
+EMBD_API int embd_device_push_start(embd_client *client, const embd_device_part *part, void *gate,
+                                    uint32_t number, embd_device_call **call_out);
+
+/* Whether embd_device_wait would return at once. */
+EMBD_API bool embd_device_is_done(embd_device_call *call);
+
+/* Waits until the call has ended, frees it and returns its status: those of embd_device_pull and
+ * embd_device_push. A call whose memory was lent on a connection that is lost meanwhile fails with
+ * EMBD_INVALID or EMBD_CLOSED; a push may or may not have been applied. Calls that have not ended
+ * end with embd_close. */
+EMBD_API int embd_device_wait(embd_device_call *call);
 
 #ifdef __cplusplus
 }

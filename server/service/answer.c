@@ -3,6 +3,7 @@
 
 #include <time.h>
 
+#include "server/service/gates.h"
 #include "server/service/state.h"
 
 enum {
@@ -67,6 +68,8 @@ void call_answer(struct shard *shard, struct request *request, const struct embd
         write_failure(&request->answer, request->frame);
     request->has_answer = request->answer.status == EMBD_OK;
     request->state = REQUEST_ANSWERED;
+    if (request->gate.number != 0)
+        gate_end(request);
     request->on_answer(request);
 }
 

@@ -17,10 +17,12 @@
 #include "server/engine/staged.h"
 #include "server/log/log.h"
 #include "server/service/authorize.h"
+#include "server/service/behind.h"
 #include "server/service/devices.h"
 #include "server/service/deposing.h"
 #include "server/service/doubt.h"
 #include "server/service/following.h"
+#include "server/service/gates.h"
 #include "server/service/recovery.h"
 #include "server/service/handle_round.h"
 #include "server/service/state.h"
@@ -230,11 +232,23 @@ static bool rests(const struct shard *shard)
     return shard->compacting.state == COMPACTING_RESTS;
 }
 
+/* Its keys, or gradients, are not written yet. */
+static bool waits_at_gate(struct call *call)
+{
+    int method = call->error.status == EMBD_OK ? call->reader.method : -1;
+    if (method != METHOD_DEVICE_PULL && method != METHOD_DEVICE_PUSH)
+        return false;
+    bool waits = !gate_is_open(call);
+    call->error = (struct embd__error){0};
+    read_request(call); /* again: the fields were consumed */
+    return waits;
+}
+
 /* False: it must wait. */
 static bool try(struct shard *shard, struct request *request)
 {
     struct hold *hold = &shard->hold;
-    if (request->session->in_round != NULL) {
+    if (request->session->in_round != NULL || request->session->gated != NULL) {
         if (request->state == REQUEST_PARKED)
             hold_unpark(hold, request);
         else
@@ -264,6 +278,10 @@ static bool try(struct shard *shard, struct request *request)
     if (was_parked) {
         hold_unpark(hold, request);
         count_wait(shard, &call);
+    }
+    if (waits_at_gate(&call)) {
+        gate_park(shard, request);
+        return true;
     }
     call.work = work_new(shard, request);
     if (call.work == NULL)
@@ -306,6 +324,7 @@ void shard_handle(struct shard *shard, struct request *request)
     request->is_push = false;
     request->place_kind = PLACE_UNKNOWN;
     request->stopped_at = 0;
+    request->gate.number = 0;
     request->work = NULL;
     request->next = NULL;
     request->times.method = -1;
@@ -421,6 +440,8 @@ bool shard_collect(struct shard *shard)
         engine->tables.ops->collect(engine->tables.by_name[i]->store);
     bool has_more = sweep(shard);
     has_more = collect_journal(shard) || has_more;
+    if (shard->gated != NULL)
+        has_more = gates_look(shard) || has_more;
     if (shard->teller != NULL)
         deposing_look(shard);
     if (shard->feeding.n > 0)
@@ -434,6 +455,9 @@ void shard_session_half_end(struct shard *shard, struct shard_session *session)
         return;
     session->has_ended = true;
     round_end_session(shard, session);
+    if (session->gated != NULL)
+        gate_refuse(shard, session->gated, EMBD_CLOSED,
+                    "the peer has closed its side of the connection");
     dispatch_parked(shard);
 }
 
@@ -466,6 +490,8 @@ void shard_drain(struct shard *shard)
 {
     shard->draining = true;
     round_refuse_all(shard);
+    while (shard->gated != NULL)
+        gate_refuse(shard, shard->gated, EMBD_DRAINING, "the server is shutting down");
     compacting_stop(shard);
     feeding_stop(shard);
     cut_end(shard, EMBD_DRAINING, "the server shuts down");

@@ -5,6 +5,8 @@
  * ended. The host never sees a key, so what looks at keys here is left out: hot keys, and the
  * shards that keys belong to, for which the cluster has a single one.
  *
+ * A request may have a gate (gates.h): then it is handled when its keys are written.
+ *
  * A push to a journaled table is copied to the host's memory, since its record has the gradients;
  * from there on it is a push like any other. */
 #include "proto/packed.h"
@@ -83,6 +85,11 @@ static int read_part(struct call *call, enum op_kind kind, uint8_t **rows_out)
         check_is_known(part->table, &part->in, 0, e) != EMBD_OK ||
         check_table(call, part->table) != EMBD_OK)
         return e->status;
+    if (batch.gate.number != 0 && call->request->gate.number == 0)
+        return embd__error_set(
+            e, EMBD_INVALID, "%s: the gate at %llu has %u bytes; the connection shares %llu",
+            call->reader.method_name, (unsigned long long)batch.gate.at, GATE_BYTES,
+            (unsigned long long)call->request->session->shared.bytes);
     part->in.grads_bytes =
         batch.n_keys * embd__wire_row_bytes(batch.dtype, part->table->schema.s.dim);
     part->in.keys = (const uint64_t *)(const void *)devices_find(

@@ -7,36 +7,10 @@
 #include "server/service/handle_round.h"
 
 #include "server/service/authorize.h"
+#include "server/service/behind.h"
 #include "server/service/state.h"
 #include "server/service/sweeps.h"
 #include "server/service/token_use.h"
-
-/* ---- behind a push ---- */
-
-void behind_park(struct shard_session *session, struct request *request)
-{
-    request->state = REQUEST_PARKED;
-    request->waits = WAITS_BEHIND;
-    request->next = NULL;
-    if (session->behind == NULL)
-        session->behind = request;
-    else
-        session->behind_last->next = request;
-    session->behind_last = request;
-}
-
-void behind_unpark(struct shard_session *session, struct request *request)
-{
-    struct request **at = &session->behind, *before = NULL;
-    while (*at != request) {
-        before = *at;
-        at = &(*at)->next;
-    }
-    *at = request->next;
-    if (session->behind_last == request)
-        session->behind_last = before;
-    request->next = NULL;
-}
 
 /* ---- waiting ---- */
 
@@ -48,11 +22,7 @@ void round_leave(struct shard_work *work)
         return;
     session->in_round = NULL;
     request->state = REQUEST_RECEIVED;
-    while (session->behind != NULL) {
-        struct request *behind = session->behind;
-        behind_unpark(session, behind);
-        hold_park(&work->shard->hold, behind);
-    }
+    behind_go_on(work->shard, session);
 }
 
 static void refuse(struct op *op, int status, const char *text)

@@ -27,8 +27,5 @@ void round_end_session(struct shard *shard, struct shard_session *session);
 /* The request is going; it waits, or a step is made of it. */
 void round_drop(struct shard *shard, struct request *request);
 
-/* Requests of a connection that wait behind its push. */
-void behind_park(struct shard_session *session, struct request *request);
-void behind_unpark(struct shard_session *session, struct request *request);
 
 #endif

@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "server/engine/capacity.h"
+#include "server/service/behind.h"
+#include "server/service/gates.h"
 #include "server/service/prefetch.h"
 #include "server/service/compacting.h"
 #include "server/snapshot/cut.h"
@@ -154,6 +156,9 @@ static void unpark(struct shard *shard, struct request *request)
         return;
     case WAITS_ROUND:
         round_drop(shard, request);
+        return;
+    case WAITS_GATE:
+        gate_drop(shard, request);
         return;
     case WAITS_BEHIND:
         behind_unpark(request->session, request);

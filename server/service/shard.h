@@ -12,7 +12,7 @@
 #ifndef EMBD_SERVICE_SHARD_H
 #define EMBD_SERVICE_SHARD_H
 
-#include "proto/message.h"
+#include "proto/device.h"
 #include "server/service/metrics/stages.h"
 #include "server/store/store.h"
 
@@ -122,7 +122,8 @@ struct shard_session {
     bool is_behind_sweep;     /* one of these waited, at first, for slices of an earlier push */
     bool has_ended;           /* the peer has ended its side */
     struct request *in_round; /* its push that waits for those of other workers; NULL: none */
-    struct request *behind, *behind_last; /* what waits behind that */
+    struct request *gated;    /* that waits at its gate: gates.h; NULL: none */
+    struct request *behind, *behind_last; /* what waits behind one of these */
     uint64_t client;                      /* who pushes on it, see reach.h; 0: did not say */
     bool is_admin;
     const struct grant *grant; /* what the peer may do; NULL: only hello, if tokens are required */
@@ -168,7 +169,8 @@ enum request_place {
 enum request_waits {
     WAITS_HOLD,   /* for a hold to end, or for the store */
     WAITS_ROUND,  /* for the pushes of other workers */
-    WAITS_BEHIND, /* for the push of its connection that waits so */
+    WAITS_GATE,   /* for a stream of the peer's */
+    WAITS_BEHIND, /* for the request of its connection that waits so */
 };
 
 /* The work done for a push before all of it arrived; see prefetch.c. */
@@ -203,6 +205,7 @@ struct request {
     enum request_place place_kind;
     uint32_t place;
     uint64_t stopped_at;      /* parked, and looked at: sweeps.c */
+    struct device_gate gate;  /* in the session's shared memory, which has it */
     struct prefetch prefetch; /* private; zero before shard_arriving or shard_handle */
     struct shard_work *work;  /* private to the shard; NULL when nothing is pending */
     struct request *next;     /* list of the parked or of the unmaterialized; the shard's */

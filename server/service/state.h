@@ -41,6 +41,7 @@ struct shard {
     struct commit commit;
     struct hold hold;
     struct reach reach;
+    struct request *gated;          /* first of those that wait at gates */
     struct shard_session *trainers; /* and readers, on the admin listener */
     struct work_pool works;
     uint64_t materialize_limit, materialized_bytes; /* of answers kept in memory */

@@ -11,12 +11,56 @@ from ._native import ffi, lib
 from .errors import Error
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from .client import Client
     from .table import Table
 
 HANDLE_BYTES: int = lib.EMBD_DEVICE_HANDLE_BYTES
 UUID_BYTES: int = lib.EMBD_DEVICE_UUID_BYTES
 ALIGNMENT: int = lib.EMBD_DEVICE_ALIGNMENT
+GATE_BYTES: int = lib.EMBD_DEVICE_GATE_BYTES
+GATE_READY: int = lib.EMBD_DEVICE_GATE_READY
+GATE_DONE: int = lib.EMBD_DEVICE_GATE_DONE
+
+
+class DeviceCall:
+    """A pull or push in the order of a stream, on its way. wait() ends it; it raises what the blocking call would, also when
+    asked again."""
+
+    def __init__(self, memory: "DeviceMemory", c_call: Any, gate: NDArray[Any]):
+        self._memory = memory
+        self._c = c_call
+        self._gate = gate  # the call writes there
+        self._error: Optional[Exception] = None
+
+    def wait(self) -> None:
+        handle = self._memory.client.handle
+        if self._c is not None:
+            with handle:
+                self._end()
+        if self._error is not None:
+            raise self._error
+
+    def done(self) -> bool:
+        """Whether wait() would return at once."""
+        if self._c is None:
+            return True
+        with self._memory.client.handle:
+            return self._c is None or bool(lib.embd_device_is_done(self._c))
+
+    def _end(self) -> None:
+        """With the client's lock held."""
+        c_call, self._c = self._c, None
+        if c_call is not None:
+            try:
+                self._memory.client.handle.check(lib.embd_device_wait(c_call))
+            except Error as error:
+                self._error = error
+
+    def __del__(self) -> None:
+        if getattr(self, "_c", None) is not None:
+            self._memory._left.append((self._c, self._gate))
 
 
 class DeviceMemory:
@@ -25,8 +69,8 @@ class DeviceMemory:
     handle  of cudaIpcGetMemHandle or cuIpcGetMemHandle, of the begin of the allocation
     uuid    of its GPU
 
-    Calls block until the server's kernels have ended. What writes keys and gradients has to have ended before: synchronize
-    the stream. Raises UnsupportedError where the server cannot take it."""
+    pull() and push() block until the server's kernels have ended. What writes keys and gradients has to have ended before:
+    synchronize the stream. pull_start() and push_start() take their turn in a stream, by a gate: embd/device.h. Raises UnsupportedError where the server cannot take it."""
 
     def __init__(self, client: "Client", handle: bytes, uuid: bytes, n_bytes: int):
         if len(handle) != HANDLE_BYTES or len(uuid) != UUID_BYTES:
@@ -39,6 +83,7 @@ class DeviceMemory:
             client.handle.check(lib.embd_device_open(c, handle, uuid, n_bytes, out))
         self._c = out[0]
         self._struct = structs.new("embd_device_part")
+        self._left: list[Any] = []  # calls that nobody waits for, appended to by destructors
         self.takes_turns: bool = lib.embd_device_takes_turns(self._c)
         self._end = weakref.finalize(self, _close, client, self._c)
         self._end.atexit = False  # the connection's end gives it back
@@ -64,6 +109,38 @@ class DeviceMemory:
             part = self._part(table, n_keys, keys_at, rows_at, dtype)
             part.zero_missing = zero_missing
             self.client.handle.check(lib.embd_device_pull(c, part))
+
+    def pull_start(self, table: "Table", n_keys: int, keys_at: int, rows_at: int, gate: NDArray[Any], number: int, *,
+                   dtype: str = "f32", zero_missing: bool = False) -> DeviceCall:
+        """A pull that begins when the gate's word GATE_READY is `number`, and then makes GATE_DONE so, whatever becomes of
+        it. `gate`: an array of Client.buffer of GATE_BYTES, of which is_shared() is true."""
+        return self._start(lib.embd_device_pull_start, table, n_keys, keys_at, rows_at, gate, number, dtype, zero_missing, 0)
+
+    def push_start(self, table: "Table", n_keys: int, keys_at: int, rows_at: int, gate: NDArray[Any], number: int, *,
+                   dtype: str = "f32", lr: Optional[float] = None) -> DeviceCall:
+        """Likewise a push."""
+        rate = 0 if lr is None else arrays.rate("lr", lr)
+        return self._start(lib.embd_device_push_start, table, n_keys, keys_at, rows_at, gate, number, dtype, False, rate)
+
+    def _start(self, start: Any, table: "Table", n_keys: int, keys_at: int, rows_at: int, gate: NDArray[Any], number: int,
+               dtype: str, zero_missing: bool, lr: float) -> DeviceCall:
+        if gate.nbytes < GATE_BYTES or not gate.flags.c_contiguous:
+            raise ValueError(f"the gate has {gate.nbytes} bytes; {GATE_BYTES} in one piece are expected")
+        out = ffi.new("embd_device_call **")
+        with self.client.handle as c:
+            self._reap()
+            part = self._part(table, n_keys, keys_at, rows_at, dtype)
+            part.zero_missing, part.lr = zero_missing, lr
+            self.client.handle.check(start(c, part, ffi.cast("void *", gate.ctypes.data), number, out))
+            return DeviceCall(self, out[0], gate)
+
+    def _reap(self) -> None:
+        for _ in range(len(self._left)):
+            c_call, gate = self._left.pop(0)
+            if lib.embd_device_is_done(c_call):
+                lib.embd_device_wait(c_call)
+            else:
+                self._left.append((c_call, gate))
 
     def push(self, table: "Table", n_keys: int, keys_at: int, rows_at: int, *, dtype: str = "f32",
              lr: Optional[float] = None) -> None:

@@ -1,0 +1,100 @@
+/* gates.c - see gates.h. The memory is the peer's, who may write there what it likes: a word says
+ * when a request is handled, and nothing else depends on it. */
+#include "server/service/gates.h"
+
+#include "server/service/behind.h"
+#include "server/service/state.h"
+
+#define GATE_LONGEST_NS UINT64_C(60000000000)
+
+static _Atomic uint32_t *word_of(const struct request *request, uint32_t at)
+{
+    return (_Atomic uint32_t *)(void *)(request->session->shared.base + request->gate.at + at);
+}
+
+static bool is_open(const struct request *request)
+{
+    uint32_t word = atomic_load_explicit(word_of(request, GATE_READY_AT), memory_order_acquire);
+    return embd__gate_has(word, request->gate.number);
+}
+
+bool gate_is_open(struct call *call)
+{
+    struct request *request = call->request;
+    const struct shared_memory *shared = &request->session->shared;
+    struct device_batch batch;
+    bool is_push = call->reader.method == METHOD_DEVICE_PUSH;
+    request->gate.number = 0;
+    if (embd__device_batch_read(&call->reader, is_push, &batch) != EMBD_OK ||
+        batch.gate.number == 0 || shared->base == NULL || shared->bytes < GATE_BYTES ||
+        batch.gate.at > shared->bytes - GATE_BYTES)
+        return true;
+    request->gate = batch.gate;
+    return is_open(request);
+}
+
+void gate_park(struct shard *shard, struct request *request)
+{
+    shard->counters.parked++;
+    request->state = REQUEST_PARKED;
+    request->waits = WAITS_GATE;
+    request->session->gated = request;
+    request->next = shard->gated;
+    shard->gated = request;
+}
+
+void gate_drop(struct shard *shard, struct request *request)
+{
+    struct request **at = &shard->gated;
+    while (*at != request)
+        at = &(*at)->next;
+    *at = request->next;
+    request->next = NULL;
+    request->session->gated = NULL;
+    request->state = REQUEST_RECEIVED;
+}
+
+void gate_refuse(struct shard *shard, struct request *request, int status, const char *why)
+{
+    struct shard_session *session = request->session;
+    struct embd__error e = {0};
+    embd__error_set(&e, status, "a call in lent memory whose keys were not written yet: %s", why);
+    gate_drop(shard, request);
+    behind_go_on(shard, session);
+    call_answer(shard, request, &e);
+}
+
+/* It goes before those behind it, and is read again. */
+static void go_on(struct shard *shard, struct request *request)
+{
+    gate_drop(shard, request);
+    hold_park(&shard->hold, request);
+    behind_go_on(shard, request->session);
+}
+
+bool gates_look(struct shard *shard)
+{
+    uint64_t now_ns = clock_ns();
+    struct request *next, *late = NULL; /* one at a time: an answer may end a connection */
+    bool any = false;
+    for (struct request *request = shard->gated; request != NULL; request = next) {
+        next = request->next;
+        if (is_open(request))
+            go_on(shard, request);
+        else if (now_ns > request->received_ns + GATE_LONGEST_NS)
+            late = request;
+        else
+            continue;
+        any = true;
+    }
+    if (late != NULL)
+        gate_refuse(shard, late, EMBD_DEADLINE, "the stream has not come to it in 60 s");
+    if (any)
+        dispatch_parked(shard);
+    return shard->gated != NULL;
+}
+
+void gate_end(struct request *request)
+{
+    embd__gate_raise(word_of(request, GATE_DONE_AT), request->gate.number);
+}

@@ -1,0 +1,28 @@
+/* gates.h - pulls and pushes in memory of a GPU whose keys the peer's stream is still to write
+ * (proto/device.h). They wait in their connection's order, and what it sends next waits behind
+ * them. Nothing of the tables is theirs meanwhile, so they hold nobody else up. */
+#ifndef EMBD_SERVICE_GATES_H
+#define EMBD_SERVICE_GATES_H
+
+#include "server/service/answer.h"
+
+/* Whether the request in `call` has no gate, one that its stream has reached, or none that can be:
+ * that is the handler's to refuse. Sets request->gate; uses call->reader up, and call->error. */
+bool gate_is_open(struct call *call);
+
+/* The request waits until gates_look finds its gate open. */
+void gate_park(struct shard *shard, struct request *request);
+
+/* Those whose gates are open go on; one that has waited for a minute is answered EMBD_DEADLINE.
+ * Returns whether any is left: there is no event for what a GPU writes, so look again soon. */
+bool gates_look(struct shard *shard);
+
+void gate_refuse(struct shard *shard, struct request *request, int status, const char *why);
+
+/* The request is going, without an answer. */
+void gate_drop(struct shard *shard, struct request *request);
+
+/* The request, which has a gate, is answered: the peer's stream goes on. */
+void gate_end(struct request *request);
+
+#endif
