@@ -69,7 +69,8 @@ int embd__device_close_read(struct reader *r, uint64_t *number_out)
 void embd__device_batch_write(struct msg *m, const struct device_batch *batch)
 {
     bool has_gate = batch->gate.number != 0;
-    embd__msg_map(m, 7u + batch->zero_missing + (batch->lr > 0) + (has_gate ? 2u : 0));
+    embd__msg_map(m, 7u + batch->zero_missing + (batch->lr > 0) + (has_gate ? 2u : 0) +
+                         (batch->gate.needs != 0));
     embd__msg_field_uint(m, "table", batch->table);
     embd__msg_field_uint(m, "n_keys", batch->n_keys);
     embd__msg_field_str(m, "dtype", embd_dtype_name(batch->dtype));
@@ -85,6 +86,8 @@ void embd__device_batch_write(struct msg *m, const struct device_batch *batch)
         embd__msg_field_uint(m, "gate_at", batch->gate.at);
         embd__msg_field_uint(m, "gate", batch->gate.number);
     }
+    if (batch->gate.needs != 0)
+        embd__msg_field_uint(m, "needs", batch->gate.needs);
 }
 
 static uint32_t read_n_keys(struct fields *f)
@@ -117,8 +120,10 @@ static struct device_gate read_gate(struct fields *f)
     struct device_gate gate = {0};
     if (!embd__field_has(f, "gate") && !embd__field_has(f, "gate_at"))
         return gate;
-    gate.number = (uint32_t)embd__field_uint(f, "gate", 1, UINT32_MAX, FIELD_REQUIRED);
+    gate.number = (uint32_t)embd__field_uint(f, "gate", 1, LIMIT_GATE, FIELD_REQUIRED);
     gate.at = embd__field_uint(f, "gate_at", 0, LIMIT_DEVICE_BYTES, FIELD_REQUIRED);
+    if (embd__field_has(f, "needs"))
+        gate.needs = (uint32_t)embd__field_uint(f, "needs", 1, LIMIT_GATE, FIELD_REQUIRED);
     if (gate.at % GATE_ALIGNMENT != 0)
         embd__error_set(f->reader->error, embd__reader_fault(f->reader, EMBD_INVALID),
                         "%s field 'gate_at' is %llu, expected a multiple of %u", f->what,

@@ -14,32 +14,44 @@
 /* Of one memory: beyond any device's, and sums of two are no overflow. */
 #define LIMIT_DEVICE_BYTES (UINT64_C(1) << 44)
 
-/* A gate: two words of memory that both sides share, on cache lines of their own. The peer's stream
- * writes the number of a call at GATE_READY_AT when keys and gradients are there; whoever ends the
- * call writes it at GATE_DONE_AT. Numbers of a gate rise by one, and wrap. */
+/* A gate: three words of memory that both sides share. The peer's stream writes the number of a call
+ * at GATE_READY_AT when keys and gradients are there; whoever ends the call writes it at
+ * GATE_DONE_AT, and before that, if it failed, at GATE_FAILED_AT. Numbers of a gate rise. */
 #define GATE_BYTES     128u
 #define GATE_ALIGNMENT 64u
 #define GATE_READY_AT  0u
 #define GATE_DONE_AT   64u
+#define GATE_FAILED_AT 68u
+#define LIMIT_GATE     2147483647u /* the last number */
 
 struct device_gate {
     uint64_t at;     /* in the memory that the client shares */
     uint32_t number; /* of this call; 0: it has no gate */
+    uint32_t needs;  /* of an earlier one that must not have failed; 0: none */
 };
-
-static inline bool embd__gate_has(uint32_t word, uint32_t number)
-{
-    return (int32_t)(word - number) >= 0;
-}
 
 /* The word of a gate is `number` from now on, or a later one. Any thread of any process. */
 static inline void embd__gate_raise(_Atomic uint32_t *word, uint32_t number)
 {
     uint32_t before = atomic_load_explicit(word, memory_order_relaxed);
-    while (!embd__gate_has(before, number) &&
+    while (before < number &&
            !atomic_compare_exchange_weak_explicit(word, &before, number, memory_order_release,
                                                   memory_order_relaxed))
         ;
+}
+
+/* The call `number` of the gate has ended. */
+static inline void embd__gate_end(uint8_t *gate, uint32_t number, bool has_failed)
+{
+    if (has_failed)
+        embd__gate_raise((_Atomic uint32_t *)(void *)(gate + GATE_FAILED_AT), number);
+    embd__gate_raise((_Atomic uint32_t *)(void *)(gate + GATE_DONE_AT), number);
+}
+
+static inline bool embd__gate_has(const uint8_t *gate, uint32_t at, uint32_t number)
+{
+    const _Atomic uint32_t *word = (const _Atomic uint32_t *)(const void *)(gate + at);
+    return atomic_load_explicit(word, memory_order_acquire) >= number;
 }
 
 struct device_lent {

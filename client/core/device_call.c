@@ -11,7 +11,7 @@
 #include "client/core/device_part.h"
 
 _Static_assert(EMBD_DEVICE_GATE_BYTES == GATE_BYTES && EMBD_DEVICE_GATE_READY == GATE_READY_AT &&
-                   EMBD_DEVICE_GATE_DONE == GATE_DONE_AT,
+                   EMBD_DEVICE_GATE_DONE == GATE_DONE_AT && EMBD_DEVICE_GATE_MOST == LIMIT_GATE,
                "the header says what the protocol has");
 
 struct embd_device_call {
@@ -19,8 +19,7 @@ struct embd_device_call {
     struct embd_device_call *next, *next_free; /* of the client's */
     struct started_request *request;
     enum method method;
-    uint8_t *gate;
-    uint32_t number;
+    embd_device_gate gate;
 };
 
 /* ---- the pool ---- */
@@ -62,20 +61,22 @@ void embd__device_calls_fini(embd_client *client)
 
 /* ---- start ---- */
 
-static int check_gate(embd_client *client, const embd_device_part *part, const void *gate,
-                      uint32_t number)
+static int check_gate(embd_client *client, const embd_device_part *part,
+                      const embd_device_gate *gate)
 {
     struct embd__error *e = &client->error;
     if (!client->io.has_thread)
         return embd__error_set(e, EMBD_UNSUPPORTED,
                                "the client has no thread of its own (own_thread), which lets a "
                                "stream go on when its server is gone");
-    if (number == 0)
-        return embd__error_set(e, EMBD_INVALID, "number is 0, expected 1 to %u", UINT32_MAX);
-    if ((uintptr_t)gate % GATE_ALIGNMENT != 0 ||
-        !embd__shared_has(client->shared, gate, GATE_BYTES))
+    if (gate->number == 0 || gate->number > LIMIT_GATE || gate->needs >= gate->number)
         return embd__error_set(e, EMBD_INVALID,
-                               "the gate is not %u bytes, at a multiple of %u, of a buffer that "
+                               "gate.number is %u and gate.needs %u; expected 1 to %u, and less",
+                               gate->number, gate->needs, LIMIT_GATE);
+    if ((uintptr_t)gate->words % GATE_ALIGNMENT != 0 ||
+        !embd__shared_has(client->shared, gate->words, GATE_BYTES))
+        return embd__error_set(e, EMBD_INVALID,
+                               "gate.words is not %u bytes, at a multiple of %u, of a buffer that "
                                "the server shares (embd_buffer_new)",
                                GATE_BYTES, GATE_ALIGNMENT);
     if (!embd__device_has_gates(part->keys_in))
@@ -86,34 +87,32 @@ static int check_gate(embd_client *client, const embd_device_part *part, const v
 /* The loop's thread. */
 static void on_end(void *arg)
 {
-    embd_device_call *call = arg;
-    embd__gate_raise((_Atomic uint32_t *)(void *)(call->gate + GATE_DONE_AT), call->number);
+    const embd_device_call *call = arg;
+    embd__gate_end(call->gate.words, call->gate.number, embd__started_failed(call->request));
 }
 
 static int send_call(embd_device_call *call, const embd_device_part *part)
 {
     struct device_batch batch = embd__device_batch_of(part);
-    batch.gate =
-        (struct device_gate){embd__shared_at(call->client->shared, call->gate), call->number};
+    batch.gate = (struct device_gate){embd__shared_at(call->client->shared, call->gate.words),
+                                      call->gate.number, call->gate.needs};
     embd__device_batch_write(embd__started_begin(call->request, call->method), &batch);
     return embd__started_send(call->request, 0, on_end, call);
 }
 
-static int start(embd_client *client, const embd_device_part *given, enum method method, void *gate,
-                 uint32_t number, embd_device_call **call_out)
+static int start(embd_client *client, const embd_device_part *given, enum method method,
+                 const embd_device_gate *gate, embd_device_call **call_out)
 {
     embd_device_part part = {0};
     *call_out = NULL;
     if (embd__device_take(client, given, &part) != EMBD_OK ||
-        embd__device_lend_again(&part) != EMBD_OK ||
-        check_gate(client, &part, gate, number) != EMBD_OK)
+        embd__device_lend_again(&part) != EMBD_OK || check_gate(client, &part, gate) != EMBD_OK)
         return client->error.status;
     embd_device_call *call = take_call(client);
     if (call == NULL)
         return client->error.status;
     call->method = method;
-    call->gate = gate;
-    call->number = number;
+    call->gate = *gate;
     if (send_call(call, &part) == EMBD_OK)
         *call_out = call;
     else
@@ -121,18 +120,18 @@ static int start(embd_client *client, const embd_device_part *given, enum method
     return client->error.status;
 }
 
-int embd_device_pull_start(embd_client *client, const embd_device_part *part, void *gate,
-                           uint32_t number, embd_device_call **call_out)
+int embd_device_pull_start(embd_client *client, const embd_device_part *part,
+                           const embd_device_gate *gate, embd_device_call **call_out)
 {
     return embd__error_keep(&client->error,
-                            start(client, part, METHOD_DEVICE_PULL, gate, number, call_out));
+                            start(client, part, METHOD_DEVICE_PULL, gate, call_out));
 }
 
-int embd_device_push_start(embd_client *client, const embd_device_part *part, void *gate,
-                           uint32_t number, embd_device_call **call_out)
+int embd_device_push_start(embd_client *client, const embd_device_part *part,
+                           const embd_device_gate *gate, embd_device_call **call_out)
 {
     return embd__error_keep(&client->error,
-                            start(client, part, METHOD_DEVICE_PUSH, gate, number, call_out));
+                            start(client, part, METHOD_DEVICE_PUSH, gate, call_out));
 }
 
 /* ---- end ---- */

@@ -110,11 +110,20 @@ EMBD_API int embd_device_push(embd_client *client, const embd_device_part *part)
  *                           the push is applied, or the call has failed: the stream waits for it by
  *                           cuStreamWaitValue32 with CU_STREAM_WAIT_VALUE_GEQ
  *
- * Numbers of a gate begin at 1, rise by 1 from call to call and leave 0 out. Streams that share a
- * gate are in one order. It stays until all its calls have ended. */
+ * Numbers of a gate rise from call to call, from 1 to EMBD_DEVICE_GATE_MOST; then take another gate.
+ * Streams that share a gate are in one order. It stays until all its calls have ended. */
 #define EMBD_DEVICE_GATE_BYTES 128
 #define EMBD_DEVICE_GATE_READY 0
 #define EMBD_DEVICE_GATE_DONE  64
+#define EMBD_DEVICE_GATE_MOST  2147483647
+
+typedef struct embd_device_gate {
+    void *words;     /* [EMBD_DEVICE_GATE_BYTES] */
+    uint32_t number; /* of this call */
+    uint32_t
+        needs; /* this one fails if that call of the gate did: a push whose gradients are of the
+                        rows of that pull; 0: none */
+} embd_device_gate;
 
 /* A call on its way. Owner: the client's thread. */
 typedef struct embd_device_call embd_device_call;
@@ -123,20 +132,20 @@ typedef struct embd_device_call embd_device_call;
  * its way, and nobody on the host waits. The server works when the stream has come to the gate;
  * requests of this client behind it wait for it, at most 60 s. No call fails without its word being
  * raised, also when the server dies: then rows were not written, and embd_device_wait says so.
- *   gate      [EMBD_DEVICE_GATE_BYTES]
- *   number    of this call
+ *   gate      copied
  *   call_out  set to the call, which embd_device_wait ends; NULL after a failure: then no word is
  *             raised, and the stream must not wait
  * Blocks only where the connection was lost and memory is lent again.
  *
- * EMBD_INVALID      the gate is not in memory that the server shares, or number is 0
+ * EMBD_INVALID      the gate is not in memory that the server shares, or a number is not in
+ *                   order
  * EMBD_UNSUPPORTED  the client has no thread of its own (embd_options.own_thread), or the server is
  *                   of an earlier version
  * and those of embd_device_pull that the client finds. */
-EMBD_API int embd_device_pull_start(embd_client *client, const embd_device_part *part, void *gate,
-                                    uint32_t number, embd_device_call **call_out);
-EMBD_API int embd_device_push_start(embd_client *client, const embd_device_part *part, void *gate,
-                                    uint32_t number, embd_device_call **call_out);
+EMBD_API int embd_device_pull_start(embd_client *client, const embd_device_part *part,
+                                    const embd_device_gate *gate, embd_device_call **call_out);
+EMBD_API int embd_device_push_start(embd_client *client, const embd_device_part *part,
+                                    const embd_device_gate *gate, embd_device_call **call_out);
 
 /* Whether embd_device_wait would return at once. */
 EMBD_API bool embd_device_is_done(embd_device_call *call);

@@ -69,7 +69,7 @@ void call_answer(struct shard *shard, struct request *request, const struct embd
     request->has_answer = request->answer.status == EMBD_OK;
     request->state = REQUEST_ANSWERED;
     if (request->gate.number != 0)
-        gate_end(request);
+        gate_end(request, e->status != EMBD_OK || !request->has_answer);
     request->on_answer(request);
 }
 

@@ -7,15 +7,14 @@
 
 #define GATE_LONGEST_NS UINT64_C(60000000000)
 
-static _Atomic uint32_t *word_of(const struct request *request, uint32_t at)
+static uint8_t *memory_of(const struct request *request)
 {
-    return (_Atomic uint32_t *)(void *)(request->session->shared.base + request->gate.at + at);
+    return request->session->shared.base + request->gate.at;
 }
 
 static bool is_open(const struct request *request)
 {
-    uint32_t word = atomic_load_explicit(word_of(request, GATE_READY_AT), memory_order_acquire);
-    return embd__gate_has(word, request->gate.number);
+    return embd__gate_has(memory_of(request), GATE_READY_AT, request->gate.number);
 }
 
 bool gate_is_open(struct call *call)
@@ -94,7 +93,22 @@ bool gates_look(struct shard *shard)
     return shard->gated != NULL;
 }
 
-void gate_end(struct request *request)
+int gate_check(struct call *call, const struct device_gate *gate)
 {
-    embd__gate_raise(word_of(request, GATE_DONE_AT), request->gate.number);
+    const struct request *request = call->request;
+    if (gate->number != 0 && request->gate.number == 0)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "%s: the gate at %llu has %u bytes; the connection shares %llu",
+                               call->reader.method_name, (unsigned long long)gate->at, GATE_BYTES,
+                               (unsigned long long)request->session->shared.bytes);
+    if (gate->needs != 0 && embd__gate_has(memory_of(request), GATE_FAILED_AT, gate->needs))
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "%s: it needs call %u of its gate, which has failed",
+                               call->reader.method_name, gate->needs);
+    return EMBD_OK;
+}
+
+void gate_end(struct request *request, bool has_failed)
+{
+    embd__gate_end(memory_of(request), request->gate.number, has_failed);
 }

@@ -22,7 +22,11 @@ void gate_refuse(struct shard *shard, struct request *request, int status, const
 /* The request is going, without an answer. */
 void gate_drop(struct shard *shard, struct request *request);
 
+/* EMBD_INVALID: the gate is not in memory that the peer shares, or a call that this one needs has
+ * failed. */
+int gate_check(struct call *call, const struct device_gate *gate);
+
 /* The request, which has a gate, is answered: the peer's stream goes on. */
-void gate_end(struct request *request);
+void gate_end(struct request *request, bool has_failed);
 
 #endif

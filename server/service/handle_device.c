@@ -13,6 +13,7 @@
 #include "server/engine/check.h"
 #include "server/service/authorize.h"
 #include "server/service/devices.h"
+#include "server/service/gates.h"
 #include "server/service/token_use.h"
 
 int handle_device_open(struct call *call)
@@ -83,13 +84,8 @@ static int read_part(struct call *call, enum op_kind kind, uint8_t **rows_out)
     part->table = tables_by_id(&call->shard->engine.tables, batch.table);
     if (authorize_part(call, part, 0, kind == OP_PUSH) != EMBD_OK ||
         check_is_known(part->table, &part->in, 0, e) != EMBD_OK ||
-        check_table(call, part->table) != EMBD_OK)
+        check_table(call, part->table) != EMBD_OK || gate_check(call, &batch.gate) != EMBD_OK)
         return e->status;
-    if (batch.gate.number != 0 && call->request->gate.number == 0)
-        return embd__error_set(
-            e, EMBD_INVALID, "%s: the gate at %llu has %u bytes; the connection shares %llu",
-            call->reader.method_name, (unsigned long long)batch.gate.at, GATE_BYTES,
-            (unsigned long long)call->request->session->shared.bytes);
     part->in.grads_bytes =
         batch.n_keys * embd__wire_row_bytes(batch.dtype, part->table->schema.s.dim);
     part->in.keys = (const uint64_t *)(const void *)devices_find(

@@ -70,7 +70,8 @@ class DeviceMemory:
     uuid    of its GPU
 
     pull() and push() block until the server's kernels have ended. What writes keys and gradients has to have ended before:
-    synchronize the stream. pull_start() and push_start() take their turn in a stream, by a gate: embd/device.h. Raises UnsupportedError where the server cannot take it."""
+    synchronize the stream. pull_start() and push_start() take their turn in a stream, by a gate: embd/device.h.
+    Raises UnsupportedError where the server cannot take it."""
 
     def __init__(self, client: "Client", handle: bytes, uuid: bytes, n_bytes: int):
         if len(handle) != HANDLE_BYTES or len(uuid) != UUID_BYTES:
@@ -111,19 +112,21 @@ class DeviceMemory:
             self.client.handle.check(lib.embd_device_pull(c, part))
 
     def pull_start(self, table: "Table", n_keys: int, keys_at: int, rows_at: int, gate: NDArray[Any], number: int, *,
-                   dtype: str = "f32", zero_missing: bool = False) -> DeviceCall:
+                   needs: int = 0, dtype: str = "f32", zero_missing: bool = False) -> DeviceCall:
         """A pull that begins when the gate's word GATE_READY is `number`, and then makes GATE_DONE so, whatever becomes of
         it. `gate`: an array of Client.buffer of GATE_BYTES, of which is_shared() is true."""
-        return self._start(lib.embd_device_pull_start, table, n_keys, keys_at, rows_at, gate, number, dtype, zero_missing, 0)
+        return self._start(lib.embd_device_pull_start, table, n_keys, keys_at, rows_at, gate, (number, needs), dtype,
+                           zero_missing, 0)
 
     def push_start(self, table: "Table", n_keys: int, keys_at: int, rows_at: int, gate: NDArray[Any], number: int, *,
-                   dtype: str = "f32", lr: Optional[float] = None) -> DeviceCall:
-        """Likewise a push."""
+                   needs: int = 0, dtype: str = "f32", lr: Optional[float] = None) -> DeviceCall:
+        """Likewise a push. needs: the number of a call of the gate without whose success this one fails, such as the pull of
+        the rows that the gradients are of."""
         rate = 0 if lr is None else arrays.rate("lr", lr)
-        return self._start(lib.embd_device_push_start, table, n_keys, keys_at, rows_at, gate, number, dtype, False, rate)
+        return self._start(lib.embd_device_push_start, table, n_keys, keys_at, rows_at, gate, (number, needs), dtype, False, rate)
 
-    def _start(self, start: Any, table: "Table", n_keys: int, keys_at: int, rows_at: int, gate: NDArray[Any], number: int,
-               dtype: str, zero_missing: bool, lr: float) -> DeviceCall:
+    def _start(self, start: Any, table: "Table", n_keys: int, keys_at: int, rows_at: int, gate: NDArray[Any],
+               numbers: tuple[int, int], dtype: str, zero_missing: bool, lr: float) -> DeviceCall:
         if gate.nbytes < GATE_BYTES or not gate.flags.c_contiguous:
             raise ValueError(f"the gate has {gate.nbytes} bytes; {GATE_BYTES} in one piece are expected")
         out = ffi.new("embd_device_call **")
@@ -131,7 +134,8 @@ class DeviceMemory:
             self._reap()
             part = self._part(table, n_keys, keys_at, rows_at, dtype)
             part.zero_missing, part.lr = zero_missing, lr
-            self.client.handle.check(start(c, part, ffi.cast("void *", gate.ctypes.data), number, out))
+            c_gate = ffi.new("embd_device_gate *", (ffi.cast("void *", gate.ctypes.data), *numbers))
+            self.client.handle.check(start(c, part, c_gate, out))
             return DeviceCall(self, out[0], gate)
 
     def _reap(self) -> None:
