@@ -137,6 +137,48 @@ class Lent(clusters.ClusterTest):
         device.close()
 
 
+    def test_calls_in_the_order_of_a_stream(self):
+        n = 5000
+        tables = [self.client.create_table(name, DIM, optimizer="adagrad", initializer="constant") for name in ("ours", "theirs")]
+        memory, device = self.lend()
+        gate, stream = lent.Gate(self.client), torch.cuda.current_stream()
+        keys, rows = tensors(memory, n, DIM)
+        for turn in range(6):
+            numbers, gradient = torch.randint(0, 3 * n, (n,)), torch.randn(n, DIM)
+            torch.cuda._sleep(20_000_000)  # keys come late
+            keys.copy_(numbers.to(GPU))
+            rows.copy_(gradient.to(GPU))
+            calls = [in_order(gate, stream, device.push_start, tables[0], n), in_order(gate, stream, device.pull_start, tables[0], n)]
+            out = rows.clone()
+            tables[1].push(numbers.numpy(), gradient.numpy())
+            self.assertTrue(np.array_equal(out.cpu().numpy(), tables[1].pull(numbers.numpy(), wire="f32")))
+            for call in calls:
+                call.wait()
+        device.close()
+
+    def test_a_server_that_dies_lets_streams_go_on(self):
+        server = clusters.Embd(shards=1)
+        with embd.connect(server.addresses[0]) as client:
+            table = client.create_table("dies", DIM, optimizer="sgd")
+            memory = allocation(4 << 20)
+            device, gate = DeviceMemory(client, memory.handle, memory.uuid, 4 << 20), lent.Gate(client)
+            torch.cuda._sleep(200_000_000)
+            call = in_order(gate, torch.cuda.current_stream(), device.pull_start, table, 1000)
+            server.kill()
+            torch.cuda.synchronize()
+            with self.assertRaises(embd.Error):
+                call.wait()
+
+
+def in_order(gate, stream, start, table, n):
+    """A call that the stream comes to, and waits for."""
+    number = gate.number = gate.number + 1
+    call = start(table, n, 0, ROWS_AT, gate.words, number)
+    gate.reach(stream, number)
+    gate.wait(stream, number)
+    return call
+
+
 # ---- figures ----
 
 def median_us(work, n=200):
@@ -147,6 +189,43 @@ def median_us(work, n=200):
         times.append((time.perf_counter() - begin) * 1e6)
     times = sorted(times[5:])
     return statistics.median(times), times[len(times) * 9 // 10]
+
+
+def in_stream_us(gate, start, table, n, load):
+    """From where the stream comes to a call to where it goes on; the request is with the server by then."""
+    stream, times = torch.cuda.current_stream(), []
+    for i in range(100):
+        load(i)
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(1_000_000)
+        begin.record()
+        call = in_order(gate, stream, start, table, n)
+        end.record()
+        end.synchronize()
+        call.wait()
+        times.append(begin.elapsed_time(end) * 1e3)
+    times = sorted(times[5:])
+    return statistics.median(times), times[len(times) * 9 // 10]
+
+
+def measure_in_order(client, device, table, work):
+    gate, side = lent.Gate(client), torch.cuda.Stream()
+    ends = []
+
+    def busy(_):
+        while ends and ends[0].query():
+            ends.pop(0)
+        with torch.cuda.stream(side):
+            while len(ends) < 8:
+                torch.mm(work, work)
+                ends.append(torch.cuda.Event())
+                ends[-1].record()
+    for name, load in ("idle", lambda i: None), ("busy", busy):
+        for n in 256, 4096, 65536:
+            for what, start in ("pull", device.pull_start), ("push", device.push_start):
+                p50, p90 = in_stream_us(gate, start, table, n, load)
+                print(f"{n:>6} keys of 256 bytes  {what}, {name}, in the stream {p50:7.0f} us  (p90 {p90:.0f})", flush=True)
+        torch.cuda.synchronize()
 
 
 def measure(client):
@@ -179,6 +258,7 @@ def measure(client):
                 p50, p90 = median_us(lambda i: (load(i), call(table, n, 0, ROWS_AT)))
                 print(f"{n:>6} keys of 256 bytes  {what}, {name:<5} {p50:9.0f} us  (p90 {p90:.0f})", flush=True)
             torch.cuda.synchronize()
+    measure_in_order(client, device, table, work)
     for where, call in (("pull, numpy", lambda i: table.pull(numbers)), ("push, numpy", lambda i: table.push(numbers, zeros))):
         numbers, zeros = np.random.randint(0, rows, 65536), np.zeros((65536, dim), np.float32)
         print(f" 65536 keys of 256 bytes  {where:<11} {median_us(call, 40)[0]:9.0f} us", flush=True)

@@ -4,6 +4,7 @@ import mmap
 import os
 import shutil
 import tempfile
+import time
 import unittest
 from unittest import mock
 
@@ -11,7 +12,7 @@ import numpy as np
 
 import clusters
 import embd
-from embd.device import DeviceMemory
+from embd.device import GATE_BYTES, GATE_DONE, GATE_READY, DeviceMemory
 from embd_process import Embd
 from ports import free_ports
 
@@ -131,7 +132,23 @@ class Device(unittest.TestCase):
             other.stop()
 
 
-def torch_memory(table):
+class Gate:
+    """lent.Gate without a stream: the host comes to each place at once, and waits itself."""
+
+    def __init__(self, client):
+        self.words = client.buffer(GATE_BYTES // 4, np.uint32)
+        self.number = 0
+
+    def reach(self, stream, number):
+        self.words[GATE_READY // 4] = number
+
+    def wait(self, stream, number):
+        end = time.monotonic() + 20
+        while self.words[GATE_DONE // 4] < number:
+            assert time.monotonic() < end, "the stream waits for ever"
+
+
+def torch_memory(table, in_order=True):
     """A lent.Lent over tensors of the CPU: what a GPU's stream does in order happens at once here."""
     memory, made = Memory(), object.__new__(lent.Lent)
     made.table, made.device, made.n_keys, made.rows_at = table, torch.device("cpu"), 1024, ROWS_AT
@@ -139,14 +156,16 @@ def torch_memory(table):
     made._keys = torch.frombuffer(memory.map, dtype=torch.int64, count=1024)
     made._rows = torch.frombuffer(memory.map, dtype=torch.float32, count=1024 * DIM, offset=ROWS_AT).view(1024, DIM)
     made._bounds = torch.empty(2, dtype=torch.int64)
-    made._take = lambda keys: made._keys[:keys.numel()].copy_(keys)
-    made._wait = lambda: None
+    made._gate, made._pulls, made._in_use, made._stream = Gate(table.client) if in_order else None, [], 0, None
+    made._enter = made._wait = lambda: None
     return made
 
 
 @unittest.skipIf(torch is None, "no PyTorch")
 class Torch(unittest.TestCase):
     """embd.torch.Embedding on lent memory beside the same by the host."""
+
+    in_order = True
 
     def setUp(self):
         self.server = server()
@@ -161,7 +180,7 @@ class Torch(unittest.TestCase):
     def pair(self, **fields):
         """The same module twice; the first one's memory is lent."""
         pair = [embd.torch.Embedding(500, DIM, client=self.client, name=name, seed=3, **fields) for name in ("ours", "theirs")]
-        ours = torch_memory(pair[0].table)
+        ours = torch_memory(pair[0].table, self.in_order)
         pair[0].source.lending.of = lambda device, n_keys: pair[0].source.lending._by_device.setdefault(device, ours)
         return pair
 
@@ -214,12 +233,126 @@ class Torch(unittest.TestCase):
         keys = torch.arange(40)
         out = pair[0](keys)
         refuse = mock.Mock(side_effect=embd.errors.make(embd.Status.UNSUPPORTED, "not taken"))
-        pair[0].source.lending.of(keys.device, 40).memory = mock.Mock(pull=refuse, push=refuse)
+        pair[0].source.lending.of(keys.device, 40).memory = mock.Mock(pull=refuse, push=refuse, pull_start=refuse, push_start=refuse)
         out.sum().backward()
         self.step(pair[1], keys, 1.0)
         self.assertIsNone(pair[0].source.lent(keys.device, 40))
         self.assertTrue(torch.equal(*(self.step(module, keys, 2.0) for module in pair)))
         self.check(pair)
+
+
+class TorchBlocking(Torch):
+    """The same where no gate can be."""
+
+    in_order = False
+
+
+class Gates(unittest.TestCase):
+    """Calls that begin when a stream has come to them."""
+
+    def setUp(self):
+        self.server = server()
+        self.addCleanup(self.server.stop)
+        self.client = embd.connect(self.server.addresses[0], deadline=20)
+        self.addCleanup(self.client.close)
+        self.table = self.client.create_table("gated", DIM, optimizer="sgd", initializer="constant")
+        self.memory = Memory()
+        self.lent = self.memory.lend(self.client)
+        self.gate = Gate(self.client)
+        self.assertTrue(self.client.is_shared(self.gate.words))
+
+    def start(self, start, number, n=50, rows_at=ROWS_AT, **options):
+        return start(self.table, n, 0, rows_at, self.gate.words, number, **options)
+
+    def test_a_call_waits_for_its_stream_and_what_follows_waits_for_it(self):
+        self.memory.rows(50)[:] = np.nan
+        push = self.start(self.lent.push_start, 1)
+        pull = self.start(self.lent.pull_start, 2)
+        part = embd.Part(self.table, np.arange(50, dtype=np.uint64), raw=True)
+        behind = self.client.pull_start([part])
+        time.sleep(0.1)
+        self.assertEqual([push.done(), pull.done(), behind.done()], [False] * 3)
+        self.assertEqual(self.gate.words[GATE_DONE // 4], 0)
+        with embd.connect(self.server.addresses[0], deadline=20) as other:
+            other.create_table("meanwhile", DIM)  # nobody else waits
+            other.table("meanwhile").drop()
+        self.memory.keys(50)[:] = np.arange(50)
+        self.memory.rows(50)[:] = 1
+        self.gate.reach(None, 1)
+        push.wait()
+        self.assertFalse(pull.done())
+        self.memory.rows(50)[:] = 7
+        self.gate.reach(None, 2)
+        self.gate.wait(None, 2)
+        self.assertTrue((self.memory.rows(50) < 0).all())
+        pull.wait()
+        self.assertTrue(np.array_equal(behind.wait()[0], self.memory.rows(50)))
+        self.assertEqual(self.table.step, 1)
+
+    def test_a_call_that_fails_lets_the_stream_go_on_and_what_needs_it_fails_too(self):
+        self.memory.keys(50)[:] = np.arange(50)
+        self.memory.rows(50)[:] = 1
+        for number, (n, rows_at, error) in enumerate(((50, BYTES, "rows lie at"), (1 << 20, ROWS_AT, "keys lie at")), 1):
+            call = self.start(self.lent.pull_start, number, n, rows_at)
+            self.gate.reach(None, number)
+            self.gate.wait(None, number)
+            for _ in range(2):
+                with self.assertRaisesRegex(embd.InvalidError, error):
+                    call.wait()
+        self.gate.reach(None, 5)
+        needs = self.start(self.lent.push_start, 3, needs=2)
+        self.gate.wait(None, 3)
+        with self.assertRaisesRegex(embd.InvalidError, "needs call 2"):
+            needs.wait()
+        self.assertEqual(self.table.step, 0)
+        self.start(self.lent.pull_start, 4).wait()
+        self.start(self.lent.push_start, 5, needs=4).wait()
+        self.assertEqual(self.table.step, 1)
+
+    def test_gates_and_numbers_that_cannot_be(self):
+        for number, needs in (0, 0), (1 << 31, 0), (3, 3):
+            with self.assertRaisesRegex(embd.InvalidError, "gate.number"):
+                self.start(self.lent.pull_start, number, needs=needs)
+        own = np.zeros(GATE_BYTES, np.uint32)
+        with self.assertRaisesRegex(embd.InvalidError, "shares"):
+            self.lent.pull_start(self.table, 1, 0, ROWS_AT, own, 1)
+        with self.assertRaisesRegex(embd.InvalidError, "multiple of 64"):
+            self.lent.pull_start(self.table, 1, 0, ROWS_AT, self.client.buffer(2 * GATE_BYTES, np.uint8)[4:4 + GATE_BYTES], 1)
+        with self.assertRaises(ValueError):
+            self.lent.pull_start(self.table, 1, 0, ROWS_AT, self.gate.words[:8], 1)
+        with embd.connect(self.server.addresses[0], own_thread=False, deadline=20) as client:
+            lent, gate = self.memory.lend(client), Gate(client)
+            with self.assertRaisesRegex(embd.UnsupportedError, "own_thread"):
+                lent.pull_start(client.table("gated"), 1, 0, ROWS_AT, gate.words, 1)
+        self.assertEqual(self.gate.words[GATE_DONE // 4], 0)
+
+    def test_a_server_that_dies_lets_the_stream_go_on(self):
+        calls = [self.start(self.lent.pull_start, 1), self.start(self.lent.push_start, 2)]
+        time.sleep(0.05)
+        self.server.kill()
+        self.gate.wait(None, 2)
+        for call in calls:
+            with self.assertRaises(embd.Error):
+                call.wait()
+
+    def test_a_server_that_ends_refuses_what_waits(self):
+        call = self.start(self.lent.pull_start, 1)
+        time.sleep(0.05)
+        self.server.stop()
+        self.gate.wait(None, 1)
+        with self.assertRaisesRegex(embd.Error, "shutting down|closed"):
+            call.wait()
+
+    def test_a_client_that_leaves_takes_its_calls_with_it(self):
+        calls = [self.start(self.lent.pull_start, number) for number in (1, 2, 3)]
+        del calls[1]
+        time.sleep(0.05)
+        self.client.close()
+        self.gate.wait(None, 3)
+        with self.assertRaises(embd.Error):
+            calls[0].wait()
+        with embd.connect(self.server.addresses[0], deadline=20) as other:
+            other.table("gated").drop()
 
 
 class Again(unittest.TestCase):

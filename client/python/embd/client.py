@@ -259,6 +259,11 @@ class Client:
         """Figures of every shard and of its tables."""
         return [self._shard_stats(shard) for shard in range(len(self.shards))]
 
+    @property
+    def has_thread(self) -> bool:
+        """own_thread: what is under way moves on while Python does other things."""
+        return bool(self._options.get("own_thread"))
+
     def buffer(self, shape: int | tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
         """An array of zeros for rows (``out=``) and gradients, which servers on this host share with the client: rows of
         a cluster of one shard come into it without another copy. Elsewhere it is an array like any other. It may

@@ -1,23 +1,28 @@
 """Memory of a GPU that a server on this host writes rows into and takes gradients out of, for the tensors of modules.
 
 Each source and GPU has one allocation of its own, beside PyTorch's memory: the server sees that and nothing else. Keys and
-gradients are copied into it, rows out of it, on the GPU and in the current stream, which takes some microseconds. The host
-waits for the stream before each call, since the server does not see streams.
+gradients are copied into it, rows out of it, on the GPU and in the current stream, which takes some microseconds. Calls take
+their turn in that stream, by a gate (embd/device.h), and the host waits for nobody. Where the client has no thread of its own, or
+the server shares no memory of the host, the host waits for the stream before each call, and for the call.
 
 Where the server cannot (another host, several shards, no GPU), None says so once, and tensors go by pinned memory."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Optional
 
+import numpy as np
 import torch
 
-from ..device import ALIGNMENT, HANDLE_BYTES, UUID_BYTES, DeviceMemory
+from ..device import (ALIGNMENT, GATE_DONE, GATE_MOST, GATE_READY, HANDLE_BYTES, UUID_BYTES, DeviceCall, DeviceMemory)
 from ..errors import Error
 
 if TYPE_CHECKING:
+    from ..client import Client
     from ..table import Table
 
 LEAST_KEYS = 4096
@@ -62,6 +67,46 @@ class _Allocation:
                 self._driver.cuMemFree_v2(ctypes.c_uint64(self.pointer))
 
 
+PAGE_BYTES = 4096
+PORTABLE_AND_MAPPED = 3  # CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP
+AT_LEAST = 0  # CU_STREAM_WAIT_VALUE_GEQ
+
+
+class Gate:
+    """Two words of memory of the host that this process and the server share, and that streams write and wait for. The device's
+    context is current."""
+
+    def __init__(self, client: "Client"):
+        self._driver = _driver()
+        self._device = torch.cuda.current_device()
+        self.words = client.buffer(PAGE_BYTES // 4, np.uint32)
+        self.number = 0
+        if not client.is_shared(self.words):
+            raise NoMemory("the server shares no memory with this process")
+        address, at = ctypes.c_void_p(self.words.ctypes.data), ctypes.c_uint64()
+        _checked("cuMemHostRegister", self._driver.cuMemHostRegister_v2(address, ctypes.c_size_t(PAGE_BYTES), PORTABLE_AND_MAPPED))
+        self._registered = address
+        _checked("cuMemHostGetDevicePointer", self._driver.cuMemHostGetDevicePointer_v2(ctypes.byref(at), address, 0))
+        self._at = at.value
+        self._write, self._wait = self._driver.cuStreamWriteValue32_v2, self._driver.cuStreamWaitValue32_v2
+        for function in self._write, self._wait:
+            function.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint]
+
+    def reach(self, stream: torch.cuda.Stream, number: int) -> None:
+        """The server may begin when the stream has come here."""
+        _checked("cuStreamWriteValue32", self._write(stream.cuda_stream, self._at + GATE_READY, number, 0))
+
+    def wait(self, stream: torch.cuda.Stream, number: int) -> None:
+        """The stream goes on when that call has ended."""
+        _checked("cuStreamWaitValue32", self._wait(stream.cuda_stream, self._at + GATE_DONE, number, AT_LEAST))
+
+    def __del__(self) -> None:
+        if getattr(self, "_registered", None) is not None:
+            with torch.cuda.device(self._device):
+                self._driver.cuCtxSynchronize()  # streams may still write there
+                self._driver.cuMemHostUnregister(self._registered)
+
+
 class Lent:
     """Room for the keys and rows of one batch at a time, on one GPU."""
 
@@ -81,38 +126,92 @@ class Lent:
         self._rows = bytes_[self.rows_at:].view(torch.float32).view(self.n_keys, table.dim)
         self._stream = torch.cuda.current_stream(device)  # that used the memory last
         self._bounds = torch.empty(2, dtype=torch.int64, pin_memory=True)
+        self._gate: Optional[Gate] = None
+        self._pulls: list[DeviceCall] = []  # that may not have ended
+        self._in_use = 0  # the number of a push that reads the memory
+        if table.client.has_thread:
+            with torch.cuda.device(device), contextlib.suppress(NoMemory):
+                self._gate = Gate(table.client)
 
-    def _take(self, keys: torch.Tensor) -> None:
-        """Into the memory, once those of another stream have left it."""
+    def _enter(self) -> None:
+        """What follows is of the current stream, behind what others did with the memory."""
         stream = torch.cuda.current_stream(self.device)
         if stream != self._stream:
             stream.wait_stream(self._stream)
             self._stream = stream
+
+    def _take(self, keys: torch.Tensor) -> None:
+        """Into the memory, once the last push has read it."""
+        if self._gate is not None and self._in_use:
+            self._gate.wait(self._stream, self._in_use)
+            self._in_use = 0
         self._keys[:keys.numel()].copy_(keys)
 
     def _wait(self) -> None:
         self._stream.synchronize()
 
-    def pull(self, keys: torch.Tensor, limit: Optional[int]) -> torch.Tensor:
-        """The rows of [n] keys. IndexError: one is not below `limit`."""
-        n = keys.numel()
-        if limit is not None and n:
-            self._bounds.copy_(torch.stack(torch.aminmax(keys)).to(torch.int64), non_blocking=True)
-        self._take(keys)
+    def _check(self, keys: torch.Tensor, limit: Optional[int]) -> None:
+        """IndexError: a key is not below `limit`. The host waits for the stream."""
+        if limit is None or not keys.numel():
+            return
+        self._bounds.copy_(torch.stack(torch.aminmax(keys)).to(torch.int64), non_blocking=True)
         self._wait()
-        if limit is not None and n:
-            low, high = self._bounds.tolist()
-            if low < 0 or high >= limit:
-                raise IndexError(f"index out of range: {low} to {high}, num_embeddings is {limit}")
-        self.memory.pull(self.table, n, 0, self.rows_at)
-        return self._rows[:n].clone()
+        low, high = self._bounds.tolist()
+        if low < 0 or high >= limit:
+            raise IndexError(f"index out of range: {low} to {high}, num_embeddings is {limit}")
 
-    def push(self, keys: torch.Tensor, gradient: torch.Tensor, lr: Optional[float]) -> None:
+    def _start(self, start: Callable[..., DeviceCall], n: int, **options: Any) -> DeviceCall:
+        """Begins a call when the stream comes here. After an error no stream waits."""
+        gate = self._gate
+        assert gate is not None
+        if gate.number == GATE_MOST:
+            self._wait()
+            with torch.cuda.device(self.device):
+                gate = self._gate = Gate(self.table.client)
+        call = start(self.table, n, 0, self.rows_at, gate.words, gate.number + 1, **options)
+        gate.number += 1
+        gate.reach(self._stream, gate.number)
+        return call
+
+    def close(self) -> None:
+        self.settle(all=True)
+        self._wait()
+        self.memory.close()
+
+    def settle(self, all: bool = False) -> None:
+        """Raises what pulls failed with that nobody has asked for."""
+        while self._pulls and (all or self._pulls[0].done()):
+            self._pulls.pop(0).wait()
+
+    def pull(self, keys: torch.Tensor, limit: Optional[int]) -> tuple[torch.Tensor, int]:
+        """The rows of [n] keys, and the number of the call, 0 if it has ended."""
         n = keys.numel()
+        self.settle()
+        self._enter()
+        self._check(keys, limit)
+        self._take(keys)
+        if self._gate is None:
+            self._wait()
+            self.memory.pull(self.table, n, 0, self.rows_at)
+            return self._rows[:n].clone(), 0
+        self._pulls.append(self._start(self.memory.pull_start, n))
+        self._gate.wait(self._stream, self._gate.number)
+        return self._rows[:n].clone(), self._gate.number
+
+    def push(self, keys: torch.Tensor, gradient: torch.Tensor, lr: Optional[float], needs: int) -> Optional[DeviceCall]:
+        """A step; None: it is applied. `needs`: what pull() gave with the rows."""
+        n = keys.numel()
+        self.settle()
+        self._enter()
         self._take(keys)
         self._rows[:n].copy_(gradient.reshape(n, self.table.dim))
-        self._wait()
-        self.memory.push(self.table, n, 0, self.rows_at, lr=lr)
+        if self._gate is None:
+            self._wait()
+            self.memory.push(self.table, n, 0, self.rows_at, lr=lr)
+            return None
+        call = self._start(self.memory.push_start, n, lr=lr, needs=needs if needs <= self._gate.number else 0)
+        self._in_use = self._gate.number
+        return call
 
 
 class Lending:
@@ -130,9 +229,14 @@ class Lending:
             return None
         if lent is None or lent.n_keys < n_keys:
             if lent is not None:
-                lent.memory.close()
+                lent.close()
             lent = self._by_device[device] = self._lend(device, n_keys)
         return lent
+
+    def settle(self) -> None:
+        for lent in self._by_device.values():
+            if lent is not None:
+                lent.settle(all=True)
 
     def end(self, device: torch.device) -> None:
         """The server takes it no more: it was started again, without a GPU, or the client came to another host's."""

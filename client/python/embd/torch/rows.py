@@ -13,6 +13,7 @@ import torch
 
 from ..client import Client
 from ..clock import Clock
+from ..device import DeviceCall
 from ..errors import UnsupportedError
 from ..table import Call, Part, Table
 from . import copies
@@ -52,14 +53,15 @@ class Ticket:
 
 
 class LentTicket:
-    """A pull of single keys of one table that stays on a GPU: lent.py. It has ended."""
+    """A pull of single keys of one table that stays on a GPU: lent.py. What the current stream does next has its rows."""
 
     def __init__(self, source: "Source", lent: Lent, keys: torch.Tensor, limit: Optional[int], layout: Any, once: bool):
         self.source = source
         self.keys = keys.clone()  # the caller may change its own before the backward
         self.layout = layout
         self.once = once  # it is used by one forward
-        self._rows = lent.pull(self.keys, limit)
+        self._lent = lent
+        self._rows, self._number = lent.pull(self.keys, limit)
 
     def wait(self) -> tuple[torch.Tensor, ...]:
         return self._rows if self.once else self._rows.clone(),
@@ -73,7 +75,15 @@ class LentTicket:
     def take(self, gradients: Sequence[Optional[torch.Tensor]]) -> None:
         gradient, = gradients
         if gradient is not None:
-            self.source.take_lent(self.keys, gradient.detach().to(torch.float32))
+            self.source.take_lent(self, gradient.detach().to(torch.float32))
+
+    def needed_by(self, lent: Lent) -> int:
+        """The number of the pull, for a push through the same memory."""
+        return self._number if lent is self._lent else 0
+
+    def end(self) -> None:
+        """Raises what the pull failed with."""
+        self._lent.settle(all=True)
 
 
 class _Rows(torch.autograd.Function):
@@ -116,7 +126,7 @@ class Source:
         self.round: Optional[Clock] = None
         self.lending = Lending(tables[0]) if len(tables) == 1 else None
         self._held: list[Part] = []
-        self._pushes: list[Call[None]] = []
+        self._pushes: list[Union[Call[None], DeviceCall]] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy refers to the same tables, and has no round, rates or gradients of its own yet."""
@@ -138,19 +148,26 @@ class Source:
         if self.lending is not None:
             self.lending.end(device)
 
-    def take_lent(self, keys: torch.Tensor, gradient: torch.Tensor) -> None:
+    def take_lent(self, ticket: LentTicket, gradient: torch.Tensor) -> None:
         """The gradient of a LentTicket. What waits for others, and steps of several workers, go by the host."""
+        keys = ticket.keys
         lent = None if self.is_holding or self.round is not None else self.lent(keys.device, keys.numel())
+        if lent is None or not ticket.needed_by(lent):
+            ticket.end()
         if lent is None:
             numbers, values = copies.to_numpy(keys, gradient.contiguous())
             self.take([Part(self.tables[0], numbers, values=values, raw=True)])
             return
         rate = None if self.optimizer is None else self.optimizer.rate(self.tables[0])
         try:
-            lent.push(keys, gradient, rate)
+            self._settle(PUSHES_IN_FLIGHT)
+            call = lent.push(keys, gradient, rate, ticket.needed_by(lent))
         except UnsupportedError:
             self.end_lending(keys.device)
-            self.take_lent(keys, gradient)
+            self.take_lent(ticket, gradient)
+            return
+        if call is not None:
+            self._pushes.append(call)
 
     def take(self, parts: list[Part]) -> None:
         """Gradients of a backward."""
@@ -173,6 +190,8 @@ class Source:
     def flush(self) -> None:
         """Waits until every push has been applied; raises what failed."""
         self._settle(0)
+        if self.lending is not None:
+            self.lending.settle()
 
     def _settle(self, n_left: int) -> None:
         while self._pushes and (len(self._pushes) > n_left or self._pushes[0].done()):
