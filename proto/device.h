@@ -14,8 +14,8 @@
 /* Of one memory: beyond any device's, and sums of two are no overflow. */
 #define LIMIT_DEVICE_BYTES (UINT64_C(1) << 44)
 
-/* A gate: three words of memory that both sides share. The peer's stream writes the number of a call
- * at GATE_READY_AT when keys and gradients are there; whoever ends the call writes it at
+/* A gate: three words of memory that both sides share. The peer's stream writes the number of a
+ * call at GATE_READY_AT when keys and gradients are there; whoever ends the call writes it at
  * GATE_DONE_AT, and before that, if it failed, at GATE_FAILED_AT. Numbers of a gate rise. */
 #define GATE_BYTES     128u
 #define GATE_ALIGNMENT 64u

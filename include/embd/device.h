@@ -101,17 +101,18 @@ EMBD_API int embd_device_push(embd_client *client, const embd_device_part *part)
 
 /* ---- in the order of a stream ---- */
 
-/* A gate: memory of embd_buffer_new at a multiple of 64, which embd_buffer_is_shared says the server
- * shares, and which the caller registers with CUDA (cuMemHostRegister). Two of its words count:
+/* A gate: memory of embd_buffer_new at a multiple of 64, which embd_buffer_is_shared says the
+ * server shares, and which the caller registers with CUDA (cuMemHostRegister). Two of its words are
+ * the caller's business:
  *
  *   EMBD_DEVICE_GATE_READY  uint32_t; the caller's stream writes a call's number here behind what
  *                           writes keys and gradients: cuStreamWriteValue32
- *   EMBD_DEVICE_GATE_DONE   uint32_t; becomes that number, or a later one, when rows are written, or
- *                           the push is applied, or the call has failed: the stream waits for it by
- *                           cuStreamWaitValue32 with CU_STREAM_WAIT_VALUE_GEQ
+ *   EMBD_DEVICE_GATE_DONE   uint32_t; becomes that number, or a later one, when rows are written,
+ *                           or the push is applied, or the call has failed: the stream waits for it
+ *                           by cuStreamWaitValue32 with CU_STREAM_WAIT_VALUE_GEQ
  *
- * Numbers of a gate rise from call to call, from 1 to EMBD_DEVICE_GATE_MOST; then take another gate.
- * Streams that share a gate are in one order. It stays until all its calls have ended. */
+ * Numbers of a gate rise from call to call, from 1 to EMBD_DEVICE_GATE_MOST; then take another
+ * gate. Streams that share a gate are in one order. It stays until all its calls have ended. */
 #define EMBD_DEVICE_GATE_BYTES 128
 #define EMBD_DEVICE_GATE_READY 0
 #define EMBD_DEVICE_GATE_DONE  64
@@ -128,8 +129,8 @@ typedef struct embd_device_gate {
 /* A call on its way. Owner: the client's thread. */
 typedef struct embd_device_call embd_device_call;
 
-/* embd_device_pull and embd_device_push in the order of a stream: they return when the request is on
- * its way, and nobody on the host waits. The server works when the stream has come to the gate;
+/* embd_device_pull and embd_device_push in the order of a stream: they return when the request is
+ * on its way, and nobody on the host waits. The server works when the stream has come to the gate;
  * requests of this client behind it wait for it, at most 60 s. No call fails without its word being
  * raised, also when the server dies: then rows were not written, and embd_device_wait says so.
  *   gate      copied

@@ -73,14 +73,13 @@ static void go_on(struct shard *shard, struct request *request)
 
 bool gates_look(struct shard *shard)
 {
-    uint64_t now_ns = clock_ns();
     struct request *next, *late = NULL; /* one at a time: an answer may end a connection */
     bool any = false;
     for (struct request *request = shard->gated; request != NULL; request = next) {
         next = request->next;
         if (is_open(request))
             go_on(shard, request);
-        else if (now_ns > request->received_ns + GATE_LONGEST_NS)
+        else if (shard->now_ns > request->received_ns + GATE_LONGEST_NS)
             late = request;
         else
             continue;

@@ -28,6 +28,7 @@ struct world {
     uint8_t handle[DEVICE_HANDLE_BYTES], uuid[DEVICE_UUID_BYTES];
     uint64_t number;
     char dir[64];
+    _Alignas(64) uint8_t shared[2 * GATE_BYTES]; /* of the connection: two gates */
 };
 
 /* Only tells that the connection is by the data socket. */
@@ -73,11 +74,13 @@ static void begin_rig(struct world *w)
     rig_open(&w->rig, &store_cuda, 0, 1, w->dir);
     rig_wake(&w->rig); /* answers come later */
     w->rig.data.share = w->other.share = share_nothing;
+    w->rig.data.shared = w->other.shared = (struct shared_memory){w->shared, sizeof w->shared};
 }
 
 static int set_up(void **state)
 {
-    struct world *w = *state = calloc(1, sizeof *w);
+    struct world *w = *state = aligned_alloc(64, sizeof *w);
+    memset(w, 0, sizeof *w);
     static const char *const names[] = {"plain", "kept", "made", "plain2", "kept2", "made2"};
     w->fd = memfd_create("lent", MFD_CLOEXEC);
     assert_int_equal(ftruncate(w->fd, BYTES), 0);
@@ -319,6 +322,129 @@ static void test_handles_are_looked_at(void **state)
     assert_true(open_memory(w, &w->other).takes_turns);
 }
 
+/* ---- gates ---- */
+
+static uint32_t word(const struct world *w, uint32_t gate, uint32_t at)
+{
+    uint32_t value;
+    memcpy(&value, w->shared + (size_t)gate * GATE_BYTES + at, sizeof value);
+    return value;
+}
+
+static void reach(struct world *w, uint32_t gate, uint32_t number)
+{
+    memcpy(w->shared + (size_t)gate * GATE_BYTES + GATE_READY_AT, &number, sizeof number);
+}
+
+static struct exchange *send_gated(struct world *w, enum method method, const char *table,
+                                   uint32_t number, uint32_t needs)
+{
+    struct device_batch batch = batch_of(w, table);
+    batch.gate = (struct device_gate){0, number, needs};
+    struct exchange *x = ask_batch(w, method, &batch);
+    ask_send(x);
+    shard_collect(w->rig.shard);
+    return x;
+}
+
+static void expect_answer(struct world *w, struct exchange *x, uint32_t number, int status,
+                          const char *fragment)
+{
+    const char *const fragments[] = {fragment, NULL};
+    ask_wait(x);
+    ask_read(x);
+    if (status == EMBD_OK)
+        assert_int_equal(x->reader.answer_status, EMBD_OK);
+    else
+        check_error(x, status, fragments);
+    assert_int_equal(word(w, 0, GATE_DONE_AT), number);
+    assert_int_equal(word(w, 0, GATE_FAILED_AT) == number, status != EMBD_OK);
+    ask_free(x);
+}
+
+static void test_a_request_waits_at_its_gate_and_others_of_its_connection_behind_it(void **state)
+{
+    struct world *w = *state;
+    struct device_batch plain = batch_of(w, "plain2");
+    fill(w, 0);
+    struct exchange *push = send_gated(w, METHOD_DEVICE_PUSH, "plain", 1, 0);
+    struct exchange *pull = send_gated(w, METHOD_DEVICE_PULL, "plain", 2, 1);
+    struct exchange *behind = ask_batch(w, METHOD_DEVICE_PULL, &plain);
+    ask_send(behind);
+    for (int i = 0; i < 10; i++)
+        assert_true(shard_collect(w->rig.shard));
+    assert_false(push->is_answered || pull->is_answered || behind->is_answered);
+    embd_schema schema = schema_of("meanwhile");
+    struct shard_session session = w->rig.data;
+    w->rig.data = w->other; /* nobody else waits, also not for tables at rest */
+    create_table(&w->rig, &schema);
+    w->rig.data = session;
+    reach(w, 0, 1);
+    expect_answer(w, push, 1, EMBD_OK, NULL);
+    shard_collect(w->rig.shard);
+    assert_false(pull->is_answered || behind->is_answered);
+    reach(w, 0, 2);
+    expect_answer(w, pull, 2, EMBD_OK, NULL);
+    ask_wait(behind);
+    ask_free(behind);
+    struct image image;
+    image_take(&w->rig, "plain", &image);
+    assert_int_equal(image.step, 1);
+    image_fini(&image);
+}
+
+static void test_what_ends_at_a_gate_lets_the_stream_go_on(void **state)
+{
+    struct world *w = *state;
+    fill(w, 0);
+    struct exchange *x = send_gated(w, METHOD_DEVICE_PULL, "nobody", 1, 0);
+    reach(w, 0, 1);
+    expect_answer(w, x, 1, EMBD_UNKNOWN_TABLE, "table");
+    reach(w, 0, 2);
+    x = send_gated(w, METHOD_DEVICE_PUSH, "plain", 2, 1);
+    expect_answer(w, x, 2, EMBD_INVALID, "call 1");
+    x = send_gated(w, METHOD_DEVICE_PULL, "plain", 3, 0);
+    w->rig.now_ns += UINT64_C(59000000000);
+    shard_tick(w->rig.shard, w->rig.now_ns);
+    shard_collect(w->rig.shard);
+    assert_false(x->is_answered);
+    w->rig.now_ns += UINT64_C(2000000000);
+    shard_tick(w->rig.shard, w->rig.now_ns);
+    expect_answer(w, x, 3, EMBD_DEADLINE, "60 s");
+    x = send_gated(w, METHOD_DEVICE_PULL, "plain", 4, 0);
+    struct exchange *gone = send_gated(w, METHOD_DEVICE_PULL, "plain", 5, 0);
+    ask_free(gone); /* its connection is closed; nobody answers */
+    shard_session_half_end(w->rig.shard, &w->rig.data);
+    expect_answer(w, x, 4, EMBD_CLOSED, "closed");
+    w->rig.data.has_ended = false;
+    ask_free(send_gated(w, METHOD_DEVICE_PULL, "plain", 6, 0));
+    assert_false(shard_collect(w->rig.shard));
+    x = send_gated(w, METHOD_DEVICE_PULL, "plain", 7, 0);
+    shard_drain(w->rig.shard);
+    expect_answer(w, x, 7, EMBD_DRAINING, "shutting down");
+}
+
+static void test_gates_elsewhere_are_refused_and_nothing_is_written(void **state)
+{
+    static const uint64_t outside[] = {2 * GATE_BYTES - 64, 2 * GATE_BYTES, 1ull << 40};
+    struct world *w = *state;
+    struct device_batch batch = batch_of(w, "plain");
+    batch.gate.number = 1;
+    for (int i = 0; i < 3; i++) {
+        batch.gate.at = outside[i];
+        refuse(w, METHOD_DEVICE_PULL, &batch, EMBD_INVALID, "the gate at");
+    }
+    batch.gate.at = 32;
+    refuse(w, METHOD_DEVICE_PUSH, &batch, EMBD_INVALID, "multiple of 64");
+    batch.gate = (struct device_gate){0, LIMIT_GATE + 1, 0};
+    refuse(w, METHOD_DEVICE_PUSH, &batch, EMBD_INVALID, "'gate'");
+    w->rig.data.shared = (struct shared_memory){NULL, 0};
+    batch.gate = (struct device_gate){0, 1, 0};
+    refuse(w, METHOD_DEVICE_PULL, &batch, EMBD_INVALID, "shares 0");
+    for (size_t i = 0; i < sizeof w->shared; i++)
+        assert_int_equal(w->shared[i], 0);
+}
+
 /* ---- the end ---- */
 
 static void test_what_is_closed_is_gone_and_the_rest_goes_with_the_connection(void **state)
@@ -351,6 +477,9 @@ int main(void)
         TEST(test_gradients_that_are_not_finite),
         TEST(test_slots_and_other_connections_are_refused),
         TEST(test_handles_are_looked_at),
+        TEST(test_a_request_waits_at_its_gate_and_others_of_its_connection_behind_it),
+        TEST(test_what_ends_at_a_gate_lets_the_stream_go_on),
+        TEST(test_gates_elsewhere_are_refused_and_nothing_is_written),
         TEST(test_what_is_closed_is_gone_and_the_rest_goes_with_the_connection),
     };
 #undef TEST

@@ -45,7 +45,7 @@ void check_device_open_request(struct reader *r)
 
 void build_device_open_result(struct msg *m)
 {
-    const struct device_opened opened = {5, true};
+    const struct device_opened opened = {5, true, true};
     embd__msg_result(m, 3);
     embd__device_opened_write(m, &opened);
     embd__msg_end(m);
@@ -61,7 +61,7 @@ void check_device_open_result(struct reader *r)
 {
     struct device_opened opened;
     if (embd__device_opened_read(r, &opened) == EMBD_OK)
-        expect(r, opened.number == 5 && opened.takes_turns, "what was opened");
+        expect(r, opened.number == 5 && opened.takes_turns && opened.has_gates, "what was opened");
 }
 
 static struct device_batch batch_of(bool is_push)
@@ -71,7 +71,8 @@ static struct device_batch batch_of(bool is_push)
                                  .keys = {5, 0},
                                  .rows = {5, 524288},
                                  .zero_missing = !is_push,
-                                 .lr = is_push ? 0.25f : 0};
+                                 .lr = is_push ? 0.25f : 0,
+                                 .gate = {is_push ? 128 : 0, is_push ? 8 : 0, is_push ? 7 : 0}};
 }
 
 static void build_batch(struct msg *m, bool is_push)
@@ -91,7 +92,9 @@ static void check_batch(struct reader *r, bool is_push)
                got.table == expected.table && got.n_keys == expected.n_keys &&
                    got.dtype == EMBD_DTYPE_F32 && got.keys.number == 5 && got.rows.number == 5 &&
                    got.keys.at == 0 && got.rows.at == expected.rows.at &&
-                   got.zero_missing == expected.zero_missing && got.lr == expected.lr,
+                   got.zero_missing == expected.zero_missing && got.lr == expected.lr &&
+                   got.gate.at == expected.gate.at && got.gate.number == expected.gate.number &&
+                   got.gate.needs == expected.gate.needs,
                "the batch");
 }
 
