@@ -57,7 +57,8 @@
     X(DEVICE_PUSH, "device_push", LISTENER_DATA)                                                   \
     X(RING, "ring", LISTENER_DATA)                                                                 \
     X(FOLLOW, "follow", LISTENER_ADMIN)                                                            \
-    X(PROMOTE, "promote", LISTENER_ADMIN)
+    X(PROMOTE, "promote", LISTENER_ADMIN)                                                          \
+    X(CHANGES, "changes", LISTENER_DATA)
 
 enum listener { LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
 enum method {

@@ -22,9 +22,11 @@ static uint64_t take(uint64_t *total, uint64_t n, uint64_t bytes)
     return at;
 }
 
-void *block_new(const embd_schema *schema, uint32_t max_rows, struct store_scan *scan)
+/* Where the arrays begin, or with memory NULL only how many bytes they take. */
+static uint64_t point(const embd_schema *schema, uint64_t n, uint8_t *memory,
+                      struct store_scan *scan)
 {
-    uint64_t n = max_rows, total = 0,
+    uint64_t total = 0,
              slot_bytes = schema->partition == EMBD_PARTITION_SLOT ? sizeof *scan->slots : 0;
     uint32_t state_floats = embd__schema_state_floats(schema);
     uint64_t keys = take(&total, n, sizeof *scan->keys), slots = take(&total, n, slot_bytes);
@@ -34,9 +36,8 @@ void *block_new(const embd_schema *schema, uint32_t max_rows, struct store_scan 
     uint64_t candidate_keys = take(&total, n, sizeof *scan->candidate_keys);
     uint64_t candidate_slots = take(&total, n, slot_bytes);
     uint64_t counts = take(&total, n, sizeof *scan->candidate_counts);
-    uint8_t *memory = aligned_alloc(ALIGN, total);
     if (memory == NULL)
-        return NULL;
+        return total;
     *scan = (struct store_scan){
         .keys = (uint64_t *)(void *)(memory + keys),
         .slots = slot_bytes ? (uint16_t *)(void *)(memory + slots) : NULL,
@@ -46,6 +47,25 @@ void *block_new(const embd_schema *schema, uint32_t max_rows, struct store_scan 
         .candidate_slots = slot_bytes ? (uint16_t *)(void *)(memory + candidate_slots) : NULL,
         .candidate_counts = (uint32_t *)(void *)(memory + counts),
     };
+    return total;
+}
+
+uint64_t block_bytes_of(const embd_schema *schema, uint32_t max_rows)
+{
+    return point(schema, max_rows, NULL, NULL);
+}
+
+void block_point(const embd_schema *schema, uint32_t max_rows, void *memory,
+                 struct store_scan *scan)
+{
+    point(schema, max_rows, memory, scan);
+}
+
+void *block_new(const embd_schema *schema, uint32_t max_rows, struct store_scan *scan)
+{
+    void *memory = aligned_alloc(ALIGN, block_bytes_of(schema, max_rows));
+    if (memory != NULL)
+        block_point(schema, max_rows, memory, scan);
     return memory;
 }
 

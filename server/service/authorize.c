@@ -18,7 +18,7 @@ static const enum role least[METHOD_COUNT] = {
     [METHOD_LOAD] = ROLE_TRAINER,         [METHOD_SHARE] = ROLE_READER,
     [METHOD_DEVICE_OPEN] = ROLE_READER,   [METHOD_DEVICE_CLOSE] = ROLE_READER,
     [METHOD_DEVICE_PULL] = ROLE_READER,   [METHOD_DEVICE_PUSH] = ROLE_TRAINER,
-    [METHOD_RING] = ROLE_READER,
+    [METHOD_RING] = ROLE_READER,          [METHOD_CHANGES] = ROLE_READER,
 };
 
 /* What a server calls that makes a snapshot for a trainer. */

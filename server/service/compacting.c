@@ -94,6 +94,7 @@ static void begin(struct shard *shard)
     struct compacting *c = &shard->compacting;
     struct embd__error e = {.status = EMBD_OK};
     c->not_before_ns = 0; /* it was how long to wait for rest */
+    subscribers_give_way(shard);
     if (shard->config.wake == NULL) {
         compaction_make_now(&shard->commit, &e);
         count(shard, &e);

@@ -72,6 +72,7 @@ static const struct method_entry {
     [METHOD_DEVICE_PUSH] = {handle_device_push, TOUCH_CHANGES, false, false},
     [METHOD_FOLLOW] = {handle_follow, TOUCH_NOTHING, false, false},
     [METHOD_PROMOTE] = {handle_promote, TOUCH_NOTHING, false, true},
+    [METHOD_CHANGES] = {handle_changes, TOUCH_READS, false, false},
 };
 
 /* ---- handling ---- */
@@ -189,7 +190,8 @@ static bool is_recorded_in_turn(const struct call *call)
  * or freeze them; what reads waits only while store calls under way end. */
 static bool waits_for_alone(const struct call *call, enum touch touch)
 {
-    if (call->error.status == EMBD_OK && call->reader.method == METHOD_SNAPSHOT)
+    if (call->error.status == EMBD_OK &&
+        (call->reader.method == METHOD_SNAPSHOT || call->reader.method == METHOD_CHANGES))
         return true;
     return touch == TOUCH_CHANGES || (touch == TOUCH_READS && call->shard->commit.rests);
 }
@@ -371,6 +373,8 @@ static bool look(struct shard *shard, uint64_t now_ns)
         shard->memory_due_ns = now_ns + MEMORY_NS;
         look_at_memory(shard);
     }
+    if (shard->subscribers.n > 0)
+        subscribers_look(shard, clock_ns());
     if (stages_is_due(&shard->stages, now_ns))
         stages_tick(&shard->stages, now_ns);
     if (shard->commit.journal != NULL)
@@ -475,6 +479,7 @@ void shard_session_end(struct shard *shard, struct shard_session *session)
     disk_phase_leave(shard, session);
     snapshot_leave(shard, session);
     feeding_leave(shard, session);
+    subscribers_leave(shard, session);
     if (session->asked_job != 0)
         coordinator_leave(shard->config.coordinator, session->asked_job);
     devices_leave(shard, session);
@@ -496,5 +501,6 @@ void shard_drain(struct shard *shard)
     feeding_stop(shard);
     cut_end(shard, EMBD_DRAINING, "the server shuts down");
     cut_read_end(shard);
+    subscribers_give_way(shard);
     dispatch_parked(shard);
 }

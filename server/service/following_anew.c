@@ -88,6 +88,7 @@ static int empty(struct shard *shard, struct embd__error *e)
 {
     cut_close(shard);
     cut_read_end(shard);
+    subscribers_end_all(shard);
     compacting_close(shard);
     commit_fini(&shard->commit);
     while (shard->engine.set.is_on)

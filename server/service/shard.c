@@ -53,8 +53,10 @@ static int open_data_dir(struct shard *shard, struct embd__error *e)
 static int before_change(void *arg, const void *origin, const struct table *table,
                          enum change change, struct embd__error *e)
 {
-    if (change == CHANGE_DROP)
+    if (change == CHANGE_DROP) {
         compacting_give_up(arg);
+        subscribers_drop(arg, table);
+    }
     return materialize(arg, origin, table, change, e);
 }
 
@@ -121,6 +123,7 @@ void shard_close(struct shard *shard)
     feeding_close(shard);
     cut_close(shard);
     cut_read_end(shard);
+    subscribers_end_all(shard);
     compacting_close(shard);
     recovery_give_up(shard);
     commit_fini(&shard->commit);

@@ -21,6 +21,7 @@
 #include "server/snapshot/snapshot_use.h"
 #include "server/service/metrics/stages.h"
 #include "server/service/staging.h"
+#include "server/service/subscribers.h"
 #include "server/service/work.h"
 
 /* Figures since start; names and units are those of stats.c. */
@@ -69,6 +70,7 @@ struct shard {
     struct compacting compacting;
     struct staging staging;
     struct feeding feeding;
+    struct subscribers subscribers;
     struct following *following; /* another server, whose records this one takes; NULL: none */
     struct follower *teller;     /* tells the server that was followed before; NULL: nobody */
     bool is_deposed;             /* another server was promoted in the place of this one */
@@ -138,6 +140,7 @@ int handle_device_pull(struct call *call);
 int handle_device_push(struct call *call);
 int handle_follow(struct call *call);
 int handle_promote(struct call *call);
+int handle_changes(struct call *call);
 
 /* Reads the parts of a pull, push or erase into call->work->op, checks them against their tables
  * and makes room for the statuses they ask for. */

@@ -193,6 +193,7 @@ int cut_begin(struct call *call, const char *name, const struct snapshot_cut *wh
     if (shard->cut != NULL)
         cut_free(shard->cut);
     compacting_give_up(shard);
+    subscribers_give_way(shard);
     struct cut *cut = cut_new(call, name);
     if (cut == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a cut");

@@ -321,11 +321,11 @@ static void a_cut_has_the_candidates_of_its_definition(void **state)
 
 /* ---- cuts of what changed ---- */
 
-#define CUTS 12u
+#define CUTS 20u
 
 /* A store that a chain of cuts was loaded into. */
 struct copy {
-    uint64_t id;
+    uint64_t id; /* 0: forgotten */
     struct store *store; /* NULL: none */
 };
 
@@ -403,13 +403,15 @@ static struct image image_of(struct pair *pair, struct store *store)
 static void cut_and_load(struct pair *pair, struct copy copies[CUTS], uint32_t n)
 {
     struct embd__error e = {0};
-    uint32_t back = 1 + dice_below(&pair->dice, 9), base = n >= back ? n - back : CUTS;
+    uint32_t back = 1 + dice_below(&pair->dice, 17), base = n >= back ? n - back : CUTS;
+    if (base < CUTS && copies[base].id == 0)
+        base = CUTS;
     struct store_cut cut = {.id = 100 + n, .since = base < CUTS ? copies[base].id : 0};
     uint64_t n_rows = 0;
     struct image expected = scan_all(pair);
     assert_int_equal(pair->ops->freeze(pair->store, &cut, &e), EMBD_OK);
     assert_true(cut.has_all || base < CUTS);
-    assert_true(!cut.has_all || base == CUTS || back > 7);
+    assert_true(!cut.has_all || base == CUTS || back > 15);
     copies[n] = (struct copy){cut.id, copy_of(pair, cut.has_all ? NULL : copies[base].store)};
     do
         change_meanwhile(pair, 3);
@@ -417,6 +419,11 @@ static void cut_and_load(struct pair *pair, struct copy copies[CUTS], uint32_t n
     pair->ops->thaw(pair->store);
     struct image read = image_of(pair, copies[n].store);
     compare_images(&read, &expected);
+    for (uint32_t i = dice_below(&pair->dice, 3); i > 0; i--) {
+        struct copy *forgotten = &copies[dice_below(&pair->dice, n + 1)];
+        pair->ops->forget(pair->store, forgotten->id);
+        forgotten->id = 0;
+    }
 }
 
 static void a_cut_of_what_changed_makes_the_table_of_an_earlier_one(void **state)
@@ -484,7 +491,7 @@ static void a_cut_of_what_changed_has_no_other_rows(void **state)
         keys[i] = i;
     push_some(&pair, keys, 1000);
     assert_int_equal(count_changed(&pair, id++), 1000);
-    for (; id < 12; id++) { /* more than are known at a time */
+    for (; id < 20; id++) { /* more than are known at a time */
         push_some(&pair, keys + 40 * id, 7);
         assert_int_equal(count_changed(&pair, id), 7);
     }

@@ -50,14 +50,43 @@ uint64_t change_sets_bytes(const struct store *store)
 
 /* ---- sets ---- */
 
-int change_sets_make_room(struct store *store)
+/* The rows of the set get the number of the set before it, and those of later sets follow. */
+static int drop_set(struct store *store, uint32_t at)
 {
     struct change_sets *changes = &store->changes;
-    if (changes->n < CHANGE_SETS_MAX)
-        return 0;
-    gone_fini(&changes->sets[0].gone);
-    memmove(changes->sets, changes->sets + 1, --changes->n * sizeof *changes->sets);
-    return launch_age_rows(store->view, store->n_rows, store->stream);
+    gone_fini(&changes->sets[at].gone);
+    changes->n--;
+    memmove(changes->sets + at, changes->sets + at + 1, (changes->n - at) * sizeof *changes->sets);
+    return launch_age_rows(store->view, store->n_rows, (uint8_t)(at + 1), store->stream);
+}
+
+int change_sets_make_room(struct store *store)
+{
+    return store->changes.n < CHANGE_SETS_MAX ? 0 : drop_set(store, 0);
+}
+
+static void join_gone(struct store *store, struct gone *gone, const struct gone *later)
+{
+    gone->is_unsure = gone->is_unsure || later->is_unsure;
+    for (uint64_t i = 0; i < later->n; i++)
+        gone_add(gone, later->keys[i].key, later->keys[i].slot, store->n_rows);
+}
+
+void change_sets_drop(struct store *store, uint64_t cut)
+{
+    struct change_sets *changes = &store->changes;
+    uint32_t at = 0;
+    while (at < changes->n && changes->sets[at].cut != cut)
+        at++;
+    if (at == changes->n)
+        return;
+    change_sets_take_evicted(store);
+    if (at > 0)
+        join_gone(store, &changes->sets[at - 1].gone, &changes->sets[at].gone);
+    if (drop_set(store, at) != 0)
+        give_up(store);
+    if (changes->n == 0)
+        store->view.row_sets = NULL;
 }
 
 void change_sets_forget(struct store *store)

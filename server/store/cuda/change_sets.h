@@ -12,7 +12,7 @@ struct change_set {
     uint64_t cut; /* id of the cut that the set begins at */
     struct gone gone;
 };
-#define CHANGE_SETS_MAX           8u
+#define CHANGE_SETS_MAX           16u
 #define CHANGE_SETS_EVICTED_BYTES (sizeof(uint64_t) + sizeof(uint16_t))
 
 /* Zeroed: changes are not recorded. */
@@ -40,6 +40,9 @@ void change_sets_grow(struct store *store);
 
 /* Drops the oldest set if there is no place for one more. */
 int change_sets_make_room(struct store *store);
+/* The cut's changes become those of the cut before it. The device is at rest; where it fails, all
+ * sets go. */
+void change_sets_drop(struct store *store, uint64_t cut);
 /* Begins the set of changes since this cut. After change_sets_make_room. Without memory for it
  * changes are not recorded. */
 int change_sets_begin(struct store *store, uint64_t cut);

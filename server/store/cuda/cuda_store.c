@@ -247,6 +247,7 @@ const struct store_ops store_cuda = {
     .freeze = cuda_freeze,
     .scan_frozen = cuda_scan_frozen,
     .thaw = cuda_thaw,
+    .forget = cuda_forget,
     .load = cuda_load,
     .set_step = cuda_set_step,
     .erase = cuda_erase,

@@ -59,6 +59,14 @@ void cuda_thaw(struct store *store)
     frozen_end(store);
 }
 
+void cuda_forget(struct store *store, uint64_t cut)
+{
+    device_use(store->device);
+    cuda_wait_all(store);
+    if (!store->failed)
+        change_sets_drop(store, cut);
+}
+
 /* ---- removed keys ---- */
 
 bool cuda_read_gone(struct store *store, uint32_t max_rows, struct store_scan *out)

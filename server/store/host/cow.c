@@ -110,6 +110,35 @@ static bool has_place(struct store *store, struct change_set *set)
     return !set->has_all;
 }
 
+/* Adds the later set's changes to those of the earlier one. */
+static void set_join(struct store *store, struct change_set *set, const struct change_set *later)
+{
+    set->has_all = set->has_all || later->has_all;
+    if (!set->has_all)
+        set->has_all = !row_set_grow(&set->rows, later->rows.capacity);
+    for (uint64_t word = 0; !set->has_all && word * 64 < later->rows.capacity; word++)
+        set->rows.words[word] |= later->rows.words[word];
+    set->gone.is_unsure = set->gone.is_unsure || later->gone.is_unsure;
+    for (uint64_t i = 0; i < later->gone.n; i++)
+        gone_add(&set->gone, later->gone.keys[i].key, later->gone.keys[i].slot,
+                 rows_used(&store->rows));
+}
+
+void host_forget(struct store *store, uint64_t cut)
+{
+    struct changes *changes = &store->changes;
+    uint32_t at = 0;
+    while (at < changes->n && changes->sets[at].cut != cut)
+        at++;
+    if (at == changes->n)
+        return;
+    if (at > 0)
+        set_join(store, &changes->sets[at - 1], &changes->sets[at]);
+    set_fini(&changes->sets[at]);
+    changes->n--;
+    memmove(changes->sets + at, changes->sets + at + 1, (changes->n - at) * sizeof *changes->sets);
+}
+
 void cow_note_row(struct store *store, uint32_t row)
 {
     struct change_set *set = newest(store);

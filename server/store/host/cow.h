@@ -82,7 +82,7 @@ void cow_note_new(struct store *store, uint32_t row);
 
 /* ---- what has changed since earlier cuts ---- */
 
-#define CHANGES_MAX 8u
+#define CHANGES_MAX 16u /* snapshots have half of them, readers of changes the rest */
 
 struct change_set {
     uint64_t cut; /* its id */

@@ -222,6 +222,12 @@ static int freeze(struct store *store, struct store_cut *cut, struct embd__error
     return host_freeze(store, cut, e);
 }
 
+static void forget(struct store *store, uint64_t cut)
+{
+    host_end_late(store);
+    host_forget(store, cut);
+}
+
 static int load(struct store *store, const struct row_block *block, struct embd__error *e)
 {
     host_end_late(store);
@@ -274,6 +280,7 @@ const struct store_ops store_host = {
     .freeze = freeze,
     .scan_frozen = host_scan_frozen,
     .thaw = host_thaw,
+    .forget = forget,
     .load = load,
     .set_step = host_set_step,
     .erase = erase,

@@ -279,6 +279,7 @@ int host_shrink(struct store *store, struct store_shrink *shrink, struct embd__e
 void host_end_shrink(struct store *store);
 
 int host_freeze(struct store *store, struct store_cut *cut, struct embd__error *e);
+void host_forget(struct store *store, uint64_t cut);
 int host_scan_frozen(struct store *store, uint32_t max_rows, struct store_scan *out, bool *done_out,
                      struct embd__error *e);
 void host_thaw(struct store *store);

@@ -414,6 +414,14 @@ static void nccl_thaw(struct store *store)
         thaw_members(group);
 }
 
+static void nccl_forget(struct store *store, uint64_t cut)
+{
+    struct group *group = group_of(store);
+    flow_wait_all(group);
+    for (uint32_t d = 0; d < group->n && !group->failed; d++)
+        cuda_forget(group->tables[d], cut);
+}
+
 /* ---- the rest ---- */
 
 static int nccl_read(struct store *store, const struct store_read *read, struct embd__error *e)
@@ -495,6 +503,7 @@ const struct store_ops store_nccl = {
     .freeze = nccl_freeze,
     .scan_frozen = nccl_scan_frozen,
     .thaw = nccl_thaw,
+    .forget = nccl_forget,
     .load = nccl_load,
     .set_step = nccl_set_step,
     .erase = nccl_erase,

@@ -17,17 +17,18 @@ int launch_note_rows(struct table_view t, const uint32_t *refs, uint32_t n, uint
     return LAUNCH(note_rows, s.grid, s.block, stream, t, refs, n, set);
 }
 
-static __global__ void __launch_bounds__(256) age_rows(table_view t, uint64_t n_rows)
+static __global__ void __launch_bounds__(256)
+    age_rows(table_view t, uint64_t n_rows, uint8_t from)
 {
     for (uint64_t row = lane_index(); row < n_rows; row += lane_count())
-        if (t.row_sets[row] != 0)
+        if (t.row_sets[row] >= from)
             t.row_sets[row]--;
 }
 
-int launch_age_rows(struct table_view t, uint64_t n_rows, void *stream)
+int launch_age_rows(struct table_view t, uint64_t n_rows, uint8_t from, void *stream)
 {
     struct shape s = shape_of(n_rows);
-    return LAUNCH(age_rows, s.grid, s.block, stream, t, n_rows);
+    return LAUNCH(age_rows, s.grid, s.block, stream, t, n_rows, from);
 }
 
 static __global__ void __launch_bounds__(256)

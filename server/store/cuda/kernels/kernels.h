@@ -308,8 +308,9 @@ int launch_move_rows(struct table_view t, const uint32_t *rows, const uint32_t *
 /* Puts the rows of refs [n], 0: none, into this change set. */
 int launch_note_rows(struct table_view t, const uint32_t *refs, uint32_t n, uint8_t set,
                      void *stream);
-/* Drops the oldest set: the set numbers of the first n_rows rows are one less; 0 stays. */
-int launch_age_rows(struct table_view t, uint64_t n_rows, void *stream);
+/* Drops a set: set numbers of the first n_rows rows that are `from`, at least 1, or more are one
+ * less. */
+int launch_age_rows(struct table_view t, uint64_t n_rows, uint8_t from, void *stream);
 /* Copies keys and, in slot tables, slots of rows [n]. */
 int launch_list_keys(struct table_view t, const uint32_t *rows, uint32_t n, uint64_t *keys,
                      uint16_t *slots, void *stream);

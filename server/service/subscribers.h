@@ -1,0 +1,76 @@
+/* subscribers.h - who asks this shard what changed in a table, round after round (proto/changes.h).
+ *
+ * A subscriber holds a cut of its table, since which the store notes what changes. A round makes the
+ * next cut: the table is frozen while the parts of its changes are asked for, and the cut before is
+ * forgotten with the last one. A table has one frozen cut at a time, and snapshots, dumps and
+ * compaction go first: a round under way begins again then, and a new one waits.
+ *
+ * A subscription ends with its connection, with its table, and when nothing was asked for
+ * SUBSCRIBER_IDLE_NS. Owner: the shard's thread. */
+#ifndef EMBD_SERVICE_SUBSCRIBERS_H
+#define EMBD_SERVICE_SUBSCRIBERS_H
+
+#include "embd/schema.h"
+#include "proto/errors.h"
+
+struct shard;
+struct shard_session;
+struct table;
+
+#define SUBSCRIBERS_MAX       16u /* of a shard */
+#define SUBSCRIBERS_OF_TABLE  4u  /* with two cuts each: the stores keep so many beside snapshots' */
+#define SUBSCRIBERS_OF_TOKEN  8u
+#define SUBSCRIBER_IDLE_NS    UINT64_C(60000000000)
+
+struct subscriber {
+    const struct shard_session *session; /* NULL: it is free, or leaving */
+    bool is_leaving;                     /* `held` is to be forgotten once nothing is frozen */
+    uint64_t id;
+    char table[EMBD_NAME_MAX + 1];
+    uint64_t instance;    /* of the table */
+    uint64_t principal;   /* of the token; 0: none */
+    uint64_t held;        /* the next round has what changed since this cut; 0: all rows */
+    uint64_t made;        /* the cut that is read; 0: no round is under way */
+    bool is_begun;        /* a part of the round was answered */
+    bool has_all;         /* of the round */
+    bool from_now;        /* the first round has no rows */
+    uint64_t step;        /* of the cut */
+    uint64_t round;       /* that is read, or was read last */
+    uint64_t part, chain; /* of the last answer */
+    uint64_t asked_ns;
+};
+
+struct subscribers {
+    struct subscriber list[SUBSCRIBERS_MAX];
+    uint32_t n;       /* that are not free */
+    uint64_t n_made;  /* cuts and subscriptions, since the start */
+    uint64_t look_ns; /* when the idle are looked for again */
+};
+
+/* A number that no other cut has. */
+uint64_t subscribers_number(struct shard *shard);
+/* A new one. NULL: EMBD_FULL. */
+struct subscriber *subscriber_new(struct shard *shard, const struct shard_session *session,
+                                  const struct table *table, struct embd__error *e);
+/* NULL: there is none of that number on this connection. */
+struct subscriber *subscriber_find(struct shard *shard, const struct shard_session *session,
+                                   uint64_t id);
+/* Freezes the table for the next round, if it has none. False: not now. */
+bool subscriber_freeze(struct shard *shard, struct subscriber *subscriber, struct table *table,
+                       struct embd__error *e);
+/* All of the round's rows are read. */
+void subscriber_end_round(struct shard *shard, struct subscriber *subscriber);
+/* The round will begin again. */
+void subscriber_give_up_round(struct shard *shard, struct subscriber *subscriber);
+void subscriber_end(struct shard *shard, struct subscriber *subscriber);
+
+/* Tables are needed for a snapshot, dump or base: rounds under way begin again. */
+void subscribers_give_way(struct shard *shard);
+/* The table goes: its subscriptions are over. */
+void subscribers_drop(struct shard *shard, const struct table *table);
+void subscribers_leave(struct shard *shard, const struct shard_session *session);
+void subscribers_look(struct shard *shard, uint64_t now_ns);
+/* Before all tables go. */
+void subscribers_end_all(struct shard *shard);
+
+#endif
