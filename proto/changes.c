@@ -126,9 +126,9 @@ static uint64_t sum(const void *data, uint64_t bytes, uint64_t seed)
 uint64_t embd__changes_chain(const struct changes_answer *answer)
 {
     const uint64_t head[] = {
-        answer->id,      answer->part,   answer->before,  answer->round,
-        answer->step,    answer->dim,    answer->n_rows,  answer->n_gone,
-        answer->is_last, answer->dtype,  answer->has_all, answer->is_first,
+        answer->id,      answer->part,  answer->before,  answer->round,
+        answer->step,    answer->dim,   answer->n_rows,  answer->n_gone,
+        answer->is_last, answer->dtype, answer->has_all, answer->is_first,
     };
     uint64_t chain = XXH3_64bits_withSeed(head, sizeof head, answer->before);
     chain = sum(answer->keys, answer->n_rows * sizeof *answer->keys, chain);

@@ -26,7 +26,7 @@ struct changes_answer {
     uint64_t part;                  /* the first one is 1 */
     uint64_t before, chain;         /* checksums of the part before (the first: 0), and of this */
     uint64_t round;                 /* the first one is 1 */
-    bool is_first;                  /* part of its round; what came of this round before does not count */
+    bool is_first; /* part of its round; what came of this round before does not count */
     bool is_last;
     bool has_all;  /* the round has all rows: others are gone */
     uint64_t step; /* of the table on this shard, which the receiver equals after the last part */

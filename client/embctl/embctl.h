@@ -45,6 +45,7 @@ int command_table_list(int argc, char **argv);
 int command_table_describe(int argc, char **argv);
 int command_table_create(int argc, char **argv);
 int command_table_keys(int argc, char **argv);
+int command_tail(int argc, char **argv);
 int command_table_drop(int argc, char **argv);
 int command_table_set(int argc, char **argv);
 int command_table_stats(int argc, char **argv);

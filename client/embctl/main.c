@@ -4,7 +4,7 @@
  * results are shown: a table, or JSON from the same cells), figures.h (what the shards say of
  * themselves), then one file per group of commands: cluster.c, shard.c, stats.c, tokenstats.c,
  * top.c, table.c, tableset.c and tablestats.c (settings.h: a definition on the command line),
- * watch.c, get.c and delete.c (chosen.h: which keys), copies.c (snapshot, dump, load;
+ * watch.c, tail.c, get.c and delete.c (chosen.h: which keys), copies.c (snapshot, dump, load;
  * progress.h shows how far they are), models.c (export, import), jobs.c (import --job; jobfile.h:
  * its tables), digest.c, inspect.c, blobs.c, token.c. */
 #include <locale.h>
@@ -45,6 +45,7 @@ static const struct command all_commands[] = {
     {"trace", "Where the time of single requests went", command_trace, NULL},
     {"table", "List, describe, create, change and drop tables", NULL, table_commands},
     {"get", "Show the rows of keys", command_get, NULL},
+    {"tail", "Show what changes in a table, round after round", command_tail, NULL},
     {"delete", "Erase keys and their rows", command_delete, NULL},
     {"snapshot", "Write the servers' state to their data directories", command_snapshot, NULL},
     {"dump", "Copy tables into a directory here", command_dump, NULL},

@@ -102,6 +102,64 @@ EMBD_API int embd_put(embd_client *client, const embd_rows *rows, uint64_t *inse
  *   EMBD_NO_MEMORY       others as embd_get */
 EMBD_API int embd_list_keys(embd_client *client, embd_key_list *list);
 
+/* ---- what changes ---- */
+
+/* What changed in a table since the last round, on all shards. Belongs to its client, whose thread
+ * uses it. */
+typedef struct embd_changes embd_changes;
+
+/* Some of a round. The arrays are the handle's, until the next call with it. A key is in `keys`
+ * once a round, however often it was pushed to; one that is in `gone_keys` too has a row again. */
+typedef struct embd_changes_part {
+    uint32_t struct_bytes; /* sizeof(embd_changes_part) */
+    uint32_t shard;        /* whose rows these are */
+    uint32_t n_rows, n_gone;
+    const uint64_t *keys;       /* [n_rows] */
+    const uint16_t *slots;      /* [n_rows], tables with partition slot; else NULL */
+    const float *values;        /* [n_rows][dim] */
+    const uint64_t *gone_keys;  /* [n_gone] that were erased or evicted */
+    const uint16_t *gone_slots; /* [n_gone], as slots */
+    uint64_t step;              /* of the table on this shard, at the cut that the round is of */
+    uint64_t wire_bytes;        /* of all parts so far: keys, slots and rows as they travelled */
+    uint8_t is_first;       /* a round begins: what came of one that has no end does not count */
+    uint8_t is_shard_first; /* this shard's share of it begins: likewise */
+    uint8_t has_all;        /* the round has all rows of the table: forget what there was */
+    uint8_t is_last;        /* with these the receiver equals each shard at its `step` */
+    uint8_t padding[4];
+} embd_changes_part;
+
+/* An initializer: embd_changes_part part = EMBD_CHANGES_PART; */
+#define EMBD_CHANGES_PART                                                                          \
+    {                                                                                              \
+        .struct_bytes = sizeof(embd_changes_part)                                                  \
+    }
+
+/* Prepares to ask. `dtype` is that of rows on their way: F32 is exact for all tables but coded ones
+ * as these are; F16 and I8 round, and take a half and a quarter of the bytes. The first round has
+ * all rows; with from_now it has none, and those after it what changed since. *changes_out is freed
+ * by embd_changes_close. Does not block.
+ *   EMBD_INVALID     dtype
+ *   EMBD_NO_MEMORY */
+EMBD_API int embd_changes_open(embd_client *client, embd_table *table, embd_dtype dtype,
+                               bool from_now, embd_changes **changes_out);
+
+/* The next part: of shard 0, then 1, and so on; after is_last the next call begins the next round.
+ * Call it at least every 30 seconds: servers forget subscribers that ask nothing for 60. Apply
+ * gone_keys, then rows, part after part. Where a server was started again, or does not know any
+ * more what changed, a round with has_all begins by itself. A part that was lost, doubled, swapped
+ * or changed on its way is EMBD_PROTOCOL, and the next call begins with all rows. Blocks.
+ *   EMBD_BUSY           a snapshot, dump or compaction has the table frozen until the deadline, or
+ *                       another subscriber's round: call again
+ *   EMBD_FULL           the table has 4 subscriptions on a shard, the token 8, or the shard 16
+ *   EMBD_UNSUPPORTED    rows of the table change without a push to them: lazy_global, or the decay
+ *                       decoupled_global
+ *   EMBD_PROTOCOL       as above
+ *   EMBD_UNKNOWN_TABLE, EMBD_UNKNOWN_METHOD   others as embd_get */
+EMBD_API int embd_changes_next(embd_changes *changes, embd_changes_part *part);
+
+/* Servers forget the subscription. NULL is allowed; before embd_close. */
+EMBD_API void embd_changes_close(embd_changes *changes);
+
 #ifdef __cplusplus
 }
 #endif

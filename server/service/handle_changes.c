@@ -199,8 +199,7 @@ int handle_changes(struct call *call)
         return write_gone(call, &part, "it was ended");
     if (part.ask.id != 0 && why_gone(&part) != NULL)
         return write_gone(call, &part, why_gone(&part));
-    if (make_room(call, &part) != EMBD_OK ||
-        (part.ask.id == 0 && begin(call, &part) != EMBD_OK))
+    if (make_room(call, &part) != EMBD_OK || (part.ask.id == 0 && begin(call, &part) != EMBD_OK))
         return call->error.status;
     part.subscriber->asked_ns = clock_ns();
     return answer(call, &part);

@@ -17,10 +17,10 @@ struct shard;
 struct shard_session;
 struct table;
 
-#define SUBSCRIBERS_MAX       16u /* of a shard */
-#define SUBSCRIBERS_OF_TABLE  4u  /* with two cuts each: the stores keep so many beside snapshots' */
-#define SUBSCRIBERS_OF_TOKEN  8u
-#define SUBSCRIBER_IDLE_NS    UINT64_C(60000000000)
+#define SUBSCRIBERS_MAX      16u /* of a shard */
+#define SUBSCRIBERS_OF_TABLE 4u  /* with two cuts each: the stores keep so many beside snapshots' */
+#define SUBSCRIBERS_OF_TOKEN 8u
+#define SUBSCRIBER_IDLE_NS   UINT64_C(60000000000)
 
 struct subscriber {
     const struct shard_session *session; /* NULL: it is free, or leaving */

@@ -325,7 +325,7 @@ static void a_cut_has_the_candidates_of_its_definition(void **state)
 
 /* A store that a chain of cuts was loaded into. */
 struct copy {
-    uint64_t id; /* 0: forgotten */
+    uint64_t id;         /* 0: forgotten */
     struct store *store; /* NULL: none */
 };
 

@@ -17,8 +17,7 @@ int launch_note_rows(struct table_view t, const uint32_t *refs, uint32_t n, uint
     return LAUNCH(note_rows, s.grid, s.block, stream, t, refs, n, set);
 }
 
-static __global__ void __launch_bounds__(256)
-    age_rows(table_view t, uint64_t n_rows, uint8_t from)
+static __global__ void __launch_bounds__(256) age_rows(table_view t, uint64_t n_rows, uint8_t from)
 {
     for (uint64_t row = lane_index(); row < n_rows; row += lane_count())
         if (t.row_sets[row] >= from)
