@@ -373,8 +373,10 @@ static bool look(struct shard *shard, uint64_t now_ns)
         shard->memory_due_ns = now_ns + MEMORY_NS;
         look_at_memory(shard);
     }
-    if (shard->subscribers.n > 0)
-        subscribers_look(shard, clock_ns());
+    if (shard->subscribers.n > 0 && now_ns >= shard->subscribers.due_ns) {
+        shard->subscribers.due_ns = now_ns + MEMORY_NS;
+        subscribers_look(shard, is_cutting(shard));
+    }
     if (stages_is_due(&shard->stages, now_ns))
         stages_tick(&shard->stages, now_ns);
     if (shard->commit.journal != NULL)

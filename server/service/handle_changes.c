@@ -10,6 +10,8 @@
 #include "server/engine/block.h"
 #include "server/service/authorize.h"
 #include "server/service/state.h"
+#include "server/snapshot/cut.h"
+#include "server/snapshot/cut_read.h"
 
 /* One part while it is made. */
 struct changes_part {
@@ -119,13 +121,18 @@ static void convert(struct changes_part *part)
     }
 }
 
+static bool is_cutting(const struct shard *shard)
+{
+    return cut_is_writing(shard) || cut_is_read(shard);
+}
+
 /* False: there is none now. */
 static bool read_part(struct call *call, struct changes_part *part, bool *is_last)
 {
     const struct store_ops *ops = call->shard->engine.tables.ops;
     struct subscriber *s = part->subscriber;
     struct embd__error e = {.status = EMBD_OK};
-    if (!subscriber_freeze(call->shard, s, part->table, &e))
+    if (!subscriber_freeze(call->shard, s, part->table, is_cutting(call->shard), &e))
         return false;
     *is_last = s->from_now;
     part->scan.n_rows = part->scan.n_candidates = 0;
@@ -193,7 +200,7 @@ int handle_changes(struct call *call)
     part.table = authorized_table(call, part.ask.table);
     if (part.table == NULL)
         return call->error.status;
-    subscribers_look(call->shard, clock_ns());
+    subscribers_look(call->shard, is_cutting(call->shard));
     part.subscriber = subscriber_find(call->shard, call->request->session, part.ask.id);
     if (part.ask.ends)
         return write_gone(call, &part, "it was ended");

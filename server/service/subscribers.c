@@ -5,10 +5,6 @@
 #include "server/access/access.h"
 #include "server/log/log.h"
 #include "server/service/state.h"
-#include "server/snapshot/cut.h"
-#include "server/snapshot/cut_read.h"
-
-#define LOOK_NS 1000000000u
 
 static struct table *table_of(const struct shard *shard, const struct subscriber *s)
 {
@@ -26,10 +22,9 @@ uint64_t subscribers_number(struct shard *shard)
 }
 
 /* Whether another cut than this shard's subscribers' is read, or rows of a table are going. */
-static bool is_frozen_for_others(const struct shard *shard)
+static bool is_frozen(const struct shard *shard, bool is_cutting)
 {
-    return cut_is_writing(shard) || cut_is_read(shard) ||
-           shard->compacting.state == COMPACTING_WRITES || shard->engine.set.is_on;
+    return is_cutting || shard->compacting.state == COMPACTING_WRITES || shard->engine.set.is_on;
 }
 
 /* By another subscriber. */
@@ -98,13 +93,13 @@ struct subscriber *subscriber_find(struct shard *shard, const struct shard_sessi
 }
 
 bool subscriber_freeze(struct shard *shard, struct subscriber *s, struct table *table,
-                       struct embd__error *e)
+                       bool is_cutting, struct embd__error *e)
 {
     struct store_cut cut = {.id = subscribers_number(shard), .since = s->held};
     struct store_stats stats;
     if (s->made != 0)
         return true;
-    if (is_frozen_for_others(shard) || is_read(shard, s) ||
+    if (is_frozen(shard, is_cutting) || is_read(shard, s) ||
         tables_freeze(&shard->engine.tables, table, &cut, e) != EMBD_OK)
         return false;
     shard->engine.tables.ops->stats(table->store, &stats);
@@ -145,23 +140,11 @@ static void set_free(struct shard *shard, struct subscriber *s)
     shard->subscribers.n--;
 }
 
-/* A frozen table can forget no cut. */
-static void forget(struct shard *shard, struct subscriber *s)
-{
-    const struct table *table = table_of(shard, s);
-    s->is_leaving = table != NULL && (is_frozen_for_others(shard) || is_read(shard, s));
-    if (s->is_leaving)
-        return;
-    if (table != NULL)
-        shard->engine.tables.ops->forget(table->store, s->held);
-    set_free(shard, s);
-}
-
 void subscriber_end(struct shard *shard, struct subscriber *s)
 {
     subscriber_give_up_round(shard, s);
     s->session = NULL;
-    forget(shard, s);
+    s->is_leaving = true;
 }
 
 /* ---- all ---- */
@@ -190,24 +173,32 @@ void subscribers_leave(struct shard *shard, const struct shard_session *session)
             subscriber_end(shard, &shard->subscribers.list[i]);
 }
 
-static void look_at(struct shard *shard, struct subscriber *s, uint64_t now_ns)
+/* A frozen table can forget no cut. */
+static void forget(struct shard *shard, struct subscriber *s, bool is_cutting)
 {
-    if (s->is_leaving) {
-        forget(shard, s);
-    } else if (s->id != 0 && now_ns > s->asked_ns && now_ns - s->asked_ns > SUBSCRIBER_IDLE_NS) {
-        log_event(LOG_INFO, "subscription_ended", "shard=%u table=%s why=\"it asked nothing\"",
-                  shard->config.index, s->table);
-        subscriber_end(shard, s);
-    }
+    const struct table *table = table_of(shard, s);
+    if (table != NULL && (is_frozen(shard, is_cutting) || is_read(shard, s)))
+        return;
+    if (table != NULL)
+        shard->engine.tables.ops->forget(table->store, s->held);
+    set_free(shard, s);
 }
 
-void subscribers_look(struct shard *shard, uint64_t now_ns)
+void subscribers_look(struct shard *shard, bool is_cutting)
 {
-    if (now_ns < shard->subscribers.look_ns)
-        return;
-    shard->subscribers.look_ns = now_ns + LOOK_NS;
-    for (uint32_t i = 0; i < SUBSCRIBERS_MAX; i++)
-        look_at(shard, &shard->subscribers.list[i], now_ns);
+    uint64_t now_ns = clock_ns();
+    for (uint32_t i = 0; i < SUBSCRIBERS_MAX; i++) {
+        struct subscriber *s = &shard->subscribers.list[i];
+        if (s->id == 0)
+            continue;
+        if (!s->is_leaving && now_ns - s->asked_ns > SUBSCRIBER_IDLE_NS) {
+            log_event(LOG_INFO, "subscription_ended", "shard=%u table=%s why=\"it asked nothing\"",
+                      shard->config.index, s->table);
+            subscriber_end(shard, s);
+        }
+        if (s->is_leaving)
+            forget(shard, s, is_cutting);
+    }
 }
 
 void subscribers_end_all(struct shard *shard)

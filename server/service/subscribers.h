@@ -1,9 +1,9 @@
-/* subscribers.h - who asks this shard what changed in a table, round after round (proto/changes.h).
+/* subscribers.h - who asks this shard what changed in a table, round after round: proto/changes.h.
  *
- * A subscriber holds a cut of its table, since which the store notes what changes. A round makes the
- * next cut: the table is frozen while the parts of its changes are asked for, and the cut before is
- * forgotten with the last one. A table has one frozen cut at a time, and snapshots, dumps and
- * compaction go first: a round under way begins again then, and a new one waits.
+ * A subscriber holds a cut of its table, since which the store notes what changes. A round makes
+ * the next cut: the table is frozen while the parts of its changes are asked for, and the cut
+ * before is forgotten with the last one. A table has one frozen cut at a time, and snapshots, dumps
+ * and compaction go first: a round under way begins again then, and a new one waits.
  *
  * A subscription ends with its connection, with its table, and when nothing was asked for
  * SUBSCRIBER_IDLE_NS. Owner: the shard's thread. */
@@ -23,9 +23,9 @@ struct table;
 #define SUBSCRIBER_IDLE_NS   UINT64_C(60000000000)
 
 struct subscriber {
-    const struct shard_session *session; /* NULL: it is free, or leaving */
+    uint64_t id;                         /* 0: it is free */
+    const struct shard_session *session; /* NULL: it is leaving */
     bool is_leaving;                     /* `held` is to be forgotten once nothing is frozen */
-    uint64_t id;
     char table[EMBD_NAME_MAX + 1];
     uint64_t instance;    /* of the table */
     uint64_t principal;   /* of the token; 0: none */
@@ -42,9 +42,9 @@ struct subscriber {
 
 struct subscribers {
     struct subscriber list[SUBSCRIBERS_MAX];
-    uint32_t n;       /* that are not free */
-    uint64_t n_made;  /* cuts and subscriptions, since the start */
-    uint64_t look_ns; /* when the idle are looked for again */
+    uint32_t n;      /* that are not free */
+    uint64_t n_made; /* cuts and subscriptions, since the start */
+    uint64_t due_ns; /* when they are looked at again */
 };
 
 /* A number that no other cut has. */
@@ -55,9 +55,10 @@ struct subscriber *subscriber_new(struct shard *shard, const struct shard_sessio
 /* NULL: there is none of that number on this connection. */
 struct subscriber *subscriber_find(struct shard *shard, const struct shard_session *session,
                                    uint64_t id);
-/* Freezes the table for the next round, if it has none. False: not now. */
+/* Freezes the table for the next round, if it has none. False: not now. `is_cutting`: a snapshot or
+ * dump has tables frozen. */
 bool subscriber_freeze(struct shard *shard, struct subscriber *subscriber, struct table *table,
-                       struct embd__error *e);
+                       bool is_cutting, struct embd__error *e);
 /* All of the round's rows are read. */
 void subscriber_end_round(struct shard *shard, struct subscriber *subscriber);
 /* The round will begin again. */
@@ -69,7 +70,8 @@ void subscribers_give_way(struct shard *shard);
 /* The table goes: its subscriptions are over. */
 void subscribers_drop(struct shard *shard, const struct table *table);
 void subscribers_leave(struct shard *shard, const struct shard_session *session);
-void subscribers_look(struct shard *shard, uint64_t now_ns);
+/* Ends those that ask nothing, and forgets the cuts of those that ended. */
+void subscribers_look(struct shard *shard, bool is_cutting);
 /* Before all tables go. */
 void subscribers_end_all(struct shard *shard);
 

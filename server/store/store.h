@@ -296,8 +296,8 @@ struct store_ops {
     int (*scan_frozen)(struct store *store, uint32_t max_rows, struct store_scan *out,
                        bool *done_out, struct embd__error *e);
     void (*thaw)(struct store *store); /* not frozen is allowed */
-    /* Nobody will ask what changed since the cut: its changes become those of the cut before it. Not
-     * while frozen; an unknown cut is allowed. Where that takes memory or a device that is not
+    /* Nobody will ask what changed since the cut: its changes become those of the cut before it.
+     * Not while frozen; an unknown cut is allowed. Where that takes memory or a device that is not
      * there, the next cuts have all rows. */
     void (*forget)(struct store *store, uint64_t cut);
 

@@ -1,17 +1,21 @@
 """embd.follow: what changes in a table, round after round, is the table at the step that each round names."""
+import glob
+import hashlib
 import os
-import signal
+import secrets
+import shutil
+import socket
 import subprocess
-import sys
 import tempfile
 import threading
-import time
 import unittest
 
+import msgpack
 import numpy as np
 
 import clusters
 import embd
+import wire
 from embd_process import Embd
 
 
@@ -184,25 +188,202 @@ class Follow(clusters.ClusterTest):
         self.assertEqual(done.stdout.splitlines(), ["round 1: step 1, all 100 rows, 0 gone, 4000 bytes",
                                                     "round 2: step 1, 0 rows, 0 gone, 0 bytes"], done.stderr)
 
+class Between(threading.Thread):
+    """Passes frames between one client and a server, and does with answers to `changes` what `tamper` says."""
+
+    def __init__(self, address):
+        super().__init__(daemon=True)
+        self.to, self.tamper, self.calls, self.lost = address, None, {}, None
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.start()
+
+    def run(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
+
+    def serve(self, client):
+        host, port = self.to.rsplit(":", 1)
+        with client, socket.create_connection((host, int(port))) as server:
+            reading, answers, before = unpacker(), unpacker(), None
+            while True:
+                data = client.recv(1 << 20)
+                if not data:
+                    return
+                reading.feed(data)
+                for message in reading:
+                    answer = self.ask(server, answers, message)
+                    if message[2] == "cluster":  # the client is to stay here
+                        answer[3][0]["shards"][0]["address"] = "%s:%d" % self.listener.getsockname()
+                    if message[2] == "hello":  # and to use no other socket or memory
+                        answer[3][0] = {k: v for k, v in answer[3][0].items() if k != "local"}
+                    if message[2] == "changes" and self.tamper and answer[3] and answer[3][0]["part"]:
+                        answer, before = self.tampered(server, answers, message, answer, before), answer
+                    elif message[2] == "changes":
+                        before = answer
+                    client.sendall(msgpack.packb(answer, use_bin_type=True))
+
+    def ask(self, server, answers, message):
+        server.sendall(msgpack.packb(message, use_bin_type=True))
+        while True:
+            for answer in answers:
+                return answer
+            answers.feed(server.recv(1 << 20))
+
+    def tampered(self, server, answers, message, answer, before):
+        tamper, self.tamper = self.tamper, None
+        if tamper == "doubled":
+            return [1, message[1], None, before[3]]
+        if tamper == "changed":
+            rows = bytearray(answer[3][3])
+            rows[len(rows) // 2] ^= 1
+            return [1, message[1], None, [*answer[3][:3], bytes(rows), *answer[3][4:]]]
+        if tamper == "step":
+            return [1, message[1], None, [{**answer[3][0], "step": answer[3][0]["step"] + 1}, *answer[3][1:]]]
+        part = answer[3][0]  # lost: the one behind it comes in its place
+        question = {**message[3][0], "id": part["id"], "part": part["part"], "chain": part["chain"]}
+        return self.ask(server, answers, [0, message[1], "changes", [question]])
+
+
+def unpacker():
+    return msgpack.Unpacker(raw=False, max_bin_len=1 << 30, max_buffer_size=1 << 30, strict_map_key=False)
+
+
+class Tampered(clusters.ClusterTest):
+    def test_a_part_that_is_lost_doubled_or_changed_is_seen_and_the_table_read_anew(self):
+        table = self.client.create_table("items", 32)
+        keys = np.arange(60000, dtype=np.uint64)  # several parts
+        table.put(keys, np.random.default_rng(1).standard_normal((keys.size, 32), dtype=np.float32))
+        between = Between(self.server.addresses[0])
+        self.addCleanup(between.listener.close)
+        with embd.connect("%s:%d" % between.listener.getsockname(), deadline=5) as client:
+            for tamper, says in [("lost", "lost, doubled or swapped"), ("doubled", "lost, doubled or swapped"),
+                                 ("changed", "changed on its way"), ("step", "changed on its way"), (None, None)]:
+                with self.subTest(tamper):
+                    receiver, rounds = Receiver(), embd.follow(client, "items", interval=0)
+                    receiver.apply(next(rounds))
+                    table.put(keys, np.random.default_rng(2).standard_normal((keys.size, 32), dtype=np.float32))
+                    between.tamper = tamper
+                    if tamper:
+                        with self.assertRaisesRegex(embd.Error, says) as caught:
+                            next(rounds)
+                        self.assertEqual(caught.exception.status, embd.Status.PROTOCOL)
+                        rounds = embd.follow(client, "items", interval=0)
+                    receiver.apply(next(rounds))
+                    expected = table_of(table)
+                    self.assertEqual(receiver.rows.keys(), expected.keys())
+                    for key, row in expected.items():
+                        np.testing.assert_array_equal(receiver.rows[key], row)
+                    rounds.close()
+
+    def test_questions_that_no_client_asks(self):
+        self.client.create_table("items", 4).push([1, 2], np.ones((2, 4)))
+        with wire.connect(self.server) as raw, wire.connect(self.server) as other:
+            first = raw.call("changes", {"table": "items"})[0]
+            self.assertEqual((first["part"], first["rows"], first["last"], first["all"]), (1, 2, True, True))
+            for fields, number in [({}, wire.INVALID), ({"table": "x" * 300}, wire.INVALID), ({"table": "none"}, wire.UNKNOWN_TABLE),
+                                   ({"table": "items", "dtype": "f99"}, wire.INVALID), ({"table": "items", "more": 1}, wire.INVALID),
+                                   ({"table": "items", "id": -1}, wire.INVALID), ({"table": "items", "part": "1"}, wire.INVALID)]:
+                with self.assertRaises(wire.RpcError) as caught:
+                    raw.call("changes", fields)
+                self.assertIn(caught.exception.number, (number, wire.MALFORMED), fields)
+            mine = {"table": "items", "id": first["id"], "part": 1, "chain": first["chain"]}
+            self.assertIn("no such subscription", other.call("changes", mine)[0]["gone"])
+            again = raw.call("changes", mine)[0]
+            self.assertEqual((again["part"], again["before"], again["all"]), (2, first["chain"], False))
+            self.assertIn("not the last one", raw.call("changes", mine)[0]["gone"])  # it has a later part
+            self.assertIn("no such subscription", raw.call("changes", mine)[0]["gone"])
+        self.assertTrue(self.server.is_alive())
+
 
 class Restarts(unittest.TestCase):
-    def test_a_server_that_is_killed_is_read_anew_and_snapshots_go_on(self):
+    def test_a_server_that_is_killed_is_read_anew(self):
         with tempfile.TemporaryDirectory() as folder:
-            server = Embd("--data-dir", folder, shards=2)
-            client = embd.connect(server.addresses[0], deadline=20)
-            table = client.create_table("items", 8, optimizer=embd.Optimizer("adagrad", lr=0.1), durability="durable")
-            table.push(range(5000), np.ones((5000, 8)))
-            receiver, rounds = Receiver(), embd.follow(client, table, interval=0)
-            receiver.apply(next(rounds))
-            table.push(range(100), np.ones((100, 8)))
-            server.kill()
-            server.start_again()
-            receiver.apply(next(rounds))
-            self.assertEqual(receiver.n_all, 2)
-            self.assertEqual(receiver.rows.keys(), table_of(table).keys())
-            rounds.close()
-            client.close()
-            server.stop()
+            server = Embd("--data-dir", folder)
+            with embd.connect(server.addresses[0], deadline=20) as client:
+                table = client.create_table("items", 8, optimizer=embd.Optimizer("adagrad", lr=0.1), durability="durable")
+                table.push(range(5000), np.ones((5000, 8)))
+                receiver, rounds = Receiver(), embd.follow(client, table, interval=0)
+                receiver.apply(next(rounds))
+                table.push(range(100), np.ones((100, 8)))
+                server.kill()
+                server = Embd("--data-dir", folder, listen=server.addresses[0])
+                receiver.apply(next(rounds))
+                self.assertEqual(receiver.n_all, 2)
+                expected = table_of(table)
+                self.assertEqual(receiver.rows.keys(), expected.keys())
+                for key, row in expected.items():
+                    np.testing.assert_array_equal(receiver.rows[key], row)
+                rounds.close()
+            self.assertEqual(server.stop(), 0)
+
+    def test_snapshots_and_subscribers_wait_for_each_other_and_increments_stay_small(self):
+        with tempfile.TemporaryDirectory() as folder, Embd("--data-dir", folder) as server, \
+                embd.connect(server.addresses[0], deadline=20) as client, embd.connect(server.addresses[0]) as second, \
+                embd.connect(server.addresses[0]) as pusher:
+            table = pusher.create_table("items", 8)
+            keys = np.arange(300000, dtype=np.uint64)
+            table.put(keys, np.zeros((keys.size, 8)))
+            embctl(server, "snapshot", "base")
+            receivers = [Receiver(), Receiver()]
+            rounds = [embd.follow(c, "items", interval=0) for c in (client, second)]
+            stop = threading.Event()
+
+            def snapshot():
+                while not stop.is_set():
+                    embctl(server, "dump", os.path.join(folder, "dump"), "--all")
+                    shutil.rmtree(os.path.join(folder, "dump"))
+
+            thread = threading.Thread(target=snapshot)
+            thread.start()
+            for n in range(20):  # more than a store keeps for snapshots
+                table.push(keys[n * 10:n * 10 + 5], np.ones((5, 8)))
+                for receiver, each in zip(receivers, rounds):
+                    receiver.apply(next(each))
+            stop.set()
+            thread.join()
+            expected = table_of(table)
+            for receiver in receivers:
+                self.assertEqual((receiver.n_all, receiver.rows.keys()), (1, expected.keys()))
+                for key, row in expected.items():
+                    np.testing.assert_array_equal(receiver.rows[key], row)
+            embctl(server, "snapshot", "--incremental", "base", "upon")
+            parts = [p for p in glob.glob(os.path.join(folder, "**", "upon", "*"), recursive=True) if "items" in p]
+            self.assertLess(sum(os.path.getsize(p) for p in parts), 20000, "the increment has more than what changed")
+            for each in rounds:
+                each.close()
+
+
+class Roles(unittest.TestCase):
+    def test_a_reader_follows_its_tables_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            made = {}
+            path = os.path.join(folder, "tokens")
+            for name, role, tables in ("r", "reader", "ads_"), ("t", "trainer", "*"):
+                made[name] = secrets.token_hex(32)
+                with open(path, "a", encoding="utf-8") as f:
+                    f.write(f"{name} {role} {tables} sha256:{hashlib.sha256(made[name].encode()).hexdigest()}\n")
+            os.chmod(path, 0o600)
+            with Embd("--tokens", path) as server, embd.connect(server.addresses[0], token=made["t"]) as trainer, \
+                    embd.connect(server.addresses[0], token=made["r"]) as reader:
+                for name in "ads_items", "other":
+                    trainer.create_table(name, 4).push([1], np.ones((1, 4)))
+                self.assertEqual(next(embd.follow(reader, "ads_items")).keys.tolist(), [1])
+                with self.assertRaisesRegex(embd.Error, "not for this table"):
+                    embd.follow(reader, "other")
+                with wire.connect(server) as raw:
+                    raw.call("hello", {"protocol": 1, "client": "test", "token": made["r"]})
+                    with self.assertRaises(wire.RpcError) as caught:
+                        raw.call("changes", {"table": "other"})
+                    self.assertEqual(caught.exception.number, wire.UNKNOWN_TABLE)
+
+
+def embctl(server, *arguments):
+    subprocess.run([os.path.join(os.environ["EMBD_BIN"], "embctl"), "-s", server.addresses[0], *map(str, arguments)], check=True,
+                   timeout=60, capture_output=True)
 
 
 if __name__ == "__main__":

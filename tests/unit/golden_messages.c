@@ -4,6 +4,7 @@
 #include "tests/unit/golden_erase.h"
 #include "tests/unit/golden_hello.h"
 #include "tests/unit/golden_device.h"
+#include "tests/unit/golden_changes.h"
 #include "tests/unit/golden_follow.h"
 #include "tests/unit/golden_shared.h"
 #include "tests/unit/golden_hold.h"
@@ -686,6 +687,8 @@ const struct golden goldens[] = {
     GOLDEN(device_close_request, read_device_close_request, read_device_close_request),
     GOLDEN(follow_request, read_follow_request, read_follow_request),
     GOLDEN(follow_result, read_follow_result, read_follow_result),
+    GOLDEN(changes_request, read_changes_request, read_changes_request),
+    GOLDEN(changes_result, read_changes_result, read_changes_result),
     GOLDEN(ping_request, read_empty, read_empty),
     GOLDEN(ping_result, read_empty, read_empty),
     GOLDEN(cluster_result, read_cluster_result, check_cluster_result),
