@@ -170,7 +170,7 @@ static void promote(struct sim *sim, struct node *node)
         node_crash(sim, node);
     if (!node->is_up)
         node_start(sim, node);
-    if (node->disk.note.state != NOTE_FOLLOWING)
+    if (!follow_is_ready(sim, node)) /* the start has an older note, without its primary's epoch */
         return;
     uint32_t before = sim->authority;
     follow_promote(sim, node);
