@@ -446,8 +446,9 @@ bool shard_collect(struct shard *shard)
         engine->tables.ops->collect(engine->tables.by_name[i]->store);
     bool has_more = sweep(shard);
     has_more = collect_journal(shard) || has_more;
-    if (shard->gated != NULL)
-        has_more = gates_look(shard) || has_more;
+    if (shard->gated != NULL && gates_look(shard))
+        dispatch_parked(shard);
+    has_more = has_more || shard->gated != NULL;
     if (shard->teller != NULL)
         deposing_look(shard);
     if (shard->feeding.n > 0)

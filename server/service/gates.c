@@ -87,9 +87,7 @@ bool gates_look(struct shard *shard)
     }
     if (late != NULL)
         gate_refuse(shard, late, EMBD_DEADLINE, "the stream has not come to it in 60 s");
-    if (any)
-        dispatch_parked(shard);
-    return shard->gated != NULL;
+    return any;
 }
 
 int gate_check(struct call *call, const struct device_gate *gate)
@@ -105,9 +103,4 @@ int gate_check(struct call *call, const struct device_gate *gate)
                                "%s: it needs call %u of its gate, which has failed",
                                call->reader.method_name, gate->needs);
     return EMBD_OK;
-}
-
-void gate_end(struct request *request, bool has_failed)
-{
-    embd__gate_end(memory_of(request), request->gate.number, has_failed);
 }

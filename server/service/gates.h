@@ -13,8 +13,9 @@ bool gate_is_open(struct call *call);
 /* The request waits until gates_look finds its gate open. */
 void gate_park(struct shard *shard, struct request *request);
 
-/* Those whose gates are open go on; one that has waited for a minute is answered EMBD_DEADLINE.
- * Returns whether any is left: there is no event for what a GPU writes, so look again soon. */
+/* Parks those whose gates are open with the others: true, then they are to be dispatched. One that
+ * has waited for a minute is answered EMBD_DEADLINE. There is no event for what a GPU writes, so
+ * look again soon while any is left in shard->gated. */
 bool gates_look(struct shard *shard);
 
 void gate_refuse(struct shard *shard, struct request *request, int status, const char *why);
@@ -25,8 +26,5 @@ void gate_drop(struct shard *shard, struct request *request);
 /* EMBD_INVALID: the gate is not in memory that the peer shares, or a call that this one needs has
  * failed. */
 int gate_check(struct call *call, const struct device_gate *gate);
-
-/* The request, which has a gate, is answered: the peer's stream goes on. */
-void gate_end(struct request *request, bool has_failed);
 
 #endif
