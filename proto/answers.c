@@ -6,23 +6,34 @@
 #include "proto/part_name.h"
 #include "proto/reading.h"
 
-static void begin_parts(struct msg *m, uint32_t n, bool again, uint64_t map)
+static void begin_parts(struct msg *m, uint32_t n, uint32_t n_more, uint64_t map)
 {
-    embd__msg_map(m, 1u + again + (map > 0));
+    embd__msg_map(m, 1u + n_more + (map > 0));
     if (map > 0)
         embd__msg_field_uint(m, "map", map);
     embd__msg_str(m, "parts");
     embd__msg_array(m, n);
 }
 
+static void read_lag(struct fields *f)
+{
+    f->reader->lag = (struct lag){
+        .is_told = embd__field_has(f, "behind_ms"),
+        .ms = embd__field_uint(f, "behind_ms", 0, UINT64_MAX - 1, 0),
+        .position = embd__field_uint(f, "position", 0, INT64_MAX, 0),
+    };
+}
+
 /* The list of part maps; 0 of them after an error. `again` NULL: the answer cannot have that. */
 static uint32_t read_list(struct reader *r, uint32_t capacity, const msgpack_object **items_out,
-                          bool *again)
+                          bool *again, bool is_pull)
 {
     struct fields f;
     embd__read_fields(&f, r, "the answer");
     uint32_t n = embd__field_list(&f, "parts", capacity, items_out);
     r->map = embd__field_uint(&f, "map", 1, UINT64_MAX - 1, 0);
+    if (is_pull)
+        read_lag(&f);
     if (again != NULL)
         *again = embd__field_bool(&f, "again", false);
     if (again != NULL && *again && n > 0)
@@ -45,9 +56,9 @@ static uint64_t value_bytes(const struct part_answer *a)
 }
 
 void embd__pull_answer_write(struct msg *m, const struct part_answer *answers, uint32_t n,
-                             uint64_t map)
+                             uint64_t map, const struct lag *lag)
 {
-    begin_parts(m, n, false, map);
+    begin_parts(m, n, lag != NULL ? 2 : 0, map);
     for (uint32_t i = 0; i < n; i++) {
         const struct part_answer *a = &answers[i];
         embd__msg_map(m, 3u + a->has_status);
@@ -56,6 +67,10 @@ void embd__pull_answer_write(struct msg *m, const struct part_answer *answers, u
         embd__msg_field_str(m, "dtype", embd_dtype_name(a->dtype));
         if (a->has_status)
             embd__msg_field_bool(m, "status", true);
+    }
+    if (lag != NULL) {
+        embd__msg_field_uint(m, "behind_ms", lag->ms);
+        embd__msg_field_uint(m, "position", lag->position);
     }
     for (uint32_t i = 0; i < n; i++) {
         if (answers[i].into > 0)
@@ -83,7 +98,7 @@ static void read_pull_map(struct reader *r, const msgpack_object *item, const ch
 int embd__pull_answer_read(struct reader *r, struct part_answer *answers, uint32_t capacity)
 {
     const msgpack_object *items;
-    uint32_t n = read_list(r, capacity, &items, NULL);
+    uint32_t n = read_list(r, capacity, &items, NULL, true);
     char what[PART_NAME_BYTES];
     for (uint32_t i = 0; i < n; i++) {
         answers[i] = (struct part_answer){0};
@@ -116,7 +131,7 @@ static const uint8_t *read_statuses(struct reader *r, uint32_t part, uint32_t n_
 void embd__push_answer_write(struct msg *m, const struct push_answer *answers, uint32_t n,
                              uint64_t map)
 {
-    begin_parts(m, n, false, map);
+    begin_parts(m, n, 0, map);
     for (uint32_t i = 0; i < n; i++) {
         const struct push_answer *a = &answers[i];
         bool has_status = a->statuses != NULL;
@@ -154,7 +169,7 @@ static bool read_push_map(struct reader *r, const msgpack_object *item, const ch
 
 void embd__push_again_write(struct msg *m, uint64_t map)
 {
-    begin_parts(m, 0, true, map);
+    begin_parts(m, 0, 1, map);
     embd__msg_field_bool(m, "again", true);
 }
 
@@ -163,7 +178,8 @@ int embd__push_answer_read(struct reader *r, struct push_answer *answers, uint32
 {
     const msgpack_object *items;
     bool has_status[LIMIT_PARTS];
-    uint32_t n = read_list(r, capacity < LIMIT_PARTS ? capacity : LIMIT_PARTS, &items, again_out);
+    uint32_t n =
+        read_list(r, capacity < LIMIT_PARTS ? capacity : LIMIT_PARTS, &items, again_out, false);
     char what[PART_NAME_BYTES];
     for (uint32_t i = 0; i < n; i++) {
         answers[i] = (struct push_answer){0};
@@ -181,7 +197,7 @@ int embd__push_answer_read(struct reader *r, struct push_answer *answers, uint32
 void embd__erase_answer_write(struct msg *m, const struct erase_answer *answers, uint32_t n,
                               uint64_t map)
 {
-    begin_parts(m, n, false, map);
+    begin_parts(m, n, 0, map);
     for (uint32_t i = 0; i < n; i++) {
         const struct erase_answer *a = &answers[i];
         embd__msg_map(m, 2u + (a->statuses != NULL));
@@ -211,7 +227,7 @@ int embd__erase_answer_read(struct reader *r, struct erase_answer *answers, uint
 {
     const msgpack_object *items;
     bool has_status[LIMIT_PARTS];
-    uint32_t n = read_list(r, capacity < LIMIT_PARTS ? capacity : LIMIT_PARTS, &items, NULL);
+    uint32_t n = read_list(r, capacity < LIMIT_PARTS ? capacity : LIMIT_PARTS, &items, NULL, false);
     char what[PART_NAME_BYTES];
     for (uint32_t i = 0; i < n; i++) {
         answers[i] = (struct erase_answer){0};

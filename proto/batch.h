@@ -86,6 +86,8 @@ struct push_extra {
     uint64_t seconds;   /* of a record: UNIX time when its shard took it; 0: none; see op.h */
     bool is_foreign;    /* of a record: see op.h */
     uint64_t placement; /* written only: version of the map that split the keys; 0: the even one */
+    bool asks_lag;      /* of a pull, written only: its answer says how far behind the server is, */
+    uint64_t max_behind_ms; /* which refuses where that is more than this; 0: it does not */
 };
 
 /* ---- rows in bulk ---- */

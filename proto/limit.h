@@ -40,5 +40,6 @@
 #define LIMIT_STEP               (1ull << 47)
 #define LIMIT_REQUESTS_IN_FLIGHT 64u
 #define LIMIT_ERROR_TEXT         400u
+#define LIMIT_BEHIND_MS          86400000u /* a pull may ask for a follower within */
 
 #endif

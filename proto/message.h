@@ -174,6 +174,13 @@ struct msg_piece embd__msg_piece(const struct msg *m, uint32_t i);
 
 /* A whole received message. Points into the scanner's head and bins; valid while those and the zone
  * are. */
+/* How far behind another server's records one may be that answers a pull; and how far it is. */
+struct lag {
+    bool is_told;      /* a request asks for it, an answer says it */
+    uint64_t ms;       /* a request: at most; 0: any. An answer: it is */
+    uint64_t position; /* of an answer: records whose changes its rows have, at least */
+};
+
 struct reader {
     struct embd__error *error; /* sticky; the caller's */
     const struct frame_scanner *frame;
@@ -190,6 +197,8 @@ struct reader {
     uint64_t map;  /* of an answer to a pull, push or erase: see below; 0: it does not say */
     /* Of a request with keys: version of the map that they were split by; 0: the even one. */
     uint64_t placement;
+    /* Of a pull, and of its answer: */
+    struct lag lag;
 };
 
 /* Unpacks frame->head. Returns EMBD_OK or e->status. `zone` is cleared first and owns what is
@@ -264,9 +273,9 @@ void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum
  * end, naming part, position and value). grads may have any length; the handler compares it with
  * rows * dim. Returns n or a negative status. */
 int embd__parts_read(struct reader *r, struct part *parts, uint32_t capacity, enum parts_kind kind);
-/* The same with the version of the map that split the keys; 0: the even one, which is not said. */
+/* The same with `placement` and max_behind of `extra`. */
 void embd__parts_write_split(struct msg *m, const struct part *parts, uint32_t n,
-                             enum parts_kind kind, uint64_t placement);
+                             enum parts_kind kind, const struct push_extra *extra);
 
 /* As embd__parts_write and embd__parts_read for a push; `extra` NULL: neither round nor pusher. */
 void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
@@ -293,7 +302,7 @@ uint64_t embd__push_order(const struct reader *r);
 /* Answers to pulls, pushes and erases also have the version of the cluster's map: `map`, if that
  * can change; 0 if it cannot, and if an answer lacks it. */
 
-/* Answer to a pull: for each part values [n_rows][dim] of dtype, then statuses [n_keys] u8 if
+/* Answer to a pull: `lag` NULL: it does not say. For each part values [n_rows][dim] of dtype, then statuses [n_keys] u8 if
  * requested. {"parts": [{"rows", "dim", "dtype", "status"}]}. Data may be NULL (made while
  * sending). */
 struct part_answer {
@@ -305,7 +314,7 @@ struct part_answer {
     const uint8_t *statuses;
 };
 void embd__pull_answer_write(struct msg *m, const struct part_answer *answers, uint32_t n,
-                             uint64_t map);
+                             uint64_t map, const struct lag *lag);
 int embd__pull_answer_read(struct reader *r, struct part_answer *answers, uint32_t capacity);
 
 /* Answer to a push: {"parts": [{"step", "inserted", "full", "filtered", "evicted", "keys",

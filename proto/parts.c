@@ -88,22 +88,6 @@ static void write_round(struct msg *m, const struct push_round *round)
     embd__msg_field_uint(m, "epoch", round->epoch);
 }
 
-void embd__parts_write_split(struct msg *m, const struct part *parts, uint32_t n,
-                             enum parts_kind kind, uint64_t placement)
-{
-    embd__msg_map(m, 1u + (placement > 0));
-    write_parts(m, parts, n);
-    if (placement > 0)
-        embd__msg_field_uint(m, "placement", placement);
-    for (uint32_t i = 0; i < n; i++)
-        write_bins(m, &parts[i], kind);
-}
-
-void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum parts_kind kind)
-{
-    embd__parts_write_split(m, parts, n, kind, 0);
-}
-
 void embd__push_number_write(struct msg *m, const struct push_number *number)
 {
     embd__msg_str(m, "writer");
@@ -121,7 +105,7 @@ static uint32_t count_extra(const struct push_extra *extra)
         return 0;
     return 0u + (extra->round.n_workers > 0) + (extra->number.sequence > 0) + (extra->order > 0) +
            (extra->n_sources > 0) + (extra->seconds > 0) + extra->is_foreign +
-           (extra->placement > 0);
+           (extra->placement > 0) + extra->asks_lag;
 }
 
 /* client, place, client, place, ... */
@@ -153,16 +137,29 @@ static void write_extra(struct msg *m, const struct push_extra *extra)
         embd__msg_field_bool(m, "foreign", true);
     if (extra->placement > 0)
         embd__msg_field_uint(m, "placement", extra->placement);
+    if (extra->asks_lag)
+        embd__msg_field_uint(m, "max_behind", extra->max_behind_ms);
 }
 
-void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
-                      const struct push_extra *extra)
+void embd__parts_write_split(struct msg *m, const struct part *parts, uint32_t n,
+                             enum parts_kind kind, const struct push_extra *extra)
 {
     embd__msg_map(m, 1u + count_extra(extra));
     write_parts(m, parts, n);
     write_extra(m, extra);
     for (uint32_t i = 0; i < n; i++)
-        write_bins(m, &parts[i], PARTS_PUSH);
+        write_bins(m, &parts[i], kind);
+}
+
+void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum parts_kind kind)
+{
+    embd__parts_write_split(m, parts, n, kind, NULL);
+}
+
+void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
+                      const struct push_extra *extra)
+{
+    embd__parts_write_split(m, parts, n, PARTS_PUSH, extra);
 }
 
 void embd__columns_write(struct msg *m, const struct part_list *list, enum parts_kind kind,
@@ -321,6 +318,14 @@ void embd__request_placement_read(struct fields *message)
     message->reader->placement = embd__field_uint(message, "placement", 1, UINT64_MAX - 1, 0);
 }
 
+static void read_lag(struct fields *message)
+{
+    message->reader->lag = (struct lag){
+        .is_told = embd__field_has(message, "max_behind"),
+        .ms = embd__field_uint(message, "max_behind", 0, LIMIT_BEHIND_MS, 0),
+    };
+}
+
 static uint64_t uint_of(const msgpack_object *item)
 {
     return item->type == MSGPACK_OBJECT_POSITIVE_INTEGER ? item->via.u64 : 0;
@@ -367,6 +372,8 @@ static int read_message(struct reader *r, struct part *parts, uint32_t capacity,
     if (extra != NULL)
         read_extra(&f, extra);
     embd__request_placement_read(&f);
+    if (kind == PARTS_PULL)
+        read_lag(&f);
     if (sources.list != NULL) {
         read_sources(&f, sources.list, sources.n);
         extra->seconds = embd__field_uint(&f, "seconds", 1, UINT64_MAX - 1, 0);

@@ -281,11 +281,17 @@ static int read_follow(const struct sources *from, struct config *out, struct em
 {
     const struct setting *at = config_pick(from, NULL, true, SETTING_FOLLOW);
     const struct setting *token = config_pick(from, NULL, true, SETTING_FOLLOW_TOKEN);
+    const struct setting *serve = config_pick(from, NULL, true, SETTING_SERVE);
     if (config_text(SETTING_FOLLOW, at, "", out->follow, sizeof out->follow, e) != EMBD_OK ||
         config_text(SETTING_FOLLOW_TOKEN, token, "", out->follow_token, sizeof out->follow_token,
                     e) != EMBD_OK ||
-        (out->follow[0] == '\0' && from->flags.of[SETTING_PROMOTE].text == NULL))
+        read_yes(SETTING_SERVE, serve, &out->serves, e) != EMBD_OK)
         return e->status;
+    if (out->serves && out->follow[0] == '\0')
+        return config_complain(e, EMBD_INVALID, SETTING_SERVE, serve,
+                               "is for a server that follows another one: set follow, too");
+    if (out->follow[0] == '\0' && from->flags.of[SETTING_PROMOTE].text == NULL)
+        return EMBD_OK;
     const char *why = what_hinders_following(from, out);
     return why == NULL ? EMBD_OK : config_complain(e, EMBD_INVALID, SETTING_FOLLOW, at, "%s", why);
 }

@@ -61,6 +61,7 @@ struct config {
     char data_dir[4096];     /* "": none */
     char follow[256];        /* of the server to be followed; "": none */
     char follow_token[1024]; /* "": none */
+    bool serves;             /* while it follows */
     bool promotes;
     bool is_restore_off;
     char restore[SNAPSHOT_NAME_MAX +

@@ -272,6 +272,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .store = p->store,
             .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
             .follow = p->config.follow[0] != '\0' ? &p->follow : NULL,
+            .serves = p->config.serves,
             .promotes = p->config.promotes,
             .promotion = p->promotion,
             .chosen = p->chosen,

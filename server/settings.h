@@ -68,6 +68,8 @@ enum {
     X(FOLLOW_TOKEN, "follow_token", IN_FLAGS | IN_TOP, "FILE",                                     \
       "File of mode 0600 with the token of an admin, which this server shows to the one it "       \
       "follows (no)")                                                                              \
+    X(SERVE, "serve", IN_FLAGS | IN_TOP, "yes|no",                                                 \
+      "yes: with follow, answer pulls and other reads while following; changes are refused (no)")  \
     X(PROMOTE, "promote", IN_FLAGS, NULL,                                                          \
       "Promote a follower: its journals become this server's own, which serves trainers from now " \
       "on. With follow, it tells the other server, which serves no more. Use it for one start "    \

@@ -86,6 +86,7 @@ static int take_options(struct embd_call *call, const embd_call_options *options
     call->is_noted = false;
     call->again = NULL;
     call->again_status = EMBD_OK;
+    call->replica = call->kind == PARTS_PULL ? embd__replicas_choose(call->client) : 0;
     call->wants_number = call->kind == PARTS_PUSH && o->round == NULL && o->pusher == NULL &&
                          !call->client->options.unnumbered;
     if (o->round != NULL && take_round(call, o->round, o->round_clock) != EMBD_OK)
@@ -195,6 +196,8 @@ int embd_wait(embd_call *call)
     client->error = (struct embd__error){0};
     if (call->n_openings > 0)
         embd__numbered_end(call, true);
+    if (call->replica > 0)
+        embd__call_leave_replica(call);
     embd__call_follow(call);
     bool failed = has_failed(call);
     if (failed && call->own != NULL)

@@ -123,6 +123,8 @@ struct embd_call {
     embd_dtype wire;
     embd_plan plan;
     bool zero_missing;
+    uint32_t replica; /* that answers the pull, of client/core/replicas.h; 0: the cluster does */
+    uint64_t deadline_ns;        /* of a pull by a replica: of all attempts */
     struct push_extra extra;     /* of a push */
     struct chance chance;        /* of a push with i8 or i4 on the wire; its table is the work's */
     bool wants_number;           /* neither a pusher nor a round has one for it */
@@ -230,6 +232,10 @@ int embd__call_prepare(struct embd_call *call);
 void embd__call_submit(struct embd_call *call);
 /* The same of a call that was refused by all shards, with the numbers that it had. */
 void embd__call_again(struct embd_call *call);
+
+/* Once the messages of a pull by a replica have ended: what it did not answer goes to the
+ * cluster. */
+void embd__call_leave_replica(struct embd_call *call);
 
 /* ---- moved.c ---- */
 

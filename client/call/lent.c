@@ -16,7 +16,7 @@ void embd__lent_begin(struct embd_call *call)
     embd_client *client = call->client;
     call->uses = NULL;
     call->shares = false;
-    for (uint32_t s = 0; s < client->n_shards && !client->shared->is_off; s++)
+    for (uint32_t s = 0; s < client->n_shards && !client->shared->is_off && call->replica == 0; s++)
         call->shares |= embd__link_shares(client->shards[s].link);
 }
 

@@ -88,6 +88,16 @@ static struct message *make_message(struct embd_call *call)
     return message;
 }
 
+/* The cluster is there if it does not answer. */
+static void ask_replica(struct embd_call *call, struct exchange *x, uint32_t shard)
+{
+    uint64_t until_ns = uv_hrtime() + REPLICA_DEADLINE_NS;
+    call->deadline_ns = x->deadline_ns;
+    x->link = embd__replica_link(call->client, call->replica, shard);
+    x->fail_fast = true;
+    x->deadline_ns = until_ns < x->deadline_ns ? until_ns : x->deadline_ns;
+}
+
 struct message *embd__message_begin(struct embd_call *call, uint32_t shard)
 {
     struct message *message = call->n_messages < call->messages_made
@@ -99,6 +109,8 @@ struct message *embd__message_begin(struct embd_call *call, uint32_t shard)
     }
     embd__client_begin(call->client, &message->x, call->deadline_ms);
     message->x.link = call->client->shards[shard].link;
+    if (call->replica > 0)
+        ask_replica(call, &message->x, shard);
     message->x.kind = kinds[call->kind].exchange;
     message->x.on_answer = embd__message_on_answer;
     message->x.has_effect = call->kind == PARTS_PUSH && call->extra.number.sequence > 0;
@@ -190,7 +202,9 @@ static int end_message(struct builder *b)
     if (call->extra.round.n_workers > 0)
         call->extra.round.epoch = call->member->heartbeats[b->shard].epoch;
     const struct part_list list = {b->parts, sizeof *b->parts, message->n_slices};
-    const struct push_extra split = {.placement = call->placement};
+    const struct push_extra split = {.placement = call->placement,
+                                     .asks_lag = call->replica > 0,
+                                     .max_behind_ms = call->client->options.max_behind_ms};
     call->extra.placement = call->placement;
     message->has_columns = message->may_have_columns && message->n_slices > 1;
     if (message->has_columns)
@@ -199,8 +213,7 @@ static int end_message(struct builder *b)
     else if (call->kind == PARTS_PUSH)
         embd__push_write(&message->x.msg, b->parts, message->n_slices, &call->extra);
     else
-        embd__parts_write_split(&message->x.msg, b->parts, message->n_slices, call->kind,
-                                call->placement);
+        embd__parts_write_split(&message->x.msg, b->parts, message->n_slices, call->kind, &split);
     message->x.is_shared |= message->x.msg.names_shared;
     int status = embd__msg_end(&message->x.msg);
     if (status != EMBD_OK)

@@ -189,12 +189,8 @@ static int keep_numbers(struct embd_call *call, uint64_t *deadline_ns_out)
     return EMBD_OK;
 }
 
-void embd__call_again(struct embd_call *call)
+static void send_again(struct embd_call *call, uint64_t deadline_ns)
 {
-    uint64_t deadline_ns;
-    call->again_status = keep_numbers(call, &deadline_ns);
-    if (call->again_status != EMBD_OK)
-        return;
     embd__lent_end(call);
     call->n_messages = call->n_openings = 0;
     embd__lent_begin(call);
@@ -204,4 +200,42 @@ void embd__call_again(struct embd_call *call)
     for (uint32_t i = 0; i < call->n_messages; i++)
         call->messages[i]->x.deadline_ns = deadline_ns;
     embd__call_submit(call);
+}
+
+void embd__call_again(struct embd_call *call)
+{
+    uint64_t deadline_ns;
+    call->replica = 0;
+    call->again_status = keep_numbers(call, &deadline_ns);
+    if (call->again_status == EMBD_OK)
+        send_again(call, deadline_ns);
+}
+
+/* ---- replicas ---- */
+
+static const struct exchange *first_failed(const struct embd_call *call)
+{
+    for (uint32_t i = 0; i < call->n_messages; i++)
+        if (call->exchanges[i]->error.status != EMBD_OK)
+            return call->exchanges[i];
+    return NULL;
+}
+
+/* A request that the replica has refused says nothing of its health. */
+static uint64_t rest_of(const struct exchange *failed)
+{
+    if (!embd__is_silence(failed->error.status))
+        return 0;
+    return failed->is_refused ? REPLICA_REST_LAG_NS : REPLICA_REST_NS;
+}
+
+void embd__call_leave_replica(struct embd_call *call)
+{
+    const struct exchange *failed = first_failed(call);
+    if (failed == NULL)
+        return;
+    embd__replica_rest(call->client, call->replica, rest_of(failed));
+    call->replica = 0;
+    send_again(call, call->deadline_ns);
+    embd__io_await(&call->client->io, &call->job);
 }

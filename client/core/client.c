@@ -181,6 +181,8 @@ static int establish(embd_client *client, const char *servers)
     if (status == EMBD_OK)
         status = open_links(client);
     if (status == EMBD_OK)
+        status = embd__replicas_open(client);
+    if (status == EMBD_OK)
         status = ping_all(client, deadline_ns);
     if (status == EMBD_OK && client->options.own_thread)
         status = embd__io_start_thread(&client->io, &client->error);
@@ -223,6 +225,7 @@ void embd_close(embd_client *client)
         if (client->shards[i].admin != NULL)
             embd__link_close(client->shards[i].admin);
     }
+    embd__replicas_close(client);
     embd__map_refresh_close(client);
     embd__io_fini(&client->io);
     embd__map_refresh_fini(client);
@@ -230,6 +233,7 @@ void embd_close(embd_client *client)
         free(client->shards[i].texts);
     }
     free(client->shards);
+    embd__replicas_fini(client);
     embd__calls_fini(client);
     embd__opened_fini(&client->opened);
     embd__numbering_fini(&client->numbering);

@@ -6,6 +6,7 @@
 #include "client/call/arena.h"
 #include "client/call/distinct.h"
 #include "client/core/cluster_map.h"
+#include "client/core/replicas.h"
 #include "client/io/credentials.h"
 #include "client/call/numbered.h"
 #include "client/call/numbering.h"
@@ -52,6 +53,7 @@ struct embd_client {
     struct shared *shared;       /* with servers on this host */
     uint32_t n_shards;
     struct client_shard *shards;
+    struct replicas replicas;   /* that answer pulls, too */
     struct placement placement; /* of keys on them; the caller's thread */
     uint64_t n_started;         /* calls */
     uint32_t last_msgid;

@@ -69,6 +69,13 @@ typedef struct embd_options {
                     answer by the deadline; calls that need one fail. Default false */
     bool unnumbered; /* pushes without a pusher have no numbers, see embd_push; default
                                false */
+    /* Replicas: servers with `serve: yes` that follow the cluster. "HOST:PORT[,HOST:PORT]...", the
+     * port of shard 0 of each, whose other shards have the ports behind it; 16 at most. Pulls go
+     * round over the cluster and its replicas; one that a replica does not answer, or not within 2
+     * seconds, goes to the cluster. All else goes to the cluster. NULL: none */
+    const char *readers;
+    uint32_t max_behind_ms; /* a replica further behind answers no pull of this client; 0: any
+                               may; at most a day. Default 0 */
 } embd_options;
 
 /* Sets the options to their defaults. */

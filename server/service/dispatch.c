@@ -79,6 +79,8 @@ static const struct method_entry {
 
 static int refuse_loading(struct call *call)
 {
+    if (following_is_served(call->shard))
+        return following_refuse_method(call);
     char text[RECOVERY_TEXT_BYTES];
     recovery_tell(call, text);
     return embd__error_set(&call->error, EMBD_LOADING, "%s", text);

@@ -18,7 +18,8 @@
 #include "server/service/following_inside.h"
 #include "server/service/promoting.h"
 
-#define WAIT_MS 1000u /* for a record: then it is known that the other server lives */
+#define WAIT_MS       1000u /* for a record: then it is known that the other server lives */
+#define WAIT_SERVE_MS 50u   /* likewise, of a replica: it says how far behind it is */
 
 /* ---- opening ---- */
 
@@ -90,6 +91,10 @@ int following_open(struct shard *shard, struct embd__error *e)
         return open_own(shard, &note, e);
     if (check_note(shard, &note, e) != EMBD_OK)
         return e->status;
+    if (shard->config.serves && shard->config.store->caps.is_async)
+        return embd__error_set(e, EMBD_UNSUPPORTED,
+                               "serve: a replica needs the store host, and this server has a store "
+                               "on GPUs");
     shard->config.chosen = NULL; /* a follower has no snapshot */
     struct following *f = calloc(1, sizeof *f);
     if (f == NULL)
@@ -138,11 +143,13 @@ static void ask(struct shard *shard)
         .applied = shard->commit.applied.position,
         .disk = journal != NULL ? journal_synced(shard->commit.journal) : 0,
         .asks_base = shard->engine.tables.apart.n > 0,
-        .wait_ms = WAIT_MS,
+        .wait_ms = shard->config.serves ? WAIT_SERVE_MS : WAIT_MS,
     };
     snprintf(ask.name, sizeof ask.name, "%s", shard->config.addresses[shard->config.index]);
     snprintf(ask.cluster, sizeof ask.cluster, "%s", shard->config.cluster_name);
     f->has_asked = true;
+    f->asked_ns = clock_ns();
+    f->asked_wait_ns = ask.wait_ms * 1000000;
     follower_ask(f->follower, &ask);
 }
 
@@ -184,6 +191,7 @@ static void note_came(struct shard *shard, const struct follow_answer *found)
     f->left = found->left;
     f->answered_ns = clock_ns();
     f->is_right = true;
+    following_note_sure(f, found);
 }
 
 /* A table came into the journal there with a base: records before it are not enough for it. */
@@ -259,6 +267,7 @@ bool following_go_on(struct shard *shard, struct embd__error *e)
 {
     struct following *f = shard->following;
     struct follower_answer answer;
+    following_note_fresh(shard);
     bool has_more = f->state == FOLLOWING_BASE ? following_take_base(shard, e)
                                                : following_take_records(shard, e);
     if (e->status == EMBD_OK && wants_answer(f) && !promoting_has_voted(shard) &&
@@ -283,7 +292,9 @@ bool following_serves(const struct shard *shard, enum method method)
         shard->commit.journal == NULL)
         return false;
     return method == METHOD_TABLES || method == METHOD_TABLE_DESCRIBE || method == METHOD_HOLD ||
-           method == METHOD_SCAN || method == METHOD_SNAPSHOT;
+           method == METHOD_SCAN || method == METHOD_SNAPSHOT ||
+           (shard->config.serves && (method == METHOD_PULL || method == METHOD_GET ||
+                                     method == METHOD_KEYS || method == METHOD_WRITER));
 }
 
 struct following_figures following_figures(const struct shard *shard)

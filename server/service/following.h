@@ -14,6 +14,7 @@
 #include "proto/message.h"
 #include "server/service/shard.h"
 
+struct call;
 struct following;
 struct record;
 
@@ -33,8 +34,21 @@ bool following_has_nothing(const struct shard *shard);
 /* The journal is read; takes records. True: call it again soon. An error is for good. */
 bool following_go_on(struct shard *shard, struct embd__error *e);
 
-/* Whether an admin may ask a follower for that. */
+/* Whether a follower answers that: to admins, and with `serves` reads to all. */
 bool following_serves(const struct shard *shard, enum method method);
+
+/* ---- following_serving.c: replicas, which answer reads ---- */
+
+/* It has `serves`, and its tables are those of the other server. */
+bool following_is_served(const struct shard *shard);
+/* EMBD_UNSUPPORTED: a change; says where it may be made. */
+int following_refuse_method(struct call *call);
+/* Of a pull that asks: what is answered, in its reader's lag. EMBD_LOADING: the replica is further
+ * behind than the pull allows. A shard that follows nobody is not behind. */
+int following_check_lag(struct call *call);
+/* How long ago the other server had no acknowledged change that is not here; LIMIT_BEHIND_MS: as
+ * long or longer, or not known. */
+uint64_t following_behind_ms(const struct shard *shard);
 
 struct following_figures {
     uint64_t records, bytes; /* that it lacks, when it was answered last */

@@ -7,6 +7,7 @@
 #include "server/log/log.h"
 #include "server/service/following_inside.h"
 #include "server/service/handle_round.h"
+#include "server/service/materialize.h"
 #include "server/snapshot/cut.h"
 #include "server/snapshot/cut_read.h"
 
@@ -84,8 +85,20 @@ static void empty_engine(struct shard *shard)
     round_open(shard);
 }
 
+/* Rows of answers that are half sent, from tables that go. */
+static int keep_answers(struct shard *shard, struct embd__error *e)
+{
+    const struct tables *tables = &shard->engine.tables;
+    for (uint32_t i = 0; i < tables->n; i++)
+        if (materialize(shard, NULL, tables->by_name[i], CHANGE_DROP, e) != EMBD_OK)
+            return e->status;
+    return EMBD_OK;
+}
+
 static int empty(struct shard *shard, struct embd__error *e)
 {
+    if (keep_answers(shard, e) != EMBD_OK)
+        return e->status;
     cut_close(shard);
     cut_read_end(shard);
     subscribers_end_all(shard);
@@ -111,6 +124,7 @@ int following_begin_anew(struct shard *shard, const char *why, struct embd__erro
     f->next_note = (struct note){.state = NOTE_NONE};
     f->state = FOLLOWING_BASE;
     f->is_whole = false;
+    f->first = f->last = (struct following_sure){0, 0};
     f->place = (struct tail_place){0};
     ask_anew(f, 0);
     if (note_write(shard->data_dir, shard->config.index, &f->note, e) != EMBD_OK)

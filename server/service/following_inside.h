@@ -14,6 +14,11 @@
 
 enum following_state { FOLLOWING_BASE, FOLLOWING_RECORDS };
 
+/* At `ns` no change was acknowledged there but those before the position `end`. ns 0: not set. */
+struct following_sure {
+    uint64_t ns, end;
+};
+
 struct following {
     enum following_state state;
     struct follower *follower;
@@ -38,6 +43,10 @@ struct following {
     char address[128]; /* of the server, for trainers; "": not known */
     uint64_t end, left, answered_ns, had_all_ns;
     uint64_t attempt; /* to promote, in which it has voted last */
+    uint64_t asked_ns, asked_wait_ns; /* the last question, and how long its answer may wait */
+    /* The oldest answer whose records are not all applied, and the newest one behind it. */
+    struct following_sure first, last;
+    uint64_t fresh_ns; /* then nothing was acknowledged there that is not here; 0: not known */
 };
 
 /* NEXT_OTHER: the journal here has another record in its place. */
@@ -49,6 +58,10 @@ enum next following_next(const struct following *f, struct record *out);
 /* Takes records, of the base and of those behind it. True: there is more. */
 bool following_take_base(struct shard *shard, struct embd__error *e);
 bool following_take_records(struct shard *shard, struct embd__error *e);
+
+/* following_serving.c: an answer says how far the other server is; and what of that is applied. */
+void following_note_sure(struct following *f, const struct follow_answer *found);
+void following_note_fresh(struct shard *shard);
 
 /* The last question has failed, or what came is of no use. */
 void following_lose(struct shard *shard, const char *why);

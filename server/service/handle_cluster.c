@@ -46,13 +46,15 @@ static void write_start(struct call *call)
     embd__msg_field_uint(call->answer, "epoch", epoch);
 }
 
-/* Admins may ask a follower for much of what they ask others. A server that was deposed says so to
- * each one that was promoted, on all shards. */
+/* Admins may ask a follower for much of what they ask others; others where it serves reads. A server
+ * that was deposed says so to each one that was promoted, on all shards. */
 static bool is_loading_for(const struct call *call)
 {
-    bool is_admin = call->request->listener == LISTENER_ADMIN;
-    return call->shard->is_loading && !(is_admin && (following_serves(call->shard, METHOD_TABLES) ||
-                                                     deposing_hears(call->shard, METHOD_FOLLOW)));
+    const struct shard *shard = call->shard;
+    if (call->request->listener == LISTENER_ADMIN)
+        return shard->is_loading && !following_serves(shard, METHOD_TABLES) &&
+               !deposing_hears(shard, METHOD_FOLLOW);
+    return shard->is_loading && !following_serves(shard, METHOD_PULL);
 }
 
 int handle_hello(struct call *call)

@@ -12,6 +12,7 @@
 #include "proto/packed.h"
 #include "server/engine/pull.h"
 #include "proto/assert.h"
+#include "server/service/following.h"
 #include "server/service/materialize.h"
 #include "server/service/state.h"
 #include "server/service/token_use.h"
@@ -159,7 +160,8 @@ static int write_answer(struct call *call)
         bin += 0u + (part->in.into == 0) + (part->statuses != NULL);
     }
     embd__msg_result(call->answer, call->reader.msgid);
-    embd__pull_answer_write(call->answer, answers, work->op.n_parts, shard_told_map(work->shard));
+    embd__pull_answer_write(call->answer, answers, work->op.n_parts, shard_told_map(work->shard),
+                            call->reader.lag.is_told ? &call->reader.lag : NULL);
     uint64_t bytes = embd__msg_bytes(call->answer);
     if (embd__msg_end(call->answer) == EMBD_OK)
         return EMBD_OK;
@@ -174,7 +176,8 @@ int handle_pull(struct call *call)
     struct op *op = &work->op;
     struct embd__error *e = &call->error;
     struct stage_times *times = &call->request->times;
-    if (decode_parts(call, OP_PULL) != EMBD_OK || size_parts(call, e) != EMBD_OK)
+    if (decode_parts(call, OP_PULL) != EMBD_OK || size_parts(call, e) != EMBD_OK ||
+        (call->reader.lag.is_told && following_check_lag(call) != EMBD_OK))
         return e->status;
     stage_ends(times, STAGE_DECODE);
     if ((pull_is_whole(&call->shard->engine) && make_room(work, e) != EMBD_OK) ||

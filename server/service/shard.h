@@ -52,6 +52,7 @@ struct shard_config {
     const struct local_place *local;      /* of the data socket, that hello tells; NULL: none */
     const struct follower_config *follow; /* of the server to be followed, without what is the
                                              shard's own; NULL: none */
+    bool serves;                          /* reads, while it follows */
     bool promotes;                        /* a follower's directory becomes a server's own */
     struct promotion *promotion;          /* of the process, while it runs; NULL: there is none */
     const struct store_ops *store;

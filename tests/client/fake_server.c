@@ -154,7 +154,7 @@ static void write_pull(struct peer *p, uint32_t msgid, uint32_t rows, uint32_t d
 {
     struct part_answer answer = {.n_rows = rows, .dim = dim, .dtype = dtype, .values = values};
     embd__msg_result(&p->answer, msgid);
-    embd__pull_answer_write(&p->answer, &answer, 1, map_version(p));
+    embd__pull_answer_write(&p->answer, &answer, 1, map_version(p), NULL);
 }
 
 static void rewrite_rows(struct msg *m, uint8_t rows)

@@ -401,7 +401,7 @@ static void build_pull_result(struct msg *m)
         {.n_rows = 1, .dim = 2, .n_keys = 1, .dtype = EMBD_DTYPE_F16, .values = pulled_halves},
     };
     embd__msg_result(m, 7);
-    embd__pull_answer_write(m, answers, 2, 0);
+    embd__pull_answer_write(m, answers, 2, 0, NULL);
     embd__msg_end(m);
 }
 

@@ -61,7 +61,7 @@ void build_pull_packed_result(struct msg *m)
         {.n_rows = 1, .dim = DIM, .n_keys = 1, .dtype = EMBD_DTYPE_I4, .values = rows_i4},
     };
     embd__msg_result(m, 33);
-    embd__pull_answer_write(m, answers, 2, 0);
+    embd__pull_answer_write(m, answers, 2, 0, NULL);
     embd__msg_end(m);
 }
 

@@ -65,7 +65,7 @@ void build_pull_shared_result(struct msg *m)
     const struct part_answer answer = {
         .n_rows = 128, .dim = 2, .dtype = EMBD_DTYPE_F32, .into = 65536};
     embd__msg_result(m, 7);
-    embd__pull_answer_write(m, &answer, 1, 0);
+    embd__pull_answer_write(m, &answer, 1, 0, NULL);
     embd__msg_end(m);
 }
 

@@ -1,0 +1,76 @@
+/* following_serving.c - a follower that answers reads: a replica.
+ *
+ * The happy path: the follower has its base and takes records; pulls and other reads are answered
+ * from its tables, which have the other server's bits at some position. They change nothing, since
+ * tables whose pulls make rows have no journal, and a follower does not have them.
+ *
+ * How far behind it is: a question goes out, and its answer says how many records there are. So
+ * nothing that was acknowledged before the question is missing once those are applied. An answer
+ * that waited in vain for a record says the same of the end of that wait. Both times are by the
+ * clock here. While nothing is heard, the replica counts as further behind every moment. */
+#include "server/service/following_inside.h"
+
+bool following_is_served(const struct shard *shard)
+{
+    return shard->config.serves && following_serves(shard, METHOD_PULL);
+}
+
+int following_refuse_method(struct call *call)
+{
+    const struct shard *shard = call->shard;
+    const struct following *f = shard->following;
+    const char *address = f->address[0] != '\0' ? f->address : shard->config.follow->address;
+    return embd__error_set(&call->error, EMBD_UNSUPPORTED,
+                           "shard %u of this server is a replica of %s, which answers reads alone: "
+                           "ask that server for %s",
+                           shard->config.index, address, call->reader.method_name);
+}
+
+/* ---- how far behind ---- */
+
+void following_note_sure(struct following *f, const struct follow_answer *found)
+{
+    uint64_t sure_ns = f->asked_ns;
+    bool is_nothing = found->n_bytes == 0 && f->state == FOLLOWING_RECORDS;
+    if (is_nothing && f->answered_ns - f->asked_ns >= f->asked_wait_ns)
+        sure_ns += f->asked_wait_ns;
+    *(f->first.ns == 0 ? &f->first : &f->last) = (struct following_sure){sure_ns, found->end};
+}
+
+void following_note_fresh(struct shard *shard)
+{
+    struct following *f = shard->following;
+    while (f->state == FOLLOWING_RECORDS && f->first.ns != 0 &&
+           shard->commit.applied.position >= f->first.end) {
+        f->fresh_ns = f->first.ns;
+        f->first = f->last;
+        f->last = (struct following_sure){0, 0};
+    }
+}
+
+uint64_t following_behind_ms(const struct shard *shard)
+{
+    const struct following *f = shard->following;
+    uint64_t ms = (clock_ns() - f->fresh_ns + 999999) / 1000000;
+    return f->fresh_ns == 0 || ms > LIMIT_BEHIND_MS ? LIMIT_BEHIND_MS : ms;
+}
+
+int following_check_lag(struct call *call)
+{
+    struct shard *shard = call->shard;
+    struct lag *lag = &call->reader.lag;
+    uint64_t most = lag->ms;
+    lag->ms = 0;
+    lag->position = shard->commit.applied.position;
+    if (shard->following == NULL)
+        return EMBD_OK;
+    following_note_fresh(shard);
+    lag->ms = following_behind_ms(shard);
+    if (most == 0 || lag->ms <= most)
+        return EMBD_OK;
+    return embd__error_set(&call->error, EMBD_LOADING,
+                           "shard %u of this replica is %llu ms behind, and max_behind is %llu: "
+                           "try again, or pull from the server that it follows",
+                           shard->config.index, (unsigned long long)lag->ms,
+                           (unsigned long long)most);
+}
