@@ -302,9 +302,9 @@ uint64_t embd__push_order(const struct reader *r);
 /* Answers to pulls, pushes and erases also have the version of the cluster's map: `map`, if that
  * can change; 0 if it cannot, and if an answer lacks it. */
 
-/* Answer to a pull: `lag` NULL: it does not say. For each part values [n_rows][dim] of dtype, then statuses [n_keys] u8 if
- * requested. {"parts": [{"rows", "dim", "dtype", "status"}]}. Data may be NULL (made while
- * sending). */
+/* Answer to a pull: `lag` NULL: it does not say. For each part values [n_rows][dim] of dtype, then
+ * statuses [n_keys] u8 if requested. {"parts": [{"rows", "dim", "dtype", "status"}]}. Data may be
+ * NULL (made while sending). */
 struct part_answer {
     uint32_t n_rows, dim, n_keys;
     embd_dtype dtype;

@@ -286,17 +286,6 @@ bool following_go_on(struct shard *shard, struct embd__error *e)
 
 /* ---- to admins and trainers ---- */
 
-bool following_serves(const struct shard *shard, enum method method)
-{
-    if (shard->following == NULL || shard->following->state != FOLLOWING_RECORDS ||
-        shard->commit.journal == NULL)
-        return false;
-    return method == METHOD_TABLES || method == METHOD_TABLE_DESCRIBE || method == METHOD_HOLD ||
-           method == METHOD_SCAN || method == METHOD_SNAPSHOT ||
-           (shard->config.serves && (method == METHOD_PULL || method == METHOD_GET ||
-                                     method == METHOD_KEYS || method == METHOD_WRITER));
-}
-
 struct following_figures following_figures(const struct shard *shard)
 {
     const struct following *f = shard->following;

@@ -34,11 +34,10 @@ bool following_has_nothing(const struct shard *shard);
 /* The journal is read; takes records. True: call it again soon. An error is for good. */
 bool following_go_on(struct shard *shard, struct embd__error *e);
 
-/* Whether a follower answers that: to admins, and with `serves` reads to all. */
-bool following_serves(const struct shard *shard, enum method method);
-
 /* ---- following_serving.c: replicas, which answer reads ---- */
 
+/* Whether a follower answers that: to admins, and with `serves` reads to all. */
+bool following_serves(const struct shard *shard, enum method method);
 /* It has `serves`, and its tables are those of the other server. */
 bool following_is_served(const struct shard *shard);
 /* EMBD_UNSUPPORTED: a change; says where it may be made. */

@@ -42,7 +42,7 @@ struct following {
     uint64_t own_first, n_own;
     char address[128]; /* of the server, for trainers; "": not known */
     uint64_t end, left, answered_ns, had_all_ns;
-    uint64_t attempt; /* to promote, in which it has voted last */
+    uint64_t attempt;                 /* to promote, in which it has voted last */
     uint64_t asked_ns, asked_wait_ns; /* the last question, and how long its answer may wait */
     /* The oldest answer whose records are not all applied, and the newest one behind it. */
     struct following_sure first, last;

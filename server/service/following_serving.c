@@ -10,6 +10,18 @@
  * clock here. While nothing is heard, the replica counts as further behind every moment. */
 #include "server/service/following_inside.h"
 
+/* What admins may ask any follower for, and everybody a replica. */
+bool following_serves(const struct shard *shard, enum method method)
+{
+    if (shard->following == NULL || shard->following->state != FOLLOWING_RECORDS ||
+        shard->commit.journal == NULL)
+        return false;
+    return method == METHOD_TABLES || method == METHOD_TABLE_DESCRIBE || method == METHOD_HOLD ||
+           method == METHOD_SCAN || method == METHOD_SNAPSHOT ||
+           (shard->config.serves && (method == METHOD_PULL || method == METHOD_GET ||
+                                     method == METHOD_KEYS || method == METHOD_WRITER));
+}
+
 bool following_is_served(const struct shard *shard)
 {
     return shard->config.serves && following_serves(shard, METHOD_PULL);

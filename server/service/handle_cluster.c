@@ -46,8 +46,8 @@ static void write_start(struct call *call)
     embd__msg_field_uint(call->answer, "epoch", epoch);
 }
 
-/* Admins may ask a follower for much of what they ask others; others where it serves reads. A server
- * that was deposed says so to each one that was promoted, on all shards. */
+/* Admins may ask a follower for much of what they ask others; others where it serves reads. A
+ * server that was deposed says so to each one that was promoted, on all shards. */
 static bool is_loading_for(const struct call *call)
 {
     const struct shard *shard = call->shard;

@@ -211,21 +211,32 @@ class Replicas(Follow):
             self.assertEqual(e.number, wire.LOADING)
             return False
 
+    def value(self, server, table):
+        with wire.connect(server) as peer:
+            return pull(peer, table, [1])[1][0]
+
     def test_half_sent_answers_outlive_a_follower_that_begins_anew(self):
         primary, replica, table = self.both()
         with wire.connect(primary) as peer:
             mine = wire.create(peer, "mine", durability="snapshot")
             wire.push(peer, mine, PLACES, [0.5] * 4 * KEYS)
-        many = PLACES * 16384  # 16 MiB of rows, more than sockets take
+            wire.push(peer, table, PLACES, [-2.0] * 4 * KEYS)
+        wait_for(lambda: self.value(replica, table) == 2.0, replica.log)
+        many = PLACES * 49152  # 48 MiB of rows, more than sockets take
         with wire.connect(replica) as peer:
             peer.begin("pull", {"parts": [{"table": table, "keys": len(many)}]}, wire.keys(many))
             time.sleep(0.5)
+            replica.pause()
+            time.sleep(0.3)  # its question is answered: there is nothing
             with wire.connect(primary) as other:
                 other.call("table_set", {"name": "mine", "set": {"durability": "buffered"}})
+                wire.push(other, table, PLACES, [-2.0] * 4 * KEYS)  # a base has these rows, and a record that it never gets
+            time.sleep(1.5)  # a base is written, and records before it go
+            replica.go_on()
             replica.wait_log("follow_begins_anew", 20)
             time.sleep(0.3)
             rows = wire.unfloats(peer.receive()[3][1])
-        self.assertEqual(rows, [1.0] * 4 * len(many))
+        self.assertEqual(rows, [2.0] * 4 * len(many))  # neither first values nor those of the base
         self.compare(primary, replica)
 
     def test_a_replica_that_is_promoted_takes_pushes(self):

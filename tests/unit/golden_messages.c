@@ -6,6 +6,7 @@
 #include "tests/unit/golden_device.h"
 #include "tests/unit/golden_changes.h"
 #include "tests/unit/golden_follow.h"
+#include "tests/unit/golden_lag.h"
 #include "tests/unit/golden_shared.h"
 #include "tests/unit/golden_hold.h"
 #include "tests/unit/golden_identity.h"
@@ -678,6 +679,8 @@ const struct golden goldens[] = {
     GOLDEN(hello_result, read_hello_result, check_hello_result),
     GOLDEN(share_request, read_share_request, read_share_request),
     GOLDEN(ring_request, read_ring_request, read_ring_request),
+    GOLDEN(pull_behind_request, read_pull_behind_request, check_pull_behind_request),
+    GOLDEN(pull_behind_result, read_pull_behind_result, check_pull_behind_result),
     GOLDEN(pull_shared_request, read_pull_shared_request, read_pull_shared_request),
     GOLDEN(pull_shared_result, read_pull_shared_result, read_pull_shared_result),
     GOLDEN(device_open_request, read_device_open_request, check_device_open_request),

@@ -100,6 +100,7 @@ def connect(servers: Optional[Servers] = None, *, own_thread: bool = True, **opt
     deadline       seconds, of every call that names none (30)
     reconnect_min, reconnect_max   seconds between attempts to connect again
     unnumbered     pushes have no numbers, and are not sent again when a connection breaks (False)
+    readers        addresses of replicas that answer pulls, too; max_behind: seconds that they may be behind, 0: any (0)
     and whatever else embd_options has. Raises UnreachableError and others of embd.Error."""
     if servers is None:
         servers = os.environ.get("EMBD_SERVERS", "127.0.0.1:7700")
