@@ -54,7 +54,7 @@ int embd__follow_ask_read(struct reader *r, struct follow_ask *out)
 void embd__follow_answer_write(struct msg *m, const struct follow_answer *answer)
 {
     bool is_gone = answer->gone[0] != '\0';
-    embd__msg_map(m, 14u + is_gone + (answer->lineage != 0));
+    embd__msg_map(m, 14u + is_gone + (answer->lineage != 0) + answer->syncs);
     embd__msg_field_uint(m, "epoch", answer->epoch);
     embd__msg_field_uint(m, "position", answer->position);
     embd__msg_field_uint(m, "chain", answer->chain);
@@ -73,6 +73,8 @@ void embd__follow_answer_write(struct msg *m, const struct follow_answer *answer
         embd__msg_field_uint(m, "lineage", answer->lineage);
     if (is_gone)
         embd__msg_field_str(m, "gone", answer->gone);
+    if (answer->syncs)
+        embd__msg_field_bool(m, "syncs", true);
     embd__msg_bin(m, answer->bytes, answer->n_bytes);
     embd__msg_bin(m, answer->skips, answer->n_skips * sizeof *answer->skips);
 }
@@ -98,6 +100,7 @@ int embd__follow_answer_read(struct reader *r, struct follow_answer *out)
     out->n_skips = (uint32_t)embd__field_uint(&f, "skips", 0, FOLLOW_SKIPS, 0);
     out->lineage = embd__field_uint(&f, "lineage", 0, UINT64_MAX - 1, 0);
     embd__field_str(&f, "gone", out->gone, sizeof out->gone, "");
+    out->syncs = embd__field_bool(&f, "syncs", false);
     if (embd__fields_end(&f) != EMBD_OK)
         return r->error->status;
     out->bytes = embd__read_bin(r, "records", out->n_bytes);

@@ -33,6 +33,7 @@ struct follow_answer {
     uint64_t end;                  /* records that there are */
     uint64_t left;                 /* bytes of them behind these; of a base, 0: that was all */
     uint64_t base;                 /* position of the last base, where it was asked for */
+    bool syncs;                    /* a change waits until these records are on a follower's disk */
     uint64_t sum;                  /* XXH3 of the bytes */
     char gone[FOLLOW_WHY_MAX + 1]; /* who follows has to begin anew: why; "": not so */
     const uint8_t *bytes;          /* [n_bytes] */

@@ -21,7 +21,8 @@ const char *const embd__initializer_names[] = {"uniform", "uniform_slot", "norma
 const char *const embd__on_full_names[] = {"grow",      "error",       "evict_lru", "evict_lfu",
                                            "evict_ttl", "evict_score", NULL};
 const char *const embd__create_on_names[] = {"push", "pull", NULL};
-const char *const embd__durability_names[] = {"snapshot", "buffered", "durable", "auto", NULL};
+const char *const embd__durability_names[] = {"snapshot",   "buffered",           "durable", "auto",
+                                              "replicated", "replicated_durable", NULL};
 
 int embd__names_count(const char *const *names)
 {

@@ -74,9 +74,8 @@ static int check_ranges(const embd_schema *schema, struct embd__error *e)
 
 static int check_supported(const embd_schema *schema, struct embd__error *e)
 {
-    bool is_journaled = schema->durability == EMBD_DURABILITY_BUFFERED ||
-                        schema->durability == EMBD_DURABILITY_DURABLE;
-    if (is_journaled && schema->create_on == EMBD_CREATE_ON_PULL)
+    if (embd__durability_is_journaled(schema->durability) &&
+        schema->create_on == EMBD_CREATE_ON_PULL)
         return embd__error_set(e, EMBD_UNSUPPORTED,
                                "schema field 'durability' is '%s' and 'create_on' is 'pull': pulls "
                                "are not journaled",

@@ -19,6 +19,37 @@ void embd__schema_fini(struct table_schema *schema);
 /* All of embd_schema_check. */
 int embd__schema_check(const embd_schema *schema, struct embd__error *e);
 
+/* ---- durabilities: what a change waits for before it is acknowledged ---- */
+
+/* In a journal. */
+static inline bool embd__durability_is_journaled(embd_durability durability)
+{
+    return durability != EMBD_DURABILITY_SNAPSHOT && durability != EMBD_DURABILITY_AUTO;
+}
+
+/* On this server's disk. */
+static inline bool embd__durability_is_synced(embd_durability durability)
+{
+    return durability == EMBD_DURABILITY_DURABLE ||
+           durability == EMBD_DURABILITY_REPLICATED_DURABLE;
+}
+
+/* With followers. */
+static inline bool embd__durability_is_replicated(embd_durability durability)
+{
+    return durability == EMBD_DURABILITY_REPLICATED ||
+           durability == EMBD_DURABILITY_REPLICATED_DURABLE;
+}
+
+/* All that either waits for. Neither is EMBD_DURABILITY_AUTO. */
+static inline embd_durability embd__durability_join(embd_durability a, embd_durability b)
+{
+    bool is_synced = embd__durability_is_synced(a) || embd__durability_is_synced(b);
+    if (embd__durability_is_replicated(a) || embd__durability_is_replicated(b))
+        return is_synced ? EMBD_DURABILITY_REPLICATED_DURABLE : EMBD_DURABILITY_REPLICATED;
+    return a > b ? a : b;
+}
+
 /* NULL when equal, else the name of the first field that differs. EMBD_DURABILITY_AUTO is equal to
  * every durability. */
 const char *embd__schema_difference(const embd_schema *a, const embd_schema *b);

@@ -233,7 +233,8 @@ static int check_durability(const embd_schema *made, struct embd__error *e)
         return EMBD_OK;
     return embd__error_set(e, EMBD_INVALID,
                            "schema field 'durability' is 'auto', which is for new tables; set "
-                           "'snapshot', 'buffered' or 'durable'");
+                           "'snapshot', 'buffered', 'durable', 'replicated' or "
+                           "'replicated_durable'");
 }
 
 /* A parameter of the policy of before goes with it. */

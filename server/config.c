@@ -296,6 +296,14 @@ static int read_follow(const struct sources *from, struct config *out, struct em
     return why == NULL ? EMBD_OK : config_complain(e, EMBD_INVALID, SETTING_FOLLOW, at, "%s", why);
 }
 
+static int read_replicas(const struct setting *at, struct config *out, struct embd__error *e)
+{
+    uint64_t replicas = 1;
+    int status = config_count(SETTING_REPLICAS, at, 0, REPLICAS_MAX, 1, &replicas, e);
+    out->replicas = (uint32_t)replicas;
+    return status;
+}
+
 static int read_process(const struct sources *from, struct config *out, struct embd__error *e)
 {
     const struct settings *self = from->file.n_servers > 0 ? &from->file.servers[out->self] : NULL;
@@ -318,6 +326,8 @@ static int read_process(const struct sources *from, struct config *out, struct e
                              out->data_dir, sizeof out->data_dir, e);
     if (status == EMBD_OK)
         status = read_follow(from, out, e);
+    if (status == EMBD_OK)
+        status = read_replicas(config_pick(from, NULL, true, SETTING_REPLICAS), out, e);
     if (status == EMBD_OK)
         status = read_restore(config_pick(from, NULL, true, SETTING_RESTORE), out, e);
     if (status == EMBD_OK)

@@ -38,6 +38,8 @@ enum config_http {
     CONFIG_HTTP_ASKED,
 };
 
+#define REPLICAS_MAX 8u /* followers that a shard has at most */
+
 struct config {
     char cluster_name[64];
     bool has_etcd; /* servers are where they say in etcd */
@@ -62,6 +64,7 @@ struct config {
     char follow[256];        /* of the server to be followed; "": none */
     char follow_token[1024]; /* "": none */
     bool serves;             /* while it follows */
+    uint32_t replicas;
     bool promotes;
     bool is_restore_off;
     char restore[SNAPSHOT_NAME_MAX +

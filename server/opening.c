@@ -285,6 +285,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .accepts_journal_damage = p->config.accepts_journal_damage,
             .journal_limit = p->config.journal_limit,
             .is_journal_strict = p->config.is_journal_strict,
+            .replicas = p->config.replicas,
             .is_first = i == 0,
             .row_memory = p->row_memory,
             .drain = running_on_drain,

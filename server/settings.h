@@ -70,6 +70,9 @@ enum {
       "follows (no)")                                                                              \
     X(SERVE, "serve", IN_FLAGS | IN_TOP, "yes|no",                                                 \
       "yes: with follow, answer pulls and other reads while following; changes are refused (no)")  \
+    X(REPLICAS, "replicas", IN_FLAGS | IN_TOP, "N",                                                \
+      "How many followers must have a change of a table of durability replicated or "              \
+      "replicated_durable before it is acknowledged; 0: none, as buffered and durable (1)")        \
     X(PROMOTE, "promote", IN_FLAGS, NULL,                                                          \
       "Promote a follower: its journals become this server's own, which serves trainers from now " \
       "on. With follow, it tells the other server, which serves no more. Use it for one start "    \

@@ -54,8 +54,8 @@ static const struct argp_option flags[] = {
     {"dtype", FLAG_DTYPE, "TYPE", 0, "Elements of stored rows: f32 (default), f16, bf16, i8, e4m3",
      2},
     {"durability", FLAG_DURABILITY, "HOW", 0,
-     "Of the table: snapshot (default), buffered, durable; the latter with --servers that have a "
-     "data directory",
+     "Of the table: snapshot (default), buffered, durable, replicated, replicated_durable, auto; "
+     "all but the first with --servers that have a data directory",
      2},
     {"transport", FLAG_TRANSPORT, "WAY", 0,
      "tcp (default), or local: the data sockets of servers on this host", 2},
@@ -213,7 +213,8 @@ static error_t parse_workload_flag(int key, char *arg, struct argp_state *state)
 static error_t parse_flag(int key, char *arg, struct argp_state *state)
 {
     static const char *const plans[] = {"auto", "pooled", "rows"};
-    static const char *const durabilities[] = {"snapshot", "buffered", "durable"};
+    static const char *const durabilities[] = {"snapshot", "buffered",   "durable",
+                                               "auto",     "replicated", "replicated_durable"};
     static const char *const formats[] = {"table", "json"};
     static const char *const transports[] = {"tcp", "local"};
     struct options *o = state->input;
@@ -228,7 +229,7 @@ static error_t parse_flag(int key, char *arg, struct argp_state *state)
         o->dtype = parse_dtype(state, "dtype", arg);
         break;
     case FLAG_DURABILITY:
-        o->durability = (embd_durability)parse_choice(state, "durability", arg, durabilities, 3);
+        o->durability = (embd_durability)parse_choice(state, "durability", arg, durabilities, 6);
         break;
     case FLAG_WIRE:
         o->wire = parse_dtype(state, "wire", arg);

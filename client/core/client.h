@@ -93,8 +93,7 @@ static inline bool embd__is_silence(int status)
 
 static inline bool embd__table_is_journaled(const embd_table *table)
 {
-    return table->schema.s.durability == EMBD_DURABILITY_DURABLE ||
-           table->schema.s.durability == EMBD_DURABILITY_BUFFERED;
+    return embd__durability_is_journaled(table->schema.s.durability);
 }
 
 /* figures.c: starts of all shards, as far as seen, that tables may have come back from with less:

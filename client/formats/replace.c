@@ -70,8 +70,7 @@ static int stage_table(void *arg, const struct manifest_table *table)
     struct load *l = arg;
     struct streams_staged *streams = l->streams;
     const embd_schema *schema = embd__load_schema(l, table);
-    bool was_journaled = schema->durability == EMBD_DURABILITY_BUFFERED ||
-                         schema->durability == EMBD_DURABILITY_DURABLE;
+    bool was_journaled = embd__durability_is_journaled(schema->durability);
     if (check_step(l, table))
         return l->e->status;
     for (uint32_t shard = 0; shard < l->n_shards; shard++) {

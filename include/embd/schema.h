@@ -184,11 +184,13 @@ typedef enum embd_create_on { EMBD_CREATE_ON_PUSH, EMBD_CREATE_ON_PULL } embd_cr
 
 /* How long an acknowledged push lasts. */
 typedef enum embd_durability {
-    EMBD_DURABILITY_SNAPSHOT, /* until the server ends; snapshots keep tables */
-    EMBD_DURABILITY_BUFFERED, /* journaled, synced shortly after; needs a data directory */
-    EMBD_DURABILITY_DURABLE,  /* journaled and synced first; needs a data directory */
-    EMBD_DURABILITY_AUTO,     /* DURABLE where the server has a data directory and pulls create no
+    EMBD_DURABILITY_SNAPSHOT,   /* until the server ends; snapshots keep tables */
+    EMBD_DURABILITY_BUFFERED,   /* journaled, synced shortly after; needs a data directory */
+    EMBD_DURABILITY_DURABLE,    /* journaled and synced first; needs a data directory */
+    EMBD_DURABILITY_AUTO,       /* DURABLE where the server has a data directory and pulls create no
                                  rows, else SNAPSHOT */
+    EMBD_DURABILITY_REPLICATED, /* BUFFERED, and `replicas` followers have applied it */
+    EMBD_DURABILITY_REPLICATED_DURABLE, /* DURABLE, and `replicas` followers have it on disk */
 } embd_durability;
 
 /* Set by embd_schema_init first. */

@@ -107,27 +107,30 @@ static int durability_of_parts(const struct op *op, embd_durability *out, struct
                                    i, table->schema.s.name, embd_durability_name(own),
                                    first->schema.s.name,
                                    embd_durability_name(table_durability(first)));
-        if (own > *out)
-            *out = own;
+        *out = embd__durability_join(*out, own);
     }
     return EMBD_OK;
 }
 
 static embd_durability durability_of_staged(const struct op *op, uint64_t id)
 {
-    return staged_is_journaled(&op->engine->tables, id) ? EMBD_DURABILITY_DURABLE
-                                                        : EMBD_DURABILITY_SNAPSHOT;
+    embd_durability own = staged_durability(&op->engine->tables, id);
+    return own == EMBD_DURABILITY_SNAPSHOT ? own
+                                           : embd__durability_join(own, EMBD_DURABILITY_DURABLE);
 }
 
 /* The stronger of what it was and what it becomes. A table that leaves the journal is on disk as
- * one that has left: what a start has of it is the snapshot, before anybody counts on that. */
+ * one that has left: what a start has of it is the snapshot, before anybody counts on that. One that
+ * no longer waits for followers does not wait for them to say so: there may be none. */
 static embd_durability durability_of_set(const struct op_table_set *set)
 {
     const embd_durability *to = embd__schema_change_durability(&set->change);
     embd_durability now = table_durability(set->table);
     if (to != NULL && *to == EMBD_DURABILITY_SNAPSHOT && now != EMBD_DURABILITY_SNAPSHOT)
         return EMBD_DURABILITY_DURABLE;
-    return to != NULL && *to > now ? *to : now;
+    if (to != NULL && !embd__durability_is_replicated(*to) && embd__durability_is_replicated(now))
+        return EMBD_DURABILITY_DURABLE;
+    return to != NULL ? embd__durability_join(*to, now) : now;
 }
 
 /* The number of its push is one of a journaled stream. */

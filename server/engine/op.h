@@ -139,7 +139,8 @@ struct op_record {
     void (*then)(struct op *op); /* the owner's `done` */
     bool is_waiting;             /* for its record, or for its turn */
     bool is_long;                /* meanwhile: a push to a table that is (struct table) */
-    bool is_written;             /* as this one: */
+    bool is_replicated, is_synced; /* what the table's durability has the answer wait for */
+    bool is_written;               /* as this one: */
     uint64_t position, checksum;
 };
 

@@ -92,13 +92,18 @@ struct table *staged_find(const struct tables *tables, uint64_t id, const char *
     return table;
 }
 
-bool staged_is_journaled(const struct tables *tables, uint64_t id)
+embd_durability staged_durability(const struct tables *tables, uint64_t id)
 {
     const struct staged *staged = staged_set(tables, id);
-    bool is_any = false;
+    embd_durability all = EMBD_DURABILITY_SNAPSHOT;
     for (uint32_t i = 0; staged != NULL && i < staged->n; i++)
-        is_any = is_any || table_is_journaled(staged->list[i]);
-    return is_any;
+        all = embd__durability_join(all, table_durability(staged->list[i]));
+    return all;
+}
+
+bool staged_is_journaled(const struct tables *tables, uint64_t id)
+{
+    return staged_durability(tables, id) != EMBD_DURABILITY_SNAPSHOT;
 }
 
 void staged_drop(struct tables *tables, uint64_t id)

@@ -30,6 +30,8 @@ int staged_add(struct tables *tables, uint64_t id, const embd_schema *schema, ui
 struct table *staged_find(const struct tables *tables, uint64_t id, const char *name,
                           struct embd__error *e);
 /* Whether any of the set is journaled. */
+/* EMBD_DURABILITY_SNAPSHOT: of no table, too. */
+embd_durability staged_durability(const struct tables *tables, uint64_t id);
 bool staged_is_journaled(const struct tables *tables, uint64_t id);
 
 /* Ends the set, if there is one of that id. */

@@ -99,6 +99,7 @@ static void apply(struct commit *commit, struct op *op, const struct record_id *
     op->record.is_written = true;
     op->record.position = id->position;
     op->record.checksum = id->checksum;
+    commit->reached = id->position + 1;
     op->record.commit = commit;
     op->record.then = op->done;
     op->done = on_done;
@@ -214,6 +215,7 @@ static bool replay_orphan(struct commit *commit, uint8_t *bytes)
     bool is_partly_done;
     record_fields(bytes, &record);
     const struct record_id id = {record.position, record.checksum};
+    commit->reached = record.position + 1;
     commit_replay(&commit->reader, commit->engine, bytes, &record, commit->now_ns, &is_partly_done,
                   &e);
     if (e.status == EMBD_BUSY)
@@ -371,6 +373,8 @@ static int submit(struct commit *commit, struct op *op, void (*turn)(struct op *
     embd_durability durability;
     if (op_durability(op, &durability, e) != EMBD_OK)
         return e->status;
+    op->record.is_replicated = embd__durability_is_replicated(durability);
+    op->record.is_synced = embd__durability_is_synced(durability);
     if (durability == EMBD_DURABILITY_SNAPSHOT)
         return capacity_reserve(op, e) == EMBD_OK ? apply_unrecorded(op) : e->status;
     if (commit->journal == NULL)
@@ -381,13 +385,15 @@ static int submit(struct commit *commit, struct op *op, void (*turn)(struct op *
     EMBD_ASSERT(!commit->is_alone && (shares_groups(op) || commit->engine->n_recorded == 0));
     if (prepare(op, e) != EMBD_OK)
         return e->status;
-    if (op->kind == OP_TABLE_CREATE && commit->engine->tables.prepared == NULL)
-        return apply_unrecorded(op); /* it exists */
+    if (op->kind == OP_TABLE_CREATE && commit->engine->tables.prepared == NULL) { /* it exists */
+        op->record.is_replicated = false;
+        return apply_unrecorded(op);
+    }
     if (operation_write(&commit->msg, op, &commit->frame, e) != EMBD_OK)
         return e->status;
     if (commit->is_deferred)
-        return append(commit, op, turn, durability == EMBD_DURABILITY_DURABLE, e);
-    if (write_now(commit, durability == EMBD_DURABILITY_DURABLE, e) != EMBD_OK)
+        return append(commit, op, turn, op->record.is_synced, e);
+    if (write_now(commit, op->record.is_synced, e) != EMBD_OK)
         return e->status;
     const struct record_id id = journal_last(commit->journal);
     apply(commit, op, &id);
@@ -413,13 +419,14 @@ void commit_opened(struct commit *commit)
     commit->applied =
         (struct commit_place){journal_position(commit->journal), journal_chain(commit->journal)};
     commit->ended = commit->applied;
+    commit->reached = commit->applied.position;
 }
 
 int commit_take(struct commit *commit, const struct frame_scanner *frame, bool is_alone,
-                struct embd__error *e)
+                bool is_durable, struct embd__error *e)
 {
     EMBD_ASSERT(!commit->is_alone && (!is_alone || commit->engine->n_recorded == 0));
-    if (journal_append(commit->journal, NULL, frame, false, e) != EMBD_OK)
+    if (journal_append(commit->journal, NULL, frame, is_durable, e) != EMBD_OK)
         return e->status;
     commit->is_alone = is_alone;
     commit->engine->n_recorded++;

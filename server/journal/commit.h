@@ -30,8 +30,9 @@ struct commit {
     /* Records before this position were applied, and the checksum of the last one; and the same of
      * those whose operations have ended, which followers may have. */
     struct commit_place applied, ended;
-    bool settles; /* nothing is applied until all operations have ended */
-    bool follows; /* it takes the records of another journal, and can refuse none of them */
+    uint64_t reached; /* all records that were applied, or are being applied, are before it */
+    bool settles;     /* nothing is applied until all operations have ended */
+    bool follows;     /* it takes the records of another journal, and can refuse none of them */
     /* An operation of `origin` (struct op) took so long to be applied. The owner's; NULL: nobody
      * asks. */
     void (*spent)(const void *origin, uint64_t ns);
@@ -76,9 +77,9 @@ static inline void commit_settle(struct commit *commit)
 
 /* The record of another journal becomes the next one of this, and is applied as one whose owner has
  * left. `is_alone`: its kind shares no group (operation_shares), and no other record is on its way.
- * EMBD_NO_MEMORY: as if not asked. */
+ * `is_durable`: it is synced before it is applied. EMBD_NO_MEMORY: as if not asked. */
 int commit_take(struct commit *commit, const struct frame_scanner *frame, bool is_alone,
-                struct embd__error *e);
+                bool is_durable, struct embd__error *e);
 /* Writes a record that changes nothing, at once, so that no follower takes what comes behind it for
  * what it has: the journal's tables have become others than its records say. EMBD_IO,
  * EMBD_NO_MEMORY. */

@@ -70,7 +70,7 @@ static const struct method_entry {
     [METHOD_DEVICE_CLOSE] = {handle_device_close, TOUCH_STRUCTURE, false, false},
     [METHOD_DEVICE_PULL] = {handle_device_pull, TOUCH_READS, false, false},
     [METHOD_DEVICE_PUSH] = {handle_device_push, TOUCH_CHANGES, false, false},
-    [METHOD_FOLLOW] = {handle_follow, TOUCH_NOTHING, false, false},
+    [METHOD_FOLLOW] = {handle_follow, TOUCH_NOTHING, true, false},
     [METHOD_PROMOTE] = {handle_promote, TOUCH_NOTHING, false, true},
     [METHOD_CHANGES] = {handle_changes, TOUCH_READS, false, false},
 };

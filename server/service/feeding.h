@@ -21,7 +21,8 @@ struct feed {
     struct request *request;             /* not answered yet; NULL: none */
     struct feed_read *read;              /* of files, under way; NULL: none */
     struct follow_ask ask;               /* the last one */
-    uint64_t asked_ns;
+    uint64_t asked_ns, answered_ns;
+    bool is_ours;       /* its records are this journal's: one of its questions had records */
     uint64_t behind_ns; /* since when it lacks records; 0: it has all */
     uint64_t left;      /* bytes that it lacked when it was answered last */
 };

@@ -189,6 +189,7 @@ static void note_came(struct shard *shard, const struct follow_answer *found)
     struct following *f = shard->following;
     f->end = found->end;
     f->left = found->left;
+    f->syncs = found->syncs;
     f->answered_ns = clock_ns();
     f->is_right = true;
     following_note_sure(f, found);
@@ -263,6 +264,15 @@ static bool wants_answer(const struct following *f)
     return following_next(f, &record) == NEXT_INCOMPLETE;
 }
 
+/* Who asks says what it has. Changes there may wait for that: it asks as soon as it has applied
+ * what came, or at once where there is more to come. */
+static bool may_ask(const struct shard *shard)
+{
+    const struct following *f = shard->following;
+    return f->state == FOLLOWING_BASE || f->left > 0 ||
+           shard->commit.applied.position >= f->came.position;
+}
+
 bool following_go_on(struct shard *shard, struct embd__error *e)
 {
     struct following *f = shard->following;
@@ -276,7 +286,7 @@ bool following_go_on(struct shard *shard, struct embd__error *e)
         has_more = true;
     }
     bool is_base_whole = f->state == FOLLOWING_BASE && f->is_whole;
-    bool rests = is_base_whole || promoting_rests(shard);
+    bool rests = is_base_whole || promoting_rests(shard) || !may_ask(shard);
     if (e->status == EMBD_OK && !f->has_asked && !rests && clock_ns() >= f->ask_at_ns)
         ask(shard);
     if (e->status == EMBD_OK && !has_more)

@@ -25,6 +25,7 @@ struct following {
     struct note note, next_note; /* on disk; to be, once the journal has its position there */
     uint64_t noted_ns;
     bool has_asked, is_whole; /* is_whole: all of the base has come */
+    bool syncs;               /* a change there waits until it is on this disk */
     bool is_right;            /* an answer came, and nothing of it was wrong yet */
     bool drops;               /* the question that is being asked is of no use any more */
     bool is_lost, is_told;    /* nothing right has come since; the log says that it follows */

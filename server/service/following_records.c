@@ -146,7 +146,7 @@ static int take_record(struct shard *shard, const struct record *record, struct 
         record_frame(f->bytes + f->used, record, &frame);
         is_alone = !operation_shares(&frame);
     }
-    if (commit_take(&shard->commit, &frame, is_alone, e) == EMBD_OK)
+    if (commit_take(&shard->commit, &frame, is_alone, f->syncs, e) == EMBD_OK)
         pass(f, record);
     return e->status;
 }

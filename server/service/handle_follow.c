@@ -40,6 +40,7 @@ static void answer(struct shard *shard, struct feed *feed, const struct follow_a
     feed->request = NULL;
     if (request == NULL)
         return;
+    feed->answered_ns = clock_ns();
     if (e->status == EMBD_OK) {
         embd__msg_result(&request->answer, request->frame->msgid);
         embd__follow_answer_write(&request->answer, what);
@@ -72,6 +73,7 @@ static void answer_gone(struct shard *shard, struct feed *feed, const char *why)
 {
     const struct embd__error ok = {.status = EMBD_OK};
     struct follow_answer gone = where_it_was(shard, feed);
+    feed->is_ours = false;
     snprintf(gone.gone, sizeof gone.gone, "%s", why);
     log_event(LOG_WARN, "follower_begins_anew", "shard=%u follower=%s position=%llu why=\"%s\"",
               shard->config.index, feed->ask.name, (unsigned long long)feed->ask.position, why);
@@ -151,6 +153,8 @@ static void answer_read(struct shard *shard, struct feed *feed, const struct fee
     found.skips = piece->skips;
     found.n_skips = piece->n_skips;
     found.sum = record_sum(piece->bytes, piece->n);
+    found.syncs = shard->replicated.n_synced > 0;
+    feed->is_ours = !read->is_base && read->error.status == EMBD_OK;
     feed->left = piece->left;
     answer(shard, feed, &found, &read->error);
 }
@@ -200,8 +204,10 @@ static void try(struct shard *shard, struct feed *feed, uint64_t now_ns)
         answer_gone(shard, feed, why);
     else if (is_new)
         begin_read(shard, feed);
-    else if (is_over || shard->draining)
+    else if (is_over || (shard->draining && !replicated_waits(&shard->replicated)))
         answer_nothing(shard, feed);
+    else
+        feed->is_ours = true;
 }
 
 /* Operations on a device may end while others are under way, again and again. */
@@ -234,6 +240,7 @@ bool feeding_look(struct shard *shard)
             try(shard, feed, now_ns);
         feeding->n += !is_free(feed);
     }
+    replicated_look(shard);
     return shard->commit.settles;
 }
 
@@ -246,6 +253,9 @@ static int check(struct call *call, const struct follow_ask *ask)
         return embd__error_set(&call->error, EMBD_UNSUPPORTED,
                                "follow: this server has no data_dir, and so no journal that could "
                                "be followed");
+    if (shard->draining && !replicated_waits(&shard->replicated))
+        return embd__error_set(&call->error, EMBD_DRAINING, "shard %u is shutting down",
+                               shard->config.index);
     if (strcmp(ask->cluster, shard->config.cluster_name) != 0)
         return embd__error_set(&call->error, EMBD_INVALID,
                                "follow cluster: '%s', this server is of cluster '%s'", ask->cluster,
@@ -336,10 +346,14 @@ void feeding_leave(struct shard *shard, const struct shard_session *session)
     for (uint32_t i = 0; i < FOLLOWERS_MAX; i++)
         if (shard->feeding.list[i].session == session)
             shard->feeding.list[i].session = NULL;
+    replicated_look(shard);
 }
 
 void feeding_stop(struct shard *shard)
 {
+    replicated_look(shard);
+    if (replicated_waits(&shard->replicated))
+        return; /* followers go on, for the answers that wait for them */
     for (uint32_t i = 0; i < FOLLOWERS_MAX; i++)
         if (shard->feeding.list[i].read == NULL)
             answer_error(shard, &shard->feeding.list[i], EMBD_DRAINING, "the server shuts down");

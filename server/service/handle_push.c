@@ -83,9 +83,12 @@ int push_begin(struct call *call)
     }
     if (op->is_again) {
         call->shard->engine.counters.pushes_again++;
+        replicated_again(op);
         on_done(op);
         return CALL_LATER;
     }
+    if (replicated_check(call->shard, op, e) != EMBD_OK)
+        return e->status;
     int status = commit_submit(&call->shard->commit, op, on_turn, e);
     if (status == COMMIT_WAITS)
         call->request->session->n_journaled++;

@@ -114,6 +114,7 @@ bool round_make(struct shard *shard)
     op->done = on_made;
     clock_tell(op);
     if (op->error.status != EMBD_OK || engine_admit(op) != EMBD_OK ||
+        replicated_check(shard, op, &op->error) != EMBD_OK ||
         commit_submit(&shard->commit, op, NULL, &op->error) < EMBD_OK)
         on_made(op);
     return true;

@@ -107,6 +107,7 @@ int shard_open(const struct shard_config *config, struct shard **out, struct emb
         return e->status;
     }
     round_open(shard);
+    replicated_open(shard);
     snapshot_watch_begin(shard);
     *out = shard;
     return EMBD_OK;
@@ -162,6 +163,9 @@ static void unpark(struct shard *shard, struct request *request)
         return;
     case WAITS_GATE:
         gate_drop(shard, request);
+        return;
+    case WAITS_FOLLOWERS:
+        replicated_forget(shard, request);
         return;
     case WAITS_BEHIND:
         behind_unpark(request->session, request);

@@ -73,6 +73,7 @@ struct shard_config {
     bool accepts_journal_damage; /* drops what follows it, instead of failing */
     bool is_journal_strict;      /* also where the base has more bytes than: */
     uint64_t journal_limit; /* bytes after its base at which the journal is compacted; 0: never */
+    uint32_t replicas;      /* followers that must have a change of a replicated table */
     bool is_first;          /* of its process: the one that commits snapshots */
     struct row_memory *row_memory; /* [STORE_PLACES], of the process; NULL: no limit */
     void (*drain)(void *arg);      /* asks the process to drain; any thread */
@@ -168,10 +169,11 @@ enum request_place {
 
 /* What a parked request waits for. */
 enum request_waits {
-    WAITS_HOLD,   /* for a hold to end, or for the store */
-    WAITS_ROUND,  /* for the pushes of other workers */
-    WAITS_GATE,   /* for a stream of the peer's */
-    WAITS_BEHIND, /* for the request of its connection that waits so */
+    WAITS_HOLD,      /* for a hold to end, or for the store */
+    WAITS_ROUND,     /* for the pushes of other workers */
+    WAITS_GATE,      /* for a stream of the peer's */
+    WAITS_FOLLOWERS, /* its answer, for followers to have what it changed */
+    WAITS_BEHIND,    /* for the request of its connection that waits so */
 };
 
 /* The work done for a push before all of it arrived; see prefetch.c. */

@@ -15,6 +15,7 @@
 #include "server/service/compacting.h"
 #include "server/service/feeding.h"
 #include "server/service/hold.h"
+#include "server/service/replicated.h"
 #include "server/engine/routed.h"
 #include "server/service/shard.h"
 #include "server/snapshot/snapshot.h"
@@ -71,6 +72,7 @@ struct shard {
     struct staging staging;
     struct feeding feeding;
     struct subscribers subscribers;
+    struct replicated replicated;
     struct following *following; /* another server, whose records this one takes; NULL: none */
     struct follower *teller;     /* tells the server that was followed before; NULL: nobody */
     bool is_deposed;             /* another server was promoted in the place of this one */

@@ -40,9 +40,12 @@ int submit(struct call *call, void (*result)(const struct shard_work *work, stru
     }
     if (op->is_again) {
         call->shard->engine.counters.pushes_again++;
+        replicated_again(op);
         on_done(op);
         return CALL_LATER;
     }
+    if (replicated_check(call->shard, op, &call->error) != EMBD_OK)
+        return call->error.status;
     int status = commit_submit(&call->shard->commit, op, on_turn, &call->error);
     if (status == COMMIT_WAITS)
         call->request->session->n_journaled++;

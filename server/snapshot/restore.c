@@ -145,8 +145,7 @@ static uint32_t first_dir(const struct shard *shard)
 
 static bool is_journaled(const embd_schema *schema)
 {
-    return schema->durability == EMBD_DURABILITY_DURABLE ||
-           schema->durability == EMBD_DURABILITY_BUFFERED;
+    return embd__durability_is_journaled(schema->durability);
 }
 
 /* That the shard's table had when the snapshot was made, for clients that know it by that. */

@@ -106,8 +106,7 @@ static bool has_kind(const struct shard *shard, uint32_t at, uint32_t kind)
     bool has = embd__scope_is_all(&m->scope);
     for (uint32_t i = 0; i < m->n_tables && !has; i++) {
         const embd_schema *schema = &m->tables[i].schema.s;
-        bool is_journaled = schema->durability == EMBD_DURABILITY_DURABLE ||
-                            schema->durability == EMBD_DURABILITY_BUFFERED;
+        bool is_journaled = embd__durability_is_journaled(schema->durability);
         has = is_journaled == (kind == 1) &&
               snapshot_select_decides(shard->config.chosen, at, schema->name);
     }

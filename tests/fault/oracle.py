@@ -118,8 +118,8 @@ class Clients:
             client.start()
 
     def note(self):
-        """What is acknowledged now."""
-        for client in self.running:
+        """What is acknowledged now, or was when the clients ended."""
+        for client in self.running or self.ended:
             self.acked.update(client.acked)
 
     def note_before(self, cut, seconds):

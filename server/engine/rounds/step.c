@@ -326,6 +326,9 @@ void round_spread(struct round_step *step)
         step->members[m] = NULL;
         if (e->status == EMBD_OK)
             give(step, m, member);
+        member->record.is_replicated = step->op.record.is_replicated;
+        member->record.is_synced = step->op.record.is_synced;
+        member->record.position = step->op.record.position;
         member->error = *e;
         op_end(member);
     }

@@ -32,6 +32,17 @@ static uint64_t memory_limit(const struct tables *tables)
     return tables->memory != NULL ? row_memory_share(tables->memory) : 0;
 }
 
+/* 0 too where no table asks for followers. */
+static uint64_t replicated_lacks_us(const struct shard *shard)
+{
+    const struct tables *tables = &shard->engine.tables;
+    bool is_any = false;
+    for (uint32_t i = 0; i < tables->n && shard->replicated.lacks_ns != 0; i++)
+        is_any = is_any || embd__durability_is_replicated(table_durability(tables->by_name[i]));
+    return is_any && shard->following == NULL ? (clock_ns() - shard->replicated.lacks_ns) / 1000
+                                              : 0;
+}
+
 uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD_FIGURES])
 {
     const struct counters *c = &shard->counters;
@@ -72,6 +83,9 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"followers", followers.n},
         {"followers_behind_us", followers.us},
         {"followers_behind_bytes", followers.bytes},
+        {"replicas", shard->replicated.n},
+        {"replicas_lacking_us", replicated_lacks_us(shard)},
+        {"replicated_waiting", shard->replicated.n_waiting},
         {"journal_bytes", journal.bytes},
         {"journal_base_bytes", journal.base_bytes},
         {"journal_reserved_bytes", journal.reserved_bytes},

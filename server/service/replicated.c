@@ -1,0 +1,199 @@
+/* replicated.c - see replicated.h. */
+#include "server/service/replicated.h"
+
+#include "server/log/log.h"
+#include "server/service/feeding.h"
+#include "server/service/state.h"
+
+/* A follower that asks nothing for so long stands still, or its host is gone. */
+#define SILENT_NS 5000000000u
+
+/* ---- what followers have ---- */
+
+static bool takes_records(const struct feed *feed, uint64_t now_ns)
+{
+    bool is_silent =
+        feed->request == NULL && feed->read == NULL && now_ns - feed->answered_ns > SILENT_NS;
+    return feed->session != NULL && feed->is_ours && !feed->ask.is_base && !is_silent;
+}
+
+static uint64_t lesser(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The greatest number that at least `wanted` of the list reach. */
+static uint64_t reached_by(const uint64_t *list, uint32_t n, uint32_t wanted)
+{
+    uint64_t most = wanted == 0 ? UINT64_MAX : 0;
+    for (uint32_t i = 0; i < n && wanted > 0; i++) {
+        uint32_t n_others = 0;
+        for (uint32_t k = 0; k < n; k++)
+            n_others += list[k] >= list[i];
+        if (n_others >= wanted && list[i] > most)
+            most = list[i];
+    }
+    return most;
+}
+
+/* Nobody has more than was sent: a question says what it likes. */
+static void count(struct shard *shard, uint64_t now_ns)
+{
+    struct replicated *r = &shard->replicated;
+    uint64_t applied[FOLLOWERS_MAX], disk[FOLLOWERS_MAX];
+    r->n = 0;
+    for (uint32_t i = 0; i < FOLLOWERS_MAX; i++) {
+        const struct feed *feed = &shard->feeding.list[i];
+        if (!takes_records(feed, now_ns))
+            continue;
+        uint64_t sent = lesser(feed->ask.position, shard->commit.ended.position);
+        applied[r->n] = lesser(feed->ask.applied, sent);
+        disk[r->n++] = lesser(feed->ask.disk, sent);
+    }
+    uint64_t to = reached_by(applied, r->n, shard->config.replicas);
+    uint64_t synced = reached_by(disk, r->n, shard->config.replicas);
+    r->applied = to > r->applied ? to : r->applied;
+    r->disk = synced > r->disk ? synced : r->disk;
+}
+
+static void note_lack(struct shard *shard, uint64_t now_ns)
+{
+    struct replicated *r = &shard->replicated;
+    bool lacks = r->n < shard->config.replicas;
+    if (!lacks)
+        r->lacks_ns = 0;
+    else if (r->lacks_ns == 0)
+        r->lacks_ns = now_ns;
+}
+
+/* ---- answers that wait ---- */
+
+static bool is_there(const struct replicated *r, const struct request *request)
+{
+    const struct op_record *record = &request->work->op.record;
+    return record->position < (record->is_synced ? r->disk : r->applied);
+}
+
+static void take_out(struct replicated *r, struct request **at, struct request *before)
+{
+    struct request *request = *at;
+    *at = request->next;
+    if (r->last == request)
+        r->last = before;
+    r->n_waiting--;
+    r->n_synced -= request->work->op.record.is_synced;
+    request->next = NULL;
+}
+
+/* `is_sent`: with its answer; else its connection ends, since nothing can be said of the change. */
+static void end(struct request *request, bool is_sent)
+{
+    stage_ends(&request->times, STAGE_STORE);
+    request->has_answer = is_sent;
+    request->state = REQUEST_ANSWERED;
+    request->on_answer(request);
+}
+
+/* `is_over`: the others are given up. */
+static void send_answers(struct replicated *r, bool is_over)
+{
+    struct request **at = &r->first, *before = NULL;
+    while (*at != NULL) {
+        struct request *request = *at;
+        bool is_sent = is_there(r, request);
+        if (!is_sent && !is_over) {
+            before = request;
+            at = &request->next;
+            continue;
+        }
+        take_out(r, at, before);
+        end(request, is_sent);
+    }
+}
+
+void replicated_look(struct shard *shard)
+{
+    struct replicated *r = &shard->replicated;
+    uint64_t now_ns = clock_ns();
+    if (shard->commit.journal == NULL || shard->following != NULL)
+        return;
+    if (!shard->is_deposed)
+        count(shard, now_ns);
+    note_lack(shard, now_ns);
+    if (r->first != NULL)
+        send_answers(r, shard->is_deposed || (shard->draining && r->lacks_ns != 0));
+}
+
+bool replicated_keeps(struct shard *shard, struct request *request)
+{
+    struct replicated *r = &shard->replicated;
+    struct op_record *record = &request->work->op.record;
+    if (!record->is_written && record->position == 0) /* it was there: by an earlier record */
+        record->position = shard->commit.reached - (shard->commit.reached > 0);
+    if (shard->config.replicas == 0 || is_there(r, request))
+        return false;
+    request->state = REQUEST_PARKED;
+    request->waits = WAITS_FOLLOWERS;
+    request->next = NULL;
+    if (r->first == NULL)
+        r->first = request;
+    else
+        r->last->next = request;
+    r->last = request;
+    r->n_waiting++;
+    r->n_synced += record->is_synced;
+    return true;
+}
+
+void replicated_forget(struct shard *shard, struct request *request)
+{
+    struct replicated *r = &shard->replicated;
+    struct request **at = &r->first, *before = NULL;
+    while (*at != request) {
+        before = *at;
+        at = &(*at)->next;
+    }
+    take_out(r, at, before);
+}
+
+/* ---- changes ---- */
+
+void replicated_open(struct shard *shard)
+{
+    shard->replicated.lacks_ns = shard->config.replicas > 0 ? shard->opened_ns : 0;
+}
+
+/* It stays as it is: a trainer that begins may read it. */
+static bool is_table_there(const struct op *op)
+{
+    return op->kind == OP_TABLE_CREATE &&
+           tables_by_name(&op->engine->tables, op->as.create.schema.s.name) != NULL;
+}
+
+int replicated_check(const struct shard *shard, const struct op *op, struct embd__error *e)
+{
+    const struct replicated *r = &shard->replicated;
+    embd_durability durability;
+    if (r->lacks_ns == 0)
+        return EMBD_OK;
+    uint64_t lacks_ns = clock_ns() - r->lacks_ns;
+    if (lacks_ns < REPLICATED_PATIENCE_NS || op_durability(op, &durability, e) != EMBD_OK ||
+        !embd__durability_is_replicated(durability) || is_table_there(op))
+        return e->status;
+    return embd__error_set(e, EMBD_BUSY,
+                           "a table has durability '%s', and %u of %u followers (replicas) take "
+                           "the records of shard %u, for %.0f s now: start followers, set replicas "
+                           "lower, or set another durability; nothing was changed",
+                           embd_durability_name(durability), r->n, shard->config.replicas,
+                           shard->config.index, (double)lacks_ns / 1e9);
+}
+
+void replicated_again(struct op *op)
+{
+    embd_durability durability;
+    struct embd__error e = {.status = EMBD_OK};
+    if (op_durability(op, &durability, &e) != EMBD_OK)
+        return;
+    op->record.is_replicated = embd__durability_is_replicated(durability);
+    op->record.is_synced = embd__durability_is_synced(durability);
+}

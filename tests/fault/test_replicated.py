@@ -1,0 +1,206 @@
+"""Tables of durability `replicated`: a change is acknowledged once a follower has it. So a primary that is killed with -9 under
+load loses no acknowledged push when its follower is promoted; with `buffered` the same test finds lost ones. Without a follower
+changes wait, then they are refused; reads do neither. EMBD_FAULT_CYCLES=n: how many kills; 6 without it."""
+import json
+import os
+import random
+import shutil
+import threading
+import time
+import unittest
+
+import oracle
+import wire
+from test_follow import Follow, embctl, wait_for
+
+CYCLES = int(os.environ.get("EMBD_FAULT_CYCLES", "6"))
+KINDS = ("replicated", "replicated_durable")
+
+
+def figure(server, name, shard=0):
+    said_of = json.loads(embctl(server, "stats", "-o", "json").stdout)["stats"]
+    return next(f["value"] for f in said_of if (f["shard"], f["table"], f["name"]) == (shard, None, name))
+
+
+class Kills(Follow):
+    """The follower of a server that is killed takes its place; the other directory begins anew, and follows."""
+
+    def setUp(self):
+        super().setUp()
+        self.names, self.ports, self.rng = ["primary", "follower"], [self.port, self.own], random.Random(11)
+
+    def begin(self):
+        """A server with its follower."""
+        primary = self.start(self.names[0], self.ports[0])
+        return primary, self.follow(primary)
+
+    def follow(self, primary):
+        shutil.rmtree(self.path(self.names[1]))
+        os.mkdir(self.path(self.names[1]))
+        follower = self.start(self.names[1], self.ports[1], "--follow", primary.admin_path(0), waits=False)
+        for shard in range(self.shards):
+            follower.wait_log(f"follow_has_base shard={shard}")
+        return follower
+
+    def fail_over(self, primary, follower, clients, pauses):
+        """Kills both, as a host that is gone and an operator in a hurry; returns the promoted one."""
+        time.sleep(self.rng.uniform(0.1, 0.6))
+        if pauses:  # the follower has not the last records
+            follower.pause()
+            time.sleep(0.1)
+        primary.kill()
+        follower.kill()
+        clients.join()
+        clients.note()
+        self.names.reverse()
+        self.ports.reverse()
+        return self.start(self.names[0], self.ports[0], "--promote")
+
+    def run_cycles(self, durability):
+        clients = oracle.Clients(self.shards, 4, durability, more=20)
+        primary, follower = self.begin()
+        for i in range(CYCLES):
+            clients.start(primary)
+            before = sum(clients.acked.values())
+            primary = self.fail_over(primary, follower, clients, pauses=i % 2 == 1)
+            self.assertGreater(sum(clients.acked.values()), before, "nothing was acknowledged")
+            clients.check_all(primary)
+            follower = self.follow(primary)
+
+    def test_no_acknowledged_push_of_a_replicated_table_is_lost(self):
+        self.run_cycles("replicated")
+
+    def test_nor_of_a_table_that_is_replicated_to_disks(self):
+        self.run_cycles("replicated_durable")
+
+    def test_control_a_buffered_table_loses_some(self):
+        with self.assertRaises(oracle.LostPush):
+            self.run_cycles("buffered")
+
+
+class Waits(Follow):
+    shards = 1
+    writer = {"high": 1, "low": 2, "stream": 3}
+
+    def push(self, peer, table, sequence, value=-1.0):
+        return peer.call("push", {"parts": [{"table": table, "keys": 1}], "writer": {**self.writer, "sequence": sequence}},
+                         wire.keys([5]), wire.floats([value] * 4))[0]
+
+    def test_a_change_waits_for_its_follower_and_reads_do_not(self):
+        for kind in KINDS:
+            with self.subTest(kind):
+                primary = self.start_primary()
+                follower = self.start_follower()
+                follower.wait_log("follow_has_base shard=0")
+                with wire.connect(primary) as peer, wire.connect(primary) as other:
+                    table = wire.create(peer, "a", durability=kind, value=0.0)
+                    wire.open_stream(peer, self.writer, True)
+                    self.push(peer, table, 1)
+                    follower.pause()
+                    answers = []
+                    waiting = threading.Thread(target=lambda: answers.append(self.push(peer, table, 2)))
+                    waiting.start()
+                    wait_for(lambda: figure(primary, "replicated_waiting") == 1, primary.log)
+                    self.assertEqual(wire.pull(other, table, [5]), [1.0] * 4)  # applied, and not acknowledged
+                    self.push_again_waits(primary, table)
+                    self.assertEqual(answers, [])
+                    follower.go_on()
+                    waiting.join(30)
+                    self.assertEqual(len(answers), 1)
+                    self.push(peer, table, 3)
+                    self.assertEqual(wire.pull(other, table, [5]), [1.5] * 4)
+                self.compare(primary, follower)
+                follower.stop()
+                primary.kill()
+                for name in ("primary", "follower"):
+                    shutil.rmtree(self.path(name))
+                    os.mkdir(self.path(name))
+
+    def push_again_waits(self, primary, table):
+        """What is applied and not with the follower is not acknowledged to who sends it again."""
+        with wire.connect(primary, timeout=0.5) as peer:
+            with self.assertRaises(OSError):
+                self.push(peer, table, 2)
+
+    def test_the_answer_does_not_wait_for_the_next_question_to_time_out(self):
+        primary, follower = self.start_primary(), self.start_follower()
+        follower.wait_log("follow_has_base shard=0")
+        for kind in KINDS:
+            with wire.connect(primary) as peer:
+                table = wire.create(peer, kind, durability=kind)
+                took = []
+                for _ in range(30):
+                    begin = time.monotonic()
+                    wire.push(peer, table, [1, 2], [1.0] * 8)
+                    took.append(time.monotonic() - begin)
+            self.assertLess(sorted(took)[15], 0.3, kind)  # a question waits for a second
+
+    def test_without_followers_changes_are_refused_after_a_while(self):
+        primary = self.start_primary()
+        with wire.connect(primary) as peer, wire.connect(primary, timeout=60) as last:
+            table = wire.create(peer, "b", durability="buffered")
+            wire.push(peer, table, [1], [1.0] * 4)
+            time.sleep(10.5)
+            with self.assertRaises(wire.RpcError) as refused:
+                wire.create(last, "a", durability="replicated")
+            self.assertEqual(refused.exception.number, wire.BUSY)
+            self.assertIn("0 of 1 followers", refused.exception.text)
+            follower = self.start_follower()
+            follower.wait_log("follow_has_base shard=0")
+            wait_for(lambda: figure(primary, "replicas") == 1, primary.log)
+            table = wire.create(last, "a", durability="replicated")
+            wire.push(last, table, [1], [1.0] * 4)
+            follower.kill()
+            wait_for(lambda: figure(primary, "replicas") == 0, primary.log)
+            time.sleep(10.5)
+            with self.assertRaises(wire.RpcError) as refused:
+                wire.push(last, table, [1], [1.0] * 4)
+            self.assertEqual(refused.exception.number, wire.BUSY)
+            self.assertGreater(figure(primary, "replicas_lacking_us"), 10 ** 7)
+            self.assertEqual(wire.pull(last, table, [1]), [0.5] * 4)  # what was refused changed nothing
+            done = embctl(primary, "table", "set", "a", "durability=durable")  # needs no follower
+            self.assertEqual(done.returncode, 0, done.stderr)
+            wire.push(last, table, [1], [1.0] * 4)
+
+    def test_a_server_without_replicas_acknowledges_alone(self):
+        primary = self.start_primary("--replicas", "0")
+        with wire.connect(primary) as peer:
+            table = wire.create(peer, "a", durability="replicated")
+            wire.push(peer, table, [1], [1.0] * 4)
+        primary.stop()
+
+    def test_who_has_other_records_is_not_counted(self):
+        """A question that claims to have applied everything acknowledges nothing that was not sent to it."""
+        primary = self.start_primary()
+        with wire.connect(primary) as peer, wire.Wire(primary.admin_path(0)) as liar:
+            ask = {"name": "x", "cluster": "embd", "position": 0, "chain": 0, "applied": 10 ** 12, "disk": 10 ** 12, "wait_ms": 9000}
+            liar.begin("follow", ask)
+            peer.begin("table_create", {"schema": wire.constant_schema("a", durability="replicated")})
+            wait_for(lambda: figure(primary, "replicated_waiting") == 1, primary.log)
+            time.sleep(0.5)
+            self.assertEqual(figure(primary, "replicated_waiting"), 1)
+            peer.socket.settimeout(0.1)
+            with self.assertRaises(TimeoutError):
+                peer.receive()
+
+    def test_a_server_that_is_stopped_lets_its_last_answers_go(self):
+        primary, follower = self.start_primary(), self.start_follower()
+        follower.wait_log("follow_has_base shard=0")
+        with wire.connect(primary) as peer:
+            table = wire.create(peer, "a", durability="replicated", value=0.0)
+            follower.pause()
+            answers = []
+            waiting = threading.Thread(target=lambda: answers.append(wire.push(peer, table, [1], [-1.0] * 4)), daemon=True)
+            waiting.start()
+            wait_for(lambda: figure(primary, "replicated_waiting") == 1, primary.log)
+            stopping = threading.Thread(target=primary.stop)
+            stopping.start()
+            time.sleep(0.5)
+            follower.go_on()
+            waiting.join(20)
+            stopping.join(20)
+            self.assertEqual(len(answers), 1, primary.last_log)
+
+
+if __name__ == "__main__":
+    unittest.main()
