@@ -42,8 +42,9 @@ static const struct argp_option options[] = {
      "--set ttl_seconds=N: after N seconds",
      0},
     {"durability", OPTION_FIRST + 15, "NAME", 0,
-     "What a push survives: snapshot, buffered (the server's death), durable (a power cut), or "
-     "auto: "
+     "What a push survives: snapshot, buffered (the server's death), durable (a power cut), "
+     "replicated and replicated_durable (also the loss of the server, where a follower is "
+     "promoted), or auto: "
      "durable where servers have a data directory (default: auto)",
      0},
     {"set", OPTION_FIRST + 16, "FIELD=VALUE", 0,

@@ -92,7 +92,7 @@ int command_table_set(int argc, char **argv)
             "what new rows begin with (initializer, optimizer.initial_accumulator) affects rows "
             "made later. A capacity below the table's rows evicts rows by on_full, or is "
             "refused. Keys that wait for their row keep their count when admit_after changes; 0 "
-            "and 1 forget them. With durability=buffered or durable the command ends when the "
+            "and 1 forget them. With any durability but snapshot the command ends when the "
             "journals have the table's rows; with durability=snapshot the next start has the table "
             "from the newest snapshot. If a server is lost meanwhile, run the command again: it "
             "sets "

@@ -120,8 +120,8 @@ static embd_durability durability_of_staged(const struct op *op, uint64_t id)
 }
 
 /* The stronger of what it was and what it becomes. A table that leaves the journal is on disk as
- * one that has left: what a start has of it is the snapshot, before anybody counts on that. One that
- * no longer waits for followers does not wait for them to say so: there may be none. */
+ * one that has left: what a start has of it is the snapshot, before anybody counts on that. One
+ * that no longer waits for followers does not wait for them to say so: there may be none. */
 static embd_durability durability_of_set(const struct op_table_set *set)
 {
     const embd_durability *to = embd__schema_change_durability(&set->change);

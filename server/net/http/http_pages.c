@@ -60,6 +60,10 @@ static int write_readyz(struct text *out, const struct http_view *view)
                        view->process->first_shard + i, view->shards[i].address,
                        why != NULL ? why : "ok");
     }
+    for (uint32_t i = 0; i < view->n_shards; i++)
+        if (view->shards[i].report != NULL && view->shards[i].report->lacks_replicas)
+            text_print(out, "[!]shard %u lacks followers: changes of replicated tables wait\n",
+                       view->process->first_shard + i);
     if (n_bad > 0)
         text_print(out, "not ready: %u of %u shards\n", n_bad, view->n_shards);
     else

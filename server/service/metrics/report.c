@@ -195,6 +195,7 @@ void shard_report(const struct shard *shard, struct shard_report *out)
     out->is_in_doubt = doubt_is_on(shard);
     out->is_deposed = shard->is_deposed;
     out->follows = shard->following != NULL;
+    out->lacks_replicas = replicated_lacks_us(shard) > 0;
     out->store = tables->ops->name;
     out->n_figures = shard_figures(shard, out->figures);
     memcpy(out->requests, shard->counters.requests, sizeof out->requests);

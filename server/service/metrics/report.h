@@ -32,7 +32,7 @@ struct table_report {
 /* About 1.5 MiB: allocate it once, zeroed. */
 struct shard_report {
     uint32_t shard;
-    bool is_draining, is_loading, is_in_doubt, is_deposed, follows;
+    bool is_draining, is_loading, is_in_doubt, is_deposed, follows, lacks_replicas;
     const char *store; /* static */
     struct figure figures[REPORT_SHARD_FIGURES];
     uint32_t n_figures;
