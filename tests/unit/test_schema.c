@@ -108,7 +108,7 @@ static void numbers_outside_an_enum_are_refused(void **state)
         {offsetof(embd_schema, initializer.kind), "'initializer.kind' is 99, allowed are 0 to 3"},
         {offsetof(embd_schema, on_full), "'on_full' is 99, allowed are 0 to 5"},
         {offsetof(embd_schema, create_on), "'create_on' is 99, allowed are 0 to 1"},
-        {offsetof(embd_schema, durability), "'durability' is 99, allowed are 0 to 3"},
+        {offsetof(embd_schema, durability), "'durability' is 99, allowed are 0 to 5"},
         {offsetof(embd_schema, rounding), "'rounding' is 99, allowed are 0 to 2"},
     };
     (void)state;
@@ -200,6 +200,8 @@ static void what_this_version_does_not_do_is_refused_by_name(void **state)
     refused(&s, EMBD_UNSUPPORTED, "'durability' is 'durable' and 'create_on' is 'pull'");
     s.durability = EMBD_DURABILITY_BUFFERED;
     refused(&s, EMBD_UNSUPPORTED, "'durability' is 'buffered' and 'create_on' is 'pull'");
+    s.durability = EMBD_DURABILITY_REPLICATED;
+    refused(&s, EMBD_UNSUPPORTED, "'durability' is 'replicated' and 'create_on' is 'pull'");
 }
 
 static void stochastic_rounding_needs_a_dtype_to_round_to_and_named_rows(void **state)
