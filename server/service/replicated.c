@@ -1,7 +1,7 @@
 /* replicated.c - see replicated.h. */
 #include "server/service/replicated.h"
 
-#include "server/log/log.h"
+#include "server/journal/pace.h"
 #include "server/service/feeding.h"
 #include "server/service/state.h"
 
@@ -88,7 +88,8 @@ static void take_out(struct replicated *r, struct request **at, struct request *
 /* `is_sent`: with its answer; else its connection ends, since nothing can be said of the change. */
 static void end(struct request *request, bool is_sent)
 {
-    stage_ends(&request->times, STAGE_STORE);
+    if (request->times.weight > 0)
+        stage_end(&request->times, STAGE_STORE, pace_now());
     request->has_answer = is_sent;
     request->state = REQUEST_ANSWERED;
     request->on_answer(request);
@@ -114,7 +115,7 @@ static void send_answers(struct replicated *r, bool is_over)
 void replicated_look(struct shard *shard)
 {
     struct replicated *r = &shard->replicated;
-    uint64_t now_ns = clock_ns();
+    uint64_t now_ns = pace_now();
     if (shard->commit.journal == NULL || shard->following != NULL)
         return;
     if (!shard->is_deposed)
@@ -176,7 +177,7 @@ int replicated_check(const struct shard *shard, const struct op *op, struct embd
     embd_durability durability;
     if (r->lacks_ns == 0)
         return EMBD_OK;
-    uint64_t lacks_ns = clock_ns() - r->lacks_ns;
+    uint64_t lacks_ns = pace_now() - r->lacks_ns;
     if (lacks_ns < REPLICATED_PATIENCE_NS || op_durability(op, &durability, e) != EMBD_OK ||
         !embd__durability_is_replicated(durability) || is_table_there(op))
         return e->status;
