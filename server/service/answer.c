@@ -74,12 +74,12 @@ void call_answer(struct shard *shard, struct request *request, const struct embd
     else if (request->answer.status != EMBD_OK)
         write_failure(&request->answer, request->frame);
     request->has_answer = request->answer.status == EMBD_OK;
+    if (request->gate.number != 0) /* its memory is free, also where its answer waits */
+        gate_end(request, e->status != EMBD_OK || !request->has_answer);
     if (request->work != NULL && request->work->op.record.is_replicated && e->status == EMBD_OK &&
         replicated_keeps(shard, request))
         return;
     request->state = REQUEST_ANSWERED;
-    if (request->gate.number != 0)
-        gate_end(request, e->status != EMBD_OK || !request->has_answer);
     request->on_answer(request);
 }
 
