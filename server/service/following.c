@@ -265,11 +265,11 @@ static bool wants_answer(const struct following *f)
 }
 
 /* Who asks says what it has. Changes there may wait for that: it asks as soon as it has applied
- * what came, or at once where there is more to come. */
+ * what came, or at once where that server has more. */
 static bool may_ask(const struct shard *shard)
 {
     const struct following *f = shard->following;
-    return f->state == FOLLOWING_BASE || f->left > 0 ||
+    return f->state == FOLLOWING_BASE || f->end > f->came.position ||
            shard->commit.applied.position >= f->came.position;
 }
 

@@ -1,7 +1,7 @@
 """What a journal costs: pushes to a table of each durability, one after the other in alternating rounds, beside the rate
 at which the same disk takes the same bytes with an fdatasync after each push's; then kill -9 and the time until the
 server is ready again, with its journal, and with a snapshot of --snapshot-rows rows. durability.py [--dir DIRECTORY] [--batch N] [--in-flight N] [--rounds N] [--seconds S]
-[--snapshot-rows N]"""
+[--snapshot-rows N] [--followed]"""
 import argparse
 import json
 import os
@@ -16,6 +16,7 @@ import wire
 from embd_process import Embd
 
 KINDS = ("snapshot", "buffered", "durable")
+FOLLOWED = ("buffered", "replicated", "replicated_durable", "durable")
 BENCH = os.path.join(os.environ["EMBD_BIN"], "embd-bench")
 EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
 
@@ -78,6 +79,33 @@ def restore(data, o):
           f"({used / gib:.1f} s of processors); {float(load):.1f} s of it to load them, the rest to verify them first")
 
 
+def measure_followed(data, o):
+    """Pushes to a server with a follower on the same host and disk, by durability, one after the other in each round."""
+    dirs = [os.path.join(data, name) for name in ("primary", "follower", "admin")]
+    for name in dirs:
+        os.mkdir(name)
+    rates, p99s = {kind: [] for kind in FOLLOWED}, {kind: [] for kind in FOLLOWED}
+    server = follower = None
+    try:
+        server = Embd("--data-dir", dirs[0], "--journal-limit", "0", admin=dirs[2])
+        follower = Embd("--data-dir", dirs[1], "--journal-limit", "0", "--follow", server.admin_path(0), admin=dirs[2], waits=False)
+        follower.wait_log("follow_has_base shard=0")
+        for _ in range(o.rounds):
+            for kind in FOLLOWED:
+                rate, p99 = bench(server, kind, o)
+                rates[kind].append(rate)
+                p99s[kind].append(p99)
+    finally:
+        for one in (server, follower):
+            if one is not None:
+                one.kill()
+    print(f"with a follower on the same host and disk, {o.batch} keys a push, {o.in_flight} under way")
+    for kind in FOLLOWED:
+        shares = [a / b for a, b in zip(rates[kind], rates["buffered"])]
+        show(kind, rates[kind], f"{statistics.median(rates[kind]) / o.batch:.0f} pushes/s, p99 {statistics.median(p99s[kind]):.2f} ms; "
+             f"of buffered {statistics.median(shares):.2f}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir")
@@ -86,9 +114,13 @@ def main():
                               ("snapshot-rows", int, 8 << 20),
                               ("seconds", float, 1.0)):
         parser.add_argument(f"--{name}", type=kind, default=value)
+    parser.add_argument("--followed", action="store_true", help="with a follower, and nothing else")
     o = parser.parse_args()
     data = tempfile.mkdtemp(prefix="embd-durability-", dir=o.dir)
     try:
+        if o.followed:
+            measure_followed(data, o)
+            return
         measure(data, o)
         shutil.rmtree(data)
         os.mkdir(data)

@@ -135,6 +135,23 @@ class Waits(Follow):
                     took.append(time.monotonic() - begin)
             self.assertLess(sorted(took)[15], 0.3, kind)  # a question waits for a second
 
+    def test_nor_do_the_answers_to_many_pushes_at_once(self):
+        """The file has records that are not applied yet, and so not sent, whenever the follower asks."""
+        primary, follower = self.start_primary(), self.start_follower()
+        follower.wait_log("follow_has_base shard=0")
+        keys, grads = wire.keys(range(4096)), wire.floats([1.0] * 4096 * 4)
+        with wire.connect(primary) as peer:
+            table = wire.create(peer, "a", durability="replicated")
+            answered, gaps = time.monotonic(), []
+            for i in range(1016):
+                if i < 1000:
+                    peer.begin("push", {"parts": [{"table": table, "keys": 4096}]}, keys, grads)
+                if i >= 16:
+                    self.assertIsNone(peer.receive()[2])
+                    gaps.append(time.monotonic() - answered)
+                    answered += gaps[-1]
+            self.assertLess(max(gaps), 0.7)  # a question waits for a second
+
     def test_without_followers_changes_are_refused_after_a_while(self):
         primary = self.start_primary()
         with wire.connect(primary) as peer, wire.connect(primary, timeout=60) as last:
