@@ -289,8 +289,8 @@ bool following_go_on(struct shard *shard, struct embd__error *e)
     bool rests = is_base_whole || promoting_rests(shard) || !may_ask(shard);
     if (e->status == EMBD_OK && !f->has_asked && !rests && clock_ns() >= f->ask_at_ns)
         ask(shard);
-    if (e->status == EMBD_OK && !has_more)
-        promoting_look(shard, e);
+    if (e->status == EMBD_OK && !has_more && promoting_look(shard, e))
+        following_close(shard);
     return has_more && e->status == EMBD_OK;
 }
 

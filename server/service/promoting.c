@@ -85,7 +85,6 @@ static int become_own(struct shard *shard, struct embd__error *e)
     struct note note = shard->following->note;
     if (deposing_promote(shard, &note, e) != EMBD_OK)
         return e->status;
-    following_close(shard);
     shard->epoch = note.epoch;
     shard->lineage = note.lineage;
     shard->epoch_who = note.who;
@@ -98,15 +97,14 @@ static int become_own(struct shard *shard, struct embd__error *e)
     return e->status;
 }
 
-int promoting_look(struct shard *shard, struct embd__error *e)
+bool promoting_look(struct shard *shard, struct embd__error *e)
 {
     if (!is_under_way(shard))
-        return EMBD_OK;
-    if (promotion_state(shard->config.promotion) == PROMOTION_ASKED)
-        vote(shard);
-    else
-        return become_own(shard, e);
-    return EMBD_OK;
+        return false;
+    if (promotion_state(shard->config.promotion) != PROMOTION_ASKED)
+        return become_own(shard, e) == EMBD_OK;
+    vote(shard);
+    return false;
 }
 
 /* ---- the method ---- */

@@ -267,6 +267,8 @@ class Hidden(TokenCase):
         yield "keys", {"table": name}
         yield "keys", {"table": name, "cursor": 1, "scan": 1}
         yield "keys", {"table": name, "keys": 0}
+        yield "changes", {"table": name}
+        yield "changes", {"table": name, "id": 1, "part": 1}
         yield "hot", {"table": name}
         yield "scan", {"table": name, "rows": 1}
         yield "load", {"table": name, "rows": 0}
@@ -336,7 +338,7 @@ LEAST = {"hello": None, "share": "reader", "ring": "reader", "ping": "reader", "
          "snapshot": "trainer", "scan": "admin", "load": "trainer", "drain": "admin", "follow": "admin", "promote": "admin", "hot": "admin", "trace": "admin",
          "writers": "admin", "identity": "reader", "table_set": "trainer", "table_stage": "trainer", "table_replace": "admin",
          "get": "reader", "put": "trainer", "keys": "reader", "device_open": "reader", "device_close": "reader", "device_pull": "reader",
-         "device_push": "trainer"}
+         "device_push": "trainer", "changes": "reader"}
 ROLES = {None: None, "reader": "looker", "trainer": "nightly", "admin": "operator"}
 
 

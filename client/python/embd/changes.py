@@ -111,12 +111,13 @@ def _next(table: "Table", changes: Any, part: Any) -> None:
                 table.client.handle.check(lib.embd_changes_next(changes, part))
             return
         except Error as e:
-            if e.status != Status.BUSY:  # the table is frozen for a snapshot that takes longer than the deadline
+            if e.status != Status["BUSY"]:  # the table is frozen for a snapshot that takes longer than the deadline
                 raise
 
 
 def _round(table: "Table", changes: Any, before: int) -> tuple[Round, int]:
-    part, shares = structs.new("embd_changes_part"), {}
+    part = structs.new("embd_changes_part")
+    shares: dict[int, _Share] = {}
     while not part.is_last:
         _next(table, changes, part)
         if part.is_first:
