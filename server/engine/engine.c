@@ -60,6 +60,15 @@ static int end_staged(const struct op *op, struct embd__error *e)
     return EMBD_OK;
 }
 
+/* A replay drops such a table: no record has its rows from now on. */
+static bool leaves_journal(const struct op *op)
+{
+    const struct op_table_set *set = &op->as.set;
+    const embd_durability *to = embd__schema_change_durability(&set->change);
+    return op->engine->is_replaying && set->table != NULL && table_is_journaled(set->table) &&
+           to != NULL && *to == EMBD_DURABILITY_SNAPSHOT;
+}
+
 int engine_make_way(const struct op *op, struct embd__error *e)
 {
     if (op->engine->before_change == NULL)
@@ -74,6 +83,8 @@ int engine_make_way(const struct op *op, struct embd__error *e)
         return make_way(op, op->as.load.table, CHANGE_ROWS, e);
     if (op->kind == OP_PUT)
         return make_way(op, op->as.put.table, CHANGE_ROWS, e);
+    if (op->kind == OP_TABLE_SET && leaves_journal(op))
+        return make_way(op, op->as.set.table, CHANGE_DROP, e);
     if (op->kind == OP_TABLE_SET && op->as.set.table != NULL &&
         embd__schema_change_shows(&op->as.set.change))
         return make_way(op, op->as.set.table, CHANGE_ROWS, e);

@@ -277,6 +277,8 @@ bool following_go_on(struct shard *shard, struct embd__error *e)
 {
     struct following *f = shard->following;
     struct follower_answer answer;
+    if (f->empties && (following_empty(shard, e) != EMBD_OK || f->empties))
+        return false;
     following_note_fresh(shard);
     bool has_more = f->state == FOLLOWING_BASE ? following_take_base(shard, e)
                                                : following_take_records(shard, e);

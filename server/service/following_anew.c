@@ -95,10 +95,14 @@ static int keep_answers(struct shard *shard, struct embd__error *e)
     return EMBD_OK;
 }
 
-static int empty(struct shard *shard, struct embd__error *e)
+/* Answers that readers take slowly may have no room. They are read, or their connections end
+ * (stall_timeout), and no new ones are begun. */
+int following_empty(struct shard *shard, struct embd__error *e)
 {
-    if (keep_answers(shard, e) != EMBD_OK)
-        return e->status;
+    struct embd__error later = {.status = EMBD_OK};
+    if (keep_answers(shard, &later) != EMBD_OK)
+        return EMBD_OK;
+    shard->following->empties = false;
     cut_close(shard);
     cut_read_end(shard);
     subscribers_end_all(shard);
@@ -125,9 +129,11 @@ int following_begin_anew(struct shard *shard, const char *why, struct embd__erro
     f->state = FOLLOWING_BASE;
     f->is_whole = false;
     f->first = f->last = (struct following_sure){0, 0};
+    f->fresh_ns = 0; /* the base may be older */
+    f->empties = true;
     f->place = (struct tail_place){0};
     ask_anew(f, 0);
     if (note_write(shard->data_dir, shard->config.index, &f->note, e) != EMBD_OK)
         return e->status;
-    return empty(shard, e);
+    return following_empty(shard, e);
 }

@@ -27,6 +27,8 @@ struct following {
     bool has_asked, is_whole; /* is_whole: all of the base has come */
     bool syncs;               /* a change there waits until it is on this disk */
     bool is_right;            /* an answer came, and nothing of it was wrong yet */
+    bool empties;             /* it begins anew, once answers from its tables are kept or read */
+    bool catches_up;          /* it has a base, and not yet all that was there when that was asked */
     bool drops;               /* the question that is being asked is of no use any more */
     bool is_lost, is_told;    /* nothing right has come since; the log says that it follows */
     uint64_t ask_at_ns;       /* not before */
@@ -71,5 +73,7 @@ void following_note_right(struct shard *shard);
 /* Bytes are not the other server's next records. */
 void following_refuse(struct shard *shard, const char *why);
 int following_begin_anew(struct shard *shard, const char *why, struct embd__error *e);
+/* While it empties: its tables and its journal go, or later. */
+int following_empty(struct shard *shard, struct embd__error *e);
 
 #endif

@@ -95,6 +95,7 @@ static int end_base(struct shard *shard, struct embd__error *e)
     f->place = f->came = f->behind;
     f->file = f->at = f->n = f->used = 0;
     f->is_whole = false;
+    f->catches_up = true;
     f->note = (struct note){.state = NOTE_FOLLOWS,
                             .epoch = f->note.epoch,
                             .lineage = f->note.lineage,

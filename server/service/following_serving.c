@@ -7,7 +7,10 @@
  * How far behind it is: a question goes out, and its answer says how many records there are. So
  * nothing that was acknowledged before the question is missing once those are applied. An answer
  * that waited in vain for a record says the same of the end of that wait. Both times are by the
- * clock here. While nothing is heard, the replica counts as further behind every moment. */
+ * clock here. While nothing is heard, the replica counts as further behind every moment.
+ *
+ * A base may be older than the tables before it. So reads wait until what was there when it was
+ * asked for is applied: nobody sees an earlier position than before. */
 #include "server/service/following_inside.h"
 
 /* What admins may ask any follower for, and everybody a replica. */
@@ -18,7 +21,7 @@ bool following_serves(const struct shard *shard, enum method method)
         return false;
     return method == METHOD_TABLES || method == METHOD_TABLE_DESCRIBE || method == METHOD_HOLD ||
            method == METHOD_SCAN || method == METHOD_SNAPSHOT ||
-           (shard->config.serves && (method == METHOD_PULL || method == METHOD_GET ||
+           (shard->config.serves && !shard->following->catches_up && (method == METHOD_PULL || method == METHOD_GET ||
                                      method == METHOD_KEYS || method == METHOD_WRITER));
 }
 
@@ -55,6 +58,7 @@ void following_note_fresh(struct shard *shard)
     while (f->state == FOLLOWING_RECORDS && f->first.ns != 0 &&
            shard->commit.applied.position >= f->first.end) {
         f->fresh_ns = f->first.ns;
+        f->catches_up = false;
         f->first = f->last;
         f->last = (struct following_sure){0, 0};
     }

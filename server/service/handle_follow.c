@@ -204,8 +204,10 @@ static void try(struct shard *shard, struct feed *feed, uint64_t now_ns)
         answer_gone(shard, feed, why);
     else if (is_new)
         begin_read(shard, feed);
-    else if (is_over || (shard->draining && !replicated_waits(&shard->replicated)))
+    else if (is_over)
         answer_nothing(shard, feed);
+    else if (shard->draining && !replicated_waits(&shard->replicated))
+        answer_error(shard, feed, EMBD_DRAINING, "the server shuts down");
     else
         feed->is_ours = true;
 }

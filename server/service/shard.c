@@ -50,12 +50,22 @@ static int open_data_dir(struct shard *shard, struct embd__error *e)
 }
 
 /* The engine is about to change a table: answers on their way still need what it has. */
+/* A follower refuses no change for a cut, as servers do: the cut ends. */
+static void end_cuts(struct shard *shard, const struct table *table)
+{
+    if (shard->following == NULL)
+        return;
+    cut_read_drop(shard, table);
+    cut_drop(shard, table);
+}
+
 static int before_change(void *arg, const void *origin, const struct table *table,
                          enum change change, struct embd__error *e)
 {
     if (change == CHANGE_DROP) {
         compacting_give_up(arg);
         subscribers_drop(arg, table);
+        end_cuts(arg, table);
     }
     return materialize(arg, origin, table, change, e);
 }

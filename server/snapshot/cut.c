@@ -456,12 +456,26 @@ void cut_end(struct shard *shard, int status, const char *why)
     give_up(shard->cut);
 }
 
-void cut_close(struct shard *shard)
+static void close_cut(struct shard *shard, int status, const char *why)
 {
-    struct cut *cut = cut_detach(shard, EMBD_DRAINING, "the server ends");
+    struct cut *cut = cut_detach(shard, status, why);
     if (cut != NULL)
         cut_wait_written(cut);
     cut_discard(cut);
+}
+
+void cut_close(struct shard *shard)
+{
+    close_cut(shard, EMBD_DRAINING, "the server ends");
+}
+
+void cut_drop(struct shard *shard, const struct table *table)
+{
+    for (uint32_t i = 0; shard->cut != NULL && i < shard->cut->n; i++)
+        if (shard->cut->written[i].table == table) {
+            close_cut(shard, EMBD_INVALID, "a table of it was dropped");
+            return;
+        }
 }
 
 void cut_forget(struct shard *shard, const struct request *request)

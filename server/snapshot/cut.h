@@ -41,6 +41,8 @@ void cut_discard(struct cut *cut);
 void cut_end(struct shard *shard, int status, const char *why);
 /* Waits for that. */
 void cut_close(struct shard *shard);
+/* The table goes: a cut that has it ends, and is waited for. */
+void cut_drop(struct shard *shard, const struct table *table);
 
 void cut_forget(struct shard *shard, const struct request *request); /* the request is going */
 void cut_leave(struct shard *shard,

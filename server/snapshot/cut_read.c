@@ -172,11 +172,16 @@ static int check_kind(struct call *call, struct read_table *t, bool is_digest)
                                "scan digest: %s, the blocks of table '%s' before were read %s",
                                is_digest ? "true" : "false", t->table->schema.s.name,
                                is_digest ? "as rows" : "for a digest");
-    if (is_digest && t->digest == NULL)
+    if (!is_digest) { /* the first block for a digest was refused */
+        free(t->digest);
+        t->digest = NULL;
+        return EMBD_OK;
+    }
+    if (t->digest == NULL)
         t->digest = calloc(1, sizeof *t->digest);
-    if (is_digest && t->digest == NULL)
-        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for a digest");
-    return EMBD_OK;
+    return t->digest != NULL
+               ? EMBD_OK
+               : embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for a digest");
 }
 
 /* A block that was lost on its way cannot be had again. */
@@ -246,6 +251,15 @@ void cut_read_end(struct shard *shard)
     }
     shard->cut_read = NULL;
     free(cut);
+}
+
+void cut_read_drop(struct shard *shard, const struct table *table)
+{
+    for (uint32_t i = 0; shard->cut_read != NULL && i < shard->cut_read->n; i++)
+        if (shard->cut_read->tables[i].table == table) {
+            cut_read_end(shard);
+            return;
+        }
 }
 
 void cut_read_leave(struct shard *shard, const struct shard_session *session)

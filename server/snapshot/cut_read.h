@@ -22,6 +22,8 @@ int cut_read_scan(struct call *call, const struct cut_scan *scan);
 
 /* None is allowed. */
 void cut_read_end(struct shard *shard);
+/* The table goes: a cut that has it ends. */
+void cut_read_drop(struct shard *shard, const struct table *table);
 void cut_read_leave(struct shard *shard, const struct shard_session *session);
 
 #endif

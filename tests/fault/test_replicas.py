@@ -56,7 +56,7 @@ class Trainer(threading.Thread):
         self.acked += 1
 
 
-class Replicas(Follow):
+class Replica(Follow):
     shards = 1
 
     def start_replica(self, *flags):
@@ -71,6 +71,12 @@ class Replicas(Follow):
         self.compare(primary, replica)
         return primary, replica, table
 
+    def value(self, server, table):
+        with wire.connect(server) as peer:
+            return pull(peer, table, [1])[1][0]
+
+
+class Replicas(Replica):
     def test_every_pull_is_the_table_at_a_position_and_never_an_earlier_one(self):
         primary, replica, table = self.both()
         steps = 6000
@@ -210,10 +216,6 @@ class Replicas(Follow):
         except wire.RpcError as e:
             self.assertEqual(e.number, wire.LOADING)
             return False
-
-    def value(self, server, table):
-        with wire.connect(server) as peer:
-            return pull(peer, table, [1])[1][0]
 
     def test_half_sent_answers_outlive_a_follower_that_begins_anew(self):
         primary, replica, table = self.both()
