@@ -131,7 +131,8 @@ class Anew(Replica):
         self.compare(primary, replica)
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         n = (1 << 26) // 4096 - 16
-        readers = [wire.connect(replica, timeout=60) for _ in range(max(memory // 4, 1 << 28) // (4096 * n) + 2)]
+        limit = max(memory // 4, 1 << 28)  # of answers that are kept; a part of each is in sockets
+        readers = [wire.connect(replica, timeout=60) for _ in range(limit // (4096 * n) * 3 // 2 + 1)]
         for reader in readers:
             reader.begin("pull", {"parts": [{"table": wide, "keys": n}]}, wire.keys([1] * n))
         time.sleep(0.5)
@@ -143,8 +144,10 @@ class Anew(Replica):
         self.assertEqual(replica.log().count("follow_has_base"), 1)  # it waits
         with wire.connect(replica) as peer:
             self.assertEqual(self.refused(peer, table), wire.LOADING)
+        replica.pause()  # or it would keep some gigabytes in the meantime
         for reader in readers[1:]:
             reader.close()
+        replica.go_on()
         rows = readers[0].receive()[3][1]
         readers[0].close()
         self.assertEqual(bytes(rows), wire.floats([2.0] * 1024) * n)
@@ -212,8 +215,7 @@ class Anew(Replica):
                 with self.assertRaises(wire.RpcError) as refused:
                     peer.call("scan", {"cut": job, "table": "a", "cursor": 1, "bytes": 256, "digest": True})
                 self.assertIn("has ended", refused.exception.text)
-                wait_for(lambda: digest(replica) is not None, replica.log)
-                self.assertEqual(set(digest(replica)), {"after"})
+                self.assertEqual([t["name"] for t in peer.call("tables")[0]["tables"]], ["after"])
 
 
 if __name__ == "__main__":
