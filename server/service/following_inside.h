@@ -28,13 +28,13 @@ struct following {
     bool syncs;               /* a change there waits until it is on this disk */
     bool is_right;            /* an answer came, and nothing of it was wrong yet */
     bool empties;             /* it begins anew, once answers from its tables are kept or read */
-    bool catches_up;          /* it has a base, and not yet all that was there when that was asked */
-    bool drops;               /* the question that is being asked is of no use any more */
-    bool is_lost, is_told;    /* nothing right has come since; the log says that it follows */
-    uint64_t ask_at_ns;       /* not before */
-    struct tail_place came;   /* behind the bytes that have come, */
-    uint64_t file, at;        /* and where that is in a file there */
-    struct tail_place place;  /* of the next record in `bytes` */
+    bool catches_up;         /* it has a base, and not yet all that was there when that was asked */
+    bool drops;              /* the question that is being asked is of no use any more */
+    bool is_lost, is_told;   /* nothing right has come since; the log says that it follows */
+    uint64_t ask_at_ns;      /* not before */
+    struct tail_place came;  /* behind the bytes that have come, */
+    uint64_t file, at;       /* and where that is in a file there */
+    struct tail_place place; /* of the next record in `bytes` */
     struct tail_place behind; /* of the base */
     uint8_t *bytes;           /* [n] malloc'd; those before `used` are taken */
     uint64_t n, used;

@@ -21,8 +21,9 @@ bool following_serves(const struct shard *shard, enum method method)
         return false;
     return method == METHOD_TABLES || method == METHOD_TABLE_DESCRIBE || method == METHOD_HOLD ||
            method == METHOD_SCAN || method == METHOD_SNAPSHOT ||
-           (shard->config.serves && !shard->following->catches_up && (method == METHOD_PULL || method == METHOD_GET ||
-                                     method == METHOD_KEYS || method == METHOD_WRITER));
+           (shard->config.serves && !shard->following->catches_up &&
+            (method == METHOD_PULL || method == METHOD_GET || method == METHOD_KEYS ||
+             method == METHOD_WRITER));
 }
 
 bool following_is_served(const struct shard *shard)
