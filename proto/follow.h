@@ -14,9 +14,10 @@
 struct follow_ask {
     char name[FOLLOW_NAME_MAX + 1]; /* of who follows */
     char cluster[64];
-    uint64_t epoch;        /* the greatest that it has heard of */
-    uint64_t lineage, who; /* of one that was promoted, and tells it; 0: not so, or not known */
-    bool is_base;          /* the records of the base are wanted, and not those behind it */
+    uint64_t epoch;   /* the greatest that it has heard of */
+    uint64_t lineage; /* of the cluster whose records it has; 0: it has none, or it is not known */
+    uint64_t who;     /* of one that was promoted, and tells it; 0: not so, or not known */
+    bool is_base;     /* the records of the base are wanted, and not those behind it */
     uint64_t position, chain, offset; /* what it has: journal/tail.h */
     uint64_t file, at;                /* as an answer said; 0: not known */
     uint64_t applied, disk;           /* of these records, that it has applied, and has on disk */

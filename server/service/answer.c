@@ -64,8 +64,21 @@ static void gate_end(const struct request *request, bool has_failed)
                    has_failed);
 }
 
+/* A change that was under way when the server was deposed: no other server has its record. */
+static bool is_deposed_change(const struct shard *shard, const struct request *request)
+{
+    return shard->is_deposed && request->work != NULL && request->work->op.kind != OP_PULL;
+}
+
 void call_answer(struct shard *shard, struct request *request, const struct embd__error *e)
 {
+    struct embd__error lost = {.status = EMBD_OK};
+    if (e->status == EMBD_OK && is_deposed_change(shard, request)) {
+        embd__error_set(&lost, EMBD_DRAINING,
+                        "another server was promoted in the place of shard %u, without this change",
+                        shard->config.index);
+        e = &lost;
+    }
     shard->counters.errors += e->status != EMBD_OK || request->answer.status != EMBD_OK;
     if (request->is_push)
         reach_note(request->session, request, shard->now_ns);

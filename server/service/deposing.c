@@ -12,6 +12,8 @@
 #include "server/follow/note.h"
 #include "server/identity/identity.h"
 #include "server/log/log.h"
+#include "server/service/gates.h"
+#include "server/service/handle_round.h"
 #include "server/service/state.h"
 
 #define HEARD "follow epoch:" /* the answer of a server that has heard has this, */
@@ -100,12 +102,22 @@ static bool has_heard(const struct embd__error *e)
     return e->status == EMBD_INVALID && strstr(e->text, HEARD) != NULL;
 }
 
+/* Nothing that is acknowledged from now on would be with the server that serves in its place. */
+static void serve_no_more(struct shard *shard)
+{
+    static const char why[] = "another server was promoted in the place of this one";
+    shard->is_deposed = shard->is_loading = true;
+    round_refuse_all(shard, why);
+    while (shard->gated != NULL)
+        gate_refuse(shard, shard->gated, EMBD_DRAINING, why);
+    replicated_look(shard);
+}
+
 /* Two were promoted: it is the other one whose records are the cluster's. */
 static void yield(struct shard *shard, const char *why)
 {
     struct embd__error own = {.status = EMBD_OK};
     const struct note note = {.state = NOTE_DEPOSED, .epoch = shard->epoch, .who = 0};
-    shard->is_deposed = shard->is_loading = true;
     shard->epoch_who = 0;
     if (note_write(shard->data_dir, shard->config.index, &note, &own) != EMBD_OK)
         log_event(LOG_ERROR, "deposed_not_noted", "shard=%u why=\"%s\"", shard->config.index,
@@ -114,6 +126,7 @@ static void yield(struct shard *shard, const char *why)
               "shard=%u epoch=%llu why=\"two followers were promoted, and this one serves nothing "
               "any more: %.200s\"",
               shard->config.index, (unsigned long long)shard->epoch, why);
+    serve_no_more(shard);
     deposing_close(shard);
 }
 
@@ -156,11 +169,12 @@ bool deposing_hears(const struct shard *shard, enum method method)
     return shard->is_deposed && method == METHOD_FOLLOW;
 }
 
-static int say_heard(const struct follow_ask *ask, struct embd__error *e)
+static int say_heard(const struct shard *shard, struct embd__error *e)
 {
     return embd__error_set(e, EMBD_INVALID,
-                           HEARD " %llu is greater than this server's: it serves no more",
-                           (unsigned long long)ask->epoch);
+                           HEARD " this server serves no more: another one was promoted in its "
+                                 "place, in epoch %llu; follow that one",
+                           (unsigned long long)shard->epoch);
 }
 
 static int depose(struct shard *shard, const struct follow_ask *ask, struct embd__error *e)
@@ -170,7 +184,6 @@ static int depose(struct shard *shard, const struct follow_ask *ask, struct embd
                               .epoch = ask->epoch,
                               .lineage = deposing_lineage(shard),
                               .who = ask->who};
-    shard->is_deposed = shard->is_loading = true;
     shard->epoch = ask->epoch;
     shard->epoch_who = ask->who;
     note_write(shard->data_dir, shard->config.index, &note, &own);
@@ -178,8 +191,9 @@ static int depose(struct shard *shard, const struct follow_ask *ask, struct embd
               "shard=%u epoch=%llu by=%s why=\"that server was promoted in the place of this one, "
               "which serves nothing any more\"",
               shard->config.index, (unsigned long long)ask->epoch, ask->name);
+    serve_no_more(shard);
     if (own.status == EMBD_OK)
-        return say_heard(ask, e); /* else it is to be told after its next start, too */
+        return say_heard(shard, e); /* else it is to be told after its next start, too */
     log_event(LOG_ERROR, "deposed_not_noted", "shard=%u why=\"%s\"", shard->config.index, own.text);
     return embd__error_set(e, own.status, "%s", own.text);
 }
@@ -202,13 +216,13 @@ int deposing_heed(struct shard *shard, const struct follow_ask *ask, struct embd
         return embd__error_set(
             e, EMBD_INVALID,
             "follow lineage: %llu is that of another cluster with the name '%s'; "
-            "this one's is %llu",
+            "this one's is %llu: to follow it, begin with an empty data_dir",
             (unsigned long long)ask->lineage, shard->config.cluster_name, (unsigned long long)own);
     if (ask->epoch > shard->epoch)
         return depose(shard, ask, e);
     if (ask->who == 0 || (ask->epoch == shard->epoch && shard->epoch_who == 0))
-        return shard->is_deposed ? say_heard(ask, e) : EMBD_OK;
+        return shard->is_deposed ? say_heard(shard, e) : EMBD_OK;
     if (ask->epoch == shard->epoch && ask->who == shard->epoch_who)
-        return say_heard(ask, e);
+        return say_heard(shard, e);
     return refuse_second(shard, ask, e);
 }

@@ -86,6 +86,14 @@ static int refuse_loading(struct call *call)
     return embd__error_set(&call->error, EMBD_LOADING, "%s", text);
 }
 
+/* Clients leave the server, and look where their shard is. */
+static int refuse_deposed(struct call *call)
+{
+    char text[RECOVERY_TEXT_BYTES];
+    recovery_tell(call, text);
+    return embd__error_set(&call->error, EMBD_DRAINING, "%s", text);
+}
+
 static int check_method(struct call *call)
 {
     const struct reader *r = &call->reader;
@@ -100,6 +108,9 @@ static int check_method(struct call *call)
     const struct method_entry *entry = &methods[r->method];
     if (authorize_method(call) != EMBD_OK)
         return call->error.status;
+    if (call->shard->is_deposed && !entry->while_draining &&
+        call->request->listener == LISTENER_DATA)
+        return refuse_deposed(call);
     if (call->shard->draining && !entry->while_draining)
         return embd__error_set(&call->error, EMBD_DRAINING,
                                "shard %u is shutting down and takes no %s",
@@ -499,7 +510,7 @@ void shard_session_end(struct shard *shard, struct shard_session *session)
 void shard_drain(struct shard *shard)
 {
     shard->draining = true;
-    round_refuse_all(shard);
+    round_refuse_all(shard, "the server is shutting down");
     while (shard->gated != NULL)
         gate_refuse(shard, shard->gated, EMBD_DRAINING, "the server is shutting down");
     compacting_stop(shard);

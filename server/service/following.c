@@ -18,8 +18,9 @@
 #include "server/service/following_inside.h"
 #include "server/service/promoting.h"
 
-#define WAIT_MS       1000u /* for a record: then it is known that the other server lives */
-#define WAIT_SERVE_MS 50u   /* likewise, of a replica: it says how far behind it is */
+#define WAIT_MS       1000u       /* for a record: then it is known that the other server lives */
+#define LATE_NS       2000000000u /* an answer that takes longer than it should */
+#define WAIT_SERVE_MS 50u         /* likewise, of a replica: it says how far behind it is */
 
 /* ---- opening ---- */
 
@@ -134,6 +135,7 @@ static void ask(struct shard *shard)
     const struct journal *journal = shard->commit.journal;
     struct follow_ask ask = {
         .epoch = f->note.epoch,
+        .lineage = f->note.lineage,
         .is_base = f->state == FOLLOWING_BASE,
         .position = f->came.position,
         .chain = f->came.chain,
@@ -212,6 +214,18 @@ static const char *why_not(const struct following *f, const struct follower_answ
     return NULL;
 }
 
+/* On disk at once: an epoch that is forgotten would be given to two servers. */
+static int take_epoch(struct shard *shard, const struct follow_answer *found, struct embd__error *e)
+{
+    struct note *note = &shard->following->note, *next = &shard->following->next_note;
+    uint64_t lineage = found->lineage != 0 ? found->lineage : note->lineage;
+    if (found->epoch == note->epoch && lineage == note->lineage)
+        return EMBD_OK;
+    note->epoch = next->epoch = found->epoch;
+    note->lineage = next->lineage = lineage;
+    return note_write(shard->data_dir, shard->config.index, note, e);
+}
+
 static int take_found(struct shard *shard, struct follower_answer *answer, struct embd__error *e)
 {
     struct following *f = shard->following;
@@ -234,8 +248,8 @@ static int take_found(struct shard *shard, struct follower_answer *answer, struc
     f->at = found->at;
     f->behind = (struct tail_place){found->behind, found->behind_chain, 0};
     f->is_whole = f->state == FOLLOWING_BASE && found->left == 0 && found->offset == 0;
-    f->note.epoch = found->epoch;
-    f->note.lineage = found->lineage != 0 ? found->lineage : f->note.lineage;
+    if (take_epoch(shard, found, e) != EMBD_OK)
+        return e->status;
     return lacks_table(shard, found)
                ? following_begin_anew(shard, "a table came into the journal", e)
                : EMBD_OK;
@@ -303,7 +317,8 @@ struct following_figures following_figures(const struct shard *shard)
     const struct following *f = shard->following;
     uint64_t applied = shard->commit.applied.position, now_ns = clock_ns();
     bool is_base = f->state == FOLLOWING_BASE;
-    bool has_all = !is_base && !f->is_lost && applied >= f->end && f->answered_ns != 0;
+    bool is_late = f->has_asked && now_ns - f->asked_ns > f->asked_wait_ns + LATE_NS;
+    bool has_all = !is_base && !f->is_lost && !is_late && applied >= f->end && f->answered_ns != 0;
     return (struct following_figures){
         .records = f->end > applied ? f->end - applied : 0,
         .bytes = f->left + (f->n - f->used),

@@ -38,11 +38,12 @@ void following_lose(struct shard *shard, const char *why)
 {
     struct following *f = shard->following;
     f->is_told = f->is_told && f->is_lost;
-    if (!f->is_lost)
+    if (!f->is_lost || strncmp(f->lost_why, why, sizeof f->lost_why - 1) != 0)
         log_event(LOG_WARN, "follow_lost", "shard=%u server=%s position=%llu why=\"%s\"",
                   shard->config.index, shard->config.follow->address,
                   (unsigned long long)f->place.position, why);
     f->is_lost = true;
+    snprintf(f->lost_why, sizeof f->lost_why, "%s", why);
 }
 
 /* Bytes that are not the other server's next records. */

@@ -31,6 +31,7 @@ struct following {
     bool catches_up;         /* it has a base, and not yet all that was there when that was asked */
     bool drops;              /* the question that is being asked is of no use any more */
     bool is_lost, is_told;   /* nothing right has come since; the log says that it follows */
+    char lost_why[160];      /* while is_lost: as the log says */
     uint64_t ask_at_ns;      /* not before */
     struct tail_place came;  /* behind the bytes that have come, */
     uint64_t file, at;       /* and where that is in a file there */
@@ -66,7 +67,7 @@ bool following_take_records(struct shard *shard, struct embd__error *e);
 void following_note_sure(struct following *f, const struct follow_answer *found);
 void following_note_fresh(struct shard *shard);
 
-/* The last question has failed, or what came is of no use. */
+/* The last question has failed, or what came is of no use. The log has each new reason. */
 void following_lose(struct shard *shard, const char *why);
 /* What came is right: the next records, or that there are none. */
 void following_note_right(struct shard *shard);

@@ -265,7 +265,7 @@ bool following_take_records(struct shard *shard, struct embd__error *e)
     else if (f->is_right)
         following_note_right(shard);
     f->is_right = false;
-    if (f->place.position >= f->end && f->n == f->used)
-        f->had_all_ns = clock_ns();
+    if (f->answered_ns != 0 && f->place.position >= f->end && f->n == f->used)
+        f->had_all_ns = f->answered_ns;
     return shard->engine.n_recorded > 0;
 }

@@ -297,7 +297,7 @@ int handle_follow(struct call *call)
     if (feed->request != NULL || feed->read != NULL)
         return embd__error_set(&call->error, EMBD_INVALID,
                                "follow: an earlier question of this connection is not answered");
-    if (feed->session == NULL)
+    if (feed->session != call->request->session) /* its records are to be compared */
         *feed = (struct feed){.behind_ns = 0};
     feed->session = call->request->session;
     feed->request = call->request;

@@ -6,6 +6,8 @@
  * it. */
 #include "server/service/handle_round.h"
 
+#include <stdio.h>
+
 #include "server/service/authorize.h"
 #include "server/service/behind.h"
 #include "server/service/state.h"
@@ -132,11 +134,13 @@ void round_end_session(struct shard *shard, struct shard_session *session)
             "the peer has closed its side of the connection: its push is no longer in the round");
 }
 
-void round_refuse_all(struct shard *shard)
+void round_refuse_all(struct shard *shard, const char *why)
 {
+    char text[160];
     struct op *op;
+    snprintf(text, sizeof text, "%s, and the round makes no step", why);
     while ((op = rounds_take_any(&shard->engine.rounds)) != NULL)
-        refuse(op, EMBD_DRAINING, "the server is shutting down, and the round makes no step");
+        refuse(op, EMBD_DRAINING, text);
 }
 
 void round_drop(struct shard *shard, struct request *request)

@@ -18,8 +18,8 @@ void round_leave(struct shard_work *work);
 /* Makes the step of a round that waits for no worker. False: there is none. */
 bool round_make(struct shard *shard);
 
-/* Refuses every push that waits: the shard takes no more. */
-void round_refuse_all(struct shard *shard);
+/* Refuses every push that waits with EMBD_DRAINING: the shard takes no more. */
+void round_refuse_all(struct shard *shard, const char *why);
 
 /* The peer has ended its side of the connection: its push is not in the round. */
 void round_end_session(struct shard *shard, struct shard_session *session);

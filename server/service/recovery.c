@@ -338,6 +338,7 @@ bool recovery_go_on(struct shard *shard)
         return false; /* it is woken */
     shard->has_failed = e.status != EMBD_OK;
     shard->is_loading = shard->has_failed;
+    replicated_begin(shard);
     if (shard->config.identity != NULL && shard->config.is_first && !shard->has_failed)
         identity_set_cut(shard->config.identity, shard->restored_cut, shard->restored_rows);
     shard->config.loaded(shard->config.loaded_arg, &e);

@@ -159,9 +159,9 @@ void replicated_forget(struct shard *shard, struct request *request)
 
 /* ---- changes ---- */
 
-void replicated_open(struct shard *shard)
+void replicated_begin(struct shard *shard)
 {
-    shard->replicated.lacks_ns = shard->config.replicas > 0 ? shard->opened_ns : 0;
+    shard->replicated.lacks_ns = shard->config.replicas > 0 ? pace_now() : 0;
 }
 
 /* It stays as it is: a trainer that begins may read it. */

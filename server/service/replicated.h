@@ -27,7 +27,8 @@ struct replicated {
     uint32_t n_waiting, n_synced; /* n_synced: of them, those that wait for disks */
 };
 
-void replicated_open(struct shard *shard);
+/* The shard serves from now on: followers have that long to come. */
+void replicated_begin(struct shard *shard);
 
 /* EMBD_BUSY: the operation, which is admitted, would wait, and followers have been missing for
  * long. Not asked of pushes that are there already. */

@@ -117,7 +117,8 @@ int shard_open(const struct shard_config *config, struct shard **out, struct emb
         return e->status;
     }
     round_open(shard);
-    replicated_open(shard);
+    if (!shard->is_loading)
+        replicated_begin(shard);
     snapshot_watch_begin(shard);
     *out = shard;
     return EMBD_OK;
