@@ -3,7 +3,7 @@
 
 #include <time.h>
 
-#include "server/service/gates.h"
+#include "proto/device.h"
 #include "server/service/state.h"
 
 enum {
@@ -55,6 +55,13 @@ static void write_failure(struct msg *answer, const struct frame_scanner *frame)
     else
         embd__error_set(&e, EMBD_NO_MEMORY, "no memory for the answer");
     write_error(answer, frame, &e);
+}
+
+/* The peer's stream goes on. */
+static void gate_end(const struct request *request, bool has_failed)
+{
+    embd__gate_end(request->session->shared.base + request->gate.at, request->gate.number,
+                   has_failed);
 }
 
 /* A change that was under way when the server was deposed: no other server has its record. */

@@ -31,13 +31,16 @@ def receive(peer, bytes_wanted):
         bytes_wanted -= peer.recv_into(buffer, min(len(buffer), bytes_wanted))
 
 
-def burst(server, dim, keys, in_flight, n):
-    """Nanoseconds of processor time of one pull; the best of five bursts, as others use the machine too."""
+def burst(server, method, dim, keys, in_flight, n):
+    """Nanoseconds of processor time of one pull or push; the best of five bursts, as others use the machine too."""
     with wire.connect(server) as peer:
         table = wire.create(peer, f"t{dim}", dim)
         for first in range(0, 65536, 8192):
             wire.push(peer, table, range(first, first + 8192), [0.5] * dim * 8192)
-        one = wire.request(1, "pull", {"parts": [{"table": table, "keys": keys}]}, wire.keys(range(keys)))
+        bins = [wire.keys(range(keys))]
+        if method == "push":
+            bins.append(wire.floats([0.5] * dim * keys))
+        one = wire.request(1, method, {"parts": [{"table": table, "keys": keys}]}, *bins)
         peer.send(one)
         answer = len(wire.msgpack.packb(peer.receive(), use_bin_type=True))
         best = float("inf")
@@ -51,13 +54,13 @@ def burst(server, dim, keys, in_flight, n):
 
 
 def measure_requests():
-    print("   dim    keys  in flight  us/pull  ns/key")
+    print("           dim    keys  in flight  us/call  ns/key")
     with Embd("--http", "off") as server:
-        for dim in (16, 64):
+        for method, dim in (("pull", 16), ("push", 16), ("pull", 64), ("push", 64)):
             for keys, in_flight, n in ((1, 1, 4000), (1, 16, 16000), (64, 16, 16000), (1024, 8, 4000), (16384, 1, 300),
                                        (65536, 1, 80)):
-                ns = burst(server, dim, keys, in_flight, n // (4 if QUICK else 1))
-                print(f"{dim:6} {keys:7} {in_flight:10} {ns / 1000:8.2f} {ns / keys:7.1f}", flush=True)
+                ns = burst(server, method, dim, keys, in_flight, n // (4 if QUICK else 1))
+                print(f"{method:8} {dim:5} {keys:7} {in_flight:10} {ns / 1000:8.2f} {ns / keys:7.1f}", flush=True)
 
 
 def measure_memory():
