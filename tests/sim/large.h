@@ -4,10 +4,10 @@
  *
  * A trainer repeats: a pull of `keys` keys, then `compute_ns`, then a push of the same keys. Each
  * is one request a shard, sent in the order of the shards. A trainer's thread sends all of them,
- * then takes the answers as they come. A shard serves one request at a time, in the order of arrival; a
- * request costs more after a pause (`rest_ns`), when the shard's caches have gone cold. The network
- * takes `wire_ns` each way and has no limit. A shard that dies serves nothing for `down_ns`; what
- * it had begun or queued is done again after that, and nobody gives up. */
+ * then takes the answers as they come. A shard serves one request at a time, in the order of
+ * arrival; a request costs more after a pause (`rest_ns`), when the shard's caches have gone cold.
+ * The network takes `wire_ns` each way and has no limit. A shard that dies serves nothing for
+ * `down_ns`; what it had begun or queued is done again after that, and nobody gives up. */
 #ifndef EMBD_TESTS_LARGE_H
 #define EMBD_TESTS_LARGE_H
 
