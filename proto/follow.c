@@ -6,7 +6,8 @@
 
 void embd__follow_ask_write(struct msg *m, const struct follow_ask *ask)
 {
-    embd__msg_map(m, 13u + (ask->lineage != 0) + (ask->who != 0));
+    embd__msg_map(m, 13u + (ask->lineage != 0) + (ask->who != 0) + (ask->mark != 0) +
+                         (ask->mark_at != 0));
     embd__msg_field_str(m, "name", ask->name);
     embd__msg_field_str(m, "cluster", ask->cluster);
     embd__msg_field_uint(m, "epoch", ask->epoch);
@@ -24,6 +25,10 @@ void embd__follow_ask_write(struct msg *m, const struct follow_ask *ask)
         embd__msg_field_uint(m, "lineage", ask->lineage);
     if (ask->who != 0)
         embd__msg_field_uint(m, "who", ask->who);
+    if (ask->mark != 0)
+        embd__msg_field_uint(m, "mark", ask->mark);
+    if (ask->mark_at != 0)
+        embd__msg_field_uint(m, "mark_at", ask->mark_at);
 }
 
 int embd__follow_ask_read(struct reader *r, struct follow_ask *out)
@@ -46,6 +51,8 @@ int embd__follow_ask_read(struct reader *r, struct follow_ask *out)
     out->wait_ms = embd__field_uint(&f, "wait_ms", 0, FOLLOW_WAIT_MS, 0);
     out->lineage = embd__field_uint(&f, "lineage", 0, UINT64_MAX - 1, 0);
     out->who = embd__field_uint(&f, "who", 0, UINT64_MAX - 1, 0);
+    out->mark = embd__field_uint(&f, "mark", 0, UINT64_MAX - 1, 0);
+    out->mark_at = embd__field_uint(&f, "mark_at", 0, INT64_MAX, 0);
     return embd__fields_end(&f) != EMBD_OK ? r->error->status : embd__reader_end(r);
 }
 
@@ -54,7 +61,8 @@ int embd__follow_ask_read(struct reader *r, struct follow_ask *out)
 void embd__follow_answer_write(struct msg *m, const struct follow_answer *answer)
 {
     bool is_gone = answer->gone[0] != '\0';
-    embd__msg_map(m, 14u + is_gone + (answer->lineage != 0) + answer->syncs);
+    embd__msg_map(m, 14u + is_gone + (answer->lineage != 0) + answer->syncs + (answer->mark != 0) +
+                         (answer->digest != 0));
     embd__msg_field_uint(m, "epoch", answer->epoch);
     embd__msg_field_uint(m, "position", answer->position);
     embd__msg_field_uint(m, "chain", answer->chain);
@@ -75,6 +83,10 @@ void embd__follow_answer_write(struct msg *m, const struct follow_answer *answer
         embd__msg_field_str(m, "gone", answer->gone);
     if (answer->syncs)
         embd__msg_field_bool(m, "syncs", true);
+    if (answer->mark != 0)
+        embd__msg_field_uint(m, "mark", answer->mark);
+    if (answer->digest != 0)
+        embd__msg_field_uint(m, "digest", answer->digest);
     embd__msg_bin(m, answer->bytes, answer->n_bytes);
     embd__msg_bin(m, answer->skips, answer->n_skips * sizeof *answer->skips);
 }
@@ -101,6 +113,8 @@ int embd__follow_answer_read(struct reader *r, struct follow_answer *out)
     out->lineage = embd__field_uint(&f, "lineage", 0, UINT64_MAX - 1, 0);
     embd__field_str(&f, "gone", out->gone, sizeof out->gone, "");
     out->syncs = embd__field_bool(&f, "syncs", false);
+    out->mark = embd__field_uint(&f, "mark", 0, INT64_MAX, 0);
+    out->digest = embd__field_uint(&f, "digest", 0, UINT64_MAX, 0);
     if (embd__fields_end(&f) != EMBD_OK)
         return r->error->status;
     out->bytes = embd__read_bin(r, "records", out->n_bytes);

@@ -23,6 +23,8 @@ struct follow_ask {
     uint64_t applied, disk;           /* of these records, that it has applied, and has on disk */
     bool asks_base;                   /* the answer says where the last base is */
     uint64_t wait_ms;
+    uint64_t mark;    /* digests of that number are wanted; 0: none */
+    uint64_t mark_at; /* where, as an answer said; 0: not known */
 };
 
 struct follow_answer {
@@ -35,6 +37,8 @@ struct follow_answer {
     uint64_t left;                 /* bytes of them behind these; of a base, 0: that was all */
     uint64_t base;                 /* position of the last base, where it was asked for */
     bool syncs;                    /* a change waits until these records are on a follower's disk */
+    uint64_t mark;   /* the tables are digested as they are before this record; 0: not (yet) */
+    uint64_t digest; /* of all of them; 0: not yet */
     uint64_t sum;                  /* XXH3 of the bytes */
     char gone[FOLLOW_WHY_MAX + 1]; /* who follows has to begin anew: why; "": not so */
     const uint8_t *bytes;          /* [n_bytes] */

@@ -277,16 +277,24 @@ static const char *what_hinders_following(const struct sources *from, const stru
     return NULL;
 }
 
+enum { DIGEST_INTERVAL_MAX = 30 * 86400 };
+
 static int read_follow(const struct sources *from, struct config *out, struct embd__error *e)
 {
     const struct setting *at = config_pick(from, NULL, true, SETTING_FOLLOW);
     const struct setting *token = config_pick(from, NULL, true, SETTING_FOLLOW_TOKEN);
     const struct setting *serve = config_pick(from, NULL, true, SETTING_SERVE);
+    const struct setting *digests = config_pick(from, NULL, true, SETTING_DIGEST_INTERVAL);
     if (config_text(SETTING_FOLLOW, at, "", out->follow, sizeof out->follow, e) != EMBD_OK ||
         config_text(SETTING_FOLLOW_TOKEN, token, "", out->follow_token, sizeof out->follow_token,
                     e) != EMBD_OK ||
-        read_yes(SETTING_SERVE, serve, &out->serves, e) != EMBD_OK)
+        read_yes(SETTING_SERVE, serve, &out->serves, e) != EMBD_OK ||
+        config_count(SETTING_DIGEST_INTERVAL, digests, 0, DIGEST_INTERVAL_MAX, 0,
+                     &out->digest_interval_s, e) != EMBD_OK)
         return e->status;
+    if (out->digest_interval_s > 0 && out->follow[0] == '\0')
+        return config_complain(e, EMBD_INVALID, SETTING_DIGEST_INTERVAL, digests,
+                               "is for a server that follows another one: set follow, too");
     if (out->serves && out->follow[0] == '\0')
         return config_complain(e, EMBD_INVALID, SETTING_SERVE, serve,
                                "is for a server that follows another one: set follow, too");

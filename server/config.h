@@ -64,6 +64,7 @@ struct config {
     char follow[256];        /* of the server to be followed; "": none */
     char follow_token[1024]; /* "": none */
     bool serves;             /* while it follows */
+    uint64_t digest_interval_s;
     uint32_t replicas;
     bool promotes;
     bool is_restore_off;

@@ -273,6 +273,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
             .follow = p->config.follow[0] != '\0' ? &p->follow : NULL,
             .serves = p->config.serves,
+            .digest_interval_s = p->config.digest_interval_s,
             .promotes = p->config.promotes,
             .promotion = p->promotion,
             .chosen = p->chosen,

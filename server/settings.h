@@ -70,6 +70,9 @@ enum {
       "follows (no)")                                                                              \
     X(SERVE, "serve", IN_FLAGS | IN_TOP, "yes|no",                                                 \
       "yes: with follow, answer pulls and other reads while following; changes are refused (no)")  \
+    X(DIGEST_INTERVAL, "digest_interval", IN_FLAGS | IN_TOP, "SECONDS",                            \
+      "With follow, compare digests of all tables with those of that server so often, while "      \
+      "pushes go on; 0: when embctl asks (0)")                                                     \
     X(REPLICAS, "replicas", IN_FLAGS | IN_TOP, "N",                                                \
       "How many followers must have a change of a table of durability replicated or "              \
       "replicated_durable before it is acknowledged; 0: none, as buffered and durable (1)")        \

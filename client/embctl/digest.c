@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "client/embctl/digests.h"
 #include "client/embctl/progress.h"
@@ -77,6 +78,67 @@ static int of_cluster(const struct digest_arguments *a, const char *servers, str
     return code ? code : end_client(client, take(a, take_live, client, out));
 }
 
+/* ---- of a server and its follower, at one position ---- */
+
+#define TURNS 5 /* sides may need their tables for something else */
+
+/* The digests of a mark. */
+static int take_marked(const struct digest_arguments *a, embd_client *client, uint64_t mark,
+                       struct digests *out)
+{
+    int status = EMBD_OK;
+    if (a->n == 0)
+        status = embd_digest_mark(client, mark, NULL, digests_add, out);
+    for (int i = 0; i < a->n && status == EMBD_OK; i++)
+        status = embd_digest_mark(client, mark, a->tables[i], digests_add, out);
+    return status;
+}
+
+static int mark_both(embd_client *follower, uint64_t *mark_out)
+{
+    int status = EMBD_BUSY;
+    bool same;
+    for (int i = 0; i < TURNS && status == EMBD_BUSY; i++) {
+        if (getrandom(mark_out, sizeof *mark_out, 0) != sizeof *mark_out)
+            return EMBD_IO;
+        *mark_out = *mark_out >> 1 | 1;
+        status = embd_mark(follower, *mark_out, &same);
+    }
+    return status;
+}
+
+/* False: the other side follows no server that knows marks. */
+static bool marks(const struct digest_arguments *a, struct digests *there, uint64_t *mark_out,
+                  int *code_out)
+{
+    embd_client *follower = NULL;
+    const char *here = globals.servers;
+    globals.servers = a->against;
+    *code_out = connect_servers(&follower);
+    globals.servers = here;
+    if (*code_out != EXIT_DONE)
+        return true;
+    int status = mark_both(follower, mark_out);
+    bool knows = status != EMBD_UNSUPPORTED;
+    if (status == EMBD_OK)
+        status = take_marked(a, follower, *mark_out, there);
+    *code_out = end_client(follower, knows ? status : EMBD_OK);
+    return knows;
+}
+
+/* The server that is followed; another one has no such mark, and is compared at cuts of its own. */
+static int of_marked(const struct digest_arguments *a, uint64_t mark, struct digests *here,
+                     bool *other_out)
+{
+    embd_client *client = NULL;
+    int code = connect_servers(&client);
+    if (code != EXIT_DONE)
+        return code;
+    int status = take_marked(a, client, mark, here);
+    *other_out = status == EMBD_INVALID;
+    return end_client(client, *other_out ? EMBD_OK : status);
+}
+
 static int of_directory(const struct digest_arguments *a, struct digests *out)
 {
     char *directory = strdup(a->directory);
@@ -87,12 +149,36 @@ static int of_directory(const struct digest_arguments *a, struct digests *out)
 
 /* ---- showing ---- */
 
+static void forget(struct digests *digests)
+{
+    digests_fini(digests);
+    *digests = (struct digests){.n = 0};
+}
+
+/* Of a cluster and its follower at one position of each journal, of others as they are now. */
+static int take_both(const struct digest_arguments *a, struct digests *here, struct digests *there)
+{
+    uint64_t mark = 0;
+    int code = EXIT_DONE;
+    bool is_other = true;
+    if (!a->directory && marks(a, there, &mark, &code) && code == EXIT_DONE)
+        code = of_marked(a, mark, here, &is_other);
+    if (code != EXIT_DONE || !is_other)
+        return code;
+    forget(here);
+    forget(there);
+    code = a->directory ? of_directory(a, here) : of_cluster(a, NULL, here);
+    return code == EXIT_DONE ? of_cluster(a, a->against, there) : code;
+}
+
 static int digest(const struct digest_arguments *a)
 {
     struct digests here = {.n = 0}, there = {.n = 0};
-    int code = a->directory ? of_directory(a, &here) : of_cluster(a, NULL, &here);
-    if (code == EXIT_DONE && a->against)
-        code = of_cluster(a, a->against, &there);
+    int code;
+    if (a->against)
+        code = take_both(a, &here, &there);
+    else
+        code = a->directory ? of_directory(a, &here) : of_cluster(a, NULL, &here);
     if (code == EXIT_DONE && a->against)
         code = digests_compare(&here, &there);
     else if (code == EXIT_DONE)
@@ -119,8 +205,9 @@ int command_digest(int argc, char **argv)
             "\n"
             "With --against, exit code 7 if a table differs: in rows, state or steps, or in being "
             "there. The second list names vshards that differ, the shards that have them, and the "
-            "rows on both sides. A follower differs while it lacks records: 'positions' says how "
-            "many each shard's journal had.\n"
+            "rows on both sides. A server and its follower are compared at one position of each "
+            "shard's journal ('positions'), also while trainers push: the follower stops there "
+            "until its tables are frozen.\n"
             "Examples:\n"
             "  embctl digest\n"
             "  embctl digest --against follower:7700\n"

@@ -50,7 +50,7 @@ int embd__cut_renew(embd_client *client, struct cut_reading *cut)
 {
     uint64_t now_ns = uv_hrtime();
     struct embd__error *e = embd__client_error(client);
-    if (now_ns < cut->renewed_ns + RENEW_NS)
+    if (cut->is_mark || now_ns < cut->renewed_ns + RENEW_NS)
         return EMBD_OK;
     cut->renewed_ns = now_ns;
     if (embd__job_look(client, cut->job.name, &cut->job) != EMBD_OK || embd__job_runs(&cut->job))

@@ -8,6 +8,7 @@
 struct cut_reading {
     struct job_told job; /* id: that of the cut */
     uint64_t renewed_ns;
+    bool is_mark; /* digests that shards keep (embd_mark): there is no job */
 };
 
 /* Has shard 0's server make the cut, of one table or of all (NULL). EMBD_BUSY: a snapshot or

@@ -96,6 +96,7 @@ struct cut_digest {
     uint32_t n_names;
     uint64_t rows;
     const char *name; /* of the table whose step is looked for */
+    const char *only; /* of the tables of a mark; NULL: all */
     bool is_by_rows;  /* a server knows no digests */
 };
 
@@ -108,6 +109,8 @@ struct digest_answer {
 static int add_name(void *arg, uint32_t shard, const struct cut_table *found)
 {
     struct cut_digest *c = arg;
+    if (c->only && strcmp(c->only, found->name))
+        return EMBD_OK;
     char(*grown)[EMBD_NAME_MAX + 1] = realloc(c->names, (c->n_names + 1) * sizeof *grown);
     (void)shard;
     if (!grown)
@@ -146,8 +149,8 @@ static void read_answer(struct cut_digest *c, struct answer *answer, struct dige
 {
     struct fields f;
     embd__read_fields(&f, &answer->reader, "scan");
-    out->rows = embd__field_uint(&f, "rows", 0, UINT32_MAX, FIELD_REQUIRED);
-    out->candidates = embd__field_uint(&f, "candidates", 0, UINT32_MAX, FIELD_REQUIRED);
+    out->rows = embd__field_uint(&f, "rows", 0, UINT64_MAX, FIELD_REQUIRED);
+    out->candidates = embd__field_uint(&f, "candidates", 0, UINT64_MAX, FIELD_REQUIRED);
     out->next = embd__field_uint(&f, "next", 0, UINT64_MAX, FIELD_REQUIRED);
     out->is_done = embd__field_bool(&f, "done", false);
     out->step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
@@ -267,6 +270,13 @@ static int digest_cut(struct cut_digest *c, embd_progress *progress, void *told)
     return stop ? stop : embd__ticker_end(&c->d.ticker, c->d.e);
 }
 
+static void fini(struct cut_digest *c)
+{
+    free(c->names);
+    free(c->d.digest);
+    free(c->d.positions);
+}
+
 EMBD_API int embd_digest(embd_client *client, const char *table, visit_digest *visit, void *arg,
                          embd_progress *progress, void *progress_arg)
 {
@@ -278,9 +288,23 @@ EMBD_API int embd_digest(embd_client *client, const char *table, visit_digest *v
         stop = digest_cut(&c, progress, progress_arg);
         embd__cut_close(client, &c.cut);
     }
-    free(c.names);
-    free(c.d.digest);
-    free(c.d.positions);
+    fini(&c);
+    return embd__error_keep(c.d.e, stop);
+}
+
+/* The shards have these digests already. */
+EMBD_API int embd_digest_mark(embd_client *client, uint64_t mark, const char *table,
+                              visit_digest *visit, void *arg)
+{
+    struct cut_digest c = {.client = client,
+                           .only = table,
+                           .cut = {.job.id = mark, .is_mark = true},
+                           .d = {.visit = visit, .arg = arg, .e = embd__client_error(client)}};
+    *c.d.e = (struct embd__error){0};
+    int stop = digest_cut(&c, NULL, NULL);
+    if (stop == EMBD_OK && table && c.n_names == 0)
+        stop = embd__error_set(c.d.e, EMBD_UNKNOWN_TABLE, "the mark has no table '%s'", table);
+    fini(&c);
     return embd__error_keep(c.d.e, stop);
 }
 

@@ -362,6 +362,22 @@ EMBD_API int embd_digest(embd_client *client, const char *table,
                          int (*visit)(void *arg, const embd_table_digest *table), void *arg,
                          embd_progress *progress, void *progress_arg);
 
+/* Has each shard of a follower, and that of the server that it follows, digest its tables at one
+ * position of their journals, while pushes go on, and waits for that. `follower` is a client of the
+ * follower; `mark` a number from 1 to 2^64 - 2 that no other mark has. *same_out: the digests of all
+ * shards are the same. Both sides keep them for a minute.
+ *   EMBD_UNSUPPORTED     the client's server follows none, or one of the two is of an earlier version
+ *   EMBD_BUSY            another comparison is under way, or a side needed its tables for a snapshot,
+ *                        a dump or a table that was dropped: try again
+ *   statuses of any request */
+EMBD_API int embd_mark(embd_client *follower, uint64_t mark, bool *same_out);
+
+/* As embd_digest, of a mark that the client's server has: of the follower, or of the server that it
+ * follows.
+ *   EMBD_INVALID         it has no such mark (any more) */
+EMBD_API int embd_digest_mark(embd_client *client, uint64_t mark, const char *table,
+                              int (*visit)(void *arg, const embd_table_digest *table), void *arg);
+
 /* The same of a dump or snapshot directory, without a server.
  *   EMBD_INVALID         it has only what changed since its base, or parts are missing
  *   EMBD_UNKNOWN_TABLE

@@ -21,8 +21,6 @@ void compacting_ask(struct shard *shard)
 
 bool compacting_stops(const struct shard *shard, enum touch touch)
 {
-    if (shard->compacting.state != COMPACTING_RESTS)
-        return false;
     bool is_change = touch == TOUCH_CHANGES || touch == TOUCH_STRUCTURE;
     return is_change || (touch == TOUCH_READS && shard->engine.tables.ops->caps.is_async &&
                          shard->engine.n_in_flight > 0);

@@ -38,7 +38,7 @@ void compacting_ask(struct shard *shard);
  * parked may go on. */
 bool compacting_look(struct shard *shard, bool is_cutting);
 
-/* Whether a request that touches tables this way must wait until the shard is at rest. */
+/* While the shard comes to rest: whether a request that touches tables this way waits. */
 bool compacting_stops(const struct shard *shard, enum touch touch);
 
 /* Passes rows on, and notes the end. True: call it again soon. *rested_out: the shard is at rest,

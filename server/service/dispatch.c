@@ -241,10 +241,10 @@ static bool waits_for_sweep(struct call *call, enum touch touch, bool was_parked
     return waits;
 }
 
-/* The shard comes to rest, so that its journal can be compacted. */
+/* The shard comes to rest, so that its journal can be compacted, or its tables are marked. */
 static bool rests(const struct shard *shard)
 {
-    return shard->compacting.state == COMPACTING_RESTS;
+    return shard->compacting.state == COMPACTING_RESTS || shard->mark.state == MARK_RESTS;
 }
 
 /* Its keys, or gradients, are not written yet. */
@@ -352,10 +352,11 @@ void shard_handle(struct shard *shard, struct request *request)
     dispatch_parked(shard);
 }
 
-/* A snapshot is being written, or a dump read: tables are frozen for it. */
+/* A snapshot is being written, a dump read, or a mark digested: tables are frozen for it. */
 static bool is_cutting(const struct shard *shard)
 {
-    return (shard->cut != NULL && cut_is_writing(shard)) || shard->cut_read != NULL;
+    return (shard->cut != NULL && cut_is_writing(shard)) || shard->cut_read != NULL ||
+           mark_is_frozen(&shard->mark);
 }
 
 #define MEMORY_NS 100000000u
@@ -390,6 +391,8 @@ static bool look(struct shard *shard, uint64_t now_ns)
         shard->subscribers.due_ns = now_ns + MEMORY_NS;
         subscribers_look(shard, is_cutting(shard));
     }
+    if (shard->mark.state != MARK_NOT)
+        mark_look(shard, now_ns);
     if (stages_is_due(&shard->stages, now_ns))
         stages_tick(&shard->stages, now_ns);
     if (shard->commit.journal != NULL)
@@ -432,6 +435,8 @@ static bool collect_journal(struct shard *shard)
         snapshot_fetch_collect(shard);
     if (shard->compacting.state != COMPACTING_NOT)
         has_more = compacting_collect(shard, is_cutting(shard), &rested) || has_more;
+    if (shard->mark.state != MARK_NOT)
+        has_more = mark_collect(shard, &rested) || has_more;
     if (rested)
         dispatch_parked(shard);
     return has_more;
@@ -517,6 +522,7 @@ void shard_drain(struct shard *shard)
     feeding_stop(shard);
     cut_end(shard, EMBD_DRAINING, "the server shuts down");
     cut_read_end(shard);
+    mark_end(shard);
     subscribers_give_way(shard);
     dispatch_parked(shard);
 }

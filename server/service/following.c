@@ -107,6 +107,8 @@ int following_open(struct shard *shard, struct embd__error *e)
     f->state = note.state == NOTE_FOLLOWS ? FOLLOWING_RECORDS : FOLLOWING_BASE;
     f->came = f->place = (struct tail_place){note.position, note.chain, 0};
     f->had_all_ns = clock_ns();
+    if (shard->config.digest_interval_s > 0)
+        f->mark.due_ns = clock_ns() + shard->config.digest_interval_s * UINT64_C(1000000000);
     return open_follower(shard, f, e);
 }
 
@@ -149,9 +151,11 @@ static void ask(struct shard *shard)
     };
     snprintf(ask.name, sizeof ask.name, "%s", shard->config.addresses[shard->config.index]);
     snprintf(ask.cluster, sizeof ask.cluster, "%s", shard->config.cluster_name);
+    following_mark_ask(f, &ask);
     f->has_asked = true;
     f->asked_ns = clock_ns();
-    f->asked_wait_ns = ask.wait_ms * 1000000;
+    /* With a mark it may be answered at once. */
+    f->asked_wait_ns = ask.mark != 0 ? UINT64_MAX : ask.wait_ms * 1000000;
     follower_ask(f->follower, &ask);
 }
 
@@ -195,6 +199,7 @@ static void note_came(struct shard *shard, const struct follow_answer *found)
     f->answered_ns = clock_ns();
     f->is_right = true;
     following_note_sure(f, found);
+    following_mark_take(shard, found);
 }
 
 /* A table came into the journal there with a base: records before it are not enough for it. */
@@ -261,8 +266,10 @@ static int take_answer(struct shard *shard, struct follower_answer *answer, stru
     shard->following->has_asked = shard->following->drops = false;
     if (drops)
         ;
-    else if (answer->error.status != EMBD_OK)
+    else if (answer->error.status != EMBD_OK) {
+        following_mark_refused(shard, &answer->error);
         following_lose(shard, answer->error.text);
+    }
     else if (answer->found.gone[0] != '\0')
         following_begin_anew(shard, answer->found.gone, e);
     else
@@ -294,6 +301,7 @@ bool following_go_on(struct shard *shard, struct embd__error *e)
     if (f->empties && (following_empty(shard, e) != EMBD_OK || f->empties))
         return false;
     following_note_fresh(shard);
+    following_mark_look(shard);
     bool has_more = f->state == FOLLOWING_BASE ? following_take_base(shard, e)
                                                : following_take_records(shard, e);
     if (e->status == EMBD_OK && wants_answer(f) && !promoting_has_voted(shard) &&
@@ -319,7 +327,13 @@ struct following_figures following_figures(const struct shard *shard)
     bool is_base = f->state == FOLLOWING_BASE;
     bool is_late = f->has_asked && now_ns - f->asked_ns > f->asked_wait_ns + LATE_NS;
     bool has_all = !is_base && !f->is_lost && !is_late && applied >= f->end && f->answered_ns != 0;
+    const struct following_mark *mark = &f->mark;
     return (struct following_figures){
+        .digests_same = mark->n_same,
+        .digests_other = mark->n_other,
+        .digests_failed = mark->n_failed,
+        .digests_differ = mark->differs,
+        .digest_us = mark->compared_ns == 0 ? 0 : (now_ns - mark->compared_ns) / 1000,
         .records = f->end > applied ? f->end - applied : 0,
         .bytes = f->left + (f->n - f->used),
         .us = has_all ? 0 : (now_ns - f->had_all_ns) / 1000,

@@ -49,7 +49,14 @@ int following_check_lag(struct call *call);
  * long or longer, or not known. */
 uint64_t following_behind_ms(const struct shard *shard);
 
+/* following_marks.c: `scan` with a mark: has the tables compared with those of the other server, or
+ * says how far that is. */
+int following_mark_scan(struct call *call, uint64_t id);
+
 struct following_figures {
+    uint64_t digests_same, digests_other, digests_failed; /* comparisons that ended so */
+    uint64_t digest_us;                                   /* since the last one; 0: none */
+    bool digests_differ;                                  /* by the last one */
     uint64_t records, bytes; /* that it lacks, when it was answered last */
     uint64_t us;             /* since it had all */
     bool is_connected, is_base;

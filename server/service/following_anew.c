@@ -106,6 +106,7 @@ int following_empty(struct shard *shard, struct embd__error *e)
     shard->following->empties = false;
     cut_close(shard);
     cut_read_end(shard);
+    mark_end(shard);
     subscribers_end_all(shard);
     compacting_close(shard);
     commit_fini(&shard->commit);
@@ -130,6 +131,7 @@ int following_begin_anew(struct shard *shard, const char *why, struct embd__erro
     f->state = FOLLOWING_BASE;
     f->is_whole = false;
     f->first = f->last = (struct following_sure){0, 0};
+    following_mark_fail(shard, "it begins anew");
     f->fresh_ns = 0; /* the base may be older */
     f->empties = true;
     f->place = (struct tail_place){0};

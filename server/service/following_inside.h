@@ -19,6 +19,20 @@ struct following_sure {
     uint64_t ns, end;
 };
 
+/* Digests that are compared with the other server's (service/mark.h). */
+struct following_mark {
+    enum { MARKS_NOT, MARKS_ASKED, MARKS_STOPS, MARKS_READS } state;
+    uint64_t id, at, began_ns; /* at: records from there on wait until the tables are frozen */
+    uint64_t theirs;           /* their digest; 0: not known */
+    uint64_t due_ns;           /* of the next one; 0: never */
+    /* The last one that ended. */
+    uint64_t last_id, last_at;
+    bool last_failed, last_differs;
+    char last_why[96];
+    uint64_t n_same, n_other, n_failed, compared_ns;
+    bool differs; /* the last one that was compared */
+};
+
 struct following {
     enum following_state state;
     struct follower *follower;
@@ -50,6 +64,7 @@ struct following {
     uint64_t asked_ns, asked_wait_ns; /* the last question, and how long its answer may wait */
     /* The oldest answer whose records are not all applied, and the newest one behind it. */
     struct following_sure first, last;
+    struct following_mark mark;
     uint64_t fresh_ns; /* then nothing was acknowledged there that is not here; 0: not known */
 };
 
@@ -66,6 +81,20 @@ bool following_take_records(struct shard *shard, struct embd__error *e);
 /* following_serving.c: an answer says how far the other server is; and what of that is applied. */
 void following_note_sure(struct following *f, const struct follow_answer *found);
 void following_note_fresh(struct shard *shard);
+
+/* following_marks.c */
+void following_mark_ask(const struct following *f, struct follow_ask *ask);
+void following_mark_refused(struct shard *shard, const struct embd__error *e);
+void following_mark_take(struct shard *shard, const struct follow_answer *found);
+void following_mark_freeze(struct shard *shard);
+void following_mark_look(struct shard *shard);
+void following_mark_fail(struct shard *shard, const char *why);
+
+/* The record there has to wait. */
+static inline bool following_mark_stops(const struct following *f, uint64_t position)
+{
+    return f->mark.state == MARKS_STOPS && position >= f->mark.at;
+}
 
 /* The last question has failed, or what came is of no use. The log has each new reason. */
 void following_lose(struct shard *shard, const char *why);

@@ -212,6 +212,8 @@ static enum next take_group(struct shard *shard, struct embd__error *e)
             begin = f->used;
             continue;
         }
+        if (following_mark_stops(f, record.position))
+            break;
         bool has_some = shard->engine.n_recorded > 0;
         if (check_version(&record, e) != EMBD_OK ||
             (has_some && (is_alone(f, &record) || f->used - begin >= GROUP_BYTES)))
@@ -254,6 +256,7 @@ bool following_take_records(struct shard *shard, struct embd__error *e)
         return true;
     }
     note_place(shard);
+    following_mark_freeze(shard);
     enum next next = take_group(shard, e);
     if (next == NEXT_OTHER) {
         if (e->status == EMBD_OK)

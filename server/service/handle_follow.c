@@ -12,6 +12,7 @@
 #include "server/log/log.h"
 #include "server/service/deposing.h"
 #include "server/service/feeding.h"
+#include "server/service/mark.h"
 #include "server/service/state.h"
 
 #define SETTLE_NS                                                                                  \
@@ -42,6 +43,7 @@ static void answer(struct shard *shard, struct feed *feed, const struct follow_a
         return;
     feed->answered_ns = clock_ns();
     if (e->status == EMBD_OK) {
+        shard->mark.is_told = shard->mark.is_told || what->digest != 0;
         embd__msg_result(&request->answer, request->frame->msgid);
         embd__follow_answer_write(&request->answer, what);
         embd__msg_end(&request->answer);
@@ -58,7 +60,9 @@ static struct follow_answer where_it_was(const struct shard *shard, const struct
                                   .offset = feed->ask.offset,
                                   .file = feed->ask.file,
                                   .at = feed->ask.at,
-                                  .end = shard->commit.ended.position};
+                                  .end = shard->commit.ended.position,
+                                  .mark = mark_position(&shard->mark, feed->ask.mark),
+                                  .digest = mark_digest(&shard->mark, feed->ask.mark)};
 }
 
 static void answer_nothing(struct shard *shard, struct feed *feed)
@@ -196,12 +200,16 @@ static void try(struct shard *shard, struct feed *feed, uint64_t now_ns)
 {
     const struct follow_ask *ask = &feed->ask;
     const char *why = ask->is_base ? NULL : why_gone(shard, ask);
-    bool is_over = now_ns - feed->asked_ns >= ask->wait_ms * 1000000;
+    bool marks = ask->mark != 0 && ask->mark_at == 0 && !ask->is_base && why == NULL;
+    bool is_marked = marks && !mark_ask(shard, ask->mark) && mark_position(&shard->mark, ask->mark);
+    bool is_over = now_ns - feed->asked_ns >= ask->wait_ms * 1000000 || is_marked;
     bool is_new =
         ask->is_base || ask->position < shard->commit.ended.position || (is_over && ask->asks_base);
     note_lag(shard, feed);
     if (why != NULL)
         answer_gone(shard, feed, why);
+    else if (marks && !is_marked && shard->mark.state == MARK_RESTS)
+        ; /* no record behind the mark goes before its position */
     else if (is_new)
         begin_read(shard, feed);
     else if (is_over)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "server/engine/block.h"
+#include "server/service/following.h"
 #include "server/service/state.h"
 #include "server/snapshot/cut_read.h"
 
@@ -14,6 +15,7 @@ struct scan {
     struct table *table;
     embd_schema schema; /* of the blocks: the table's, or that of its keys */
     uint64_t cursor, bytes;
+    uint64_t mark; /* of a follower: which digests it is to compare; 0: none */
 };
 
 /* A cursor means something to the store only: so only 0 and what the last scan gave are taken. */
@@ -34,13 +36,15 @@ static int read_scan(struct call *call, struct scan *scan)
 {
     struct fields f;
     embd__read_fields(&f, &call->reader, "scan");
+    scan->mark = embd__field_uint(&f, "mark", 1, UINT64_MAX - 1, 0);
     scan->of_cut.id = embd__field_uint(&f, "cut", 1, UINT64_MAX, 0);
-    embd__field_str(&f, "table", scan->name, sizeof scan->name, scan->of_cut.id != 0 ? "" : NULL);
+    embd__field_str(&f, "table", scan->name, sizeof scan->name,
+                    scan->of_cut.id != 0 || scan->mark != 0 ? "" : NULL);
     scan->cursor = embd__field_uint(&f, "cursor", 0, UINT64_MAX, 0);
     scan->bytes = embd__field_uint(&f, "bytes", 1, SCAN_BYTES, SCAN_BYTES);
     bool keys_only = embd__field_bool(&f, "keys", false);
     scan->of_cut.is_digest = embd__field_bool(&f, "digest", false);
-    if (call_end(call, &f) != EMBD_OK)
+    if (call_end(call, &f) != EMBD_OK || scan->mark != 0)
         return call->error.status;
     if (scan->of_cut.id != 0) {
         scan->of_cut.table = scan->name;
@@ -101,6 +105,10 @@ int handle_scan(struct call *call)
     struct store_scan out;
     if (read_scan(call, &scan) != EMBD_OK)
         return call->error.status;
+    if (scan.mark != 0)
+        return following_mark_scan(call, scan.mark);
+    if (scan.of_cut.id != 0 && scan.of_cut.id == call->shard->mark.id)
+        return mark_scan(call, &scan.of_cut);
     if (scan.of_cut.id != 0)
         return cut_read_scan(call, &scan.of_cut);
     if (scan_rows(call, &scan, &out) != EMBD_OK)

@@ -65,6 +65,7 @@ static int before_change(void *arg, const void *origin, const struct table *tabl
     if (change == CHANGE_DROP) {
         compacting_give_up(arg);
         subscribers_drop(arg, table);
+        mark_drop(arg, table);
         end_cuts(arg, table);
     }
     return materialize(arg, origin, table, change, e);
@@ -135,6 +136,7 @@ void shard_close(struct shard *shard)
     feeding_close(shard);
     cut_close(shard);
     cut_read_end(shard);
+    mark_end(shard);
     subscribers_end_all(shard);
     compacting_close(shard);
     recovery_give_up(shard);

@@ -53,6 +53,7 @@ struct shard_config {
     const struct follower_config *follow; /* of the server to be followed, without what is the
                                              shard's own; NULL: none */
     bool serves;                          /* reads, while it follows */
+    uint64_t digest_interval_s;           /* it compares its tables so often; 0: when asked */
     bool promotes;                        /* a follower's directory becomes a server's own */
     struct promotion *promotion;          /* of the process, while it runs; NULL: there is none */
     const struct store_ops *store;

@@ -15,6 +15,7 @@
 #include "server/service/compacting.h"
 #include "server/service/feeding.h"
 #include "server/service/hold.h"
+#include "server/service/mark.h"
 #include "server/service/replicated.h"
 #include "server/engine/routed.h"
 #include "server/service/shard.h"
@@ -73,6 +74,7 @@ struct shard {
     struct feeding feeding;
     struct subscribers subscribers;
     struct replicated replicated;
+    struct marking mark;
     struct following *following; /* another server, whose records this one takes; NULL: none */
     struct follower *teller;     /* tells the server that was followed before; NULL: nobody */
     bool is_deposed;             /* another server was promoted in the place of this one */

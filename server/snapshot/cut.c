@@ -193,6 +193,7 @@ int cut_begin(struct call *call, const char *name, const struct snapshot_cut *wh
     if (shard->cut != NULL)
         cut_free(shard->cut);
     compacting_give_up(shard);
+    mark_give_way(shard);
     subscribers_give_way(shard);
     struct cut *cut = cut_new(call, name);
     if (cut == NULL)

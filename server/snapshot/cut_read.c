@@ -84,6 +84,7 @@ int cut_read_begin(struct call *call, uint64_t id, const char *table)
     if (check(call) != EMBD_OK)
         return call->error.status;
     compacting_give_up(shard);
+    mark_give_way(shard);
     subscribers_give_way(shard);
     struct cut_read *cut = calloc(1, sizeof *cut + shard->engine.tables.n * sizeof cut->tables[0]);
     if (cut == NULL)

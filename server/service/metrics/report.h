@@ -19,7 +19,7 @@ struct figure {
     uint64_t value;
 };
 
-#define REPORT_SHARD_FIGURES 80
+#define REPORT_SHARD_FIGURES 96
 #define REPORT_TABLE_FIGURES 24
 #define REPORT_TOKENS        256 /* the first of the list */
 
