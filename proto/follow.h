@@ -39,7 +39,7 @@ struct follow_answer {
     bool syncs;                    /* a change waits until these records are on a follower's disk */
     uint64_t mark;   /* the tables are digested as they are before this record; 0: not (yet) */
     uint64_t digest; /* of all of them; 0: not yet */
-    uint64_t sum;                  /* XXH3 of the bytes */
+    uint64_t sum;    /* XXH3 of the bytes */
     char gone[FOLLOW_WHY_MAX + 1]; /* who follows has to begin anew: why; "": not so */
     const uint8_t *bytes;          /* [n_bytes] */
     uint64_t n_bytes;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 
 #include "client/embctl/digests.h"
 #include "client/embctl/progress.h"
@@ -80,7 +81,8 @@ static int of_cluster(const struct digest_arguments *a, const char *servers, str
 
 /* ---- of a server and its follower, at one position ---- */
 
-#define TURNS 5 /* sides may need their tables for something else */
+#define TURNS   25        /* sides may need their tables for something else, */
+#define TURN_NS 200000000 /* which is waited for */
 
 /* The digests of a mark. */
 static int take_marked(const struct digest_arguments *a, embd_client *client, uint64_t mark,
@@ -96,9 +98,12 @@ static int take_marked(const struct digest_arguments *a, embd_client *client, ui
 
 static int mark_both(embd_client *follower, uint64_t *mark_out)
 {
+    static const struct timespec turn = {.tv_nsec = TURN_NS};
     int status = EMBD_BUSY;
     bool same;
     for (int i = 0; i < TURNS && status == EMBD_BUSY; i++) {
+        if (i > 0)
+            nanosleep(&turn, NULL);
         if (getrandom(mark_out, sizeof *mark_out, 0) != sizeof *mark_out)
             return EMBD_IO;
         *mark_out = *mark_out >> 1 | 1;

@@ -269,8 +269,7 @@ static int take_answer(struct shard *shard, struct follower_answer *answer, stru
     else if (answer->error.status != EMBD_OK) {
         following_mark_refused(shard, &answer->error);
         following_lose(shard, answer->error.text);
-    }
-    else if (answer->found.gone[0] != '\0')
+    } else if (answer->found.gone[0] != '\0')
         following_begin_anew(shard, answer->found.gone, e);
     else
         take_found(shard, answer, e);

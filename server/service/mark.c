@@ -68,9 +68,9 @@ bool mark_freeze(struct shard *shard, uint64_t id)
     if (mark->tables == NULL)
         return false;
     *mark = (struct marking){.state = MARK_READS,
-                          .id = id,
-                          .position = shard->commit.applied.position,
-                          .tables = mark->tables};
+                             .id = id,
+                             .position = shard->commit.applied.position,
+                             .tables = mark->tables};
     for (uint32_t i = 0; i < tables->n; i++) {
         struct table *table = tables->by_name[i];
         if (!table_is_journaled(table))

@@ -29,11 +29,11 @@ enum mark_state {
 
 struct marking {
     enum mark_state state;
-    uint64_t id;       /* a number that the follower chose; 0: there was none */
-    uint64_t position; /* MARK_READS, MARK_DONE: records before it are in the tables */
-    uint64_t until_ns; /* MARK_RESTS: it is not waited for longer; MARK_DONE: it is kept */
-    bool is_told;      /* who asked has the digest: another one may come */
-    uint64_t digest;   /* MARK_DONE: of all tables; not 0 */
+    uint64_t id;               /* a number that the follower chose; 0: there was none */
+    uint64_t position;         /* MARK_READS, MARK_DONE: records before it are in the tables */
+    uint64_t until_ns;         /* MARK_RESTS: it is not waited for longer; MARK_DONE: it is kept */
+    bool is_told;              /* who asked has the digest: another one may come */
+    uint64_t digest;           /* MARK_DONE: of all tables; not 0 */
     struct mark_table *tables; /* [n] malloc'd */
     uint32_t n;
 };
