@@ -1,4 +1,4 @@
-/* mark.c - embd_mark: a follower and the server that it follows digest their tables at one position.
+/* mark.c - embd_mark: a follower and its server digest their tables at one position.
  *
  * Each shard of the follower is told to, and asked until both sides have their digests. */
 #include <string.h>
@@ -32,11 +32,11 @@ static int ask(embd_client *client, uint64_t mark, uint32_t shard, struct told *
     return embd__admin_end(client, shard, METHOD_SCAN, answer);
 }
 
-/* An earlier version refuses the field. */
+/* An earlier version wants a table, and does not know the field. */
 static int no_marks(embd_client *client)
 {
     struct embd__error *e = embd__client_error(client);
-    if (e->status == EMBD_INVALID && strstr(e->text, "'mark'") != NULL)
+    if (e->status == EMBD_INVALID)
         e->status = EMBD_UNSUPPORTED;
     return e->status;
 }

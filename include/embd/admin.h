@@ -364,11 +364,11 @@ EMBD_API int embd_digest(embd_client *client, const char *table,
 
 /* Has each shard of a follower, and that of the server that it follows, digest its tables at one
  * position of their journals, while pushes go on, and waits for that. `follower` is a client of the
- * follower; `mark` a number from 1 to 2^64 - 2 that no other mark has. *same_out: the digests of all
- * shards are the same. Both sides keep them for a minute.
- *   EMBD_UNSUPPORTED     the client's server follows none, or one of the two is of an earlier version
- *   EMBD_BUSY            another comparison is under way, or a side needed its tables for a snapshot,
- *                        a dump or a table that was dropped: try again
+ * follower; `mark` a number from 1 to 2^64 - 2 that no other mark has. *same_out: the digests of
+ * all shards are the same. Both sides keep them for a minute.
+ *   EMBD_UNSUPPORTED     the client's server follows none, or is of an earlier version
+ *   EMBD_BUSY            another comparison is under way, or a side needed its tables for a
+ *                        snapshot, a dump or a table that was dropped: try again
  *   statuses of any request */
 EMBD_API int embd_mark(embd_client *follower, uint64_t mark, bool *same_out);
 

@@ -2,8 +2,8 @@
  * one position, while pushes go on (service/mark.h).
  *
  * The happy path: a question has a mark, and its answer says at which position the server digests
- * its tables. Records from there on have come with no answer before; they wait until the tables here
- * are frozen. Both sides digest, and a later answer has the server's digest. What can fail: one side
+ * its tables. No answer before had records from there on; they wait until the tables here are
+ * frozen. Both sides digest, and a later answer has the server's digest. What can fail: one side
  * needs its tables for something else. Then it is tried again. */
 #include <stdio.h>
 #include <string.h>
