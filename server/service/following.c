@@ -154,8 +154,8 @@ static void ask(struct shard *shard)
     following_mark_ask(f, &ask);
     f->has_asked = true;
     f->asked_ns = clock_ns();
-    /* With a mark it may be answered at once. */
-    f->asked_wait_ns = ask.mark != 0 ? UINT64_MAX : ask.wait_ms * 1000000;
+    f->asked_wait_ns = ask.wait_ms * 1000000;
+    f->asked_mark = ask.mark != 0;
     follower_ask(f->follower, &ask);
 }
 

@@ -62,6 +62,7 @@ struct following {
     uint64_t end, left, answered_ns, had_all_ns;
     uint64_t attempt;                 /* to promote, in which it has voted last */
     uint64_t asked_ns, asked_wait_ns; /* the last question, and how long its answer may wait */
+    bool asked_mark;                  /* its answer need not wait */
     /* The oldest answer whose records are not all applied, and the newest one behind it. */
     struct following_sure first, last;
     struct following_mark mark;

@@ -47,7 +47,7 @@ int following_refuse_method(struct call *call)
 void following_note_sure(struct following *f, const struct follow_answer *found)
 {
     uint64_t sure_ns = f->asked_ns;
-    bool is_nothing = found->n_bytes == 0 && f->state == FOLLOWING_RECORDS;
+    bool is_nothing = found->n_bytes == 0 && f->state == FOLLOWING_RECORDS && !f->asked_mark;
     if (is_nothing && f->answered_ns - f->asked_ns >= f->asked_wait_ns)
         sure_ns += f->asked_wait_ns;
     *(f->first.ns == 0 ? &f->first : &f->last) = (struct following_sure){sure_ns, found->end};
