@@ -88,9 +88,9 @@ enum {
     X(LOCAL_GROUP, "local_group", IN_FLAGS | IN_TOP | IN_SERVER, "GROUP",                          \
       "Group whose members may use the data sockets too (only the server's user and root)")        \
     X(LOCAL_SPIN, "local_spin", IN_FLAGS | IN_TOP, "MICROSECONDS",                                 \
-      "How long a shard looks at the shared memory of clients on this host before it sleeps, "     \
-      "where their calls follow each other closely; 0: not at all. Only with two processors for "  \
-      "each shard (50)")                                                                           \
+      "How long a shard looks at its sockets and the shared memory of clients on this host "       \
+      "before it sleeps, where calls follow each other closely; 0: not at all. Only with two "     \
+      "processors for each shard (50)")                                                            \
     X(ADMIN_LISTEN, "admin_listen", IN_FLAGS | IN_TOP | IN_SERVER, "HOST:PORT",                    \
       "Accept admin connections on TCP as well, one port per shard from this one on; requires "    \
       "TLS "                                                                                       \

@@ -20,6 +20,7 @@
 static void send_job(struct job *job)
 {
     struct exchange **exchanges = job->exchanges;
+    job->io->rings.n_jobs++;
     for (uint32_t i = 0, n = job->n; i < n; i++)
         embd__link_send(exchanges[i]->link, exchanges[i]);
 }
@@ -28,6 +29,7 @@ static void send_job(struct job *job)
 static void finish_job(struct job *job)
 {
     struct io_thread *io = job->io;
+    io->rings.n_jobs--;
     if (!io->has_thread) {
         atomic_store_explicit(&job->done, true, memory_order_release);
         return;

@@ -343,6 +343,8 @@ void embd__link_on_ready(void *owner, bool readable, bool writable)
     } else if (link->state == LINK_SECURING) {
         embd__connection_secure(link);
     } else {
+        if (link->config.rings != NULL)
+            embd__spin_found(&link->config.rings->spin);
         go(link, readable, writable);
     }
 }

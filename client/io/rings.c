@@ -78,9 +78,11 @@ static bool any_is_due(const struct rings *rings)
     return false;
 }
 
-/* For some microseconds. */
+/* For some microseconds, where there are rings: sockets are looked at by the loop. */
 static bool pause_and_look(struct rings *rings)
 {
+    if (LIST_EMPTY(&rings->watched))
+        return false;
     for (int i = 0; i < LOOKS_PER_TURN && !any_is_due(rings); i++)
         embd__spin_pause();
     return look_at_all(rings);
@@ -98,7 +100,8 @@ bool embd__rings_glance(struct rings *rings)
 static bool look_or_sleep(struct rings *rings)
 {
     bool found = look_at_all(rings);
-    if (!found && (LIST_EMPTY(&rings->watched) || !rings->may_wait))
+    bool waits = rings->n_jobs > 0 || !LIST_EMPTY(&rings->watched);
+    if (!found && (!waits || !rings->may_wait))
         return false;
     if (!found && !embd__spin_goes_on(&rings->spin, uv_hrtime()))
         return sleep_all(rings);

@@ -1,7 +1,8 @@
-/* spin.h - whether a thread that waits for a ring looks at it for some microseconds, or sleeps at
- * once. It looks where that was worth it the last times: after a look in vain it sleeps at once for
- * a number of times, which doubles up to SPIN_SKIPS_MOST. To have lost the processor meanwhile is
- * in vain, too: others need it. So a client that calls now and then costs next to nothing.
+/* spin.h - whether a thread that waits for a ring or a socket looks at it for some microseconds, or
+ * sleeps at once. It looks where that was worth it the last times: after a look in vain it sleeps
+ * at once for a number of times, which doubles up to SPIN_SKIPS_MOST. To have lost the processor
+ * meanwhile is in vain, too: others need it. So a client that calls now and then costs next to
+ * nothing.
  *
  * Reads no clock. Owner: the thread. */
 #ifndef EMBD_PROTO_LOCAL_SPIN_H

@@ -409,6 +409,8 @@ void connection_count(struct connection *c, size_t n)
 {
     c->bytes_in += n;
     c->io->bytes_in += n;
+    c->io->has_read = true;
+    embd__spin_found(&c->io->spin);
     c->busy_ms = connection_now_ms(c->io);
 }
 

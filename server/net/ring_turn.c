@@ -3,8 +3,9 @@
  * The happy path: `ring` brings memory and is answered by the socket. Then requests come by one
  * ring and answers go by the other. Rings of connections that may have more to do are watched: they
  * are looked at in each turn of the loop, and, where that was worth it lately (spin.h), for some
- * microseconds before the loop sleeps. Then the peer is told that we wait (embd__ring_wait),
- * nothing is watched any more, and a doorbell wakes the loop. The socket's end is the connection's.
+ * microseconds before the loop sleeps. Sockets that were read from are polled as long. Then the
+ * peer is told that we wait (embd__ring_wait), nothing is watched any more, and a doorbell wakes
+ * the loop. The socket's end is the connection's.
  *
  * What can fail: the peer writes impossible positions: it is dropped. It does not read its answers,
  * stops within a frame or fills its ring: as on a socket. */
@@ -185,11 +186,13 @@ static bool pause_and_look(const struct shard_io *io)
 bool ring_turn(struct shard_io *io)
 {
     bool found = io->n_ringing > 0 && look_at_all(io);
-    if (io->n_ringing == 0 && !found)
+    if (io->n_ringing == 0 && !io->has_read && !found)
         return false;
-    if (!found && !embd__spin_goes_on(&io->spin, uv_hrtime()))
+    if (!found && !embd__spin_goes_on(&io->spin, uv_hrtime())) {
+        io->has_read = false;
         return sleep_all(io);
-    if (!found && pause_and_look(io))
+    }
+    if (!found && io->n_ringing > 0 && pause_and_look(io))
         found = look_at_all(io);
     if (found)
         embd__spin_found(&io->spin);

@@ -27,7 +27,8 @@ struct net_limits {
     uint32_t idle_ms;         /* a connection may send no request for so long; 0: for ever */
     uint32_t unauthenticated; /* connections of all listeners: see unauthenticated.h */
     uint32_t hello_ms;        /* one of these may stay so long */
-    uint32_t spin_us;         /* a shard looks at rings for so long before it sleeps; 0: never */
+    uint32_t
+        spin_us; /* a shard looks at rings and sockets for so long before it sleeps; 0: never */
 };
 
 /* Each admin listener has room of its own, so that an operator gets in when the others are full. */
@@ -71,6 +72,7 @@ struct shard_io {
     struct connection_list ringing;  /* whose rings are looked at */
     uint32_t n_ringing;
     struct spin spin;
+    bool has_read; /* since the loop last slept: more may come soon, by sockets too */
     struct connection_list dirty; /* with something to do outside of their own callbacks */
 
     struct exchange_queue spare_exchanges;

@@ -1,0 +1,66 @@
+"""Where small calls follow each other closely over TCP, client and shard look at their sockets for some microseconds before they
+sleep. Where they do not, or EMBD_SPIN_US and local_spin say so, both sleep at once."""
+import os
+import resource
+import time
+import unittest
+
+import numpy as np
+
+from test_local import LocalCase, environment
+
+CALLS = 100
+PATIENCE_S = 60  # other programs may have the processors
+
+
+def sleeps(pid, thread):
+    """How often a thread of this name gave its processor up to wait."""
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/comm") as comm:
+            if comm.read().strip() != thread:
+                continue
+        with open(f"/proc/{pid}/task/{task}/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches"))
+    raise AssertionError(f"no thread {thread}")
+
+
+class Spinning(LocalCase):
+    def open(self, spin_us, *settings):
+        server = self.start(*settings)
+        with environment(EMBD_SPIN_US=spin_us):
+            client = self.connect(server, "tcp", own_thread=False)
+        return server, client.create_table("t", dim=4)
+
+    def asleep(self, server, table, pause_s=0.0):
+        """How often the client and the shard slept for CALLS pulls."""
+        keys, rows = np.arange(64, dtype=np.uint64), np.empty((64, 4), np.float32)
+        client = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+        shard = sleeps(server.process.pid, "embd-shard-0")
+        for _ in range(CALLS):
+            table.pull(keys, out=rows)
+            time.sleep(pause_s) if pause_s else None
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - client, sleeps(server.process.pid, "embd-shard-0") - shard
+
+    @unittest.skipIf(os.cpu_count() < 2, "needs a processor for each side")
+    def test_calls_that_follow_closely_find_both_awake(self):
+        server, table = self.open("1000", "--local-spin", "1000")
+        least, end = (CALLS, CALLS), time.monotonic() + PATIENCE_S
+        while max(least) > CALLS / 3 and time.monotonic() < end:
+            least = tuple(map(min, least, self.asleep(server, table)))
+        self.assertLessEqual(max(least), CALLS / 3, "client and shard slept so often")
+
+    def test_without_it_both_sleep_for_every_call(self):
+        server, table = self.open("0", "--local-spin", "0")
+        most, end = (0, 0), time.monotonic() + PATIENCE_S
+        while min(most) <= CALLS / 2 and time.monotonic() < end:
+            most = tuple(map(max, most, self.asleep(server, table)))
+        self.assertGreater(min(most), CALLS / 2, "one of them does not sleep")
+
+    def test_calls_that_come_now_and_then_find_the_shard_asleep(self):
+        server, table = self.open("0")
+        _, shard = self.asleep(server, table, pause_s=0.003)
+        self.assertGreater(shard, CALLS / 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
