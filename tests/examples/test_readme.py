@@ -28,8 +28,6 @@ INSTEAD = [
     (r"cmake --preset release .*", ":", "what is tested is built already"),
     (r"embd --shards 2 --data-dir data &.*", "embd --shards 2 --data-dir data --listen FIRST & server=$!",
      "the port may be another program's"),
-    (r"(python3 client/examples/package_samples\.py samples) +#.*", r"\1 --synthetic --limit 20000",
-     "reads this machine's archive, half a minute"),
     (r"export PKG_CONFIG_PATH=\$HOME/.*", 'lib=$(dirname "$(dirname "$(find "$HOME/.local" -name embd.pc)")")\n'
      "export PKG_CONFIG_PATH=$lib/pkgconfig LD_LIBRARY_PATH=$lib", "a build for Debian packages installs into lib/TRIPLET"),
     (r"(cc app\.c .*) && (\./app)", r"\1\n\2", "the shell would go on if cc failed"),
