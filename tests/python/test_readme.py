@@ -1,4 +1,4 @@
-"""The blocks of Python in README.md run as they stand there, one after the other, on a cluster of two shards."""
+"""The blocks of Python in README.md, and client/GUIDE.md's job, run as they stand there on a cluster of two shards."""
 import contextlib
 import io
 import os
@@ -17,20 +17,20 @@ from ports import free_ports
 
 WHO = ("trainer", "servers", "both")
 LINES = 1600  # of README's loop of PyTorch that are run, and some fewer
-README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
 
 
 class ReadmeTest(clusters.ClusterTest):
     shards = 2
 
-    def setUp(self):
-        super().setUp()
-        text = README.read_text(encoding="utf-8").replace("127.0.0.1:7700", self.server.addresses[0])
-        self.blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    def blocks_of(self, page):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        return BLOCK.findall(text.replace("127.0.0.1:7700", self.server.addresses[0]))
 
-    def block(self, word):
-        found = [block for block in self.blocks if word in block]
-        self.assertEqual(len(found), 1, f"blocks of README.md with {word}")
+    def block(self, word, page="README.md"):
+        found = [block for block in self.blocks_of(page) if word in block]
+        self.assertEqual(len(found), 1, f"blocks of {page} with {word}")
         return found[0]
 
     def run_block(self, word, names):
@@ -40,7 +40,7 @@ class ReadmeTest(clusters.ClusterTest):
         return out.getvalue()
 
     def test_every_block_is_run_here(self):
-        self.assertEqual(len(self.blocks), 4)
+        self.assertEqual(len(self.blocks_of("README.md")), 3)
 
     def test_tables_are_pulled_and_pushed(self):
         names = {}
@@ -114,7 +114,7 @@ class ReadmeTest(clusters.ClusterTest):
         rows = []
         for dies in (False, True):
             with tempfile.TemporaryDirectory() as folder, clusters.Embd("--data-dir", folder, shards=2) as server:
-                text = self.block('"ranker"').replace(self.server.addresses[0], server.addresses[0])
+                text = self.block("job.checkpoint(step + 1) ", "client/GUIDE.md").replace(self.server.addresses[0], server.addresses[0])
                 text = text.replace('"data"', repr(folder))
                 mortal = text.replace("        if step % 10 == 9:", "        if step == 13: raise KeyboardInterrupt\n"
                                       "        if step % 10 == 9:")
