@@ -28,6 +28,7 @@ struct follower {
     /* Under the lock. */
     bool has_ask, has_answer, stops;
     struct peers *asking; /* that a stop ends; NULL: none */
+    struct places known;  /* the last map that was told */
     /* The thread's while has_ask; the shard's while has_answer. */
     struct follow_ask ask;
     struct follower_answer answer;
@@ -56,6 +57,18 @@ static void places_fini(struct places *places)
     free(places->addresses);
     free(places->lists);
     *places = (struct places){NULL};
+}
+
+/* EMBD_NO_MEMORY. Of what has none, none. */
+static int places_copy(struct places *to, const struct places *from, uint32_t n_shards,
+                       struct embd__error *e)
+{
+    if (from->addresses == NULL)
+        return EMBD_OK;
+    if (to->addresses == NULL && places_init(to, n_shards, e) != EMBD_OK)
+        return e->status;
+    memcpy(to->addresses, from->addresses, (size_t)3 * n_shards * ADDRESS_BYTES);
+    return EMBD_OK;
 }
 
 static int open_peers(struct follower *f, struct embd__error *e)
@@ -147,11 +160,32 @@ static int learn_map(struct follower *f, struct embd__error *e)
     return peers_run(f->peers, take_map, f, e);
 }
 
+static int remember(struct follower *f, struct embd__error *e)
+{
+    pthread_mutex_lock(&f->lock);
+    places_copy(&f->known, &f->places, f->config.n_shards, e);
+    pthread_mutex_unlock(&f->lock);
+    return e->status;
+}
+
+/* The server at the address is gone: those of the other shards may be there. */
+static int recall(struct follower *f, struct embd__error *e)
+{
+    struct embd__error own = {.status = EMBD_OK};
+    if (f->known.addresses == NULL ||
+        (e->status != EMBD_UNREACHABLE && e->status != EMBD_CLOSED && e->status != EMBD_DEADLINE))
+        return e->status;
+    close_peers(f);
+    if (places_copy(&f->places, &f->known, f->config.n_shards, &own) == EMBD_OK)
+        *e = own;
+    return e->status;
+}
+
 /* The links were made for places that are now others. */
 static int connect_all(struct follower *f, struct embd__error *e)
 {
     struct places places;
-    if (learn_map(f, e) != EMBD_OK)
+    if ((learn_map(f, e) == EMBD_OK ? remember(f, e) : recall(f, e)) != EMBD_OK)
         return e->status;
     places = f->places;
     f->places = (struct places){NULL};
@@ -262,10 +296,21 @@ static int start_thread(struct follower *f)
 static void destroy(struct follower *f)
 {
     peers_proof_fini(&f->proof);
+    places_fini(&f->known);
     pthread_cond_destroy(&f->news);
     pthread_mutex_destroy(&f->lock);
     free(f->answer.bytes);
     free(f);
+}
+
+static int inherit(struct follower *f, struct follower *before, struct embd__error *e)
+{
+    if (before == NULL)
+        return EMBD_OK;
+    pthread_mutex_lock(&before->lock);
+    places_copy(&f->known, &before->known, f->config.n_shards, e);
+    pthread_mutex_unlock(&before->lock);
+    return e->status;
 }
 
 int follower_open(const struct follower_config *config, struct follower **out,
@@ -283,7 +328,7 @@ int follower_open(const struct follower_config *config, struct follower **out,
     f->config = *config;
     if (peers_proof_set_ca(&f->proof, config->ca, config->ca_bytes, config->believes_system, e) ==
             EMBD_OK &&
-        start_thread(f) != 0)
+        inherit(f, config->before, e) == EMBD_OK && start_thread(f) != 0)
         embd__error_set(e, EMBD_NO_MEMORY, "cannot start the thread that follows a server");
     if (e->status != EMBD_OK)
         destroy(f);

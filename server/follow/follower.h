@@ -21,6 +21,9 @@ struct follower_config {
     const char *cert, *key; /* of this server; NULL: none */
     /* Nothing is asked before so many shards here are loaded: all of them; NULL: it is at once. */
     const atomic_uint *n_loaded;
+    /* Its map is used where the server at `address` does not tell one: others of that cluster may
+     * live on. Only for follower_open; NULL: none */
+    struct follower *before;
     void (*wake)(void *arg); /* there is an answer; from the thread */
     void *wake_arg;
 };

@@ -104,9 +104,29 @@ static void refuse(struct promotion *p, const char *why)
     enter(p, PROMOTION_REFUSED);
 }
 
+/* Nobody may look any more at what somebody asked for: a shard that is ready later finds that it is
+ * refused. With the mutex held. */
+static void end_late(struct promotion *p)
+{
+    if (promotion_state(p) == PROMOTION_ASKED && now_ns() - p->asked_ns > VOTES_NS)
+        refuse(p, "a shard is loading or busy, and was not ready within 10 s");
+}
+
+bool promotion_is_under_way(struct promotion *p)
+{
+    if (promotion_state(p) == PROMOTION_ASKED) {
+        pthread_mutex_lock(&p->mutex);
+        end_late(p);
+        pthread_mutex_unlock(&p->mutex);
+    }
+    enum promotion_state state = promotion_state(p);
+    return state == PROMOTION_ASKED || state == PROMOTION_GOES;
+}
+
 void promotion_vote(struct promotion *p, uint64_t attempt, const char *why_not)
 {
     pthread_mutex_lock(&p->mutex);
+    end_late(p);
     if (promotion_state(p) == PROMOTION_ASKED && attempt == atomic_load(&p->attempt)) {
         if (why_not[0] != '\0')
             refuse(p, why_not);
@@ -128,9 +148,8 @@ void promotion_count_done(struct promotion *p, uint64_t epoch)
 void promotion_look(struct promotion *p, struct promotion_report *out)
 {
     pthread_mutex_lock(&p->mutex);
+    end_late(p);
     uint64_t at_ns = now_ns();
-    if (promotion_state(p) == PROMOTION_ASKED && at_ns - p->asked_ns > VOTES_NS)
-        refuse(p, "a shard is loading or busy, and was not ready within 10 s");
     *out = (struct promotion_report){.state = promotion_state(p), .epoch = p->epoch};
     memcpy(out->why, p->why, sizeof out->why);
     bool is_over = out->state == PROMOTION_DONE || out->state == PROMOTION_REFUSED;

@@ -41,6 +41,9 @@ uint64_t promotion_attempt(const struct promotion *promotion);
 int promotion_ask(struct promotion *promotion, uint64_t max_behind, struct embd__error *e);
 uint64_t promotion_max_behind(const struct promotion *promotion);
 
+/* Whether shards have to vote, or to go on. One that has waited for a vote for 10 s is refused. */
+bool promotion_is_under_way(struct promotion *promotion);
+
 /* A shard's vote. `why_not` "": it is ready, and stays as it is until the decision. */
 void promotion_vote(struct promotion *promotion, uint64_t attempt, const char *why_not);
 /* After GOES: the shard serves, in that epoch. */
@@ -52,7 +55,6 @@ struct promotion_report {
     uint64_t epoch;
     uint64_t us; /* since somebody asked, or from there to the decision */
 };
-/* Refuses an attempt that has waited too long for a vote. */
 void promotion_look(struct promotion *promotion, struct promotion_report *out);
 
 #endif

@@ -83,9 +83,10 @@ static void tell(struct shard *shard)
     follower_ask(shard->teller, &ask);
 }
 
-int deposing_begin(struct shard *shard, struct embd__error *e)
+int deposing_begin(struct shard *shard, struct follower *before, struct embd__error *e)
 {
     struct follower_config config = *shard->config.follow;
+    config.before = before;
     config.shard = shard->config.index;
     config.n_shards = shard->config.n_shards;
     config.wake = shard->config.wake;

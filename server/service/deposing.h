@@ -16,6 +16,7 @@
 #include "proto/message.h"
 #include "server/service/shard.h"
 
+struct follower;
 struct note;
 
 /* Before any shard is promoted. EMBD_INVALID: one of them is no follower's that has a base;
@@ -30,8 +31,9 @@ bool deposing_is_half(const char *data_dir, uint32_t n_shards);
 int deposing_promote(struct shard *shard, struct note *note, struct embd__error *e);
 
 /* Tells the server of config.follow, again and again until it has heard, as soon as all shards here
- * are loaded. EMBD_NO_MEMORY. */
-int deposing_begin(struct shard *shard, struct embd__error *e);
+ * are loaded. `before` has asked that server, and may know where its other shards are; NULL: nobody
+ * has. EMBD_NO_MEMORY. */
+int deposing_begin(struct shard *shard, struct follower *before, struct embd__error *e);
 void deposing_look(struct shard *shard);
 void deposing_close(struct shard *shard);
 

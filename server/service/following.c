@@ -79,7 +79,7 @@ static int open_own(struct shard *shard, const struct note *note, struct embd__e
     shard->epoch_who = note->who;
     if (check_own(shard, note, e) != EMBD_OK)
         return e->status;
-    return tells ? deposing_begin(shard, e) : EMBD_OK;
+    return tells ? deposing_begin(shard, NULL, e) : EMBD_OK;
 }
 
 int following_open(struct shard *shard, struct embd__error *e)

@@ -17,11 +17,7 @@
 
 static bool is_under_way(const struct shard *shard)
 {
-    const struct promotion *promotion = shard->config.promotion;
-    if (promotion == NULL)
-        return false;
-    enum promotion_state state = promotion_state(promotion);
-    return state == PROMOTION_ASKED || state == PROMOTION_GOES;
+    return shard->config.promotion != NULL && promotion_is_under_way(shard->config.promotion);
 }
 
 bool promoting_rests(const struct shard *shard)
@@ -92,7 +88,7 @@ static int become_own(struct shard *shard, struct embd__error *e)
     shard->engine.is_replaying = false;
     shard->engine.tables.apart.n = 0;
     staging_lock(shard);
-    if (deposing_begin(shard, e) == EMBD_OK)
+    if (deposing_begin(shard, shard->following->follower, e) == EMBD_OK)
         promotion_count_done(shard->config.promotion, note.epoch);
     return e->status;
 }

@@ -7,6 +7,7 @@ import unittest
 
 import partfiles
 import wire
+from listed import Listed
 from test_follow import Follow, Pretender, digest, embctl, said, wait_for
 from test_replicated import figure
 
@@ -165,6 +166,24 @@ class Others(Follow):
         wait_for(lambda: pretender.n_asked > 3, lambda: said(follower))
         follower.kill()
         self.assertEqual(self.note("follower")[16], 5)
+
+
+
+class Servers(Follow):
+    def test_the_servers_that_live_on_are_deposed_where_the_first_one_is_gone(self):
+        """Their shards would go on acknowledging pushes."""
+        with Listed(["a", "b"]) as cluster:
+            for name in cluster.names:
+                cluster.start(name, waits=False)
+            there = os.path.join(cluster.path("admin"), f"{cluster.port}.sock")
+            follower = self.start("follower", self.own, "--follow", there, waits=False)
+            for shard in range(self.shards):
+                follower.wait_log(f"follows shard={shard}", 20)
+            cluster.kill("a")
+            self.assertEqual(embctl(follower, "promote").returncode, 0)
+            cluster.running["b"].wait_log(" deposed shard=1", 20)
+            follower.wait_log("deposed_other shard=1")
+            self.assertNotIn("deposed_other shard=0", follower.log())
 
 
 if __name__ == "__main__":
