@@ -142,6 +142,43 @@ class Promoted(test_follow.Follow):
         os.mkdir(self.path(name))
         return self.start(name, port, "--follow", os.path.join(self.path("admin"), f"{self.port}.sock"), waits=False)
 
+    def test_a_follower_is_not_promoted_beside_one_that_has_more(self):
+        """An acknowledgement says that one follower has the change, not which."""
+        primary, one = self.start_primary(), self.start_follower()
+        other = self.second("other", free_ports(self.shards))
+        table = self.fill(primary, 5)
+        self.compare(primary, one)
+        self.compare(primary, other)
+        one.pause()
+        with wire.connect(primary, 1) as peer:
+            for sequence in (6, 7):  # the first one is the answer to a question that waits
+                self.push(peer, table, wire.owned(6, 1, self.shards), sequence)
+        self.compare(primary, other)
+        primary.kill()
+        one.go_on()
+        one.wait_log("follow_lost shard=1", 40)
+        beside = ("--beside", other.admin_path(0))
+        self.refused(one, f"shard 1 of {other.admin_path(0)} has 9 records, and of the follower to be promoted 8", *beside)
+        self.assertEqual(self.notes(), [2] * self.shards)
+        self.assertNotEqual(embctl(other, "promote", "--beside", "/none").returncode, 0)
+        ran = embctl(other, "promote", "--beside", one.admin_path(0))
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+
+    def test_a_replica_that_answers_pulls_is_promoted(self):
+        primary, replica = self.start_primary(), self.start_follower("--serve", "yes")
+        table = self.fill(primary)
+        self.compare(primary, replica)
+        mine = wire.owned(6, 0, self.shards)
+        with wire.connect(replica) as peer:
+            self.assertEqual(wire.pull(peer, table, mine), [10.0] * 4 * len(mine))
+            with self.assertRaises(wire.RpcError) as refused:
+                self.push(peer, table, mine, 21)
+            self.assertEqual(refused.exception.number, wire.UNSUPPORTED)
+            primary.kill()
+            self.assertEqual(embctl(replica, "promote").returncode, 0)
+            self.push(peer, table, mine, 21)  # on the same connection
+            self.assertEqual(wire.pull(peer, table, mine), [10.5] * 4 * len(mine))
+
     def test_of_two_followers_that_were_promoted_one_serves(self):
         """They have the same epoch; the server tells the one that comes second, which serves nothing then."""
         primary, one = self.start_primary(), self.start_follower()

@@ -11,6 +11,7 @@ import unittest
 
 import oracle
 import wire
+from ports import free_ports
 from test_follow import Follow, embctl, wait_for
 
 CYCLES = int(os.environ.get("EMBD_FAULT_CYCLES", "6"))
@@ -178,6 +179,70 @@ class Waits(Follow):
             done = embctl(primary, "table", "set", "a", "durability=durable")  # needs no follower
             self.assertEqual(done.returncode, 0, done.stderr)
             wire.push(last, table, [1], [1.0] * 4)
+
+    def changes(self, peer, admin, table):
+        """(connection, method, its parameters) of each kind of change of a replicated table, beside a push."""
+        part = {"parts": [{"table": table, "keys": 1}]}
+        row = wire.keys([5]), wire.floats([1.0] * 4)
+        yield peer, "push", [{**part, "round": {"job": "j", "worker": 0, "workers": 1, "clock": 0}}, *row]
+        yield peer, "put", [{"table": "a", "keys": 1}, *row]
+        yield admin, "load", [{"table": "a", "rows": 1, "candidates": 0}, wire.keys([7]), row[1], b"", b""]
+        yield peer, "erase", [part, row[0]]
+        yield peer, "table_set", [{"name": "a", "set": {"optimizer": {"lr": 0.25}}}]
+        yield peer, "table_drop", [{"name": "a"}]
+
+    def test_every_change_of_the_table_waits(self):
+        primary, follower = self.start_primary(), self.start_follower()
+        follower.wait_log("follow_has_base shard=0")
+        with wire.connect(primary) as peer, wire.Wire(primary.admin_path(0)) as admin:
+            table = wire.create(peer, "a", durability="replicated", value=0.0)
+            for connection, method, parameters in self.changes(peer, admin, table):
+                with self.subTest(method):
+                    follower.pause()
+                    connection.begin(method, *parameters)
+                    wait_for(lambda: figure(primary, "replicated_waiting") == 1, primary.log)
+                    follower.go_on()
+                    self.assertIsNone(connection.receive()[2])
+                    self.assertEqual(figure(primary, "replicated_waiting"), 0)
+
+    def test_a_change_waits_for_as_many_followers_as_replicas_says(self):
+        """Each of them may be promoted then."""
+        primary, one = self.start_primary("--replicas", "2"), self.start_follower()
+        os.mkdir(self.path("other"))
+        other = self.start("other", free_ports(1), "--follow", primary.admin_path(0), waits=False)
+        one.wait_log("follow_has_base shard=0")
+        other.wait_log("follow_has_base shard=0")
+        with wire.connect(primary) as peer:
+            table = wire.create(peer, "a", durability="replicated", value=0.0)
+            for paused in (one, other):
+                paused.pause()
+                peer.begin("push", {"parts": [{"table": table, "keys": 1}]}, wire.keys([5]), wire.floats([-1.0] * 4))
+                wait_for(lambda: figure(primary, "replicated_waiting") == 1, primary.log)
+                time.sleep(1)
+                self.assertEqual(figure(primary, "replicated_waiting"), 1)
+                paused.go_on()
+                self.assertIsNone(peer.receive()[2])
+            primary.kill()
+            for server in (one, other):
+                self.assertEqual(embctl(server, "promote").returncode, 0)
+                with wire.connect(server) as reader:
+                    self.assertEqual(wire.pull(reader, table, [5]), [1.0] * 4)
+
+    def test_a_promoted_server_waits_for_its_followers_as_any_does(self):
+        """Its patience begins when it serves, however long it has followed."""
+        primary, follower = self.start_primary(), self.start_follower()
+        with wire.connect(primary) as peer:
+            table = wire.create(peer, "a", durability="replicated", value=0.0)
+        time.sleep(10.5)
+        primary.kill()
+        self.assertEqual(embctl(follower, "promote").returncode, 0)
+        with wire.connect(follower) as peer:
+            peer.begin("push", {"parts": [{"table": table, "keys": 1}]}, wire.keys([5]), wire.floats([-1.0] * 4))
+            wait_for(lambda: figure(follower, "replicated_waiting") == 1, follower.log)
+            shutil.rmtree(self.path("primary"))
+            os.mkdir(self.path("primary"))
+            self.start("primary", self.port, "--follow", follower.admin_path(0), waits=False)
+            self.assertIsNone(peer.receive()[2])
 
     def test_a_server_without_replicas_acknowledges_alone(self):
         primary = self.start_primary("--replicas", "0")

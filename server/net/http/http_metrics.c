@@ -58,6 +58,8 @@ static const struct metric shard_metrics[] = {
      "1 while the shard takes the records of another server, and serves no trainer.", GAUGE, 1},
     {"follow_connected", "embd_follow_connected", "1 while the server that is followed answers.",
      GAUGE, 1},
+    {"follow_position", "embd_follow_position",
+     "Records that this follower has applied; 0 while it takes the base.", GAUGE, 1},
     {"follow_behind_us", "embd_follow_behind_seconds",
      "Time since this follower had all records of the server that it follows.", GAUGE, MICROS},
     {"follow_behind_records", "embd_follow_behind_records",

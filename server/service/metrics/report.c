@@ -77,6 +77,7 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"deposed", shard->is_deposed},
         {"follows", shard->following != NULL},
         {"follow_connected", follows.is_connected},
+        {"follow_position", follows.position},
         {"follow_behind_us", follows.us},
         {"follow_behind_records", follows.records},
         {"follow_behind_bytes", follows.bytes},
