@@ -1,5 +1,5 @@
-/* test_promotion.c - votes of shards that are to be promoted, by a clock of the test; and the note of
- * a follower's journal, as this and the first version wrote it. */
+/* test_promotion.c - votes of shards that are to be promoted, by a clock of the test; and the note
+ * of a follower's journal, as this and the first version wrote it. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
