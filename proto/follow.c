@@ -1,3 +1,5 @@
+/* follow.c - see follow.h. A server and its followers are upgraded one after the other: fields that
+ * the other one does not know yet are passed over. */
 #include "proto/follow.h"
 
 #include <string.h>
@@ -53,7 +55,7 @@ int embd__follow_ask_read(struct reader *r, struct follow_ask *out)
     out->who = embd__field_uint(&f, "who", 0, UINT64_MAX - 1, 0);
     out->mark = embd__field_uint(&f, "mark", 0, UINT64_MAX - 1, 0);
     out->mark_at = embd__field_uint(&f, "mark_at", 0, INT64_MAX, 0);
-    return embd__fields_end(&f) != EMBD_OK ? r->error->status : embd__reader_end(r);
+    return r->error->status != EMBD_OK ? r->error->status : embd__reader_end(r);
 }
 
 /* ---- the answer ---- */
@@ -115,7 +117,7 @@ int embd__follow_answer_read(struct reader *r, struct follow_answer *out)
     out->syncs = embd__field_bool(&f, "syncs", false);
     out->mark = embd__field_uint(&f, "mark", 0, INT64_MAX, 0);
     out->digest = embd__field_uint(&f, "digest", 0, UINT64_MAX, 0);
-    if (embd__fields_end(&f) != EMBD_OK)
+    if (r->error->status != EMBD_OK)
         return r->error->status;
     out->bytes = embd__read_bin(r, "records", out->n_bytes);
     out->skips = embd__read_bin(r, "skips", out->n_skips * sizeof *out->skips);

@@ -308,6 +308,24 @@ static bool find_next(struct tail *t)
            t->place.position == position && find_header(t) && is_next(t);
 }
 
+/* Its records end before those that were asked for. A base may have removed what follows; a file
+ * that is still there is damaged. */
+static void end_short(struct tail *t, uint64_t number, uint64_t at)
+{
+    struct readfile last;
+    journal_file_name(t->name, t->ask->shard, number);
+    errno = readfile_look(&last, t->ask->data_dir, t->name);
+    bool is_there = errno == 0;
+    readfile_close(&last);
+    t->at = at;
+    if (is_there)
+        file_is_damaged(t);
+    else if (errno == ENOENT)
+        gone(t, BEHIND);
+    else
+        file_failed(t);
+}
+
 static void count_left(struct tail *t)
 {
     char name[64];
@@ -331,9 +349,10 @@ static void read_records(struct tail *t)
         return;
     bool goes_on = true;
     while (goes_on && t->place.position < t->ask->until) {
+        uint64_t number = t->number, at = t->at;
         if (!find_next(t)) {
             if (t->e->status == EMBD_OK && t->piece->n == 0)
-                gone(t, BEHIND);
+                end_short(t, number, at);
             break;
         }
         if (offset >= record_size(t)) {

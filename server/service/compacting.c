@@ -19,6 +19,11 @@ void compacting_ask(struct shard *shard)
     shard->compacting.is_asked = true;
 }
 
+void compacting_mend(struct shard *shard)
+{
+    shard->compacting.is_damaged = true;
+}
+
 bool compacting_stops(const struct shard *shard, enum touch touch)
 {
     bool is_change = touch == TOUCH_CHANGES || touch == TOUCH_STRUCTURE;
@@ -79,7 +84,8 @@ static bool is_due(struct shard *shard)
     uint64_t limit = shard->config.journal_limit;
     if (journal == NULL || shard->draining || shard->now_ns < c->not_before_ns)
         return false;
-    if (is_beyond_limit(shard) || journal_lacks_room(journal) || shard->engine.tables.n_joining > 0)
+    if (c->is_damaged || is_beyond_limit(shard) || journal_lacks_room(journal) ||
+        shard->engine.tables.n_joining > 0)
         return true;
     bool asked = c->is_asked;
     c->is_asked = false;
@@ -92,6 +98,7 @@ static void begin(struct shard *shard)
     struct compacting *c = &shard->compacting;
     struct embd__error e = {.status = EMBD_OK};
     c->not_before_ns = 0; /* it was how long to wait for rest */
+    c->is_damaged = false;
     subscribers_give_way(shard);
     if (shard->config.wake == NULL) {
         compaction_make_now(&shard->commit, &e);

@@ -24,7 +24,8 @@ enum compacting_state {
 /* Owner: the shard's thread. */
 struct compacting {
     enum compacting_state state;
-    bool is_asked; /* it may begin before the limit, where it is worth it */
+    bool is_asked;   /* it may begin before the limit, where it is worth it */
+    bool is_damaged; /* a file of the journal is: a base takes its place as soon as it may */
     uint64_t not_before_ns;
     uint64_t sized_ns;             /* when the next base's bytes were last estimated */
     struct compaction *compaction; /* COMPACTING_WRITES */
@@ -32,6 +33,9 @@ struct compacting {
 
 /* From now on it may, where it is worth it, though the journal has not grown beyond the limit. */
 void compacting_ask(struct shard *shard);
+
+/* A file of the journal is damaged, and the tables are right: they become its base. */
+void compacting_mend(struct shard *shard);
 
 /* Begins where it is due; when something is under way, the shard comes to rest first. Not while a
  * snapshot is being written (`is_cutting`), which goes first. True: it gave up waiting, so the

@@ -171,6 +171,8 @@ static void end_read(struct shard *shard, struct feed *feed)
     if (read->error.status != EMBD_OK)
         log_event(LOG_ERROR, "follower_not_fed", "shard=%u follower=%s why=\"%s\"",
                   shard->config.index, feed->ask.name, read->error.text);
+    if (read->error.status == EMBD_CORRUPT)
+        compacting_mend(shard);
     if (read->is_left)
         free(read);
     else

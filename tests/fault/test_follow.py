@@ -268,7 +268,28 @@ class Histories(Follow):
         follower = self.start_follower()
         primary.wait_log("follower_not_fed")
         self.assertIn(f"is damaged at offset {at}", primary.log())
-        self.assertNotIn("follow_has_base", follower.log())
+        follower.wait_log("follow_has_base", 30)  # the server makes another one, of its tables
+        self.compare(primary, follower)
+
+    def test_a_damaged_record_of_a_running_server_is_mended_by_a_base(self):
+        """Else the follower would begin anew with the same base again and again."""
+        primary, follower = self.start_primary(), self.start_follower()
+        self.fill(primary, 5)
+        self.compare(primary, follower)
+        follower.stop()
+        self.fill(primary, 20)
+        name = max(name for name in os.listdir(self.path("primary")) if name.startswith("journal.0.0"))
+        with open(os.path.join(self.path("primary"), name), "r+b") as segment:
+            at = segment.read().rindex(b"EBDJ")
+            segment.seek(at)
+            segment.write(b"?")
+        follower = self.start_follower()
+        primary.wait_log("follower_not_fed", 20)
+        self.assertIn("is damaged at offset", primary.log())
+        self.compare(primary, follower)
+        self.assertEqual(follower.log().count("follow_begins_anew"), 1)
+        primary.kill()
+        self.assertEqual(digest(self.start_primary()), digest(follower))
 
     def test_a_follower_that_stands_still_holds_nobody_up(self):
         primary, follower = self.start_primary("--journal-limit", "60000"), self.start_follower()
@@ -388,9 +409,10 @@ class Questions(Follow):
                 self.assertIn("gone", self.ask(peer, **wrong)[0], wrong)
             for place in ({"file": 9}, {"file": 1, "at": 3}, {"file": 1, "at": 2**60}):  # it is only where to look first
                 self.assertEqual(self.ask(peer, **place)[0]["position"], 2, place)
-            for wrong in ({"cluster": "other"}, {"name": ""}, {"wait_ms": 10**6}, {"unknown": 1}):
+            for wrong in ({"cluster": "other"}, {"name": ""}, {"wait_ms": 10**6}):
                 with self.assertRaises(wire.RpcError):
                     self.ask(peer, **wrong)
+            self.assertEqual(self.ask(peer, later=1)[0]["position"], 2)  # of a later version
             peer.begin("follow", {"name": "f", "cluster": "embd", "position": 2, "chain": found["chain"], "wait_ms": 5000})
             with wire.Wire(primary.admin_path(0)) as other:  # it has lost that connection
                 self.assertEqual(self.ask(other)[0]["position"], 2)
@@ -457,7 +479,7 @@ class Pretenders(Follow):
         wrong = [told(records, sum=1), told(flipped(0)), told(flipped(20)), told(flipped(40)),
                  told(records[:40] * 3), told(records, epoch=0)]
         path = os.path.join(self.path("admin"), f"{self.port}.sock")
-        pretender = Pretender(path, [base, *wrong, told(records)])
+        pretender = Pretender(path, [base, *wrong, told(records, later=1)])
         pretender.start()
         self.addCleanup(pretender.server.close)
         follower = self.start_follower()
