@@ -9,7 +9,7 @@
 void embd__follow_ask_write(struct msg *m, const struct follow_ask *ask)
 {
     embd__msg_map(m, 13u + (ask->lineage != 0) + (ask->who != 0) + (ask->mark != 0) +
-                         (ask->mark_at != 0));
+                         (ask->mark_at != 0) + (ask->start != 0));
     embd__msg_field_str(m, "name", ask->name);
     embd__msg_field_str(m, "cluster", ask->cluster);
     embd__msg_field_uint(m, "epoch", ask->epoch);
@@ -31,6 +31,8 @@ void embd__follow_ask_write(struct msg *m, const struct follow_ask *ask)
         embd__msg_field_uint(m, "mark", ask->mark);
     if (ask->mark_at != 0)
         embd__msg_field_uint(m, "mark_at", ask->mark_at);
+    if (ask->start != 0)
+        embd__msg_field_uint(m, "start", ask->start);
 }
 
 int embd__follow_ask_read(struct reader *r, struct follow_ask *out)
@@ -55,6 +57,7 @@ int embd__follow_ask_read(struct reader *r, struct follow_ask *out)
     out->who = embd__field_uint(&f, "who", 0, UINT64_MAX - 1, 0);
     out->mark = embd__field_uint(&f, "mark", 0, UINT64_MAX - 1, 0);
     out->mark_at = embd__field_uint(&f, "mark_at", 0, INT64_MAX, 0);
+    out->start = embd__field_uint(&f, "start", 0, UINT64_MAX - 1, 0);
     return r->error->status != EMBD_OK ? r->error->status : embd__reader_end(r);
 }
 

@@ -96,14 +96,6 @@ static int read_push_limit(const struct sources *from, struct config *out, struc
                        LIMIT_FRAME_BYTES, most, most, &out->limits.push_bytes, e);
 }
 
-static int read_yes(enum setting_id id, const struct setting *at, bool *out, struct embd__error *e)
-{
-    *out = at->text != NULL && strcmp(at->text, "yes") == 0;
-    if (at->text == NULL || *out || strcmp(at->text, "no") == 0)
-        return EMBD_OK;
-    return config_complain(e, EMBD_INVALID, id, at, "'%.60s' is not yes or no", at->text);
-}
-
 static int read_limits(const struct sources *from, struct config *out, struct embd__error *e)
 {
     enum { DAY = 86400 };
@@ -140,9 +132,9 @@ static int read_limits(const struct sources *from, struct config *out, struct em
             config_size(SETTING_JOURNAL_LIMIT, config_pick(from, NULL, true, SETTING_JOURNAL_LIMIT),
                         0, UINT64_MAX, (uint64_t)4 << 30, &out->journal_limit, e);
     if (status == EMBD_OK)
-        status =
-            read_yes(SETTING_JOURNAL_STRICT, config_pick(from, NULL, true, SETTING_JOURNAL_STRICT),
-                     &out->is_journal_strict, e);
+        status = config_yes(SETTING_JOURNAL_STRICT,
+                            config_pick(from, NULL, true, SETTING_JOURNAL_STRICT),
+                            &out->is_journal_strict, e);
     limits->frame_bytes = LIMIT_FRAME_BYTES; /* as in hello */
     limits->connections = (uint32_t)connections;
     limits->stall_ms = (uint32_t)stall * 1000;
@@ -194,7 +186,7 @@ static int check_http(const struct setting *at, const struct listen_address *add
                       const struct setting *open, struct embd__error *e)
 {
     bool is_open;
-    if (read_yes(SETTING_HTTP_OPEN, open, &is_open, e) != EMBD_OK)
+    if (config_yes(SETTING_HTTP_OPEN, open, &is_open, e) != EMBD_OK)
         return e->status;
     if (is_open || listen_address_is_loopback(address))
         return EMBD_OK;
@@ -279,6 +271,19 @@ static const char *what_hinders_following(const struct sources *from, const stru
 
 enum { DIGEST_INTERVAL_MAX = 30 * 86400 };
 
+static int check_failover(const struct sources *from, const struct config *config,
+                          struct embd__error *e)
+{
+    const struct setting *at = &from->file.top.of[SETTING_FAILOVER];
+    const char *why = NULL;
+    if (config->data_dir[0] == '\0')
+        why = "needs a data_dir, where the journals are";
+    else if (config->has_placement)
+        why = "is for the even placement: leave out placement and weights";
+    return why == NULL ? EMBD_OK
+                       : config_complain(e, EMBD_INVALID, SETTING_FAILOVER, at, "%s", why);
+}
+
 static int read_follow(const struct sources *from, struct config *out, struct embd__error *e)
 {
     const struct setting *at = config_pick(from, NULL, true, SETTING_FOLLOW);
@@ -288,10 +293,12 @@ static int read_follow(const struct sources *from, struct config *out, struct em
     if (config_text(SETTING_FOLLOW, at, "", out->follow, sizeof out->follow, e) != EMBD_OK ||
         config_text(SETTING_FOLLOW_TOKEN, token, "", out->follow_token, sizeof out->follow_token,
                     e) != EMBD_OK ||
-        read_yes(SETTING_SERVE, serve, &out->serves, e) != EMBD_OK ||
+        config_yes(SETTING_SERVE, serve, &out->serves, e) != EMBD_OK ||
         config_count(SETTING_DIGEST_INTERVAL, digests, 0, DIGEST_INTERVAL_MAX, 0,
                      &out->digest_interval_s, e) != EMBD_OK)
         return e->status;
+    if (out->has_failover)
+        return check_failover(from, out, e);
     if (out->digest_interval_s > 0 && out->follow[0] == '\0')
         return config_complain(e, EMBD_INVALID, SETTING_DIGEST_INTERVAL, digests,
                                "is for a server that follows another one: set follow, too");

@@ -45,6 +45,7 @@ struct config {
     bool has_etcd; /* servers are where they say in etcd */
     struct etcd_place etcd;
     uint32_t etcd_lease_s;
+    bool has_failover; /* processes of one name follow each other */
     struct config_server *servers;
     uint32_t n_servers, self;
     struct listen_address http;

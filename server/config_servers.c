@@ -245,14 +245,34 @@ static int read_etcd_files(const struct settings *top, struct etcd_place *out,
     return EMBD_OK;
 }
 
+static int read_failover(const struct sources *from, struct config *out, struct embd__error *e)
+{
+    const struct setting *at = &from->file.top.of[SETTING_FAILOVER];
+    if (config_yes(SETTING_FAILOVER, at, &out->has_failover, e) != EMBD_OK || !out->has_failover)
+        return e->status;
+    const struct settings *flags = &from->flags;
+    const char *why = NULL;
+    if (from->file.top.of[SETTING_ETCD].text == NULL)
+        why = "needs etcd, which says who serves";
+    else if (from->file.n_servers != 1)
+        why = "is for a list of one server, whose processes have all shards of the cluster";
+    else if (flags->of[SETTING_FOLLOW].text != NULL || flags->of[SETTING_PROMOTE].text != NULL ||
+             from->file.top.of[SETTING_FOLLOW].text != NULL)
+        why = "says who follows and who is promoted: leave out follow and promote";
+    return why == NULL ? EMBD_OK
+                       : config_complain(e, EMBD_INVALID, SETTING_FAILOVER, at, "%s", why);
+}
+
 /* A cluster in etcd: its servers are known by their names. */
 static int read_etcd(const struct sources *from, struct config *out, struct embd__error *e)
 {
     const struct setting *at = &from->file.top.of[SETTING_ETCD];
     struct embd__error why = {0};
     uint64_t lease_s;
-    if (config_count(SETTING_ETCD_LEASE, &from->file.top.of[SETTING_ETCD_LEASE], 1, 3600,
-                     MEMBER_LEASE_S, &lease_s, e) != EMBD_OK)
+    if (read_failover(from, out, e) != EMBD_OK ||
+        config_count(SETTING_ETCD_LEASE, &from->file.top.of[SETTING_ETCD_LEASE], 1, 3600,
+                     out->has_failover ? MEMBER_FAILOVER_LEASE_S : MEMBER_LEASE_S, &lease_s,
+                     e) != EMBD_OK)
         return e->status;
     out->has_etcd = at->text != NULL;
     out->etcd_lease_s = (uint32_t)lease_s;

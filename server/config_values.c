@@ -57,6 +57,14 @@ int config_count(enum setting_id id, const struct setting *at, uint64_t min, uin
     return EMBD_OK;
 }
 
+int config_yes(enum setting_id id, const struct setting *at, bool *out, struct embd__error *e)
+{
+    *out = at->text != NULL && strcmp(at->text, "yes") == 0;
+    if (at->text == NULL || *out || strcmp(at->text, "no") == 0)
+        return EMBD_OK;
+    return config_complain(e, EMBD_INVALID, id, at, "'%.60s' is not yes or no", at->text);
+}
+
 uint64_t config_memory_bytes(void)
 {
     return host_memory_limit();

@@ -23,6 +23,7 @@ int config_complain(struct embd__error *e, int status, enum setting_id id, const
 /* `absent` where nothing is said. */
 int config_count(enum setting_id id, const struct setting *at, uint64_t min, uint64_t max,
                  uint64_t absent, uint64_t *out, struct embd__error *e);
+int config_yes(enum setting_id id, const struct setting *at, bool *out, struct embd__error *e);
 /* "1048576", "512K", "64M", "2G", "25%" of config_memory_bytes. */
 int config_size(enum setting_id id, const struct setting *at, uint64_t min, uint64_t max,
                 uint64_t absent, uint64_t *out, struct embd__error *e);

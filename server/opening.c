@@ -9,6 +9,7 @@
 #include "proto/assert.h"
 #include "server/directory.h"
 #include "server/process.h"
+#include "server/rank.h"
 #include "server/service/deposing.h"
 
 /* ---- opening ---- */
@@ -206,6 +207,7 @@ static void set_follow(struct process *p)
     bool has_cert = files->tls_cert[0] != '\0';
     p->follow = (struct follower_config){
         .address = p->config.follow,
+        .failover = p->failover,
         .token_file = path_or_null(p->config.follow_token),
         .ca = ca != NULL ? ca->pem : NULL,
         .ca_bytes = ca != NULL ? ca->bytes : 0,
@@ -229,14 +231,6 @@ static int check_follow(const struct process *p, struct embd__error *e)
                            (unsigned long long)own->version);
 }
 
-/* Any thread, while the shards run. */
-static void wake_all(void *arg)
-{
-    struct process *p = arg;
-    for (uint32_t i = 0; i < p->n_started; i++)
-        loop_wake(p->loops[i]);
-}
-
 /* A promotion that was interrupted between two shards is finished. */
 static int open_promotion(struct process *p, struct embd__error *e)
 {
@@ -244,7 +238,7 @@ static int open_promotion(struct process *p, struct embd__error *e)
         return EMBD_OK;
     if (!p->config.promotes && deposing_is_half(p->config.data_dir, p->n))
         p->config.promotes = true;
-    p->promotion = promotion_new(p->n, wake_all, p);
+    p->promotion = promotion_new(p->n, running_wake, p);
     return p->promotion != NULL ? EMBD_OK
                                 : embd__error_set(e, EMBD_NO_MEMORY, "no memory for a promotion");
 }
@@ -276,6 +270,8 @@ static int start_shards(struct process *p, struct embd__error *e)
             .digest_interval_s = p->config.digest_interval_s,
             .promotes = p->config.promotes,
             .promotion = p->promotion,
+            .failover = p->failover,
+            .own_map = p->failover != NULL ? &p->own_map : NULL,
             .chosen = p->chosen,
             .written = p->written,
             .coordinator = p->coordinator,
@@ -348,8 +344,12 @@ static int join_cluster(struct process *p, struct embd__error *e)
         .n_servers = config->n_servers,
         .self = config->self,
         .start = &start,
+        .failover = p->failover,
+        .promotion = p->promotion,
+        .node = p->failover != NULL ? rank_node(p) : 0,
+        .replicas = config->replicas,
         .on_map = on_map,
-        .on_lost = running_on_drain,
+        .on_lost = p->failover != NULL ? running_on_lost : running_on_drain,
         .on_etcd = on_etcd,
         .arg = p,
     };
@@ -427,6 +427,7 @@ static const struct opening_step opening_steps[] = {
     {open_http, EXIT_CANNOT_BIND},
     {open_places, EXIT_USAGE},
     {directory_open, EXIT_FAILED},
+    {rank_find, EXIT_FAILED},
     {list_snapshots, EXIT_FAILED},
     {open_coordinator, EXIT_FAILED},
     {start_shards, EXIT_FAILED},
@@ -473,6 +474,7 @@ void process_close(struct process *p)
     for (uint32_t i = 0; p->loops != NULL && i < p->n; i++)
         loop_close(p->loops[i]);
     promotion_free(p->promotion);
+    failover_free(p->failover);
     identity_close(p->identity);
     free(p->identity_servers);
     snapshot_select_free(p->chosen);

@@ -10,6 +10,7 @@
 #include "server/config.h"
 #include "server/coordinator/coordinator.h"
 #include "server/engine/row_memory.h"
+#include "server/follow/failover.h"
 #include "server/follow/follower.h"
 #include "server/follow/promotion.h"
 #include "server/identity/identity.h"
@@ -31,6 +32,8 @@ struct process {
     struct places places;
     struct credentials credentials;
     struct follower_config follow;
+    struct failover *failover;   /* NULL: etcd does not say who serves */
+    struct shard_map own_map;    /* of places */
     struct promotion *promotion; /* NULL: the process does not follow */
     struct identity *identity;   /* of the data directory; NULL: none */
     struct identity_server *identity_servers;
@@ -51,7 +54,7 @@ struct process {
     uv_timer_t watchdog;
     uint64_t *beats; /* [n], of the loops, when the watchdog last looked */
     uv_async_t news; /* from the shards' threads: */
-    atomic_bool drain_asked;
+    atomic_bool drain_asked, is_lost;
     atomic_uint n_ended, n_loaded;
     atomic_uint n_failed; /* to load: the first of them says why */
     atomic_bool has_why;  /* it has said: */
@@ -112,12 +115,17 @@ int running_open(struct process *p, struct embd__error *e);
 void running_wait(struct process *p);
 void running_close(struct process *p);
 
+/* Has every shard look at what others have set. Any thread, while the shards run. */
+void running_wake(void *arg);
+
 /* Has the started shards finish their work. */
 void running_drain(struct process *p);
 
 /* Called by a shard on its thread. `arg` is the process. */
 void running_on_loaded(void *arg,
                        const struct embd__error *e); /* its journal is replayed, or cannot be */
+void running_on_lost(
+    void *arg); /* another process serves in its place: this one ends, as a failure */
 void running_on_drain(void *arg); /* the admin method; perhaps while others still start */
 void running_on_end(void *arg);   /* the last act of its thread */
 

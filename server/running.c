@@ -21,6 +21,13 @@
 
 enum { PATIENCE_MS = 5000, CREDENTIALS_MS = 2000 };
 
+void running_wake(void *arg)
+{
+    struct process *p = arg;
+    for (uint32_t i = 0; i < p->n_started; i++)
+        loop_wake(p->loops[i]);
+}
+
 void running_drain(struct process *p)
 {
     coordinator_stop(p->coordinator);
@@ -48,6 +55,13 @@ void running_on_drain(void *arg)
     struct process *p = arg;
     atomic_store(&p->drain_asked, true);
     uv_async_send(&p->news);
+}
+
+void running_on_lost(void *arg)
+{
+    struct process *p = arg;
+    atomic_store(&p->is_lost, true);
+    running_on_drain(arg);
 }
 
 void running_on_end(void *arg)
@@ -171,6 +185,8 @@ static void on_news(uv_async_t *async)
         uv_stop(&p->uv);
     else if (atomic_exchange(&p->drain_asked, false))
         running_drain(p);
+    if (atomic_load(&p->is_lost) && p->exit_status == EXIT_OK)
+        p->exit_status = EXIT_FAILED;
 }
 
 static void on_signal(uv_signal_t *handle, int number)

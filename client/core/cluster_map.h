@@ -20,14 +20,17 @@ struct map_refresh {
     struct embd_client *client;
     struct exchange x;
     bool is_asking;
-    uint64_t next_ns; /* not to ask before */
-    uint64_t version; /* of the map we have */
-    char *servers;    /* as given to embd_connect: asked where no shard is up */
-    const char *rest; /* of that list, the next to ask; NULL: from its beginning */
+    uint64_t next_ns;   /* not to ask before */
+    uint64_t version;   /* of the map we have */
+    char *servers;      /* as given to embd_connect: asked where no shard is up */
+    uint32_t n_servers; /* of that list */
+    uint32_t n_failed;  /* of these, one behind the other, that did not answer */
+    const char *rest;   /* of that list, the next to ask; NULL: from its beginning */
     struct link *seed;
     char seed_address[ADDRESS_TEXT_BYTES];
     uv_timer_t timer;       /* looks at the links while calls wait */
     bool is_open;           /* the timer */
+    bool goes_on;           /* the next of the list is asked soon */
     uint64_t asked_late_ns; /* when a late answer last made us ask */
     struct old_text *old;
 };

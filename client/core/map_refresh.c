@@ -1,7 +1,8 @@
 /* map_refresh.c - clients follow shards that move.
  *
- * When a link could not connect, an answer named a newer map, or the answer of a shard is late (its
- * process hangs, and may have been replaced), another link that is up is asked for the map. If that
+ * When a link could not connect, a server does not serve yet, an answer named a newer map, or the
+ * answer of a shard is late (its process hangs, and may have been replaced), another link that is
+ * up is asked for the map. If that
  * is newer than ours, links take its addresses, waiting ones connect at once, and links to a
  * shard's earlier address are closed.
  *
@@ -17,6 +18,7 @@
 #define REFRESH_MSGID (UINT32_MAX - 1) /* no other exchange has it */
 #define ANSWER_MS     2000u
 #define CHECK_MS      1000u
+#define NEXT_MS       50u
 #define LATE_PAUSE_NS UINT64_C(3000000000)
 
 /* ---- the link to ask ---- */
@@ -49,6 +51,15 @@ static bool next_seed(struct map_refresh *f)
     return false;
 }
 
+/* It was asked, and is needed only until its answer. */
+static void close_seed(struct map_refresh *f)
+{
+    if (f->seed == NULL || f->is_asking)
+        return;
+    embd__link_close(f->seed);
+    f->seed = NULL;
+}
+
 /* A link that may have a newer map; NULL: none can be asked. */
 static struct link *choose(struct map_refresh *f, uint64_t now)
 {
@@ -56,15 +67,15 @@ static struct link *choose(struct map_refresh *f, uint64_t now)
     struct embd__error ignored = {.status = EMBD_OK};
     for (uint32_t i = 0; i < client->n_shards; i++)
         if (embd__link_is_up(client->shards[i].link) &&
+            !embd__link_is_loading(client->shards[i].link) &&
             !embd__link_is_late(client->shards[i].link, now))
             return client->shards[i].link;
     if (!next_seed(f))
         return NULL;
     struct link_config config = embd__link_config(client, f->seed_address);
+    close_seed(f); /* it is of the item before */
     if (f->seed == NULL)
         embd__link_open(&config, &f->seed, &ignored);
-    else if (embd__link_move(f->seed, f->seed_address, false, &ignored) != EMBD_OK)
-        return NULL;
     return f->seed;
 }
 
@@ -126,10 +137,17 @@ static void on_answer(struct exchange *x, struct reader *reader)
             move_shard(f, &client->shards[i], &entry);
 }
 
+static void on_check(uv_timer_t *timer);
+
 static void on_end(struct exchange *x)
 {
     struct map_refresh *f = x->owner;
     f->is_asking = false;
+    f->n_failed = x->error.status == EMBD_OK ? 0 : f->n_failed + 1;
+    if (f->n_failed % f->n_servers == 0)
+        return;
+    f->goes_on = true; /* the others of the list may have it */
+    uv_timer_start(&f->timer, on_check, NEXT_MS, CHECK_MS);
 }
 
 static bool may_ask(const struct map_refresh *f, uint64_t now)
@@ -141,11 +159,12 @@ static void send_request(struct map_refresh *f, struct link *link, uint64_t now)
 {
     struct exchange *x = &f->x;
     f->is_asking = true;
-    f->next_ns = now + (uint64_t)f->client->options.reconnect_max_ms * 1000000;
+    /* less than the pause between two attempts to connect, or every other one would ask */
+    f->next_ns = now + (uint64_t)f->client->options.reconnect_max_ms * 750000;
     x->msgid = REFRESH_MSGID;
     x->deadline_ms = ANSWER_MS;
     x->deadline_ns = now + (uint64_t)ANSWER_MS * 1000000;
-    x->fail_fast = true;
+    x->fail_fast = x->while_loading = true;
     x->held = 0;
     x->error.status = EMBD_OK;
     x->link = link;
@@ -181,15 +200,6 @@ void embd__map_refresh_from(embd_client *client, struct link *link)
 
 /* ---- when ---- */
 
-/* It was asked, and is needed only until its answer. */
-static void close_seed(struct map_refresh *f)
-{
-    if (f->seed == NULL || f->is_asking)
-        return;
-    embd__link_close(f->seed);
-    f->seed = NULL;
-}
-
 /* A shard whose process hangs while its host lives may have been replaced: others know. */
 static void on_check(uv_timer_t *timer)
 {
@@ -198,6 +208,11 @@ static void on_check(uv_timer_t *timer)
     uint64_t now = uv_hrtime();
     bool is_late = false;
     close_seed(f);
+    if (f->goes_on) {
+        f->goes_on = false;
+        f->next_ns = now;
+        embd__map_refresh(client);
+    }
     for (uint32_t i = 0; i < client->n_shards; i++) {
         struct link *link = client->shards[i].link;
         if (link == NULL)
@@ -224,6 +239,8 @@ int embd__map_refresh_open(embd_client *client, const char *servers, struct embd
     uv_timer_start(&f->timer, on_check, CHECK_MS, CHECK_MS);
     uv_unref((uv_handle_t *)&f->timer);
     f->servers = strdup(servers);
+    for (const char *c = servers; c != NULL; c = strchr(c + 1, ','))
+        f->n_servers++;
     return f->servers != NULL ? EMBD_OK
                               : embd__error_set(e, EMBD_NO_MEMORY, "no memory for a client");
 }

@@ -111,6 +111,14 @@ static void hello_later(struct link *link)
     uv_timer_start(&link->retry, on_retry, pause_ms, 0);
 }
 
+/* It loads its tables, or follows another server, which may be found elsewhere. */
+static void wait_for_server(struct link *link)
+{
+    hello_later(link);
+    if (link->config.on_unreached != NULL)
+        link->config.on_unreached(link->config.arg);
+}
+
 /* Of EMBD_OK (this connection will do), 1 (the data socket is better) or EMBD_UNREACHABLE: it is
  * asked for, and cannot be taken. */
 static int compare_ways(struct link *link, struct embd__error *e)
@@ -163,10 +171,9 @@ void embd__connection_ready(struct link *link)
     link->attempt_ms = LINK_ATTEMPT_MS;
     if (!was_loading)
         link->pause_ms = link->config.reconnect_min_ms;
+    link->next_try_ns = 0;
     if (link->is_loading)
-        hello_later(link);
-    else
-        link->next_try_ns = 0;
+        wait_for_server(link);
 }
 
 static void say_hello(struct link *link)
@@ -337,6 +344,11 @@ void embd__connection_want(struct link *link)
 bool embd__link_is_up(const struct link *link)
 {
     return link->state == LINK_READY;
+}
+
+bool embd__link_is_loading(const struct link *link)
+{
+    return link->is_loading;
 }
 
 int embd__link_move(struct link *link, const char *address, bool is_path, struct embd__error *e)

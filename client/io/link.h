@@ -75,6 +75,8 @@ bool embd__link_takes_put_numbers(const struct link *link);
 /* ---- connection.c ---- */
 
 bool embd__link_is_up(const struct link *link);
+/* The server it is connected to does not serve yet. */
+bool embd__link_is_loading(const struct link *link);
 /* Connects to another address from the next time on, at once where it waits to. What is connected
  * stays. EMBD_INVALID: it cannot be read, and the old one stays. */
 int embd__link_move(struct link *link, const char *address, bool is_path, struct embd__error *e);

@@ -9,9 +9,16 @@
 #include <string.h>
 #include <time.h>
 
+#include "server/follow/failover.h"
 #include "server/peers/peers.h"
 
-enum { ASK_MS = 20000, PAUSE_LEAST_MS = 100, PAUSE_MOST_MS = 2000, ADDRESS_BYTES = 256 };
+enum {
+    ASK_MS = 20000,
+    PAUSE_LEAST_MS = 100,
+    PAUSE_MOST_MS = 2000,
+    PAUSE_ETCD_MS = 200, /* another server may serve by then */
+    ADDRESS_BYTES = 256,
+};
 
 /* Where the shards of the cluster are. */
 struct places {
@@ -36,6 +43,7 @@ struct follower {
     struct peers_proof proof;
     struct peers *peers; /* NULL: not connected */
     struct places places;
+    char address[ADDRESS_BYTES]; /* of the admin listener of shard 0 */
     uint32_t pause_ms;
 };
 
@@ -109,7 +117,7 @@ static void close_peers(struct follower *f)
 /* Then the shards are on this host; else a path may be another server's. */
 static bool is_path(const struct follower *f)
 {
-    return f->config.address[0] == '/';
+    return f->address[0] == '/';
 }
 
 static void take_place(struct follower *f, struct reader *r, const msgpack_object *item, uint32_t i)
@@ -136,24 +144,35 @@ static void take_map(void *arg, uint32_t shard, struct reader *r)
         embd__error_set(r->error, EMBD_INVALID,
                         "the cluster at %.100s has %u shards, this server has %u: set shards to as "
                         "many",
-                        f->config.address, n, f->config.n_shards);
+                        f->address, n, f->config.n_shards);
     else if (embd__field_has(&fields, "placement"))
         embd__error_set(r->error, EMBD_UNSUPPORTED,
                         "the cluster at %.100s has a placement of its own; a follower takes the "
                         "even one alone",
-                        f->config.address);
+                        f->address);
     for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++)
         take_place(f, r, &items[i], i);
+}
+
+static int find_address(struct follower *f, struct embd__error *e)
+{
+    if (f->config.failover != NULL)
+        failover_place(f->config.failover, f->address);
+    else
+        snprintf(f->address, sizeof f->address, "%s", f->config.address);
+    if (f->address[0] != '\0')
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_UNREACHABLE, "no process serves, as etcd has it");
 }
 
 /* The map of the server at the address; then that server is one of many. */
 static int learn_map(struct follower *f, struct embd__error *e)
 {
-    if (places_init(&f->places, f->config.n_shards, e) != EMBD_OK)
+    if (find_address(f, e) != EMBD_OK || places_init(&f->places, f->config.n_shards, e) != EMBD_OK)
         return e->status;
-    snprintf(f->places.addresses[0], ADDRESS_BYTES, "%s", f->config.address);
+    snprintf(f->places.addresses[0], ADDRESS_BYTES, "%s", f->address);
     snprintf(f->places.addresses[(is_path(f) ? 1 : 2) * f->config.n_shards], ADDRESS_BYTES, "%s",
-             f->config.address);
+             f->address);
     if (open_peers(f, e) != EMBD_OK)
         return e->status;
     embd__msg_map(peers_add(f->peers, 0, METHOD_CLUSTER, ASK_MS), 0);
@@ -239,7 +258,8 @@ static void ask_once(struct follower *f)
     answer->bytes = NULL;
     close_peers(f);
     f->pause_ms = f->pause_ms == 0 ? PAUSE_LEAST_MS : 2 * f->pause_ms;
-    f->pause_ms = f->pause_ms < PAUSE_MOST_MS ? f->pause_ms : PAUSE_MOST_MS;
+    uint32_t most_ms = f->config.failover != NULL ? PAUSE_ETCD_MS : PAUSE_MOST_MS;
+    f->pause_ms = f->pause_ms < most_ms ? f->pause_ms : most_ms;
 }
 
 /* ---- the thread ---- */

@@ -10,12 +10,15 @@
 
 #include "proto/follow.h"
 
+struct failover;
+
 /* Lifetimes: to follower_close. */
 struct follower_config {
     uint32_t shard, n_shards;
-    const char *address;    /* of the admin listener of shard 0: "host:port", or a path */
-    const char *token_file; /* shown there; NULL: none */
-    const void *ca;         /* [ca_bytes] PEM: authorities to trust; NULL: none, and no TLS */
+    const char *address;       /* of the admin listener of shard 0: "host:port", or a path */
+    struct failover *failover; /* says the address, each time anew; NULL: it is that one */
+    const char *token_file;    /* shown there; NULL: none */
+    const void *ca;            /* [ca_bytes] PEM: authorities to trust; NULL: none, and no TLS */
     uint64_t ca_bytes;
     bool believes_system;
     const char *cert, *key; /* of this server; NULL: none */

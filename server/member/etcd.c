@@ -39,6 +39,8 @@ struct etcd {
     char *answer; /* [ANSWER_BYTES + 1] */
     size_t answer_bytes;
     bool is_watch, has_changed;
+    uint32_t patience_ms;
+    atomic_bool is_nudged;
 };
 
 /* ---- asking ---- */
@@ -114,6 +116,7 @@ int etcd_open(const struct etcd_place *place, const atomic_bool *stops, struct e
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for etcd");
     etcd->place = *place;
     etcd->stops = stops;
+    etcd->patience_ms = ETCD_ANSWER_MS;
     etcd->answer = malloc(ANSWER_BYTES + 1);
     curl_global_init(CURL_GLOBAL_ALL);
     etcd->curl = curl_easy_init();
@@ -151,6 +154,23 @@ void etcd_wake(struct etcd *etcd)
     curl_multi_wakeup(etcd->transfers);
 }
 
+void etcd_nudge(struct etcd *etcd)
+{
+    atomic_store(&etcd->is_nudged, true);
+    curl_multi_wakeup(etcd->transfers);
+}
+
+void etcd_set_patience(struct etcd *etcd, uint32_t ms)
+{
+    etcd->patience_ms = ms;
+    curl_easy_setopt(etcd->curl, CURLOPT_CONNECTTIMEOUT_MS, (long)ms);
+}
+
+static bool is_to_end(struct etcd *etcd)
+{
+    return atomic_load(etcd->stops) || (etcd->is_watch && atomic_load(&etcd->is_nudged));
+}
+
 /* The question is asked, and answered, or failed, or given up since the process ends. */
 static CURLcode perform(struct etcd *etcd)
 {
@@ -158,7 +178,7 @@ static CURLcode perform(struct etcd *etcd)
     CURLMcode status = curl_multi_add_handle(etcd->transfers, etcd->curl);
     const CURLMsg *message = NULL;
     int n_running = 1, n_left;
-    while (status == CURLM_OK && message == NULL && !atomic_load(etcd->stops)) {
+    while (status == CURLM_OK && message == NULL && !is_to_end(etcd)) {
         status = curl_multi_perform(etcd->transfers, &n_running);
         message = curl_multi_info_read(etcd->transfers, &n_left);
         if (message == NULL && status == CURLM_OK)
@@ -198,6 +218,8 @@ static int post_one(struct etcd *etcd, const char *path, const char *body, uint3
     *code_out = code;
     if (atomic_load(etcd->stops))
         return embd__error_set(e, EMBD_CLOSED, "etcd: the process ends");
+    if (etcd->is_watch && atomic_exchange(&etcd->is_nudged, false))
+        return EMBD_OK;
     if (result != CURLE_OK && !etcd->has_changed && !is_watch_at_rest(etcd, result, code))
         return embd__error_set(e, EMBD_UNREACHABLE, "etcd %s: %.200s", member,
                                own[0] != '\0' ? own : curl_easy_strerror(result));
@@ -251,7 +273,7 @@ static int log_in(struct etcd *etcd, struct embd__error *e)
     etcd->is_watch = false;
     int status = set_token(etcd, NULL, e);
     if (status == EMBD_OK)
-        status = post_one(etcd, "/v3/auth/authenticate", body, ETCD_ANSWER_MS, &code, e);
+        status = post_one(etcd, "/v3/auth/authenticate", body, etcd->patience_ms, &code, e);
     etcd->is_watch = is_watch;
     explicit_bzero(body, strlen(body));
     free(body);
@@ -360,7 +382,7 @@ int etcd_get(struct etcd *etcd, const char *key, struct etcd_value *out, struct 
 {
     *out = (struct etcd_value){0};
     json_t *body = json_pack("{s:o}", "key", packed_key(etcd, key));
-    if (post(etcd, "/v3/kv/range", body, ETCD_ANSWER_MS, e) != EMBD_OK)
+    if (post(etcd, "/v3/kv/range", body, etcd->patience_ms, e) != EMBD_OK)
         return e->status;
     json_t *answer = read_answer(etcd, e);
     if (answer == NULL)
@@ -382,19 +404,93 @@ int etcd_get(struct etcd *etcd, const char *key, struct etcd_value *out, struct 
     return e->status;
 }
 
-int etcd_swap(struct etcd *etcd, const char *key, uint64_t mod_revision, const char *value,
-              int64_t lease, bool *won_out, struct embd__error *e)
+static json_t *list_guards(const struct etcd *etcd, const struct etcd_guard *guards, uint32_t n)
 {
-    json_t *body =
-        json_pack("{s:[{s:o,s:s,s:s,s:o}],s:[{s:{s:o,s:o,s:o}}]}", "compare", "key",
-                  packed_key(etcd, key), "target", "MOD", "result", "EQUAL", "mod_revision",
-                  text_of(mod_revision), "success", "request_put", "key", packed_key(etcd, key),
-                  "value", packed(value, strlen(value)), "lease", text_of((uint64_t)lease));
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < n; i++)
+        json_array_append_new(list,
+                              json_pack("{s:o,s:s,s:s,s:o}", "key", packed_key(etcd, guards[i].key),
+                                        "target", "MOD", "result", "EQUAL", "mod_revision",
+                                        text_of(guards[i].mod_revision)));
+    return list;
+}
+
+static json_t *list_puts(const struct etcd *etcd, const struct etcd_put *puts, uint32_t n)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("{s:{s:o,s:o,s:o}}", "request_put", "key",
+                                              packed_key(etcd, puts[i].key), "value",
+                                              packed(puts[i].value, strlen(puts[i].value)), "lease",
+                                              text_of((uint64_t)puts[i].lease)));
+    return list;
+}
+
+int etcd_commit(struct etcd *etcd, const struct etcd_guard *guards, uint32_t n_guards,
+                const struct etcd_put *puts, uint32_t n_puts, bool *won_out, struct embd__error *e)
+{
+    json_t *compare = list_guards(etcd, guards, n_guards), *success = list_puts(etcd, puts, n_puts);
+    bool is_whole = json_array_size(compare) == n_guards && json_array_size(success) == n_puts;
+    json_t *body = is_whole ? json_pack("{s:O,s:O}", "compare", compare, "success", success) : NULL;
+    json_decref(compare);
+    json_decref(success);
     *won_out = false;
-    if (post(etcd, "/v3/kv/txn", body, ETCD_ANSWER_MS, e) != EMBD_OK)
+    if (post(etcd, "/v3/kv/txn", body, etcd->patience_ms, e) != EMBD_OK)
         return e->status;
     json_t *answer = read_answer(etcd, e);
     *won_out = json_is_true(json_object_get(answer, "succeeded"));
+    json_decref(answer);
+    return e->status;
+}
+
+int etcd_swap(struct etcd *etcd, const char *key, uint64_t mod_revision, const char *value,
+              int64_t lease, bool *won_out, struct embd__error *e)
+{
+    const struct etcd_guard guard = {key, mod_revision};
+    const struct etcd_put put = {key, value, lease};
+    return etcd_commit(etcd, &guard, 1, &put, 1, won_out, e);
+}
+
+/* ---- folders ---- */
+
+/* False: there is no memory. */
+static bool take_item(const struct etcd *etcd, const char *folder, const json_t *entry,
+                      struct etcd_item *out, bool *fits_out)
+{
+    const char *key = json_string_value(json_object_get(entry, "key")),
+               *value = json_string_value(json_object_get(entry, "value"));
+    char *name = unpacked(key != NULL ? key : "");
+    size_t skipped = strlen(etcd->place.prefix) + 1 + strlen(folder);
+    *fits_out = name != NULL && strlen(name) > skipped && strlen(name) - skipped < sizeof out->name;
+    if (*fits_out) {
+        snprintf(out->name, sizeof out->name, "%s", name + skipped);
+        out->text = unpacked(value != NULL ? value : "");
+    }
+    free(name);
+    return !*fits_out || out->text != NULL;
+}
+
+int etcd_list(struct etcd *etcd, const char *folder, struct etcd_item *items, uint32_t most,
+              uint32_t *n_out, struct embd__error *e)
+{
+    char end[ETCD_KEY_BYTES];
+    *n_out = 0;
+    snprintf(end, sizeof end, "%s", folder);
+    end[strlen(end) - 1]++; /* the slash: behind all that begin with the folder */
+    json_t *body = json_pack("{s:o,s:o,s:o}", "key", packed_key(etcd, folder), "range_end",
+                             packed_key(etcd, end), "limit", text_of(most));
+    if (post(etcd, "/v3/kv/range", body, etcd->patience_ms, e) != EMBD_OK)
+        return e->status;
+    json_t *answer = read_answer(etcd, e), *list = json_object_get(answer, "kvs");
+    for (size_t i = 0; i < json_array_size(list) && *n_out < most && e->status == EMBD_OK; i++) {
+        bool fits;
+        if (!take_item(etcd, folder, json_array_get(list, i), &items[*n_out], &fits))
+            embd__error_set(e, EMBD_PROTOCOL, "etcd: a value below %s cannot be read", folder);
+        else
+            *n_out += fits;
+    }
+    for (; e->status != EMBD_OK && *n_out > 0; --*n_out)
+        free(items[*n_out - 1].text);
     json_decref(answer);
     return e->status;
 }
@@ -404,7 +500,7 @@ int etcd_swap(struct etcd *etcd, const char *key, uint64_t mod_revision, const c
 int etcd_lease_grant(struct etcd *etcd, uint32_t seconds, int64_t *lease_out, struct embd__error *e)
 {
     json_t *body = json_pack("{s:o}", "TTL", text_of(seconds));
-    if (post(etcd, "/v3/lease/grant", body, ETCD_ANSWER_MS, e) != EMBD_OK)
+    if (post(etcd, "/v3/lease/grant", body, etcd->patience_ms, e) != EMBD_OK)
         return e->status;
     json_t *answer = read_answer(etcd, e);
     *lease_out = number_of(answer, "ID");
@@ -418,7 +514,7 @@ int etcd_lease_keep(struct etcd *etcd, int64_t lease, bool *lives_out, struct em
 {
     json_t *body = json_pack("{s:o}", "ID", text_of((uint64_t)lease));
     *lives_out = false;
-    if (post(etcd, "/v3/lease/keepalive", body, ETCD_ANSWER_MS, e) != EMBD_OK)
+    if (post(etcd, "/v3/lease/keepalive", body, etcd->patience_ms, e) != EMBD_OK)
         return e->status;
     json_t *answer = read_answer(etcd, e);
     *lives_out = number_of(json_object_get(answer, "result"), "TTL") > 0;
@@ -429,7 +525,7 @@ int etcd_lease_keep(struct etcd *etcd, int64_t lease, bool *lives_out, struct em
 int etcd_lease_revoke(struct etcd *etcd, int64_t lease, struct embd__error *e)
 {
     json_t *body = json_pack("{s:o}", "ID", text_of((uint64_t)lease));
-    return post(etcd, "/v3/lease/revoke", body, ETCD_ANSWER_MS, e);
+    return post(etcd, "/v3/lease/revoke", body, etcd->patience_ms, e);
 }
 
 /* ---- watching ---- */

@@ -50,6 +50,10 @@ int etcd_open(const struct etcd_place *place, const atomic_bool *stops, struct e
               struct embd__error *e);
 void etcd_close(struct etcd *etcd);
 void etcd_wake(struct etcd *etcd); /* any thread */
+/* A watch that waits, or the next one, ends at once, as one that has seen nothing. Any thread. */
+void etcd_nudge(struct etcd *etcd);
+/* One member is given so long for an answer, in the place of ETCD_ANSWER_MS. */
+void etcd_set_patience(struct etcd *etcd, uint32_t ms);
 
 struct etcd_value {
     char *text;            /* the caller's; NULL: no such key */
@@ -65,6 +69,26 @@ int etcd_get(struct etcd *etcd, const char *key, struct etcd_value *out, struct 
  * whether. `lease` 0: permanent. */
 int etcd_swap(struct etcd *etcd, const char *key, uint64_t mod_revision, const char *value,
               int64_t lease, bool *won_out, struct embd__error *e);
+
+struct etcd_guard {
+    const char *key;
+    uint64_t mod_revision; /* 0: it does not exist */
+};
+struct etcd_put {
+    const char *key, *value;
+    int64_t lease; /* 0: permanent */
+};
+/* Puts all if no guarded key has changed, or none; *won_out says which. */
+int etcd_commit(struct etcd *etcd, const struct etcd_guard *guards, uint32_t n_guards,
+                const struct etcd_put *puts, uint32_t n_puts, bool *won_out, struct embd__error *e);
+
+struct etcd_item {
+    char name[64]; /* the key behind the folder; longer ones are left out */
+    char *text;    /* the caller's */
+};
+/* The keys below `folder`, which ends with a slash; at most `most`. */
+int etcd_list(struct etcd *etcd, const char *folder, struct etcd_item *items, uint32_t most,
+              uint32_t *n_out, struct embd__error *e);
 
 int etcd_lease_grant(struct etcd *etcd, uint32_t seconds, int64_t *lease_out,
                      struct embd__error *e);

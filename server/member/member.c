@@ -20,54 +20,20 @@
 
 #include "server/log/log.h"
 #include "server/member/map.h"
+#include "server/member/member_inside.h"
 
-#define MAP_KEY      "map"
 #define PAUSE_MIN_MS 100u
 #define PAUSE_MAX_MS 2000u
-
-enum member_state { MEMBER_LEASELESS, MEMBER_NAMELESS, MEMBER_UNLISTED, MEMBER_LISTED };
-
-/* Owner: the member's thread; what is guarded, both. */
-struct member {
-    struct member_config config;
-    const struct member_server *self;
-    struct etcd *etcd;
-    enum member_state state;
-    int64_t lease;
-    bool has_had_name;
-    char id[24]; /* of this process */
-    char name_key[80];
-    struct member_map start, map;
-    uint64_t map_revision; /* mod_revision of the map we know */
-    uint64_t told;         /* and of the one that the shards know */
-    uint64_t seen;         /* etcd's revision; changes after it are still to be watched */
-    uint32_t pause_ms;
-    int last_status;                /* so that a failure is logged once */
-    enum member_state failed_state; /* where it was met */
-    pthread_t thread;
-    pthread_mutex_t mutex;
-    pthread_cond_t woken;
-    atomic_bool stops;
-};
 
 /* ---- the name ---- */
 
 static int take_lease(struct member *m, struct embd__error *e)
 {
+    m->renewed_ns = failover_now_ns();
     int status = etcd_lease_grant(m->etcd, m->config.lease_s, &m->lease, e);
     if (status == EMBD_OK)
-        m->state = MEMBER_NAMELESS;
+        m->state = m->follows ? MEMBER_FOLLOWS : MEMBER_NAMELESS;
     return status;
-}
-
-/* Whether the entry of our name was put by this process, under a lease that has been lost since. */
-static bool is_own(const struct member *m, const char *text)
-{
-    json_t *object = json_loads(text, 0, NULL);
-    const char *id = json_string_value(json_object_get(object, "id"));
-    bool is = id != NULL && strcmp(id, m->id) == 0;
-    json_decref(object);
-    return is;
 }
 
 static int take_name(struct member *m, struct embd__error *e)
@@ -76,15 +42,10 @@ static int take_name(struct member *m, struct embd__error *e)
     bool won = false;
     if (etcd_get(m->etcd, m->name_key, &there, e) != EMBD_OK)
         return e->status;
-    if (there.text != NULL && !is_own(m, there.text)) {
+    if (there.text != NULL && !member_is_own(m, there.text)) {
         free(there.text);
-        if (m->has_had_name) {
-            log_event(LOG_ERROR, "name_lost",
-                      "server=%s why=\"another process holds the name of this server in etcd\"",
-                      m->self->name);
-            m->config.on_lost(m->config.arg);
-            atomic_store(&m->stops, true);
-        }
+        if (m->has_had_name)
+            member_lose(m, "another process holds the name of this server in etcd");
         return embd__error_set(e, EMBD_BUSY, "another process is server '%.60s' now",
                                m->self->name);
     }
@@ -110,45 +71,19 @@ static int take_name(struct member *m, struct embd__error *e)
 
 /* ---- the map ---- */
 
-static void deliver(struct member *m)
-{
-    if (m->told == m->map_revision)
-        return;
-    m->told = m->map_revision;
-    log_event(LOG_INFO, "map", "version=%llu", (unsigned long long)m->map.version);
-    m->config.on_map(m->config.arg, &m->map);
-}
-
-/* Reads the map if it has changed; `there` keeps its text for a later change. */
-static int read_map(struct member *m, struct etcd_value *there, struct embd__error *e)
-{
-    if (etcd_get(m->etcd, MAP_KEY, there, e) != EMBD_OK)
-        return e->status;
-    m->seen = there->revision;
-    if (there->text == NULL || there->mod_revision == m->map_revision)
-        return EMBD_OK;
-    if (map_read(there->text, m->config.servers, m->config.n_servers, &m->map, e) != EMBD_OK) {
-        free(there->text);
-        there->text = NULL;
-        return e->status;
-    }
-    m->map_revision = there->mod_revision;
-    return EMBD_OK;
-}
-
 /* This server decides about its own shards, whatever the map says. So the shards get a map that has
  * this server on it, and never one that still has its predecessor. */
 static int put_on_map(struct member *m, struct embd__error *e)
 {
     struct etcd_value there;
     bool won = true;
-    if (read_map(m, &there, e) != EMBD_OK)
+    if (member_read_map(m, &there, e) != EMBD_OK)
         return e->status;
     char *text = map_write(there.text, m->self, &m->start, m->map.version, e);
     free(there.text);
     if (text == NULL && e->status == EMBD_OK) {
         m->state = MEMBER_LISTED;
-        deliver(m);
+        member_deliver(m);
     } else if (text != NULL) /* whether it is won, the next turn will see */
         etcd_swap(m->etcd, MAP_KEY, there.mod_revision, text, 0, &won, e);
     free(text);
@@ -177,23 +112,6 @@ static int keep(struct member *m, struct embd__error *e)
 
 /* ---- the thread ---- */
 
-static void pause_for(struct member *m, uint32_t ms)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += ms / 1000;
-    until.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
-    pthread_mutex_lock(&m->mutex);
-    while (!atomic_load(&m->stops) &&
-           pthread_cond_timedwait(&m->woken, &m->mutex, &until) != ETIMEDOUT)
-        ;
-    pthread_mutex_unlock(&m->mutex);
-}
-
 /* A failure of the step from `state` is logged once, and is over when that step succeeds, not one
  * before it. Returns whether all is well. */
 static bool note(struct member *m, enum member_state state, int status, const struct embd__error *e)
@@ -216,12 +134,19 @@ static bool note(struct member *m, enum member_state state, int status, const st
 static void *run(void *arg)
 {
     struct member *m = arg;
-    static int (*const steps[])(struct member *, struct embd__error *) = {
+    static int (*const alone[])(struct member *, struct embd__error *) = {
         [MEMBER_LEASELESS] = take_lease,
         [MEMBER_NAMELESS] = take_name,
         [MEMBER_UNLISTED] = put_on_map,
         [MEMBER_LISTED] = keep,
     };
+    static int (*const with_followers[])(struct member *, struct embd__error *) = {
+        [MEMBER_LEASELESS] = take_lease, [MEMBER_NAMELESS] = lead_begin,
+        [MEMBER_UNLISTED] = put_on_map,  [MEMBER_LISTED] = lead_keep,
+        [MEMBER_FOLLOWS] = elect_follow, [MEMBER_RISES] = elect_rise,
+    };
+    int (*const *steps)(struct member *, struct embd__error *) =
+        m->config.failover != NULL ? with_followers : alone;
     while (!atomic_load(&m->stops)) {
         struct embd__error e = {.status = EMBD_OK};
         enum member_state state = m->state;
@@ -230,10 +155,10 @@ static void *run(void *arg)
             m->pause_ms = PAUSE_MIN_MS;
         if (status == EMBD_OK)
             continue;
-        if (m->state == MEMBER_NAMELESS || m->state == MEMBER_UNLISTED)
+        if (m->state == MEMBER_NAMELESS || m->state == MEMBER_UNLISTED || m->state == MEMBER_RISES)
             m->state = MEMBER_LEASELESS; /* the lease may have ended by the next time */
-        pause_for(m, m->pause_ms);
-        m->pause_ms = m->pause_ms * 2 < PAUSE_MAX_MS ? m->pause_ms * 2 : PAUSE_MAX_MS;
+        member_pause(m, m->pause_ms);
+        m->pause_ms = m->pause_ms * 2 < m->pause_max_ms ? m->pause_ms * 2 : m->pause_max_ms;
     }
     return NULL;
 }
@@ -242,11 +167,28 @@ static void *run(void *arg)
 
 static void name_process(struct member *m)
 {
-    uint64_t id = 0;
-    if (getrandom(&id, sizeof id, 0) != sizeof id)
+    uint64_t id = m->config.failover != NULL ? m->config.failover->start : 0;
+    if (id == 0 && getrandom(&id, sizeof id, 0) != sizeof id)
         id = (uint64_t)time(NULL);
     snprintf(m->id, sizeof m->id, "%016llx", (unsigned long long)id);
     snprintf(m->name_key, sizeof m->name_key, "servers/%.63s", m->self->name);
+}
+
+static void on_report(void *arg)
+{
+    struct member *m = arg;
+    etcd_nudge(m->etcd);
+}
+
+/* Always true. */
+static bool listen_to_shards(struct member *m)
+{
+    if (m->config.failover == NULL)
+        return true;
+    etcd_set_patience(m->etcd, m->config.lease_s * 1000 / 4);
+    m->pause_max_ms = m->config.lease_s * 1000 / 12;
+    failover_on_news(m->config.failover, on_report, m);
+    return true;
 }
 
 int member_open(const struct member_config *config, struct member **out, struct embd__error *e)
@@ -258,12 +200,14 @@ int member_open(const struct member_config *config, struct member **out, struct 
     m->config = *config;
     m->self = &config->servers[config->self];
     m->pause_ms = PAUSE_MIN_MS;
+    m->pause_max_ms = PAUSE_MAX_MS;
+    m->follows = config->promotion != NULL;
     name_process(m);
     pthread_mutex_init(&m->mutex, NULL);
     pthread_cond_init(&m->woken, NULL);
     if (map_copy(config->start, &m->start, e) != EMBD_OK ||
         map_copy(config->start, &m->map, e) != EMBD_OK ||
-        etcd_open(&config->place, &m->stops, &m->etcd, e) != EMBD_OK ||
+        etcd_open(&config->place, &m->stops, &m->etcd, e) != EMBD_OK || !listen_to_shards(m) ||
         (pthread_create(&m->thread, NULL, run, m) != 0 &&
          embd__error_set(e, EMBD_NO_MEMORY, "cannot start the thread that asks etcd"))) {
         etcd_close(m->etcd);
@@ -294,6 +238,8 @@ void member_close(struct member *m)
     pthread_mutex_unlock(&m->mutex);
     etcd_wake(m->etcd);
     pthread_join(m->thread, NULL);
+    if (m->config.failover != NULL)
+        failover_on_news(m->config.failover, NULL, NULL);
     if (m->last_status == EMBD_OK || m->last_status == EMBD_CLOSED)
         give_name_back(m);
     etcd_close(m->etcd);

@@ -13,7 +13,11 @@
 
 #include "server/member/etcd.h"
 
-#define MEMBER_LEASE_S 10u
+#define MEMBER_LEASE_S          10u
+#define MEMBER_FAILOVER_LEASE_S 3u
+
+struct failover;
+struct promotion;
 
 struct member_server {
     const char *name;
@@ -34,6 +38,13 @@ struct member_config {
     uint32_t n_servers, self;
     /* As the configuration has it, with this server's shards at their addresses. Copied. */
     const struct member_map *start;
+    /* Processes that have the same name: one serves, others follow it and take its place
+     * (elect.c). NULL: a process takes the name of one that is gone, and nobody follows. */
+    struct failover *failover;
+    struct promotion *promotion; /* of a process that follows; NULL: it begins as the one that
+                                    serves */
+    uint64_t node;               /* a number of the data directory */
+    uint32_t replicas;           /* followers that have to have a change */
     /* On the member's thread. */
     void (*on_map)(void *arg, const struct member_map *map); /* valid during the call */
     void (*on_lost)(void *arg); /* another process has our name: this one must end */
@@ -42,6 +53,19 @@ struct member_config {
 };
 
 struct member;
+
+/* Of a process that starts, where the cluster has `failover`. */
+struct member_role {
+    bool follows;   /* another process serves, or is to */
+    uint64_t epoch; /* in which it serves, where it does not follow */
+    char why[200];  /* it follows */
+};
+/* Asks etcd, for some leases at most. `node` and `epoch` are those of the data directory;
+ * `is_followers`: its journal is of another server. EMBD_UNREACHABLE: etcd does not answer, or who
+ * is to serve stays open; and as member_open. */
+int member_find_role(const struct etcd_place *place, uint32_t lease_s, const char *name,
+                     uint64_t node, uint64_t epoch, bool is_followers, struct member_role *out,
+                     struct embd__error *e);
 
 /* EMBD_INVALID: a file of the place cannot be read; EMBD_NO_MEMORY; EMBD_UNSUPPORTED where embd was
  * built without libcurl. */

@@ -8,6 +8,20 @@ int member_open(const struct member_config *config, struct member **out, struct 
     return embd__error_set(e, EMBD_UNSUPPORTED, "etcd: this embd was built without libcurl");
 }
 
+int member_find_role(const struct etcd_place *place, uint32_t lease_s, const char *name,
+                     uint64_t node, uint64_t epoch, bool is_followers, struct member_role *out,
+                     struct embd__error *e)
+{
+    (void)place;
+    (void)lease_s;
+    (void)name;
+    (void)node;
+    (void)epoch;
+    (void)is_followers;
+    *out = (struct member_role){.follows = false};
+    return embd__error_set(e, EMBD_UNSUPPORTED, "etcd: this embd was built without libcurl");
+}
+
 void member_close(struct member *member)
 {
     (void)member;

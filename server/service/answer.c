@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "proto/device.h"
+#include "server/follow/failover.h"
 #include "server/service/state.h"
 
 enum {
@@ -70,6 +71,14 @@ static bool is_deposed_change(const struct shard *shard, const struct request *r
     return shard->is_deposed && request->work != NULL && request->work->op.kind != OP_PULL;
 }
 
+/* It says what is so, and another process may serve by now. */
+static bool is_stale(const struct shard *shard, const struct request *request,
+                     const struct embd__error *e)
+{
+    return request->is_guarded && e->status == EMBD_OK &&
+           failover_is_fenced(shard->config.failover);
+}
+
 void call_answer(struct shard *shard, struct request *request, const struct embd__error *e)
 {
     struct embd__error lost = {.status = EMBD_OK};
@@ -86,11 +95,11 @@ void call_answer(struct shard *shard, struct request *request, const struct embd
         write_error(&request->answer, request->frame, e);
     else if (request->answer.status != EMBD_OK)
         write_failure(&request->answer, request->frame);
-    request->has_answer = request->answer.status == EMBD_OK;
+    request->has_answer = request->answer.status == EMBD_OK && !is_stale(shard, request, e);
     if (request->gate.number != 0) /* its memory is free, also where its answer waits */
         gate_end(request, e->status != EMBD_OK || !request->has_answer);
     if (request->work != NULL && request->work->op.record.is_replicated && e->status == EMBD_OK &&
-        replicated_keeps(shard, request))
+        request->has_answer && replicated_keeps(shard, request))
         return;
     request->state = REQUEST_ANSWERED;
     request->on_answer(request);

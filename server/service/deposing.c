@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "server/follow/failover.h"
 #include "server/follow/follower.h"
 #include "server/follow/note.h"
 #include "server/identity/identity.h"
@@ -58,12 +59,20 @@ bool deposing_is_half(const char *data_dir, uint32_t n_shards)
     return follows && is_promoted;
 }
 
+/* Where there is failover etcd says which. */
+static uint64_t next_epoch(const struct shard *shard, uint64_t epoch)
+{
+    const struct failover *failover = shard->config.failover;
+    uint64_t next = failover != NULL ? atomic_load(&failover->epoch) : 0;
+    return next > epoch ? next : epoch + 1;
+}
+
 int deposing_promote(struct shard *shard, struct note *note, struct embd__error *e)
 {
     if (note->state == NOTE_PROMOTED)
         return EMBD_OK;
     note->state = NOTE_PROMOTED;
-    note->epoch++;
+    note->epoch = next_epoch(shard, note->epoch);
     note->who = shard->config.start;
     if (note_write(shard->data_dir, shard->config.index, note, e) != EMBD_OK)
         return e->status;
@@ -85,6 +94,8 @@ static void tell(struct shard *shard)
 
 int deposing_begin(struct shard *shard, struct follower *before, struct embd__error *e)
 {
+    if (shard->config.failover != NULL) /* it hears of that from etcd */
+        return EMBD_OK;
     struct follower_config config = *shard->config.follow;
     config.before = before;
     config.shard = shard->config.index;

@@ -22,6 +22,7 @@
 #include "server/service/deposing.h"
 #include "server/service/doubt.h"
 #include "server/service/following.h"
+#include "server/service/fence.h"
 #include "server/service/gates.h"
 #include "server/service/recovery.h"
 #include "server/service/handle_round.h"
@@ -115,6 +116,8 @@ static int check_method(struct call *call)
         return embd__error_set(&call->error, EMBD_DRAINING,
                                "shard %u is shutting down and takes no %s",
                                call->shard->config.index, r->method_name);
+    if (call->shard->config.failover != NULL && fence_check(call, entry->while_loading) != EMBD_OK)
+        return call->error.status;
     if (call->shard->is_loading && !entry->while_loading &&
         !following_serves(call->shard, (enum method)r->method) &&
         !deposing_hears(call->shard, (enum method)r->method))
@@ -336,7 +339,7 @@ void shard_handle(struct shard *shard, struct request *request)
     EMBD_ASSERT(request->session != NULL && request->on_answer != NULL);
     request->state = REQUEST_RECEIVED;
     request->has_answer = true;
-    request->is_push = false;
+    request->is_push = request->is_guarded = false;
     request->place_kind = PLACE_UNKNOWN;
     request->stopped_at = 0;
     request->gate.number = 0;

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/follow/failover.h"
 #include "server/log/log.h"
 #include "server/service/deposing.h"
 #include "server/service/following_inside.h"
@@ -149,7 +150,10 @@ static void ask(struct shard *shard)
         .asks_base = shard->engine.tables.apart.n > 0,
         .wait_ms = shard->config.serves ? WAIT_SERVE_MS : WAIT_MS,
     };
-    snprintf(ask.name, sizeof ask.name, "%s", shard->config.addresses[shard->config.index]);
+    const struct shard_map *own = shard->config.own_map;
+    snprintf(ask.name, sizeof ask.name, "%s",
+             (own != NULL ? own->addresses : shard->config.addresses)[shard->config.index]);
+    ask.start = shard->config.failover != NULL ? shard->config.start : 0;
     snprintf(ask.cluster, sizeof ask.cluster, "%s", shard->config.cluster_name);
     following_mark_ask(f, &ask);
     f->has_asked = true;
@@ -312,6 +316,9 @@ bool following_go_on(struct shard *shard, struct embd__error *e)
     bool rests = is_base_whole || promoting_rests(shard) || !may_ask(shard);
     if (e->status == EMBD_OK && !f->has_asked && !rests && clock_ns() >= f->ask_at_ns)
         ask(shard);
+    if (shard->config.failover != NULL)
+        failover_note(shard->config.failover, shard->config.index, shard->commit.applied.position,
+                      f->state == FOLLOWING_RECORDS && shard->commit.journal != NULL);
     if (e->status == EMBD_OK && !has_more && promoting_look(shard, e))
         following_close(shard);
     return has_more && e->status == EMBD_OK;

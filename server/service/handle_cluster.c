@@ -164,6 +164,20 @@ static bool has_placement(const struct shard_config *config)
     return p != NULL && (!p->is_even || p->version > 1);
 }
 
+/* A process that follows as etcd says shows trainers the one that serves. False: it does not know
+ * that yet. */
+static bool find_map(const struct call *call, struct shard_map *out)
+{
+    const struct shard *shard = call->shard;
+    *out = shard_map_of_admins(shard);
+    if (shard->following == NULL || shard->config.own_map == NULL ||
+        call->request->listener == LISTENER_ADMIN)
+        return true;
+    *out = (struct shard_map){shard->config.map_version, shard->config.addresses,
+                              shard->config.admin_addresses, shard->config.admin_hosts};
+    return out->version != SHARD_MAP_OF_FILE;
+}
+
 int handle_cluster(struct call *call)
 {
     const struct shard_config *config = &call->shard->config;
@@ -171,8 +185,10 @@ int handle_cluster(struct call *call)
     embd__read_fields(&f, &call->reader, "cluster");
     if (call_end(call, &f) != EMBD_OK)
         return call->error.status;
+    struct shard_map map;
+    bool is_known = find_map(call, &map);
     for (uint32_t i = 0; i < config->n_shards; i++)
-        if (config->addresses[i][0] == '\0')
+        if (!is_known || map.addresses[i][0] == '\0')
             return embd__error_set(&call->error, EMBD_BUSY,
                                    "cluster: the address of shard %u is not known yet; try again",
                                    i);
@@ -180,15 +196,15 @@ int handle_cluster(struct call *call)
     embd__msg_result(m, call->reader.msgid);
     embd__msg_map(m, 4u + has_placement(config));
     embd__msg_field_str(m, "name", config->cluster_name);
-    embd__msg_field_uint(m, "version", config->map_version);
+    embd__msg_field_uint(m, "version", map.version);
     embd__msg_field_uint(m, "shard", config->index);
     embd__msg_str(m, "shards");
     embd__msg_array(m, config->n_shards);
     for (uint32_t i = 0; i < config->n_shards; i++) {
-        const char *host = config->admin_hosts != NULL ? config->admin_hosts[i] : "";
+        const char *host = map.admin_hosts != NULL ? map.admin_hosts[i] : "";
         embd__msg_map(m, host[0] != '\0' ? 3 : 2);
-        embd__msg_field_str(m, "address", config->addresses[i]);
-        embd__msg_field_str(m, "admin", config->admin_addresses[i]);
+        embd__msg_field_str(m, "address", map.addresses[i]);
+        embd__msg_field_str(m, "admin", map.admin_addresses[i]);
         if (host[0] != '\0')
             embd__msg_field_str(m, "admin_tcp", host);
     }

@@ -108,6 +108,10 @@ bool promoting_look(struct shard *shard, struct embd__error *e)
 static int ask(struct call *call, uint64_t max_behind)
 {
     struct shard *shard = call->shard;
+    if (shard->config.failover != NULL)
+        return embd__error_set(&call->error, EMBD_UNSUPPORTED,
+                               "promote: this cluster has failover, and etcd says who serves: stop "
+                               "the process that does, and a follower takes its place");
     if (shard->following == NULL || shard->config.promotion == NULL)
         return embd__error_set(&call->error, EMBD_INVALID,
                                "promote: shard %u follows no server; nothing was promoted",

@@ -1,6 +1,7 @@
 /* replicated.c - see replicated.h. */
 #include "server/service/replicated.h"
 
+#include "server/follow/failover.h"
 #include "server/journal/pace.h"
 #include "server/service/feeding.h"
 #include "server/service/state.h"
@@ -37,7 +38,12 @@ static uint64_t reached_by(const uint64_t *list, uint32_t n, uint32_t wanted)
 }
 
 /* Nobody has more than was sent: a question says what it likes. */
-static void count(struct shard *shard, uint64_t now_ns)
+static uint64_t at_most_sent(const struct shard *shard, const struct feed *feed, uint64_t claimed)
+{
+    return lesser(claimed, lesser(feed->ask.position, shard->commit.ended.position));
+}
+
+static void count_any(struct shard *shard, uint64_t now_ns)
 {
     struct replicated *r = &shard->replicated;
     uint64_t applied[FOLLOWERS_MAX], disk[FOLLOWERS_MAX];
@@ -46,14 +52,88 @@ static void count(struct shard *shard, uint64_t now_ns)
         const struct feed *feed = &shard->feeding.list[i];
         if (!takes_records(feed, now_ns))
             continue;
-        uint64_t sent = lesser(feed->ask.position, shard->commit.ended.position);
-        applied[r->n] = lesser(feed->ask.applied, sent);
-        disk[r->n++] = lesser(feed->ask.disk, sent);
+        applied[r->n] = at_most_sent(shard, feed, feed->ask.applied);
+        disk[r->n++] = at_most_sent(shard, feed, feed->ask.disk);
     }
     uint64_t to = reached_by(applied, r->n, shard->config.replicas);
     uint64_t synced = reached_by(disk, r->n, shard->config.replicas);
     r->applied = to > r->applied ? to : r->applied;
     r->disk = synced > r->disk ? synced : r->disk;
+}
+
+/* ---- with failover: those that are required ---- */
+
+static const struct feed *feed_of(const struct shard *shard, uint64_t start, uint64_t now_ns)
+{
+    const struct feed *found = NULL;
+    for (uint32_t i = 0; i < FOLLOWERS_MAX; i++)
+        if (shard->feeding.list[i].ask.start == start &&
+            takes_records(&shard->feeding.list[i], now_ns))
+            found = &shard->feeding.list[i];
+    return found;
+}
+
+static void count_required(struct shard *shard, const struct failover_set *required,
+                           uint64_t now_ns)
+{
+    struct replicated *r = &shard->replicated;
+    uint64_t to = UINT64_MAX, synced = UINT64_MAX;
+    r->n = 0;
+    for (uint32_t i = 0; i < required->n; i++) {
+        const struct feed *feed = feed_of(shard, required->ids[i], now_ns);
+        to = lesser(to, feed == NULL ? 0 : at_most_sent(shard, feed, feed->ask.applied));
+        synced = lesser(synced, feed == NULL ? 0 : at_most_sent(shard, feed, feed->ask.disk));
+        r->n += feed != NULL;
+    }
+    if (required->n < shard->config.replicas)
+        return;
+    r->applied = to > r->applied ? to : r->applied;
+    r->disk = synced > r->disk ? synced : r->disk;
+}
+
+/* Whom the shard feeds, and who has all that may have been acknowledged before it was required. */
+static void report(struct shard *shard, const struct failover_view *view, uint64_t now_ns)
+{
+    struct failover_set live = {.n = 0}, even = {.n = 0};
+    for (uint32_t i = 0; i < FOLLOWERS_MAX; i++) {
+        const struct feed *feed = &shard->feeding.list[i];
+        uint64_t start = feed->ask.start;
+        if (start == 0 || !takes_records(feed, now_ns))
+            continue;
+        failover_add(&live, start);
+        if (failover_has(&view->required, start) &&
+            at_most_sent(shard, feed, feed->ask.applied) >= view->floor &&
+            at_most_sent(shard, feed, feed->ask.disk) >= view->floor)
+            failover_add(&even, start);
+    }
+    failover_report(shard->config.failover, shard->config.index, view->version, &live, &even);
+}
+
+static void count_for_failover(struct shard *shard, uint64_t now_ns)
+{
+    struct failover *failover = shard->config.failover;
+    struct failover_view *view = failover_view_of(failover, shard->config.index);
+    if (view->version != (uint32_t)atomic_load(&failover->version)) {
+        view->version = failover_required(failover, &view->required);
+        view->floor = shard->commit.ended.position;
+    }
+    count_required(shard, &view->required, now_ns);
+    report(shard, view, now_ns);
+}
+
+static void count(struct shard *shard, uint64_t now_ns)
+{
+    if (shard->config.failover != NULL)
+        count_for_failover(shard, now_ns);
+    else
+        count_any(shard, now_ns);
+}
+
+/* ---- what is missing ---- */
+
+static bool is_fenced(const struct shard *shard)
+{
+    return shard->config.failover != NULL && failover_is_fenced(shard->config.failover);
 }
 
 static void note_lack(struct shard *shard, uint64_t now_ns)
@@ -96,12 +176,12 @@ static void end(struct request *request, bool is_sent)
 }
 
 /* `is_over`: the others are given up. */
-static void send_answers(struct replicated *r, bool is_over)
+static void send_answers(struct replicated *r, bool is_over, bool is_fenced)
 {
     struct request **at = &r->first, *before = NULL;
     while (*at != NULL) {
         struct request *request = *at;
-        bool is_sent = is_there(r, request);
+        bool is_sent = is_there(r, request) && !is_fenced;
         if (!is_sent && !is_over) {
             before = request;
             at = &request->next;
@@ -122,7 +202,9 @@ void replicated_look(struct shard *shard)
         count(shard, now_ns);
     note_lack(shard, now_ns);
     if (r->first != NULL)
-        send_answers(r, shard->is_deposed || (shard->draining && r->lacks_ns != 0));
+        send_answers(r,
+                     shard->is_deposed || is_fenced(shard) || (shard->draining && r->lacks_ns != 0),
+                     is_fenced(shard));
 }
 
 bool replicated_keeps(struct shard *shard, struct request *request)

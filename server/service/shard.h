@@ -22,11 +22,13 @@ struct shard;
 struct snapshot_select;
 struct written;
 struct coordinator;
+struct failover;
 struct follower_config;
 struct identity;
 struct local_place;
 struct placement;
 struct promotion;
+struct shard_map;
 struct row_memory;
 
 struct shard_net_stats {
@@ -56,6 +58,9 @@ struct shard_config {
     uint64_t digest_interval_s;           /* it compares its tables so often; 0: when asked */
     bool promotes;                        /* a follower's directory becomes a server's own */
     struct promotion *promotion;          /* of the process, while it runs; NULL: there is none */
+    struct failover *failover; /* of the process, where etcd says who serves; NULL: it does not */
+    const struct shard_map *own_map; /* with failover: this process's shards, as admins see them
+                                        while it follows */
     const struct store_ops *store;
     const char *data_dir;           /* snapshots go there; NULL: snapshot is refused */
     struct snapshot_select *chosen; /* the snapshot that a start begins with, for shards with
@@ -206,6 +211,7 @@ struct request {
                           request */
     bool has_answer;   /* false: a notification; nothing is sent */
     bool is_push;
+    bool is_guarded; /* by the fence (server/follow/failover.h): its answer says what is so */
     enum request_place place_kind;
     uint32_t place;
     uint64_t stopped_at;      /* parked, and looked at: sweeps.c */
@@ -263,6 +269,8 @@ struct shard_map {
 /* A copy of the lists; NULL: out of memory. Any thread. */
 struct shard_map *shard_map_new(uint64_t version, uint32_t n_shards, const char *const *addresses,
                                 const char *const *admin_addresses, const char *const *admin_hosts);
+/* As admins see it: a process that follows as etcd says is a cluster of its own to them. */
+struct shard_map shard_map_of_admins(const struct shard *shard);
 /* From now on `cluster` answers this. Takes the map. */
 void shard_set_map(struct shard *shard, struct shard_map *map);
 

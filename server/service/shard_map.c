@@ -53,3 +53,12 @@ void shard_set_map(struct shard *shard, struct shard_map *map)
     free(shard->map);
     shard->map = map;
 }
+
+struct shard_map shard_map_of_admins(const struct shard *shard)
+{
+    const struct shard_config *config = &shard->config;
+    if (shard->following != NULL && config->own_map != NULL)
+        return *config->own_map;
+    return (struct shard_map){config->map_version, config->addresses, config->admin_addresses,
+                              config->admin_hosts};
+}

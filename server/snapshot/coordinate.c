@@ -159,9 +159,10 @@ static int start(struct call *call, const char *name, struct job_order *order)
     struct job_report report;
     const struct shard_config *config = &call->shard->config;
     memcpy(order->name, name, strlen(name) + 1);
-    order->addresses = config->addresses;
-    order->admin_addresses = config->admin_addresses;
-    order->admin_hosts = config->admin_hosts;
+    const struct shard_map map = shard_map_of_admins(call->shard);
+    order->addresses = map.addresses;
+    order->admin_addresses = map.admin_addresses;
+    order->admin_hosts = map.admin_hosts;
     bool needs_asker = order->is_read || order->has_files;
     if (check_place(call) != EMBD_OK || check_rights(call, name, order) != EMBD_OK ||
         check_order(call, order) != EMBD_OK) {

@@ -1,0 +1,217 @@
+/* elect.c - the steps of a process that follows the one that has its name.
+ *
+ * The happy path: it says under a lease of its own how far it is, and watches the name. When that
+ * lapses, every follower waits a moment, in which all say how far they are, and reads what they
+ * have said. Those that are in sync have every acknowledged record, so each of them may take the
+ * name; the one with the most records does it first. It takes name and epoch at once, or not at
+ * all; then its shards are promoted in that epoch (server/follow/promotion.h), and it leads.
+ *
+ * What can fail: another follower was first (it is followed from then on); this one is not in sync,
+ * or has not all of its tables yet (it says so, and waits); a shard cannot be promoted (the name is
+ * given back). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/follow/promotion.h"
+#include "server/log/log.h"
+#include "server/member/member_inside.h"
+
+#define MOMENT_NS 200000000u /* for all to say how far they are */
+#define TURN_NS   400000000u /* for the one before to take the name */
+#define RISE_MS   10u
+#define LISTED_MS 50u /* who has taken the name comes on the map soon */
+
+static int watch(struct member *m, uint32_t ms, struct embd__error *e)
+{
+    bool changed;
+    return etcd_watch(m->etcd, m->name_key, m->seen, ms, &changed, e);
+}
+
+/* ---- somebody has the name ---- */
+
+static int learn_map(struct member *m, struct embd__error *e)
+{
+    struct etcd_value map;
+    if (member_read_map(m, &map, e) != EMBD_OK)
+        return e->status;
+    free(map.text);
+    if (m->map_revision != 0)
+        member_deliver(m);
+    return EMBD_OK;
+}
+
+static int go_with(struct member *m, const char *entry, struct embd__error *e)
+{
+    char place[FAILOVER_PLACE_BYTES];
+    uint64_t node, seen = m->seen;
+    m->absent_ns = 0;
+    m->hindrance_is_told = false;
+    if (!entry_read_name(entry, &node, place))
+        return embd__error_set(e, EMBD_CORRUPT, "etcd: the value of %s cannot be read",
+                               m->name_key);
+    failover_set_place(m->config.failover, place);
+    if (learn_map(m, e) != EMBD_OK)
+        return e->status;
+    m->seen = seen;
+    bool is_listed = strstr(entry, m->map.addresses[m->self->first_shard]) != NULL;
+    return watch(m, is_listed ? m->config.lease_s * 1000 / 3 : LISTED_MS, e);
+}
+
+/* ---- nobody has ---- */
+
+static bool is_before(const struct entry_follower *a, const struct entry_follower *b)
+{
+    return a->position != b->position ? a->position > b->position : a->id < b->id;
+}
+
+static bool may_lead(const struct entry_follower *f, uint64_t replicas,
+                     const struct failover_set *set)
+{
+    return f->is_ready && (replicas == 0 || failover_has(set, f->id));
+}
+
+/* How many others are to go first; FAILOVER_MOST: this one may not. */
+static int find_rank(struct member *m, uint64_t epoch, uint32_t *rank_out, struct embd__error *e)
+{
+    struct entry_follower list[FAILOVER_MOST], *own = NULL;
+    struct failover_set set;
+    uint64_t replicas;
+    uint32_t n;
+    *rank_out = FAILOVER_MOST;
+    if (entry_read_insync(m->etcd, m->self->name, epoch, &replicas, &set, e) != EMBD_OK ||
+        entry_list_followers(m->etcd, m->self->name, list, &n, e) != EMBD_OK)
+        return e->status;
+    for (uint32_t i = 0; i < n; i++)
+        own = list[i].id == m->config.failover->start ? &list[i] : own;
+    if (own == NULL || !may_lead(own, replicas, &set))
+        return EMBD_OK;
+    *rank_out = 0;
+    for (uint32_t i = 0; i < n; i++)
+        *rank_out += may_lead(&list[i], replicas, &set) && is_before(&list[i], own);
+    return EMBD_OK;
+}
+
+static int say_hindrance(struct member *m, struct embd__error *e)
+{
+    if (!m->hindrance_is_told)
+        log_event(LOG_ERROR, "no_primary",
+                  "server=%s why=\"nobody has the name, and this follower was not in sync, or has "
+                  "not all of its tables: it may lack acknowledged changes, and does not take the "
+                  "name. Start the process that served last, or one that was in sync\"",
+                  m->self->name);
+    m->hindrance_is_told = true;
+    return watch(m, m->config.lease_s * 1000 / 3, e);
+}
+
+/* The name is ours, in that epoch. */
+static int rise(struct member *m, uint64_t epoch, struct embd__error *e)
+{
+    atomic_store(&m->config.failover->epoch, epoch);
+    log_event(LOG_WARN, "takes_over", "server=%s epoch=%llu", m->self->name,
+              (unsigned long long)epoch);
+    m->has_had_name = true;
+    m->absent_ns = 0;
+    m->state = MEMBER_RISES;
+    return promotion_ask(m->config.promotion, PROMOTION_ANY, e);
+}
+
+static int take(struct member *m, const struct entry_epoch *epoch, struct embd__error *e)
+{
+    bool won, lives;
+    m->renewed_ns = failover_now_ns();
+    if (etcd_lease_keep(m->etcd, m->lease, &lives, e) != EMBD_OK)
+        return e->status;
+    if (lives && entry_take_name(m, epoch->epoch + 1, 0, epoch->mod_revision, &won, e) != EMBD_OK)
+        return e->status;
+    return lives && won ? rise(m, epoch->epoch + 1, e) : EMBD_OK;
+}
+
+/* An attempt has succeeded whose answer was lost. */
+static int find_taken(struct member *m, struct embd__error *e)
+{
+    struct entry_epoch epoch;
+    if (entry_read_epoch(m->etcd, m->self->name, &epoch, e) != EMBD_OK)
+        return e->status;
+    return epoch.node == m->config.node ? rise(m, epoch.epoch, e) : EMBD_OK;
+}
+
+static int elect(struct member *m, struct embd__error *e)
+{
+    struct entry_epoch epoch;
+    uint32_t rank;
+    uint64_t now_ns = failover_now_ns();
+    m->absent_ns = m->absent_ns != 0 ? m->absent_ns : now_ns;
+    if (entry_read_epoch(m->etcd, m->self->name, &epoch, e) != EMBD_OK)
+        return e->status;
+    if (epoch.epoch == 0) /* nobody ever had it */
+        return watch(m, m->config.lease_s * 1000 / 3, e);
+    if (now_ns - m->absent_ns < MOMENT_NS)
+        return watch(m, (uint32_t)((MOMENT_NS - (now_ns - m->absent_ns)) / 1000000) + 1, e);
+    if (find_rank(m, epoch.epoch, &rank, e) != EMBD_OK)
+        return e->status;
+    if (rank == FAILOVER_MOST)
+        return say_hindrance(m, e);
+    uint64_t at_ns = m->absent_ns + MOMENT_NS + rank * (uint64_t)TURN_NS;
+    if (now_ns < at_ns)
+        return watch(m, (uint32_t)((at_ns - now_ns) / 1000000) + 1, e);
+    return take(m, &epoch, e);
+}
+
+int elect_follow(struct member *m, struct embd__error *e)
+{
+    struct etcd_value there;
+    bool lives = false, is_ready;
+    if (etcd_lease_keep(m->etcd, m->lease, &lives, e) != EMBD_OK)
+        return e->status;
+    if (!lives) {
+        m->state = MEMBER_LEASELESS;
+        m->told_entry[0] = '\0';
+        return EMBD_OK;
+    }
+    uint64_t position = failover_position(m->config.failover, &is_ready);
+    if (entry_put_follower(m, position, is_ready, e) != EMBD_OK ||
+        etcd_get(m->etcd, m->name_key, &there, e) != EMBD_OK)
+        return e->status;
+    m->seen = there.revision;
+    if (there.text == NULL)
+        return elect(m, e);
+    if (member_is_own(m, there.text))
+        find_taken(m, e);
+    else
+        go_with(m, there.text, e);
+    free(there.text);
+    return e->status;
+}
+
+/* ---- rising ---- */
+
+static int give_up(struct member *m, const char *why, struct embd__error *e)
+{
+    log_event(LOG_ERROR, "not_promoted", "server=%s why=\"%s\"", m->self->name, why);
+    m->has_had_name = false;
+    m->told_entry[0] = '\0';
+    m->state = MEMBER_LEASELESS;
+    return etcd_lease_revoke(m->etcd, m->lease, e);
+}
+
+int elect_rise(struct member *m, struct embd__error *e)
+{
+    struct promotion_report report;
+    bool lives;
+    promotion_look(m->config.promotion, &report);
+    if (report.state == PROMOTION_REFUSED)
+        return give_up(m, report.why, e);
+    if (report.state == PROMOTION_DONE) {
+        m->follows = false;
+        m->state = MEMBER_NAMELESS; /* it has it, and begins to lead */
+        return EMBD_OK;
+    }
+    if (failover_now_ns() - m->renewed_ns > (uint64_t)m->config.lease_s * 300000000u) {
+        m->renewed_ns = failover_now_ns();
+        if (etcd_lease_keep(m->etcd, m->lease, &lives, e) != EMBD_OK || !lives)
+            return e->status;
+    }
+    member_pause(m, RISE_MS);
+    return EMBD_OK;
+}

@@ -1,0 +1,108 @@
+/* member_inside.h - what the files of a member share: member.c, whose thread runs; turns.c; lead.c,
+ * the steps of a process that serves and has followers; elect.c, those of a follower; role.c, what
+ * a process is when it starts. */
+#ifndef EMBD_MEMBER_MEMBER_INSIDE_H
+#define EMBD_MEMBER_MEMBER_INSIDE_H
+
+#include <pthread.h>
+
+#include "server/follow/failover.h"
+#include "server/member/member.h"
+
+#define MAP_KEY          "map"
+#define MEMBER_KEY_BYTES 128u
+
+enum member_state {
+    MEMBER_LEASELESS,
+    MEMBER_NAMELESS,
+    MEMBER_UNLISTED,
+    MEMBER_LISTED,
+    MEMBER_FOLLOWS, /* another process has the name */
+    MEMBER_RISES,   /* has taken the name, and its shards are being promoted */
+};
+
+/* Owner: the member's thread; what is guarded, both. */
+struct member {
+    struct member_config config;
+    const struct member_server *self;
+    struct etcd *etcd;
+    enum member_state state;
+    int64_t lease;
+    bool has_had_name;
+    char id[24]; /* of this process */
+    char name_key[80];
+    struct member_map start, map;
+    uint64_t map_revision; /* mod_revision of the map we know */
+    uint64_t told;         /* and of the one that the shards know */
+    uint64_t seen;         /* etcd's revision; changes after it are still to be watched */
+    uint32_t pause_ms, pause_max_ms;
+    int last_status;                /* so that a failure is logged once */
+    enum member_state failed_state; /* where it was met */
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t woken;
+    atomic_bool stops;
+    /* With followers. */
+    bool follows;
+    uint64_t renewed_ns;    /* before the lease was asked for, or renewed, the last time */
+    uint64_t name_revision; /* mod_revision of our name */
+    struct failover_set published, maybe; /* in etcd; or in an attempt that may have succeeded */
+    char told_entry[160];                 /* of a follower, as it is in etcd */
+    uint64_t absent_ns;                   /* since when nobody has the name; 0: somebody has */
+    bool hindrance_is_told, fence_is_told;
+};
+
+/* ---- turns.c ---- */
+
+/* Whether an entry of a name was put by this process, under a lease that may be lost since. */
+bool member_is_own(const struct member *m, const char *text);
+/* This process ends. */
+void member_lose(struct member *m, const char *why);
+/* To the shards, if it has changed. */
+void member_deliver(struct member *m);
+/* Reads the map if it has changed; `there` keeps its text for a later change: the caller's. */
+int member_read_map(struct member *m, struct etcd_value *there, struct embd__error *e);
+void member_pause(struct member *m, uint32_t ms);
+
+/* ---- entries.c: what stands in etcd, as text ---- */
+
+struct entry_epoch {
+    uint64_t epoch, node; /* epoch 0: there is none */
+    uint64_t mod_revision;
+};
+/* EMBD_CORRUPT, and the errors of etcd. */
+int entry_read_epoch(struct etcd *etcd, const char *server, struct entry_epoch *out,
+                     struct embd__error *e);
+/* Who is in sync in that epoch. `replicas_out` 0: that does not matter, or nobody has said. */
+int entry_read_insync(struct etcd *etcd, const char *server, uint64_t epoch, uint64_t *replicas_out,
+                      struct failover_set *out, struct embd__error *e);
+
+struct entry_follower {
+    uint64_t id, position;
+    bool is_ready;
+};
+int entry_list_followers(struct etcd *etcd, const char *server, struct entry_follower *out,
+                         uint32_t *n_out, struct embd__error *e);
+
+/* The node and the admin's place in the entry of a name. False: it is not one. */
+bool entry_read_name(const char *text, uint64_t *node_out, char place[FAILOVER_PLACE_BYTES]);
+
+/* The name, its epoch and an empty set: all of them, or none. */
+int entry_take_name(struct member *m, uint64_t epoch, uint64_t name_revision,
+                    uint64_t epoch_revision, bool *won_out, struct embd__error *e);
+/* Where the name is still ours. */
+int entry_put_insync(struct member *m, const struct failover_set *set, bool *won_out,
+                     struct embd__error *e);
+int entry_put_follower(struct member *m, uint64_t position, bool is_ready, struct embd__error *e);
+
+/* ---- steps ---- */
+
+int lead_begin(struct member *m, struct embd__error *e);
+int lead_keep(struct member *m, struct embd__error *e);
+int elect_follow(struct member *m, struct embd__error *e);
+int elect_rise(struct member *m, struct embd__error *e);
+
+/* Until the lease may lapse, but for a margin, this process may acknowledge. */
+void lead_extend(struct member *m);
+
+#endif

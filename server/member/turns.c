@@ -1,0 +1,68 @@
+/* turns.c - what steps of several roles need: the map as it is known, a pause, and the end. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "server/log/log.h"
+#include "server/member/map.h"
+#include "server/member/member_inside.h"
+
+bool member_is_own(const struct member *m, const char *text)
+{
+    json_t *object = json_loads(text, 0, NULL);
+    const char *id = json_string_value(json_object_get(object, "id"));
+    bool is = id != NULL && strcmp(id, m->id) == 0;
+    json_decref(object);
+    return is;
+}
+
+void member_lose(struct member *m, const char *why)
+{
+    log_event(LOG_ERROR, "name_lost", "server=%s why=\"%s\"", m->self->name, why);
+    m->config.on_lost(m->config.arg);
+    atomic_store(&m->stops, true);
+}
+
+void member_deliver(struct member *m)
+{
+    if (m->told == m->map_revision)
+        return;
+    m->told = m->map_revision;
+    log_event(LOG_INFO, "map", "version=%llu", (unsigned long long)m->map.version);
+    m->config.on_map(m->config.arg, &m->map);
+}
+
+int member_read_map(struct member *m, struct etcd_value *there, struct embd__error *e)
+{
+    if (etcd_get(m->etcd, MAP_KEY, there, e) != EMBD_OK)
+        return e->status;
+    m->seen = there->revision;
+    if (there->text == NULL || there->mod_revision == m->map_revision)
+        return EMBD_OK;
+    if (map_read(there->text, m->config.servers, m->config.n_servers, &m->map, e) != EMBD_OK) {
+        free(there->text);
+        there->text = NULL;
+        return e->status;
+    }
+    m->map_revision = there->mod_revision;
+    return EMBD_OK;
+}
+
+void member_pause(struct member *m, uint32_t ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    pthread_mutex_lock(&m->mutex);
+    while (!atomic_load(&m->stops) &&
+           pthread_cond_timedwait(&m->woken, &m->mutex, &until) != ETIMEDOUT)
+        ;
+    pthread_mutex_unlock(&m->mutex);
+}
