@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import statistics
 import subprocess
 import tempfile
@@ -57,6 +58,43 @@ class Trainer(threading.Thread):
         assert not self.is_alive(), "the trainer hangs"
 
 
+class Proxy:
+    """To one address of etcd, until it is cut: then nothing comes through, and nobody is told."""
+
+    def __init__(self, port):
+        self.server, self.to, self.is_cut = socket.create_server(("127.0.0.1", 0)), port, False
+        self.port = self.server.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                peer = self.server.accept()[0]
+                if self.is_cut:
+                    continue
+                other = socket.create_connection(("127.0.0.1", self.to))
+            except OSError:
+                return
+            for a, b in ((peer, other), (other, peer)):
+                threading.Thread(target=self.carry, args=(a, b), daemon=True).start()
+
+    def carry(self, a, b):
+        try:
+            while data := a.recv(1 << 16):
+                while self.is_cut:
+                    time.sleep(0.05)
+                b.sendall(data)
+        except OSError:
+            pass
+        finally:
+            a.close()
+            b.close()
+
+    def close(self):
+        self.is_cut = False
+        self.server.close()
+
+
 class Failover(unittest.TestCase):
     etcd_members = 1
     settings = ("replicas: 1",)
@@ -86,12 +124,15 @@ class Failover(unittest.TestCase):
                        f'cluster:\n  name: shop\n  etcd: "etcd://{members}{self.prefix}"\n  failover: yes\n'
                        f"  etcd_lease: {LEASE_S}\n  servers:\n    - {{name: a, shards: {SHARDS}}}\n")
 
+    program = os.path.join(os.environ["EMBD_BIN"], "embd")
+
     def start(self, name, file=None):
         path = os.path.join(self.data, name)
         os.makedirs(path, exist_ok=True)
         self.ports.setdefault(name, free_ports(SHARDS))
         server = clusters.Embd("--config", file or self.file, "--server", "a", "--data-dir", path,
-                               "--listen", f"127.0.0.1:{self.ports[name]}", listen=None, shards=SHARDS, waits=False)
+                               "--listen", f"127.0.0.1:{self.ports[name]}", listen=None, shards=SHARDS, waits=False,
+                               program=self.program)
         self.addCleanup(server.kill)
         self.servers[name] = server
         return server
@@ -174,6 +215,198 @@ class Kills(Failover):
               f"{statistics.median(took):.2f} s, longest {max(took):.2f} s; from the end of the lease: median "
               f"{statistics.median(behind):.2f} s, longest {max(behind):.2f} s")
         self.assertLess(max(behind), 2)
+
+
+class Fences(Failover):
+    """With tables of durability `durable`, which need no follower: what two processes acknowledge beside each other is lost."""
+
+    etcd_members = 1
+    TOOLS = os.environ.get("EMBD_FAULT_TOOLS", os.path.join(os.environ["EMBD_BIN"], "..", "tests", "fault"))
+
+    def proxied(self):
+        """A configuration file whose etcd is behind a proxy."""
+        proxy = Proxy(self.etcd.ports[0])
+        self.addCleanup(proxy.close)
+        path, self.file = self.file, os.path.join(self.data, "proxied.yaml")
+        self.write_file(f"127.0.0.1:{proxy.port}")
+        path, self.file = self.file, path
+        return proxy, path
+
+    def train(self, n, servers, durability, **options):
+        trainers = [Trainer(servers, durability, **options) for _ in range(n)]
+        for trainer in trainers:
+            trainer.start()
+        self.until(lambda: all(t.acked > 10 for t in trainers), says=self.logs)
+        return trainers
+
+    def stop_and_go_on(self):
+        """The trainers know the primary alone, and have pushes on their way while it is stopped."""
+        self.begin("x", "y")
+        trainers = self.train(4, self.servers["x"].addresses[0], "durable", deadline=12)
+        x = self.servers["x"]
+        x.pause()
+        self.until(lambda: self.primary() == "y", says=self.logs)
+        with embd.connect(self.addresses(), deadline=20) as client:  # y serves
+            self.assertEqual(client.shards, self.servers["y"].addresses)
+            before = client.table("t").pull(KEYS)[0, 0]
+        x.go_on()
+        self.assertEqual(x.wait(30), 1)
+        self.assertIn("name_lost", x.log())
+        for trainer in trainers:
+            trainer.end()
+        acked = sum(t.acked for t in trainers)
+        with embd.connect(self.servers["y"].addresses[0], deadline=20) as client:
+            after = client.table("t").pull(KEYS)[0, 0]
+        self.assertGreaterEqual(after, before)
+        self.assertLessEqual(acked, after, f"acknowledged {acked}, there are {after}\n{self.logs()}")
+        self.assertLessEqual(after, acked + len(trainers))  # one of each may be unknown
+        return x
+
+    def test_a_primary_that_stood_still_acknowledges_nothing_when_it_goes_on(self):
+        self.stop_and_go_on()
+        self.start("x").wait_log("kept_aside", 30)  # it follows, and has what it alone had in a directory
+        self.until(lambda: self.insync() == 1, says=self.logs)
+        self.compare()
+        kept = [name for name in os.listdir(os.path.join(self.data, "x")) if name.startswith("aside-1-")]
+        self.assertEqual(len(kept), 1)
+        self.assertTrue(any(name.startswith("journal") for name in os.listdir(os.path.join(self.data, "x", kept[0]))))
+
+    def test_control_without_the_fence_acknowledged_pushes_are_lost(self):
+        self.program = os.path.join(self.TOOLS, "embd-without-fence")
+        with self.assertRaisesRegex(AssertionError, "acknowledged .* there are"):
+            self.stop_and_go_on()
+
+    def test_a_primary_that_etcd_cannot_hear_stops_and_a_follower_serves(self):
+        proxy, path = self.proxied()
+        self.start("x", path)
+        self.until(lambda: self.primary() == "x", says=self.logs)
+        for name in "yz":
+            self.start(name)
+        self.until(lambda: self.insync() == 2, says=self.logs)
+        trainers = self.train(2, self.addresses(), "replicated")
+        proxy.is_cut = True
+        x = self.servers["x"]
+        x.wait_log(" fenced ", 20)
+        self.until(lambda: self.primary() not in (None, "x"), says=self.logs)
+        taken = [t.acked for t in trainers]
+        self.until(lambda: all(t.acked > n + 10 or t.wrong for t, n in zip(trainers, taken)), says=self.logs)
+        self.assertTrue(x.is_alive())  # and acknowledges nothing
+        proxy.is_cut = False
+        self.assertEqual(x.wait(30), 1)
+        for trainer in trainers:
+            trainer.end()
+            self.assertIsNone(trainer.wrong, self.logs())
+        self.check(*trainers)
+        self.compare()
+
+    def test_a_follower_that_etcd_cannot_hear_changes_nothing_and_is_not_chosen(self):
+        proxy, path = self.proxied()
+        self.begin("x")
+        self.start("y", path)
+        self.start("z")
+        self.until(lambda: self.insync() == 2, says=self.logs)
+        trainers = self.train(1, self.addresses(), "replicated")
+        proxy.is_cut = True
+        time.sleep(LEASE_S + 1)
+        self.assertEqual(self.primary(), "x")
+        self.servers["x"].kill()
+        self.until(lambda: self.primary() == "z", says=self.logs)
+        n = trainers[0].acked
+        proxy.is_cut = False
+        self.until(lambda: trainers[0].acked > n + 10 or trainers[0].wrong, says=self.logs)
+        trainers[0].end()
+        self.assertIsNone(trainers[0].wrong, self.logs())
+        self.check(*trainers)
+        self.compare()
+
+    def come_back(self):
+        """x served, y took its place and acknowledged more; both are gone, and x comes back alone."""
+        self.begin("x", "y")
+        trainer = Trainer(self.addresses(), "durable")
+        trainer.start()
+        self.until(lambda: trainer.acked > 10)
+        self.servers["x"].kill()
+        n = trainer.acked
+        self.until(lambda: trainer.acked > n + 10 or trainer.wrong, says=self.logs)
+        self.servers["y"].kill()
+        x = self.start("x")
+        time.sleep(2 * LEASE_S)
+        self.assertIsNone(self.primary(), self.logs())
+        self.assertIn("kept_aside", x.log())
+        self.start("y")
+        self.until(lambda: self.primary() == "y", says=self.logs)
+        trainer.end()
+        self.assertIsNone(trainer.wrong, self.logs())
+        self.check(trainer)
+        self.until(lambda: self.insync() == 1, says=self.logs)
+        self.compare()
+
+    def test_who_was_followed_by_another_one_does_not_serve_when_it_comes_back(self):
+        self.come_back()
+
+    def test_control_without_epochs_it_does(self):
+        self.program = os.path.join(self.TOOLS, "embd-without-epochs")
+        with self.assertRaises(AssertionError):
+            self.come_back()
+
+
+class Etcd(Failover):
+    def restart(self, seconds):
+        self.etcd.kill(0)
+        time.sleep(seconds)
+        self.etcd.start(0)
+        self.etcd.wait()
+
+    def test_nobody_takes_over_where_etcd_restarts(self):
+        self.begin("x", "y", "z")
+        trainer = Trainer(self.addresses())
+        trainer.start()
+        for _ in range(3):
+            self.until(lambda n=trainer.acked: trainer.acked > n + 20 or trainer.wrong, says=self.logs)
+            self.restart(0.5)
+        time.sleep(LEASE_S)
+        trainer.end()
+        self.assertIsNone(trainer.wrong, self.logs())
+        self.assertEqual((self.primary(), self.entry("epoch")["epoch"]), ("x", 1))
+        self.check(trainer)
+        self.compare()
+
+    def test_without_etcd_nothing_is_acknowledged_after_the_lease_until_it_is_there(self):
+        self.begin("x", "y", "z")
+        trainer = Trainer(self.addresses())
+        trainer.start()
+        self.until(lambda: trainer.acked > 20)
+        self.etcd.kill(0)
+        self.servers["x"].wait_log(" fenced ", 3 * LEASE_S)
+        time.sleep(0.3)
+        n = trainer.acked
+        time.sleep(2)
+        self.assertEqual(trainer.acked, n)
+        self.etcd.start(0)
+        self.etcd.wait()
+        self.until(lambda: trainer.acked > n + 20 or trainer.wrong, 60, says=self.logs)
+        trainer.end()
+        self.assertIsNone(trainer.wrong, self.logs())
+        self.check(trainer)
+        self.until(lambda: self.insync() == 2, says=self.logs)
+        self.compare()
+
+    def test_all_are_killed_and_start_again(self):
+        self.begin("x", "y", "z")
+        trainer = Trainer(self.addresses())
+        trainer.start()
+        for _ in range(2):
+            self.until(lambda n=trainer.acked: trainer.acked > n + 20 or trainer.wrong, says=self.logs)
+            for server in self.servers.values():
+                server.kill()
+            for name in list(self.servers):
+                self.start(name)
+            self.until(lambda: self.primary() is not None and self.insync() == 2, 60, says=self.logs)
+        self.until(lambda n=trainer.acked: trainer.acked > n + 20 or trainer.wrong, says=self.logs)
+        trainer.end()
+        self.assertIsNone(trainer.wrong, self.logs())
+        self.check(trainer)
+        self.compare()
 
 
 if __name__ == "__main__":
