@@ -107,8 +107,13 @@ void failover_extend(struct failover *f, uint64_t until_ns)
 void failover_set_place(struct failover *f, const char *place)
 {
     pthread_mutex_lock(&f->hidden->mutex);
+    bool is_other = strcmp(f->hidden->place, place) != 0;
     snprintf(f->hidden->place, sizeof f->hidden->place, "%s", place);
     pthread_mutex_unlock(&f->hidden->mutex);
+    if (!is_other)
+        return;
+    atomic_fetch_add(&f->n_places, 1);
+    f->hidden->wake(f->hidden->wake_arg);
 }
 
 void failover_place(struct failover *f, char out[FAILOVER_PLACE_BYTES])

@@ -37,6 +37,7 @@ struct failover {
     atomic_uint_fast64_t until_ns;   /* by failover_now_ns: fenced from then on; 0: always */
     atomic_uint_fast64_t epoch;      /* in which this process serves, or is to */
     atomic_uint_fast32_t version;    /* of what is required */
+    atomic_uint_fast32_t n_places;   /* that were set, each another one than before */
     struct failover_shard *shards;   /* [n_shards] */
     struct failover_private *hidden; /* guarded */
 };

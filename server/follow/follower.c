@@ -33,7 +33,7 @@ struct follower {
     pthread_mutex_t lock;
     pthread_cond_t news;
     /* Under the lock. */
-    bool has_ask, has_answer, stops;
+    bool has_ask, has_answer, stops, leaves;
     struct peers *asking; /* that a stop ends; NULL: none */
     struct places known;  /* the last map that was told */
     /* The thread's while has_ask; the shard's while has_answer. */
@@ -288,7 +288,11 @@ static void *run(void *arg)
         }
         if (f->pause_ms > 0)
             rest(f);
+        bool leaves = f->leaves;
+        f->leaves = false;
         pthread_mutex_unlock(&f->lock);
+        if (leaves)
+            close_peers(f);
         ask_once(f);
         pthread_mutex_lock(&f->lock);
         f->has_ask = false;
@@ -377,6 +381,15 @@ void follower_ask(struct follower *f, const struct follow_ask *ask)
     f->ask = *ask;
     f->has_ask = true;
     pthread_cond_signal(&f->news);
+    pthread_mutex_unlock(&f->lock);
+}
+
+void follower_leave(struct follower *f)
+{
+    pthread_mutex_lock(&f->lock);
+    f->leaves = true;
+    if (f->asking != NULL)
+        peers_stop(f->asking);
     pthread_mutex_unlock(&f->lock);
 }
 

@@ -49,6 +49,8 @@ void follower_close(struct follower *follower);
 
 /* Only when there is none, or its answer was taken. */
 void follower_ask(struct follower *follower, const struct follow_ask *ask);
+/* Ends a question that is being asked, with an error; the next one looks for the server anew. */
+void follower_leave(struct follower *follower);
 /* False: there is no answer yet. */
 bool follower_take(struct follower *follower, struct follower_answer *out);
 

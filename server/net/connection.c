@@ -465,7 +465,7 @@ static void parse_kept(struct connection *c)
 void connection_go(struct connection *c)
 {
     if (c->state == CONNECTION_FAILED) {
-        connection_drop(c, "no memory for an answer");
+        connection_drop(c, "a request ended without an answer");
         return;
     }
     connection_flush(c);

@@ -21,7 +21,7 @@ enum connection_state {
     /* Ending: takes none. */
     CONNECTION_FINISHING,  /* requests in flight are answered; what still comes is dropped */
     CONNECTION_PEER_ENDED, /* the same, and the peer will send nothing more */
-    CONNECTION_FAILED,     /* there was no memory for an answer: closes when it is next looked at */
+    CONNECTION_FAILED,     /* a request has no answer: closes when it is next looked at */
     CONNECTION_LINGERING,  /* everything is sent and our side ended; waits for the peer's end */
     CONNECTION_CLOSED,     /* holds nothing any more; libuv gives the handle back soon */
 };

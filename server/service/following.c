@@ -297,10 +297,22 @@ static bool may_ask(const struct shard *shard)
            shard->commit.applied.position >= f->came.position;
 }
 
+/* Another process serves, as etcd has it: the one that is asked may live, and stand still. */
+static void heed_place(struct following *f, const struct failover *failover)
+{
+    uint32_t n = (uint32_t)atomic_load(&failover->n_places);
+    if (n == f->n_places)
+        return;
+    f->n_places = n;
+    follower_leave(f->follower);
+}
+
 bool following_go_on(struct shard *shard, struct embd__error *e)
 {
     struct following *f = shard->following;
     struct follower_answer answer;
+    if (shard->config.failover != NULL)
+        heed_place(f, shard->config.failover);
     if (f->empties && (following_empty(shard, e) != EMBD_OK || f->empties))
         return false;
     following_note_fresh(shard);

@@ -36,6 +36,7 @@ struct following_mark {
 struct following {
     enum following_state state;
     struct follower *follower;
+    uint32_t n_places; /* with failover: places of the other server that it has heard of */
     struct note note, next_note; /* on disk; to be, once the journal has its position there */
     uint64_t noted_ns;
     bool has_asked, is_whole; /* is_whole: all of the base has come */

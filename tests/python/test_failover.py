@@ -217,6 +217,81 @@ class Kills(Failover):
         self.assertLess(max(behind), 2)
 
 
+class Stops(Failover):
+    def go_on_pushing(self, trainer, seconds=40):
+        n = trainer.acked
+        self.until(lambda: trainer.acked > n + 20 or trainer.wrong, seconds, says=self.logs)
+        self.assertIsNone(trainer.wrong, self.logs())
+
+    def test_trainers_leave_a_primary_that_stands_still(self):
+        self.begin("x", "y", "z")
+        trainer = Trainer(self.addresses())
+        trainer.start()
+        self.go_on_pushing(trainer)
+        self.servers["x"].pause()
+        self.until(lambda: self.primary() in ("y", "z"), says=self.logs)
+        self.go_on_pushing(trainer)
+        self.servers["x"].go_on()
+        self.assertEqual(self.servers["x"].wait(30), 1)
+        self.start("x")
+        self.until(lambda: self.insync() == 2, says=self.logs)
+        trainer.end()
+        self.assertIsNone(trainer.wrong, self.logs())
+        self.check(trainer)
+        self.compare()
+
+    def test_a_follower_that_stands_still_is_left_out_and_does_not_take_over(self):
+        """The primary waits for it until it has taken it off the list; then that one may lack what was acknowledged."""
+        self.begin("x", "y", "z")
+        trainer = Trainer(self.addresses())
+        trainer.start()
+        self.go_on_pushing(trainer)
+        self.servers["y"].pause()
+        self.until(lambda: self.insync() == 1, says=self.logs)
+        self.go_on_pushing(trainer)
+        self.servers["x"].kill()
+        self.servers["y"].go_on()
+        self.until(lambda: self.primary() == "z", says=self.logs)
+        self.go_on_pushing(trainer)
+        trainer.end()
+        self.check(trainer)
+        self.compare()
+
+    def test_a_follower_alone_that_was_not_in_sync_waits(self):
+        """It says so; the one that served last serves again."""
+        self.begin("x", "y", "z")
+        trainer = Trainer(self.addresses())
+        trainer.start()
+        self.go_on_pushing(trainer)
+        self.servers["y"].pause()
+        self.until(lambda: self.insync() == 1, says=self.logs)
+        self.go_on_pushing(trainer)
+        self.servers["x"].kill()
+        self.servers["z"].kill()
+        self.servers["y"].go_on()
+        self.servers["y"].wait_log("no_primary", 20)
+        self.start("x")
+        self.until(lambda: self.primary() == "x" and self.insync() == 1, says=self.logs)
+        self.go_on_pushing(trainer)
+        trainer.end()
+        self.check(trainer)
+        self.compare()
+
+    def test_a_primary_that_is_stopped_in_order_gives_the_name_back_at_once(self):
+        self.begin("x", "y", "z")
+        trainer = Trainer(self.addresses())
+        trainer.start()
+        self.go_on_pushing(trainer)
+        began = time.monotonic()
+        self.assertEqual(self.servers["x"].stop(), 0)
+        self.until(lambda: self.primary() in ("y", "z"), says=self.logs)
+        self.assertLess(time.monotonic() - began, LEASE_S)
+        self.go_on_pushing(trainer)
+        trainer.end()
+        self.check(trainer)
+        self.compare()
+
+
 class Fences(Failover):
     """With tables of durability `durable`, which need no follower: what two processes acknowledge beside each other is lost."""
 
