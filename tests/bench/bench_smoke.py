@@ -4,6 +4,9 @@ import os
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../integration"))
+from embd_process import Embd  # noqa: E402
+
 BENCH, SUITE = (os.path.join(os.environ["EMBD_BIN"], name) for name in ("embd-bench", "bench-suite"))
 TINY = ["--keys", "2000", "--batch", "512", "--seconds", "0.05", "--rounds", "2"]
 
@@ -61,6 +64,16 @@ def suite():
     assert report["run"]["missed"] == missed, report
 
 
+def transports():
+    """Both programs take the way they are told: a server without data sockets has no local one."""
+    server = Embd("--local-socket", "off")
+    there = ["--servers", f"127.0.0.1:{server.port()}", *TINY]
+    for program, what in ((BENCH, []), (SUITE, ["beside"])):
+        run(*what, *there, "--transport", "tcp", program=program)
+        assert "EMBD_TRANSPORT" in run(*what, *there, "--transport", "local", code=3, program=program).stderr
+    server.kill()
+
+
 def refusals():
     for flags in (["--batch", "x"], ["--mix", "pooled:7"], ["--dist", "zipf"], ["--suite"], ["word"]):
         assert "embd-bench" in run(*flags, code=2).stderr
@@ -75,6 +88,7 @@ def main():
     mixes()
     peers()
     suite()
+    transports()
     refusals()
 
 

@@ -89,6 +89,7 @@ int main(int argc, char **argv)
     argp_err_exit_status = USAGE;
     flags_defaults(&choice.options);
     argp_parse(&argp, argc, argv, 0, NULL, &choice);
+    setenv("EMBD_TRANSPORT", choice.options.transport, 1);
     return choice.beside ? beside_run(&choice.options)
                          : suite_run(&choice.options, choice.parts, choice.check);
 }
