@@ -14,13 +14,26 @@
 #define QUIET_NS                                                                                   \
     1000000u /* the loop not run for so long: look for a closed connection before sending */
 
+/* Of rows: the socket is looked at before the loop sleeps where no more are due. */
+#define SHORT_BYTES (256u << 10)
+
 /* In a row; then timers and sockets have their turn. */
 #define GLANCES 8u
+
+/* Where more is to come, a wake costs little beside it, and the server needs the processor. */
+static bool is_short(const struct job *job)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < job->n; i++)
+        bytes += job->exchanges[i]->answer_bytes;
+    return bytes <= SHORT_BYTES;
+}
 
 static void send_job(struct job *job)
 {
     struct exchange **exchanges = job->exchanges;
-    job->io->rings.n_jobs++;
+    job->is_short = is_short(job);
+    job->io->rings.n_short += job->is_short;
     for (uint32_t i = 0, n = job->n; i < n; i++)
         embd__link_send(exchanges[i]->link, exchanges[i]);
 }
@@ -29,7 +42,7 @@ static void send_job(struct job *job)
 static void finish_job(struct job *job)
 {
     struct io_thread *io = job->io;
-    io->rings.n_jobs--;
+    io->rings.n_short -= job->is_short;
     if (!io->has_thread) {
         atomic_store_explicit(&job->done, true, memory_order_release);
         return;

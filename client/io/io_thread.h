@@ -15,6 +15,7 @@ struct job {
     struct exchange **exchanges; /* [n]; all with owner = the job and on_end = embd__job_on_end */
     uint32_t n;
     uint32_t n_left;
+    bool is_short; /* the loop's: counted in rings.n_short */
     atomic_bool done;
     struct io_thread *io;
     struct job *next;

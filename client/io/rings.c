@@ -100,7 +100,7 @@ bool embd__rings_glance(struct rings *rings)
 static bool look_or_sleep(struct rings *rings)
 {
     bool found = look_at_all(rings);
-    bool waits = rings->n_jobs > 0 || !LIST_EMPTY(&rings->watched);
+    bool waits = rings->n_short > 0 || !LIST_EMPTY(&rings->watched);
     if (!found && (!waits || !rings->may_wait))
         return false;
     if (!found && !embd__spin_goes_on(&rings->spin, uv_hrtime()))

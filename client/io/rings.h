@@ -3,7 +3,7 @@
  * A link that waits for an answer is watched: its ring is looked at in each turn of the loop, and,
  * where that was worth it lately (proto/local/spin.h), for some microseconds before the loop
  * sleeps. Then the server is told that we wait, and a doorbell on the socket wakes the loop. While
- * answers are due by sockets, the loop looks at these as long before it sleeps. */
+ * short answers are due by sockets, the loop looks at these as long before it sleeps. */
 #ifndef EMBD_IO_RINGS_H
 #define EMBD_IO_RINGS_H
 
@@ -27,8 +27,8 @@ struct rings {
     uv_idle_t busy; /* runs while rings are looked at, so that the loop does not sleep */
     struct link_list watched;
     struct spin spin;
-    uint32_t n_jobs; /* under way: without rings, their answers come by sockets */
-    bool may_wait;   /* the loop is run to wait, and not just to look */
+    uint32_t n_short; /* jobs under way with short answers, which sockets may bring */
+    bool may_wait;    /* the loop is run to wait, and not just to look */
 };
 
 /* As EMBD_SPIN_US says: 0 where it or the host has no processor to spare. EMBD_INVALID. */
