@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/core/client.h"
 #include "client/io/link_figures.h"
 #include "tests/client/cluster.h"
 #include "tests/client/fake_server.h"
@@ -88,6 +89,50 @@ static void calls_bytes_and_times_are_counted(void **state)
         embd_close(client);
     }
     cluster_stop(&cluster);
+}
+
+#define MANY 40000u /* rows of more than 256 KiB */
+
+/* How many calls the client would look at its sockets for. */
+static uint32_t short_calls(embd_client *client, embd_part *part, uint32_t n_keys)
+{
+    embd_call *call;
+    part->n_keys = n_keys;
+    assert_int_equal(embd_pull_start(client, part, 1, NULL, &call), EMBD_OK);
+    uint32_t n = client->io.rings.n_short;
+    assert_int_equal(embd_wait(call), EMBD_OK);
+    assert_int_equal(client->io.rings.n_short, 0);
+    return n;
+}
+
+static void sockets_are_looked_at_for_short_answers_alone(void **state)
+{
+    struct cluster cluster;
+    embd_table *table;
+    (void)state;
+    cluster_start(&cluster, program, SHARDS, 0);
+    embd_client *client = connect_to(cluster.address, NULL, &table);
+    embd_part part = part_of(table);
+    uint64_t *many_keys = calloc(MANY, sizeof *many_keys);
+    float *many_values = calloc((size_t)MANY * DIM, sizeof *many_values);
+    assert_non_null(many_keys);
+    assert_non_null(many_values);
+    for (uint64_t i = 0; i < MANY; i++)
+        many_keys[i] = i;
+    part.keys = many_keys;
+    part.values = many_values;
+    assert_int_equal(short_calls(client, &part, KEYS), 1);
+    assert_int_equal(short_calls(client, &part, MANY), 0);
+    cluster_stop(&cluster);
+    part.n_keys = KEYS;
+    assert_int_not_equal(embd_pull(client, &part, 1,
+                                   &(embd_call_options){.struct_bytes = sizeof(embd_call_options),
+                                                        .deadline_ms = 200}),
+                         EMBD_OK);
+    assert_int_equal(client->io.rings.n_short, 0);
+    embd_close(client);
+    free(many_keys);
+    free(many_values);
 }
 
 static void failures_and_pushes_without_a_number_are_counted(void **state)
@@ -218,6 +263,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_bytes_and_times_are_counted),
+        cmocka_unit_test(sockets_are_looked_at_for_short_answers_alone),
         cmocka_unit_test(failures_and_pushes_without_a_number_are_counted),
         cmocka_unit_test(a_lost_connection_and_what_is_sent_again_are_counted),
         cmocka_unit_test(another_thread_may_read),
