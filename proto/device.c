@@ -150,3 +150,46 @@ int embd__device_batch_read(struct reader *r, bool is_push, struct device_batch 
     embd__fields_end(&f);
     return embd__reader_end(r);
 }
+
+/* ---- gates ---- */
+
+void embd__gate_raise(uint8_t *gate, uint32_t at, uint32_t number)
+{
+    _Atomic uint32_t *word = (_Atomic uint32_t *)(void *)(gate + at);
+    uint32_t before = atomic_load_explicit(word, memory_order_relaxed);
+    while (before < number &&
+           !atomic_compare_exchange_weak_explicit(word, &before, number, memory_order_release,
+                                                  memory_order_relaxed))
+        ;
+}
+
+void embd__gate_begin(struct gate_turn **first, struct gate_turn *turn, uint8_t *gate,
+                      uint32_t number)
+{
+    *turn = (struct gate_turn){NULL, gate, number, number};
+    while (*first != NULL)
+        first = &(*first)->next;
+    *first = turn;
+}
+
+struct gate_turn *embd__gate_leave(struct gate_turn **first, struct gate_turn *turn)
+{
+    struct gate_turn *before = NULL;
+    for (; *first != NULL && *first != turn; first = &(*first)->next)
+        if ((*first)->gate == turn->gate)
+            before = *first;
+    if (*first != NULL)
+        *first = turn->next;
+    return before;
+}
+
+void embd__gate_end(struct gate_turn **first, struct gate_turn *turn, bool has_failed)
+{
+    struct gate_turn *before = embd__gate_leave(first, turn);
+    if (has_failed)
+        embd__gate_raise(turn->gate, GATE_FAILED_AT, turn->number);
+    if (before == NULL)
+        embd__gate_raise(turn->gate, GATE_DONE_AT, turn->done);
+    else if (before->done < turn->done)
+        before->done = turn->done;
+}

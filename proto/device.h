@@ -30,23 +30,25 @@ struct device_gate {
     uint32_t needs;  /* of an earlier one that must not have failed; 0: none */
 };
 
-/* The word of a gate is `number` from now on, or a later one. Any thread of any process. */
-static inline void embd__gate_raise(_Atomic uint32_t *word, uint32_t number)
-{
-    uint32_t before = atomic_load_explicit(word, memory_order_relaxed);
-    while (before < number &&
-           !atomic_compare_exchange_weak_explicit(word, &before, number, memory_order_release,
-                                                  memory_order_relaxed))
-        ;
-}
+/* A call at its gate that has not ended. */
+struct gate_turn {
+    struct gate_turn *next;
+    uint8_t *gate;
+    uint32_t number;
+    uint32_t done; /* what the word becomes when it ends: the number of one behind it, perhaps */
+};
 
-/* The call `number` of the gate has ended. */
-static inline void embd__gate_end(uint8_t *gate, uint32_t number, bool has_failed)
-{
-    if (has_failed)
-        embd__gate_raise((_Atomic uint32_t *)(void *)(gate + GATE_FAILED_AT), number);
-    embd__gate_raise((_Atomic uint32_t *)(void *)(gate + GATE_DONE_AT), number);
-}
+/* Adds a turn to the list of those whose words one thread, or one lock, has. */
+void embd__gate_begin(struct gate_turn **first, struct gate_turn *turn, uint8_t *gate,
+                      uint32_t number);
+/* The call has ended: writes its words. GATE_DONE_AT says that all calls up to a number have ended,
+ * and calls of one gate may end in another order; so it waits for those that began before. */
+void embd__gate_end(struct gate_turn **first, struct gate_turn *turn, bool has_failed);
+/* Removes it, if it is there, and writes nothing. Returns the last turn that is still before it at
+ * its gate; NULL: none. */
+struct gate_turn *embd__gate_leave(struct gate_turn **first, struct gate_turn *turn);
+/* The word of a gate is `number` from now on, or a later one. Any thread of any process. */
+void embd__gate_raise(uint8_t *gate, uint32_t at, uint32_t number);
 
 static inline bool embd__gate_has(const uint8_t *gate, uint32_t at, uint32_t number)
 {

@@ -71,8 +71,10 @@ struct embd_client {
     struct numbering numbering;                                /* of pushes that name none */
     struct embd_device *devices;                               /* memory of GPUs that is lent */
     struct embd_device_call *device_calls, *free_device_calls; /* all ever made; not in use */
-    struct member *members;                                    /* of clocks.h */
-    struct heartbeats *heartbeats;                             /* for them; NULL: none yet */
+    struct gate_turn *turns; /* of its calls that have not ended; guarded: */
+    pthread_mutex_t turns_lock;
+    struct member *members;        /* of clocks.h */
+    struct heartbeats *heartbeats; /* for them; NULL: none yet */
 };
 
 /* Prepares an exchange that waits no longer than `deadline_ms` (0: the client's). */
@@ -117,6 +119,7 @@ static inline uint64_t embd__placement_told(const struct embd_client *client)
 void embd__tables_fini(struct embd_client *client);
 /* device.c: frees what is lent; the server's end of it is the connection's. */
 void embd__devices_fini(struct embd_client *client);
+void embd__device_calls_init(embd_client *client);
 /* device_call.c: frees all calls; the loop stands still. */
 void embd__device_calls_fini(struct embd_client *client);
 /* EMBD_INVALID: none, or too long. */

@@ -5,6 +5,7 @@
  * and raises the other word, for which the stream waits. The answer comes by the socket behind that
  * and is read by embd_device_wait. What can fail: whatever ends the request, the loop's thread
  * raises the word too, so that no stream waits for a server that is gone. */
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "client/core/client.h"
@@ -20,6 +21,7 @@ struct embd_device_call {
     struct started_request *request;
     enum method method;
     embd_device_gate gate;
+    struct gate_turn turn; /* guarded by the client's turns_lock */
 };
 
 /* ---- the pool ---- */
@@ -49,8 +51,14 @@ static void give_back(embd_device_call *call)
     call->client->free_device_calls = call;
 }
 
+void embd__device_calls_init(embd_client *client)
+{
+    pthread_mutex_init(&client->turns_lock, NULL);
+}
+
 void embd__device_calls_fini(embd_client *client)
 {
+    pthread_mutex_destroy(&client->turns_lock);
     while (client->device_calls != NULL) {
         embd_device_call *call = client->device_calls;
         client->device_calls = call->next;
@@ -73,6 +81,10 @@ static int check_gate(embd_client *client, const embd_device_part *part,
         return embd__error_set(e, EMBD_INVALID,
                                "gate.number is %u and gate.needs %u; expected 1 to %u, and less",
                                gate->number, gate->needs, LIMIT_GATE);
+    if (client->shared->base == NULL || client->shared->is_off)
+        return embd__error_set(e, EMBD_UNSUPPORTED,
+                               "the client shares no memory with servers, or no more since a call "
+                               "ended without its answer");
     if ((uintptr_t)gate->words % GATE_ALIGNMENT != 0 ||
         !embd__shared_has(client->shared, gate->words, GATE_BYTES))
         return embd__error_set(e, EMBD_INVALID,
@@ -87,17 +99,45 @@ static int check_gate(embd_client *client, const embd_device_part *part,
 /* The loop's thread. */
 static void on_end(void *arg)
 {
-    const embd_device_call *call = arg;
-    embd__gate_end(call->gate.words, call->gate.number, embd__started_failed(call->request));
+    embd_device_call *call = arg;
+    embd_client *client = call->client;
+    int status = embd__started_status(call->request);
+    if (embd__is_silence(status)) /* the server may raise the words later, too */
+        embd__shared_keep(client->shared, call->gate.words);
+    pthread_mutex_lock(&client->turns_lock);
+    embd__gate_end(&client->turns, &call->turn, status != EMBD_OK);
+    pthread_mutex_unlock(&client->turns_lock);
+}
+
+static void enter(embd_device_call *call)
+{
+    embd_client *client = call->client;
+    embd__shared_hold(client->shared, call->gate.words);
+    pthread_mutex_lock(&client->turns_lock);
+    embd__gate_begin(&client->turns, &call->turn, call->gate.words, call->gate.number);
+    pthread_mutex_unlock(&client->turns_lock);
+}
+
+static void leave(embd_device_call *call)
+{
+    embd_client *client = call->client;
+    pthread_mutex_lock(&client->turns_lock);
+    embd__gate_leave(&client->turns, &call->turn);
+    pthread_mutex_unlock(&client->turns_lock);
 }
 
 static int send_call(embd_device_call *call, const embd_device_part *part)
 {
+    embd_client *client = call->client;
     struct device_batch batch = embd__device_batch_of(part);
-    batch.gate = (struct device_gate){embd__shared_at(call->client->shared, call->gate.words),
+    batch.gate = (struct device_gate){embd__shared_at(client->shared, call->gate.words),
                                       call->gate.number, call->gate.needs};
     embd__device_batch_write(embd__started_begin(call->request, call->method), &batch);
-    return embd__started_send(call->request, 0, on_end, call);
+    enter(call);
+    int status = embd__started_send(call->request, 0, on_end, call);
+    if (status != EMBD_OK)
+        leave(call);
+    return status;
 }
 
 static int start(embd_client *client, const embd_device_part *given, enum method method,

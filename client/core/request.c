@@ -247,9 +247,9 @@ int embd__started_send(struct started_request *started, uint32_t shard, void (*o
     return begin(client, &started->x, link, &started->pending, on_started_end);
 }
 
-bool embd__started_failed(const struct started_request *started)
+int embd__started_status(const struct started_request *started)
 {
-    return started->x.error.status != EMBD_OK;
+    return started->x.error.status;
 }
 
 bool embd__started_is_done(struct started_request *started)

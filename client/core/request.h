@@ -56,7 +56,7 @@ struct msg *embd__started_begin(struct started_request *started, enum method met
 int embd__started_send(struct started_request *started, uint32_t shard, void (*on_end)(void *arg),
                        void *arg);
 /* From within on_end, or behind it. */
-bool embd__started_failed(const struct started_request *started);
+int embd__started_status(const struct started_request *started);
 bool embd__started_is_done(struct started_request *started);
 /* As embd__request. */
 int embd__started_wait(struct started_request *started, struct answer **answer_out);

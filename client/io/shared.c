@@ -141,7 +141,7 @@ static uint8_t *take(struct shared *shared, uint64_t bytes, bool is_lent)
         return NULL;
     memmove(shared->blocks + i + 1, shared->blocks + i,
             (shared->n_blocks - i) * sizeof *shared->blocks);
-    shared->blocks[i] = (struct shared_block){at, bytes, is_lent};
+    shared->blocks[i] = (struct shared_block){.at = at, .bytes = bytes, .is_lent = is_lent};
     shared->n_blocks++;
     shared->n_users += is_lent;
     return shared->base + at;
@@ -165,10 +165,39 @@ void embd__shared_give(struct shared *shared, const void *block)
         i++;
     EMBD_ASSERT(i < shared->n_blocks);
     bool is_lent = shared->blocks[i].is_lent;
-    shared->n_blocks--;
-    memmove(shared->blocks + i, shared->blocks + i + 1,
-            (shared->n_blocks - i) * sizeof *shared->blocks);
+    shared->blocks[i].is_lent = false;
+    if (!shared->blocks[i].is_kept)
+        memmove(shared->blocks + i, shared->blocks + i + 1,
+                (--shared->n_blocks - i) * sizeof *shared->blocks);
     unlock(shared, is_lent);
+}
+
+/* With the mutex; NULL: `data` lies in none. */
+static struct shared_block *block_of(struct shared *shared, const void *data)
+{
+    uint64_t at = embd__shared_at(shared, data);
+    for (uint32_t i = 0; i < shared->n_blocks; i++)
+        if (at - shared->blocks[i].at < shared->blocks[i].bytes)
+            return &shared->blocks[i];
+    return NULL;
+}
+
+void embd__shared_hold(struct shared *shared, const void *data)
+{
+    pthread_mutex_lock(&shared->mutex);
+    struct shared_block *block = block_of(shared, data);
+    if (block != NULL)
+        block->is_gate = true;
+    pthread_mutex_unlock(&shared->mutex);
+}
+
+void embd__shared_keep(struct shared *shared, const void *data)
+{
+    pthread_mutex_lock(&shared->mutex);
+    struct shared_block *block = block_of(shared, data);
+    if (block != NULL)
+        block->is_kept = true;
+    pthread_mutex_unlock(&shared->mutex);
 }
 
 bool embd__shared_has(const struct shared *shared, const void *data, uint64_t bytes)
@@ -196,7 +225,7 @@ static void make_private(struct shared *shared, const struct shared_block *block
 static bool any_is_lent(const struct shared *shared)
 {
     for (uint32_t i = 0; i < shared->n_blocks; i++)
-        if (shared->blocks[i].is_lent)
+        if (shared->blocks[i].is_lent && !shared->blocks[i].is_gate)
             return true;
     return false;
 }
@@ -209,7 +238,7 @@ static void detach(struct shared *shared)
         return;
     shared->view = view;
     for (uint32_t i = 0; i < shared->n_blocks; i++)
-        if (shared->blocks[i].is_lent)
+        if (shared->blocks[i].is_lent && !shared->blocks[i].is_gate)
             make_private(shared, &shared->blocks[i]);
 }
 

@@ -25,6 +25,8 @@
 struct shared_block {
     uint64_t at, bytes;
     bool is_lent;
+    bool is_gate; /* of device_call.c: GPUs read and write there, too */
+    bool is_kept; /* for good: a server may yet write there */
 };
 
 /* Owner: the caller's thread, but for what is said. */
@@ -62,6 +64,10 @@ void *embd__shared_take(struct shared *shared, uint64_t bytes, bool is_lent);
 void embd__shared_give(struct shared *shared, const void *block);
 /* Whether all of it lies in memory that is shared. */
 bool embd__shared_has(const struct shared *shared, const void *data, uint64_t bytes);
+/* `data` lies in a gate: its block stays shared, also where others are detached. Any thread. */
+void embd__shared_hold(struct shared *shared, const void *data);
+/* Its block is not used again when it is given back. Any thread. */
+void embd__shared_keep(struct shared *shared, const void *data);
 /* A server may write to lent blocks, or read them, without our knowing: they become the caller's
  * alone, with their content, and nothing is shared any more. Nothing to do where none is lent. */
 void embd__shared_detach(struct shared *shared);

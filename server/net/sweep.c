@@ -33,13 +33,14 @@ static bool has_stalled(struct watch *watch, uint64_t bytes, uint64_t now, uint3
     return now - watch->since_ms > limit_ms;
 }
 
-/* A connection whose push waits in a round may not be read from: its end would not be seen behind
- * what it has sent. */
+/* A connection whose push waits in a round, or at a gate, may not be read from: its end would not
+ * be seen behind what it has sent. */
 static void look_for_end(struct connection *c)
 {
     uv_os_fd_t fd;
     bool reads = c->state == CONNECTION_READING;
-    if (c->session.in_round == NULL || reads || uv_fileno((uv_handle_t *)&c->uv.stream, &fd) < 0)
+    bool waits = c->session.in_round != NULL || c->session.gated != NULL;
+    if (!waits || reads || uv_fileno((uv_handle_t *)&c->uv.stream, &fd) < 0)
         return;
     struct pollfd peer = {.fd = fd, .events = POLLRDHUP};
     if (poll(&peer, 1, 0) == 1 && (peer.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)

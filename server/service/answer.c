@@ -3,8 +3,8 @@
 
 #include <time.h>
 
-#include "proto/device.h"
 #include "server/follow/failover.h"
+#include "server/service/gates.h"
 #include "server/service/state.h"
 
 enum {
@@ -56,13 +56,6 @@ static void write_failure(struct msg *answer, const struct frame_scanner *frame)
     else
         embd__error_set(&e, EMBD_NO_MEMORY, "no memory for the answer");
     write_error(answer, frame, &e);
-}
-
-/* The peer's stream goes on. */
-static void gate_end(const struct request *request, bool has_failed)
-{
-    embd__gate_end(request->session->shared.base + request->gate.at, request->gate.number,
-                   has_failed);
 }
 
 /* A change that was under way when the server was deposed: no other server has its record. */

@@ -301,6 +301,8 @@ static bool try(struct shard *shard, struct request *request)
         gate_park(shard, request);
         return true;
     }
+    if (request->gate.number != 0)
+        gate_enter(request);
     call.work = work_new(shard, request);
     if (call.work == NULL)
         embd__error_set(&call.error, EMBD_NO_MEMORY, "no memory to handle the request");
@@ -484,8 +486,7 @@ void shard_session_half_end(struct shard *shard, struct shard_session *session)
     session->has_ended = true;
     round_end_session(shard, session);
     if (session->gated != NULL)
-        gate_refuse(shard, session->gated, EMBD_CLOSED,
-                    "the peer has closed its side of the connection");
+        gate_refuse_ended(shard, session->gated);
     dispatch_parked(shard);
 }
 

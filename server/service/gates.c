@@ -7,6 +7,7 @@
 
 #define GATE_LONGEST_NS UINT64_C(60000000000)
 
+/* Of its gate. */
 static uint8_t *memory_of(const struct request *request)
 {
     return request->session->shared.base + request->gate.at;
@@ -40,6 +41,8 @@ void gate_park(struct shard *shard, struct request *request)
     request->session->gated = request;
     request->next = shard->gated;
     shard->gated = request;
+    if (request->session->has_ended)
+        gate_refuse_ended(shard, request);
 }
 
 void gate_drop(struct shard *shard, struct request *request)
@@ -59,8 +62,14 @@ void gate_refuse(struct shard *shard, struct request *request, int status, const
     struct embd__error e = {0};
     embd__error_set(&e, status, "a call in lent memory whose keys were not written yet: %s", why);
     gate_drop(shard, request);
+    gate_enter(request);
     behind_go_on(shard, session);
     call_answer(shard, request, &e);
+}
+
+void gate_refuse_ended(struct shard *shard, struct request *request)
+{
+    gate_refuse(shard, request, EMBD_CLOSED, "the peer has closed its side of the connection");
 }
 
 /* It goes before those behind it, and is read again. */
@@ -90,6 +99,24 @@ bool gates_look(struct shard *shard)
     return any;
 }
 
+/* ---- from a gate to the answer ---- */
+
+void gate_enter(struct request *request)
+{
+    embd__gate_begin(&request->session->turns, &request->turn, memory_of(request),
+                     request->gate.number);
+}
+
+void gate_end(struct request *request, bool has_failed)
+{
+    embd__gate_end(&request->session->turns, &request->turn, has_failed);
+}
+
+void gate_leave(struct request *request)
+{
+    embd__gate_leave(&request->session->turns, &request->turn);
+}
+
 int gate_check(struct call *call, const struct device_gate *gate)
 {
     const struct request *request = call->request;
@@ -98,6 +125,11 @@ int gate_check(struct call *call, const struct device_gate *gate)
                                "%s: the gate at %llu has %u bytes; the connection shares %llu",
                                call->reader.method_name, (unsigned long long)gate->at, GATE_BYTES,
                                (unsigned long long)request->session->shared.bytes);
+    if (gate->number != 0 && embd__gate_has(memory_of(request), GATE_DONE_AT, gate->number))
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "%s: call %u of its gate has ended already: its client has given it "
+                               "up, or numbers do not rise",
+                               call->reader.method_name, gate->number);
     if (gate->needs != 0 && embd__gate_has(memory_of(request), GATE_FAILED_AT, gate->needs))
         return embd__error_set(&call->error, EMBD_INVALID,
                                "%s: it needs call %u of its gate, which has failed",

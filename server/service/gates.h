@@ -10,7 +10,8 @@
  * that is the handler's to refuse. Sets request->gate; uses call->reader up, and call->error. */
 bool gate_is_open(struct call *call);
 
-/* The request waits until gates_look finds its gate open. */
+/* The request waits until gates_look finds its gate open; one whose peer has closed its side of the
+ * connection is answered EMBD_CLOSED. */
 void gate_park(struct shard *shard, struct request *request);
 
 /* Parks those whose gates are open with the others: true, then they are to be dispatched. One that
@@ -19,12 +20,19 @@ void gate_park(struct shard *shard, struct request *request);
 bool gates_look(struct shard *shard);
 
 void gate_refuse(struct shard *shard, struct request *request, int status, const char *why);
+void gate_refuse_ended(struct shard *shard, struct request *request);
 
 /* The request is going, without an answer. */
 void gate_drop(struct shard *shard, struct request *request);
 
-/* EMBD_INVALID: the gate is not in memory that the peer shares, or a call that this one needs has
- * failed. */
+/* Its gate has let the request in: until gate_end, before its answer, or gate_leave, without one,
+ * no later call of the gate counts as ended. */
+void gate_enter(struct request *request);
+void gate_end(struct request *request, bool has_failed);
+void gate_leave(struct request *request);
+
+/* EMBD_INVALID: the gate is not in memory that the peer shares, its client ended the call already,
+ * or a call that this one needs has failed. */
 int gate_check(struct call *call, const struct device_gate *gate);
 
 #endif

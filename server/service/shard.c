@@ -190,6 +190,8 @@ void shard_request_fini(struct shard *shard, struct request *request)
 {
     if (request->state == REQUEST_PARKED)
         unpark(shard, request);
+    if (request->gate.number != 0)
+        gate_leave(request);
     if (shard->cut != NULL)
         cut_forget(shard, request);
     if (shard->disk_phase != NULL)

@@ -131,6 +131,7 @@ struct shard_session {
     bool has_ended;           /* the peer has ended its side */
     struct request *in_round; /* its push that waits for those of other workers; NULL: none */
     struct request *gated;    /* that waits at its gate: gates.h; NULL: none */
+    struct gate_turn *turns;  /* of requests that gates have let in, and that are not answered */
     struct request *behind, *behind_last; /* what waits behind one of these */
     uint64_t client;                      /* who pushes on it, see reach.h; 0: did not say */
     bool is_admin;
@@ -216,6 +217,7 @@ struct request {
     uint32_t place;
     uint64_t stopped_at;      /* parked, and looked at: sweeps.c */
     struct device_gate gate;  /* in the session's shared memory, which has it */
+    struct gate_turn turn;    /* there, once it was let in */
     struct prefetch prefetch; /* private; zero before shard_arriving or shard_handle */
     struct shard_work *work;  /* private to the shard; NULL when nothing is pending */
     struct request *next;     /* list of the parked or of the unmaterialized; the shard's */

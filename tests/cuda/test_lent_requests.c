@@ -416,12 +416,68 @@ static void test_what_ends_at_a_gate_lets_the_stream_go_on(void **state)
     ask_free(gone); /* its connection is closed; nobody answers */
     shard_session_half_end(w->rig.shard, &w->rig.data);
     expect_answer(w, x, 4, EMBD_CLOSED, "closed");
+    x = send_gated(w, METHOD_DEVICE_PULL, "plain", 5, 0); /* it had been sent before that */
+    expect_answer(w, x, 5, EMBD_CLOSED, "closed");
     w->rig.data.has_ended = false;
     ask_free(send_gated(w, METHOD_DEVICE_PULL, "plain", 6, 0));
     assert_false(shard_collect(w->rig.shard));
     x = send_gated(w, METHOD_DEVICE_PULL, "plain", 7, 0);
     shard_drain(w->rig.shard);
     expect_answer(w, x, 7, EMBD_DRAINING, "shutting down");
+}
+
+/* Handled at once: its gate is open. */
+static struct exchange *send_open(struct world *w, const char *table, uint32_t gate,
+                                  uint32_t number)
+{
+    struct device_batch batch = batch_of(w, table);
+    batch.gate = (struct device_gate){(uint64_t)gate * GATE_BYTES, number, 0};
+    reach(w, gate, number);
+    struct exchange *x = ask_batch(w, METHOD_DEVICE_PULL, &batch);
+    ask_send(x);
+    return x;
+}
+
+static void free_answered(struct exchange *x)
+{
+    ask_wait(x);
+    ask_free(x);
+}
+
+static void test_a_word_rises_when_earlier_calls_of_its_gate_have_ended_too(void **state)
+{
+    struct world *w = *state;
+    fill(w, 0);
+    struct exchange *first = send_open(w, "plain", 0, 1), *second = send_open(w, "kept", 0, 2);
+    struct exchange *other = send_open(w, "nobody", 1, 9), *third = send_open(w, "nobody", 0, 3);
+    assert_true(third->is_answered && other->is_answered);
+    assert_false(first->is_answered || second->is_answered);
+    assert_int_equal(word(w, 1, GATE_DONE_AT), 9); /* gates have nothing to do with each other */
+    assert_int_equal(word(w, 0, GATE_FAILED_AT), 3);
+    assert_int_equal(word(w, 0, GATE_DONE_AT), 0);
+    free_answered(first);
+    free_answered(second);
+    assert_int_equal(word(w, 0, GATE_DONE_AT), 3);
+    ask_free(third);
+    ask_free(other);
+    ask_free(send_open(w, "plain", 0, 4)); /* its connection is closed before its answer */
+    free_answered(send_open(w, "plain", 0, 5));
+    assert_int_equal(word(w, 0, GATE_DONE_AT), 5);
+}
+
+static void test_what_its_client_has_given_up_does_nothing_later(void **state)
+{
+    struct world *w = *state;
+    struct image image;
+    fill(w, 0);
+    struct exchange *x = send_gated(w, METHOD_DEVICE_PUSH, "plain", 4, 0);
+    embd__gate_raise(w->shared, GATE_FAILED_AT, 4); /* as client/core/device_call.c does */
+    embd__gate_raise(w->shared, GATE_DONE_AT, 4);
+    reach(w, 0, 4); /* the stream has gone on: keys and gradients are others now */
+    expect_answer(w, x, 4, EMBD_INVALID, "given it up");
+    image_take(&w->rig, "plain", &image);
+    assert_int_equal(image.step, 0);
+    image_fini(&image);
 }
 
 static void test_gates_elsewhere_are_refused_and_nothing_is_written(void **state)
@@ -479,6 +535,8 @@ int main(void)
         TEST(test_handles_are_looked_at),
         TEST(test_a_request_waits_at_its_gate_and_others_of_its_connection_behind_it),
         TEST(test_what_ends_at_a_gate_lets_the_stream_go_on),
+        TEST(test_a_word_rises_when_earlier_calls_of_its_gate_have_ended_too),
+        TEST(test_what_its_client_has_given_up_does_nothing_later),
         TEST(test_gates_elsewhere_are_refused_and_nothing_is_written),
         TEST(test_what_is_closed_is_gone_and_the_rest_goes_with_the_connection),
     };

@@ -12,6 +12,8 @@ import numpy as np
 
 import clusters
 import embd
+import test_shared
+import wire
 from embd.device import GATE_BYTES, GATE_DONE, GATE_READY, DeviceMemory
 from embd_process import Embd
 from ports import free_ports
@@ -334,6 +336,74 @@ class Gates(unittest.TestCase):
         for call in calls:
             with self.assertRaises(embd.Error):
                 call.wait()
+
+    def shared_words(self):
+        """The gate's words as a GPU has them that the memory is registered with: those of the memfd, whatever is mapped there."""
+        at = self.gate.words.ctypes.data
+        with open("/proc/self/maps", encoding="ascii") as maps:
+            begin = next(int(line.split("-")[0], 16) for line in maps if "memfd:embd-shared" in line
+                         and int(line.split("-")[0], 16) <= at < int(line.split("-")[1].split()[0], 16))
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                if "memfd:embd-shared" in os.readlink(f"/proc/self/fd/{fd}"):
+                    memory = mmap.mmap(int(fd), 0)
+                    if np.frombuffer(memory, np.uint32, 1, at - begin)[0] == self.gate.words[0]:
+                        return np.frombuffer(memory, np.uint32, GATE_BYTES // 4, at - begin)
+            except OSError:
+                pass
+        raise AssertionError("no memory is shared")
+
+    def test_words_stay_where_the_gpu_has_them_when_other_buffers_are_taken_back(self):
+        with embd.connect(self.server.addresses[0], deadline=1.5) as self.client:
+            lent, self.gate = self.memory.lend(self.client), Gate(self.client)
+            table, rows = self.client.table("gated"), self.client.buffer((4096, DIM))
+            self.gate.words[GATE_READY // 4] = 77
+            of_gpu = self.shared_words()
+            self.server.pause()
+            self.addCleanup(self.server.go_on)
+            part = embd.Part(table, np.arange(4096, dtype=np.uint64), raw=True)
+            first = self.client.pull_start([part])
+            time.sleep(0.3)
+            call = lent.pull_start(table, 50, 0, ROWS_AT, self.gate.words, 78)
+            with self.assertRaises(embd.DeadlineError):
+                first.wait()
+            self.assertEqual(of_gpu[GATE_DONE // 4], 0)
+            with self.assertRaises(embd.DeadlineError):
+                call.wait()
+            self.assertEqual(of_gpu[GATE_DONE // 4], 78)
+            self.server.go_on()
+            with self.assertRaisesRegex(embd.UnsupportedError, "shares no memory"):
+                lent.pull_start(table, 50, 0, ROWS_AT, self.gate.words, 79)
+            self.assertEqual(len(rows), 4096)
+
+    def test_words_that_a_server_may_still_write_are_not_used_again(self):
+        with embd.connect(self.server.addresses[0], deadline=0.3) as self.client:
+            lent, self.gate = self.memory.lend(self.client), Gate(self.client)
+            place = self.gate.words.ctypes.data
+            self.gate.words = None
+            self.gate = Gate(self.client)
+            self.assertEqual(self.gate.words.ctypes.data, place)
+            with self.assertRaises(embd.DeadlineError):  # nobody comes to it
+                lent.pull_start(self.client.table("gated"), 50, 0, ROWS_AT, self.gate.words, 1).wait()
+            self.assertEqual(self.gate.words[GATE_DONE // 4], 1)
+            self.gate.words = None
+            self.assertNotEqual(Gate(self.client).words.ctypes.data, place)
+
+    def test_a_client_that_dies_unread_leaves_at_once(self):
+        peer = test_shared.Peer(self.server, 1 << 16)
+        params = {"table": 1, "n_keys": 0, "keys_in": 1, "keys_at": 0, "rows_in": 1, "rows_at": 0, "gate_at": 0, "gate": 1}
+        peer.socket.sendall(b"".join(wire.request(100 + i, "device_pull", params) for i in range(80)))
+        self.assertEqual(self.connections(), 2)
+        peer.close()
+        end = time.monotonic() + 10
+        while self.connections() > 1:
+            self.assertLess(time.monotonic(), end, "its connection is still there")
+            time.sleep(0.05)
+
+    def connections(self):
+        admin = wire.Wire(self.server.admin_path(0))
+        self.addCleanup(admin.close)
+        return admin.call("stats", {})[0]["stats"]["local_connections"]
 
     def test_a_server_that_ends_refuses_what_waits(self):
         call = self.start(self.lent.pull_start, 1)
