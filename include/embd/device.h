@@ -108,11 +108,13 @@ EMBD_API int embd_device_push(embd_client *client, const embd_device_part *part)
  *   EMBD_DEVICE_GATE_READY  uint32_t; the caller's stream writes a call's number here behind what
  *                           writes keys and gradients: cuStreamWriteValue32
  *   EMBD_DEVICE_GATE_DONE   uint32_t; becomes that number, or a later one, when rows are written,
- *                           or the push is applied, or the call has failed: the stream waits for it
- *                           by cuStreamWaitValue32 with CU_STREAM_WAIT_VALUE_GEQ
+ *                           or the push is applied, or the call has failed, and so have ended all
+ *                           calls of the gate that were started before: the stream waits for it by
+ *                           cuStreamWaitValue32 with CU_STREAM_WAIT_VALUE_GEQ
  *
  * Numbers of a gate rise from call to call, from 1 to EMBD_DEVICE_GATE_MOST; then take another
- * gate. Streams that share a gate are in one order. It stays until all its calls have ended. */
+ * gate. Streams that share a gate are in one order. It stays until all its calls have ended. A call
+ * that ends with EMBD_DEADLINE before its stream has come to the gate does nothing later. */
 #define EMBD_DEVICE_GATE_BYTES 128
 #define EMBD_DEVICE_GATE_READY 0
 #define EMBD_DEVICE_GATE_DONE  64
@@ -140,8 +142,9 @@ typedef struct embd_device_call embd_device_call;
  *
  * EMBD_INVALID      the gate is not in memory that the server shares, or a number is not in
  *                   order
- * EMBD_UNSUPPORTED  the client has no thread of its own (embd_options.own_thread), or the server is
- *                   of an earlier version
+ * EMBD_UNSUPPORTED  the client has no thread of its own (embd_options.own_thread), it shares no
+ *                   memory with servers, or no more since a call ended without its answer, or the
+ *                   server is of an earlier version
  * and those of embd_device_pull that the client finds. */
 EMBD_API int embd_device_pull_start(embd_client *client, const embd_device_part *part,
                                     const embd_device_gate *gate, embd_device_call **call_out);

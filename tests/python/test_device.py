@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import time
 import unittest
+import weakref
 from unittest import mock
 
 import numpy as np
@@ -404,6 +405,19 @@ class Gates(unittest.TestCase):
         admin = wire.Wire(self.server.admin_path(0))
         self.addCleanup(admin.close)
         return admin.call("stats", {})[0]["stats"]["local_connections"]
+
+    def test_what_is_lent_stays_until_the_server_has_given_it_back(self):
+        class Owner:
+            pass
+        owners = Owner(), Owner()
+        alive = [weakref.ref(owner) for owner in owners]
+        lent = [DeviceMemory(self.client, self.memory.handle, UUID, BYTES, owner) for owner in owners]
+        del owners
+        lent.pop()
+        self.assertIsNone(alive[1]())
+        with self.client.handle:  # the collector comes in the midst of a call
+            lent.pop()
+        self.assertIsNotNone(alive[0]())
 
     def test_a_server_that_ends_refuses_what_waits(self):
         call = self.start(self.lent.pull_start, 1)

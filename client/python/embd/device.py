@@ -72,9 +72,11 @@ class DeviceMemory:
 
     pull() and push() block until the server's kernels have ended. What writes keys and gradients has to have ended before:
     synchronize the stream. pull_start() and push_start() take their turn in a stream, by a gate: embd/device.h.
-    Raises UnsupportedError where the server cannot take it."""
+    Raises UnsupportedError where the server cannot take it.
 
-    def __init__(self, client: "Client", handle: bytes, uuid: bytes, n_bytes: int):
+    owner   what frees the allocation; kept until the server has given it back"""
+
+    def __init__(self, client: "Client", handle: bytes, uuid: bytes, n_bytes: int, owner: Any = None):
         if len(handle) != HANDLE_BYTES or len(uuid) != UUID_BYTES:
             raise ValueError(f"the handle has {len(handle)} bytes and the uuid {len(uuid)}; "
                              f"{HANDLE_BYTES} and {UUID_BYTES} are expected")
@@ -87,7 +89,7 @@ class DeviceMemory:
         self._struct = structs.new("embd_device_part")
         self._left: list[Any] = []  # calls that nobody waits for, appended to by destructors
         self.takes_turns: bool = lib.embd_device_takes_turns(self._c)
-        self._end = weakref.finalize(self, _close, client, self._c)
+        self._end = weakref.finalize(self, _close, client, self._c, (owner, self._left))
         self._end.atexit = False  # the connection's end gives it back
 
     def close(self) -> None:
@@ -157,9 +159,12 @@ class DeviceMemory:
             self.client.handle.check(lib.embd_device_push(c, part))
 
 
-def _close(client: "Client", c_device: Any) -> None:
+def _close(client: "Client", c_device: Any, used: Any) -> None:
     """Of a client that is closed, nothing is left to do. A collector may call this in the midst of a call of the same thread:
-    then the connection's end gives it back."""
-    if client.handle.c is not None:
-        with contextlib.suppress(RuntimeError, Error), client.handle:
-            lib.embd_device_close(c_device)
+    then the connection's end gives it back, and until then the client has what the server still uses."""
+    if client.handle.c is None:
+        return
+    client.handle.kept[c_device] = used
+    with contextlib.suppress(RuntimeError, Error), client.handle:
+        lib.embd_device_close(c_device)
+        del client.handle.kept[c_device]

@@ -37,6 +37,7 @@ class Handle:
         self._lock = threading.Lock()
         self._open_lock = threading.Lock()  # behind the other one; nothing is closed while it is held
         self._owner = 0
+        self.kept: dict[Any, Any] = {}  # by the C object of the server's that uses it
         self._flights: set[Flight] = set()
         self._left: list[Flight] = []  # their Call is gone; appended to by destructors
         _living.add(self)

@@ -121,7 +121,7 @@ class Lent:
             torch.cuda.current_stream().synchronize()  # makes the context current, too
             allocation = _Allocation(n_bytes, torch.cuda.current_device())
             bytes_ = torch.as_tensor(allocation, device=device)
-        self.memory = DeviceMemory(table.client, allocation.handle, allocation.uuid, n_bytes)
+        self.memory = DeviceMemory(table.client, allocation.handle, allocation.uuid, n_bytes, allocation)
         self._keys = bytes_[:self.rows_at].view(torch.int64)
         self._rows = bytes_[self.rows_at:].view(torch.float32).view(self.n_keys, table.dim)
         self._stream = torch.cuda.current_stream(device)  # that used the memory last
