@@ -156,6 +156,77 @@ static void test_bad_gradients_of_new_keys(void **state)
     pair_close(&pair);
 }
 
+/* ---- pushes without a way back to the host ---- */
+
+static void push_nan(struct pair *pair, const struct batch *batch)
+{
+    size_t n = (size_t)batch->in.n_rows * pair->schema.s.dim;
+    float *grads = calloc(n, sizeof *grads);
+    struct store_change push;
+    for (size_t i = 0; i < n; i++)
+        grads[i] = 1;
+    grads[n - 1] = NAN;
+    struct outcome outcome = lent_push(pair, batch, EMBD_DTYPE_F32, grads, 0, &push);
+    assert_int_equal(outcome.status, EMBD_NOT_FINITE);
+    free(grads);
+}
+
+/* With a pull before, what that found is used; else keys are looked up. */
+static void push_known(struct pair *pair, const struct batch *batch, bool pulls)
+{
+    uint64_t n_whole = pair->store->n_whole;
+    for (int turn = 0; turn < 4; turn++) {
+        if (pulls)
+            lent_pull(pair, batch, EMBD_DTYPE_F32, false);
+        lent_push_drawn(pair, batch, EMBD_DTYPE_F32);
+    }
+    assert_true(pair->store->n_whole >= n_whole + 2);
+    n_whole = pair->store->n_whole;
+    if (pulls)
+        lent_pull(pair, batch, EMBD_DTYPE_F32, false);
+    push_nan(pair, batch);
+    pair_compare(pair);
+    assert_int_equal(pair->store->n_whole, n_whole);
+}
+
+static void push_known_by(embd_optimizer_kind kind)
+{
+    enum { N = 4300, DIM = 8 };
+    static uint64_t drawn[N];
+    embd_schema s;
+    struct pair pair;
+    struct batch known, other;
+    embd_schema_init(&s);
+    strcpy(s.name, "lent");
+    s.dim = DIM;
+    embd_optimizer_init(&s.optimizer, kind, 0.05f);
+    pair_open(&pair, "cuda", &s, 3);
+    for (uint64_t i = 0; i < N; i++)
+        drawn[i] = i % 3 > 0 ? 1 + i / 2 * 5 % 4001 : 0; /* key 0 has a long run */
+    batch_of(&known, drawn, N);
+    drawn[N / 2] = UINT64_C(1) << 60;
+    batch_of(&other, drawn, N);
+    push_known(&pair, &known, false);
+    push_known(&pair, &known, true);
+    uint64_t n_whole = pair.store->n_whole;
+    push_nan(&pair, &other); /* with a new key */
+    lent_push_drawn(&pair, &other, EMBD_DTYPE_F32);
+    assert_int_equal(pair.store->n_whole, n_whole);
+    pair_compare(&pair);
+    push_known(&pair, &other, true);
+    batch_free(&known);
+    batch_free(&other);
+    pair_close(&pair);
+}
+
+static void test_pushes_of_known_keys_have_no_way_back_to_the_host(void **state)
+{
+    (void)state;
+    push_known_by(EMBD_OPTIMIZER_SGD);
+    push_known_by(EMBD_OPTIMIZER_ROWWISE_ADAGRAD);
+    push_known_by(EMBD_OPTIMIZER_ADAM);
+}
+
 static embd_schema schema_of(uint32_t number)
 {
     static const uint32_t dims[] = {1, 3, 4, 7, 16, 32, 64, 65};
@@ -309,6 +380,7 @@ int main(void)
         cmocka_unit_test(test_large_batches),
         cmocka_unit_test(test_gradients_that_are_not_finite_change_nothing),
         cmocka_unit_test(test_bad_gradients_of_new_keys),
+        cmocka_unit_test(test_pushes_of_known_keys_have_no_way_back_to_the_host),
         cmocka_unit_test(test_where_any_gradient_is_admitted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

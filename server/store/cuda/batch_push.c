@@ -250,7 +250,11 @@ static int copy_lent(const struct store *store, const struct batch_view *j)
     const struct batch_fetch *f = &j->fetch[0];
     if (!j->checks)
         return device_copy(j->block + f->at, f->from, f->bytes, store->stream);
-    return launch_checked_copy(j->block + f->at, f->from, f->bytes, j->dtype, &j->report->bad,
+    return launch_checked_copy((struct taken){.from = f->from,
+                                              .to = j->block + f->at,
+                                              .bytes = f->bytes,
+                                              .dtype = j->dtype,
+                                              .bad = &j->report->bad},
                                store->stream);
 }
 

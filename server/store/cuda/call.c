@@ -150,16 +150,27 @@ static int take_lent(struct call *call, uint8_t *block)
     const struct input *grads = &call->inputs[IN_VALUES];
     void *stream = call->store->stream;
     struct input *keys = &call->inputs[IN_KEYS];
-    int status = device_copy(block + keys->at, keys->from, keys->bytes, stream);
+    int status = 0;
     keys->on_device = block + keys->at;
+    if (grads->from != NULL)
+        call->inputs[IN_VALUES].on_device = block + grads->at;
+    if (call->bad != NULL) {
+        *call->bad = 0;
+        return launch_checked_copy((struct taken){.keys = keys->from,
+                                                  .keys_to = (void *)(block + keys->at),
+                                                  .n_keys = call->in.n,
+                                                  .from = grads->from,
+                                                  .to = block + grads->at,
+                                                  .bytes = grads->bytes,
+                                                  .dtype = call->change->dtype,
+                                                  .bad = call->bad,
+                                                  .stop = &call->counts->stop},
+                                   stream);
+    }
+    status = device_copy(block + keys->at, keys->from, keys->bytes, stream);
     if (status != 0 || grads->from == NULL)
         return status;
-    call->inputs[IN_VALUES].on_device = block + grads->at;
-    if (call->bad == NULL)
-        return device_copy(block + grads->at, grads->from, grads->bytes, stream);
-    *call->bad = 0;
-    return launch_checked_copy(block + grads->at, grads->from, grads->bytes, call->change->dtype,
-                               call->bad, stream);
+    return device_copy(block + grads->at, grads->from, grads->bytes, stream);
 }
 
 int call_upload(struct call *call, uint8_t *block, bool is_in_place)

@@ -80,9 +80,11 @@ struct call {
     void *step_memory; /* of the device, for the step of a push, once it is reserved */
     bool is_light;     /* its keys are looked up, and nothing is planned unless one has no row */
     bool is_expected;  /* its keys are expected to be new, and have rows that nobody counts yet */
+    bool is_whole;     /* it is light, and its step stands behind the lookup already */
     bool is_sorted;    /* the items are sorted ahead */
-    struct found_view found; /* of a pull that is kept, or of a push: lookup.h */
-    void *found_memory;      /* of a push */
+    struct run_counts *counts; /* of the step, in scratch */
+    struct found_view found;   /* of a pull that is kept, or of a push: lookup.h */
+    void *found_memory;        /* of a push */
 };
 
 /* NULL: out of memory. */

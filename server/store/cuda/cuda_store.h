@@ -78,6 +78,7 @@ struct store {
     bool misses;                       /* the last push had keys without a row */
     bool all_new;                      /* the last push or insert had no others, each once */
     uint64_t n_expected, n_unexpected; /* calls whose keys were expected to be; and were not */
+    uint64_t n_whole;                  /* pushes that had no way back to the host */
     uint64_t n_unreported;             /* steps of pushes whose done was not called yet */
     void *batch_block;                 /* device memory of batch_push, of batch_bytes bytes */
     uint64_t batch_bytes;

@@ -29,6 +29,7 @@ void insert_plan_lay_out(struct call *call, struct arena *arena)
     p->claims = arena_take(arena, p->n_groups * sizeof *p->claims);
     p->marks = arena_take(arena, p->n_groups * PLAN_MARKS / 16 * sizeof *p->marks);
     p->report = arena_take(arena, sizeof *p->report);
+    call->counts = arena_take(arena, sizeof *call->counts);
     call->select_bytes = select_bytes(call->in.n);
     call->select_temp = arena_take(arena, call->select_bytes);
 }
@@ -56,7 +57,7 @@ int insert_plan_look(struct call *call, uint64_t *items)
     int status = call->in.row_of ? launch_expand(call->in, store->stream) : 0;
     return status ? status
                   : launch_look(store->view, call->in, call->plan, items, &call->report->misses,
-                                store->stream);
+                                &call->counts->stop, store->stream);
 }
 
 int insert_plan_compare(struct call *call)
@@ -66,7 +67,7 @@ int insert_plan_compare(struct call *call)
     int status = call->in.row_of ? launch_expand(call->in, store->stream) : 0;
     return status ? status
                   : launch_compare(store->view, call->in, call->found, &call->report->misses,
-                                   store->stream);
+                                   &call->counts->stop, store->stream);
 }
 
 int insert_plan_start(struct call *call)
@@ -243,7 +244,9 @@ int insert_plan_commit(struct call *call, bool may_drop, const struct first_push
         status = launch_begin_use(store->view, cuda_use(store), store->n_rows, call->n_inserted,
                                   store->stream);
     bool is_one_status = call->is_light || call->is_expected;
-    if (status == 0 && is_one_status && call->statuses != NULL)
+    if (call->is_whole && call->statuses != NULL)
+        memset(call->statuses, EMBD_KEY_HIT, call->in.n);
+    else if (status == 0 && is_one_status && call->statuses != NULL)
         status = device_fill(call->statuses, call->is_light ? EMBD_KEY_HIT : EMBD_KEY_INSERTED,
                              call->in.n, store->stream);
     else if (status == 0 && !is_one_status && needs_resolve(call))

@@ -70,7 +70,7 @@ static void lay_out(const struct call *call, struct step_memory *s, struct arena
     s->temp = arena_take(arena, s->temp_bytes);
     s->unsorted = arena_take(arena, n * sizeof *s->unsorted);
     s->view.items = arena_take(arena, n * sizeof *s->view.items);
-    s->view.counts = arena_take(arena, sizeof *s->view.counts);
+    s->view.counts = call->counts;
     s->view.longs = arena_take(arena, n_chunks * sizeof *s->view.longs);
     s->view.chunks = arena_take(arena, n_chunks * sizeof *s->view.chunks);
     s->view.partials = arena_take(arena, n_chunks * width * sizeof *s->view.partials);
@@ -159,44 +159,6 @@ static int expect(struct call *call)
     return insert_plan_expect(call, call->kind == CALL_PUSH ? &first : NULL);
 }
 
-int push_start(struct call *call)
-{
-    struct store *store = call->store;
-    uint8_t *block = NULL;
-    call->may_drop = store_may_drop(call->change);
-    cuda_set_now(store, call->change->seconds);
-    call_set_keys(call, keys_of(call), 0, keys_of(call)->n_rows);
-    if (call->kind == CALL_PUSH && call->in.n > 0)
-        call_set_input(call, IN_VALUES, call->change->grads, gradient_bytes(call));
-    call->forgets = call->in.n > 0 && candidates_are_forgotten(store->view.admit_after,
-                                                               store->n_rows, store->n_candidates);
-    call_lay_out_inputs(call);
-    int status = take_staging(call, statuses_of(call));
-    for (int turn = 0; turn < 2 && status == 0; turn++) {
-        struct arena arena = {.base = call->scratch};
-        block = arena_take(&arena, call->in_bytes);
-        insert_plan_lay_out(call, &arena);
-        if (turn == 0)
-            status = cuda_new(store, &call->scratch, arena.bytes);
-    }
-    if (status == 0)
-        status = call_upload(call, block, false);
-    if (status == 0 && may_expect(call))
-        return expect(call);
-    if (status == 0 && may_look(call))
-        return look(call);
-    return status ? status : insert_plan_start(call);
-}
-
-int push_plan_again(struct call *call)
-{
-    int status = call->is_expected ? insert_plan_unexpect(call) : 0;
-    call->is_light = call->is_sorted = false;
-    if (call->found.keys)
-        lookup_reject(call);
-    return status ? status : insert_plan_start(call);
-}
-
 /* Steps the rows that the push does not name. */
 static int enqueue_sweep(const struct call *call, const struct step_memory *s,
                          const struct optimizer_step *step)
@@ -268,7 +230,8 @@ static int note_use(const struct call *call, const struct push_view *view)
 static int enqueue_step(struct call *call, struct step_memory *s, const struct optimizer_step *step)
 {
     struct store *store = call->store;
-    int status = device_fill(s->view.counts, 0, sizeof *s->view.counts, store->stream);
+    int status =
+        call->is_whole ? 0 : device_fill(call->counts, 0, sizeof *call->counts, store->stream);
     if (status == 0)
         status = sort(call, s);
     if (status == 0)
@@ -280,6 +243,72 @@ static int enqueue_step(struct call *call, struct step_memory *s, const struct o
     if (status == 0 && !store->is_global)
         status = change_sets_note_refs(store, call->plan.refs, call->in.n);
     return status;
+}
+
+/* ---- without a way back to the host ---- */
+
+/* Whether a push of known keys can be enqueued as a whole: the device then skips the step if the
+ * lookup, or a gradient, is not as expected, and nothing has changed. Only launch_apply knows that. */
+static bool may_go_whole(const struct call *call)
+{
+    const struct store *store = call->store;
+    return call->done != NULL && !store->is_member && !store->is_wholerow && !store->evicts &&
+           !needs_refs(store);
+}
+
+static int go_whole(struct call *call)
+{
+    struct step_memory s = {.view = view_of(call)};
+    struct arena arena = {.base = call->step_memory};
+    int status = look(call);
+    lay_out(call, &s, &arena);
+    call->is_whole = true;
+    if (status == 0 && call->found.keys == NULL)
+        status = enqueue_sort(call, &s);
+    call->is_sorted = true;
+    const struct first_push first = first_of(call, &s.view);
+    return status ? status : enqueue_step(call, &s, &first.step);
+}
+
+int push_start(struct call *call)
+{
+    struct store *store = call->store;
+    uint8_t *block = NULL;
+    call->may_drop = store_may_drop(call->change);
+    cuda_set_now(store, call->change->seconds);
+    call_set_keys(call, keys_of(call), 0, keys_of(call)->n_rows);
+    if (call->kind == CALL_PUSH && call->in.n > 0)
+        call_set_input(call, IN_VALUES, call->change->grads, gradient_bytes(call));
+    call->forgets = call->in.n > 0 && candidates_are_forgotten(store->view.admit_after,
+                                                               store->n_rows, store->n_candidates);
+    call_lay_out_inputs(call);
+    bool has_step = call->kind == CALL_PUSH && call->in.n > 0;
+    int status = take_staging(call, statuses_of(call));
+    for (int turn = 0; turn < 2 && status == 0; turn++) {
+        struct arena arena = {.base = call->scratch};
+        block = arena_take(&arena, call->in_bytes);
+        insert_plan_lay_out(call, &arena);
+        if (turn == 0)
+            status = cuda_new(store, &call->scratch, arena.bytes);
+    }
+    if (status == 0 && has_step)
+        status = device_fill(call->counts, 0, sizeof *call->counts, store->stream);
+    if (status == 0)
+        status = call_upload(call, block, false);
+    if (status == 0 && may_expect(call))
+        return expect(call);
+    if (status == 0 && may_look(call))
+        return may_go_whole(call) ? go_whole(call) : look(call);
+    return status ? status : insert_plan_start(call);
+}
+
+int push_plan_again(struct call *call)
+{
+    int status = call->is_expected ? insert_plan_unexpect(call) : 0;
+    call->is_light = call->is_sorted = call->is_whole = false;
+    if (call->found.keys)
+        lookup_reject(call);
+    return status ? status : insert_plan_start(call);
 }
 
 /* A push without keys: it counts as a step. */
@@ -301,7 +330,7 @@ void push_presort(struct call *call)
 {
     struct step_memory s;
     struct arena arena = {.base = call->step_memory};
-    if (!call->is_light)
+    if (!call->is_light || call->is_whole)
         return;
     lay_out(call, &s, &arena);
     call->is_sorted = call->found.keys || enqueue_sort(call, &s) == 0;
@@ -331,7 +360,7 @@ static int commit_push(struct call *call, struct embd__error *e)
         !store->is_wholerow && insert_plan_is_all_new(call) && first_fits(&store->view, &s.view);
     if (insert_plan_commit(call, call->may_drop, is_first ? &first : NULL, e) == EMBD_OK) {
         store->step++;
-        int status = is_first ? 0 : enqueue_step(call, &s, &first.step);
+        int status = is_first || call->is_whole ? 0 : enqueue_step(call, &s, &first.step);
         if (status == 0 && store->is_global)
             status = enqueue_sweep(call, &s, &first.step);
         if (status != 0)
@@ -385,6 +414,7 @@ int push_commit(struct call *call, struct embd__error *e)
         status = insert_plan_commit(call, call->may_drop, NULL, e);
     if (status == EMBD_OK)
         call->store->clock = call->store->now;
+    call->store->n_whole += call->is_whole;
     device_free(call->step_memory, call->store->stream);
     device_free(call->scratch, call->store->stream);
     call->step_memory = call->scratch = NULL;

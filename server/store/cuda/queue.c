@@ -140,6 +140,8 @@ static void commit(struct call *call)
     }
     if (status != EMBD_OK)
         end(call, status);
+    else if (call->is_whole)
+        finish(call);
     else
         record(call, again ? CALL_REPLANNED : CALL_ENQUEUED);
 }

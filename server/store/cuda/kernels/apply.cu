@@ -180,6 +180,8 @@ static __global__ void __launch_bounds__(BLOCK, IS_PLAIN ? width_of<RULE>::BLOCK
     apply(table_view t, push_view p, optimizer_step step)
 {
     uint32_t lanes = lanes_for(t.dim), lane = threadIdx.x % 32, rows = 32 / lanes;
+    if (p.counts->stop) /* no run is queued then, either */
+        return;
     for (uint64_t base = lane_index() - lane; base < p.in.n; base += lane_count()) {
         run mine = run_at(p, (uint32_t)base + lane), runs[AT_ONCE];
         for (uint32_t turn = 0; turn < lanes; turn += AT_ONCE) {

@@ -81,7 +81,8 @@ static __global__ void __launch_bounds__(256, 6) search(table_view t, keys_view 
 
 template <bool HAS_SLOTS>
 static __global__ void __launch_bounds__(256, 6)
-    look(table_view t, keys_view in, uint32_t *refs, uint64_t *items, uint32_t *misses_out)
+    look(table_view t, keys_view in, uint32_t *refs, uint64_t *items, uint32_t *misses_out,
+         uint32_t *stop)
 {
     bool misses = false;
     find_each<HAS_SLOTS>(t, in, [&](uint32_t i, uint64_t, uint32_t, uint32_t ref) {
@@ -89,17 +90,20 @@ static __global__ void __launch_bounds__(256, 6)
         items[i] = item_of(ref, i);
         misses = misses || !is_row(ref);
     });
-    if (__syncthreads_or(misses) && threadIdx.x == 0)
+    if (__syncthreads_or(misses) && threadIdx.x == 0) {
         *misses_out = 1;
+        if (stop)
+            *stop = 1;
+    }
 }
 
 int launch_look(struct table_view t, struct keys_view in, struct plan_view p, uint64_t *items,
-                uint32_t *misses, void *stream)
+                uint32_t *misses, uint32_t *stop, void *stream)
 {
     struct shape s = shape_of(in.n);
     if (t.row_slots)
-        return LAUNCH(look<true>, s.grid, s.block, stream, t, in, p.refs, items, misses);
-    return LAUNCH(look<false>, s.grid, s.block, stream, t, in, p.refs, items, misses);
+        return LAUNCH(look<true>, s.grid, s.block, stream, t, in, p.refs, items, misses, stop);
+    return LAUNCH(look<false>, s.grid, s.block, stream, t, in, p.refs, items, misses, stop);
 }
 
 static __global__ void __launch_bounds__(256)

@@ -19,7 +19,7 @@ int launch_note_found(struct table_view t, struct keys_view in, const uint32_t *
 
 /* Items are sorted, so those of keys without a row are the first. */
 static __global__ void __launch_bounds__(256)
-    compare(table_view t, keys_view in, found_view f, uint32_t *differs_out)
+    compare(table_view t, keys_view in, found_view f, uint32_t *differs_out, uint32_t *stop)
 {
     bool differs = lane_index() == 0 && item_ref(f.items[0]) == 0;
     for (uint64_t at = lane_index(); at < in.n; at += lane_count()) {
@@ -27,13 +27,16 @@ static __global__ void __launch_bounds__(256)
         differs =
             differs || f.keys[i] != in.keys[i] || (f.slots && f.slots[i] != slot_at(t, in, i));
     }
-    if (__syncthreads_or(differs) && threadIdx.x == 0)
+    if (__syncthreads_or(differs) && threadIdx.x == 0) {
         *differs_out = 1;
+        if (stop)
+            *stop = 1;
+    }
 }
 
 int launch_compare(struct table_view t, struct keys_view in, struct found_view found,
-                   uint32_t *differs, void *stream)
+                   uint32_t *differs, uint32_t *stop, void *stream)
 {
     struct shape s = shape_of(in.n);
-    return LAUNCH(compare, s.grid, s.block, stream, t, in, found, differs);
+    return LAUNCH(compare, s.grid, s.block, stream, t, in, found, differs, stop);
 }

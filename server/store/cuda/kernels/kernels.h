@@ -82,11 +82,20 @@ struct keys_view {
 /* row_of of every key, from the offsets. */
 int launch_expand(struct keys_view in, void *stream);
 
-/* Copies gradients of `dtype`, both ends aligned to 16 bytes, out of memory that others may write
- * to. Where one is not finite, sets *bad, which starts at 0: to one more than which 16 bytes it is
- * in. */
-int launch_checked_copy(void *to, const void *from, uint64_t bytes, embd_dtype dtype, uint32_t *bad,
-                        void *stream);
+/* Keys and gradients of `dtype`, all aligned to 16 bytes, in memory that others may write to. */
+struct taken {
+    const uint64_t *keys;
+    uint64_t *keys_to; /* [n_keys] */
+    uint32_t n_keys;
+    const void *from;
+    void *to; /* [bytes] */
+    uint64_t bytes;
+    embd_dtype dtype;
+    uint32_t *bad;  /* starts at 0; one more than which 16 bytes have a value that is not finite */
+    uint32_t *stop; /* set to 1 then; or NULL */
+};
+/* Copies them, each byte read once. */
+int launch_checked_copy(struct taken taken, void *stream);
 
 /* What a push sorts: a ref, row + 1 or 0: dropped, and the position of its key. */
 EMBD_INLINE uint64_t item_of(uint32_t ref, uint32_t position)
@@ -116,10 +125,10 @@ struct found_view {
 /* Sets them, after launch_find. */
 int launch_note_found(struct table_view t, struct keys_view in, const uint32_t *refs,
                       struct found_view found, void *stream);
-/* Sets *differs, which starts at 0, unless the lookup, its items sorted, has these keys, and each
- * has a row. */
+/* Sets *differs, which starts at 0, and *stop, if it is not NULL, unless the lookup, its items
+ * sorted, has these keys, and each has a row. */
 int launch_compare(struct table_view t, struct keys_view in, struct found_view found,
-                   uint32_t *differs, void *stream);
+                   uint32_t *differs, uint32_t *stop, void *stream);
 
 struct pull_view {
     struct keys_view in;
@@ -192,10 +201,10 @@ struct plan_view {
 
 /* Sets refs, positions, is_leader and the counts of the report. */
 int launch_search(struct table_view t, struct keys_view in, struct plan_view p, void *stream);
-/* For a push whose keys probably all have rows: sets refs, items and *misses alone. *misses starts
- * at 0. */
+/* For a push whose keys probably all have rows: sets refs, items, *misses and, if it is not NULL,
+ * *stop alone. *misses starts at 0. */
 int launch_look(struct table_view t, struct keys_view in, struct plan_view p, uint64_t *items,
-                uint32_t *misses, void *stream);
+                uint32_t *misses, uint32_t *stop, void *stream);
 int launch_group(struct table_view t, struct keys_view in, struct plan_view p, void *stream);
 /* Sets n_promoted, for the first `room` leaders; after the selection of leaders. */
 int launch_count(struct keys_view in, struct plan_view p, uint64_t room, void *stream);
@@ -229,6 +238,7 @@ struct run_chunk {
 };
 struct run_counts {
     uint32_t n_long, n_chunks;
+    uint32_t stop; /* not 0: launch_apply does nothing */
 };
 
 struct push_view {
