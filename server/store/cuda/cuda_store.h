@@ -25,9 +25,10 @@
  * Calls take effect in the order made, because one stream runs them. Most pulls are enqueued at
  * once; small ones wait while the device has enough to do, and then go together in one launch.
  * The device first counts what a push or insert creates; the host then makes room and enqueues
- * the rest. Calls behind it wait in the queue meanwhile. Small pushes go together, in one step
- * where there is room. The host waits for the device only in scan, load, erase, cancel,
- * and a prepare that has to look keys up.
+ * the rest. Calls behind it wait in the queue meanwhile. A push whose keys probably all have rows
+ * is enqueued as a whole, and the device skips its step if they have not, or if a gradient is not
+ * finite. Small pushes go together, in one step where there is room. The host waits for the device
+ * only in scan, load, erase, cancel, and a prepare that has to look keys up.
  *
  * Owner: the shard's thread. */
 #ifndef EMBD_CUDA_CUDA_STORE_H

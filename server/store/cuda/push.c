@@ -248,7 +248,8 @@ static int enqueue_step(struct call *call, struct step_memory *s, const struct o
 /* ---- without a way back to the host ---- */
 
 /* Whether a push of known keys can be enqueued as a whole: the device then skips the step if the
- * lookup, or a gradient, is not as expected, and nothing has changed. Only launch_apply knows that. */
+ * lookup, or a gradient, is not as expected, and nothing has changed. Only launch_apply knows that.
+ */
 static bool may_go_whole(const struct call *call)
 {
     const struct store *store = call->store;

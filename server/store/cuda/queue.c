@@ -2,7 +2,7 @@
  *
  * A call goes from waiting to enqueued to ended. One that may create rows is planned in between:
  * the device counts what it creates, and calls behind it wait. A push behind one whose keys all had
- * rows is only looked up first. cuda_collect moves calls on, and
+ * rows is only looked up, and its step stands right behind that. cuda_collect moves calls on, and
  * calls the done of those that have ended. What can fail: memory, which fails the call and changes
  * nothing; and the device, which fails the store for good. */
 #include "server/store/cuda/queue.h"
