@@ -191,11 +191,14 @@ def median_us(work, n=200):
     return statistics.median(times), times[len(times) * 9 // 10]
 
 
-def in_stream_us(gate, start, table, n, load):
-    """From where the stream comes to a call to where it goes on; the request is with the server by then."""
+def in_stream_us(gate, start, table, n, load, before=None):
+    """From where the stream comes to a call to where it goes on; the request is with the server by then. `before`: starts a call
+    that comes first, and is not measured."""
     stream, times = torch.cuda.current_stream(), []
     for i in range(100):
         load(i)
+        if before is not None:
+            in_order(gate, stream, before, table, n).wait()
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda._sleep(1_000_000)
         begin.record()
@@ -222,8 +225,9 @@ def measure_in_order(client, device, table, work):
                 ends[-1].record()
     for name, load in ("idle", lambda i: None), ("busy", busy):
         for n in 256, 4096, 65536:
-            for what, start in ("pull", device.pull_start), ("push", device.push_start):
-                p50, p90 = in_stream_us(gate, start, table, n, load)
+            for what, start, before in (("pull", device.pull_start, None), ("push", device.push_start, None),
+                                        ("push behind its pull", device.push_start, device.pull_start)):
+                p50, p90 = in_stream_us(gate, start, table, n, load, before)
                 print(f"{n:>6} keys of 256 bytes  {what}, {name}, in the stream {p50:7.0f} us  (p90 {p90:.0f})", flush=True)
         torch.cuda.synchronize()
 
