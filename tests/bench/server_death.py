@@ -84,7 +84,7 @@ def restart(o, with_base):
     waits, starts = [], []
     with tempfile.TemporaryDirectory(prefix="embd-death-", dir=o.dir) as directory:
         port = free_ports(o.shards)
-        flags = "--journal-limit", str(32 << 20) if with_base else "0"
+        flags = "--journal-limit", str(max(1 << 20, o.rows * 36)) if with_base else "0"
         server = start(directory, port, o, *flags)
         with embd.connect(server.addresses[0], deadline=120) as client:
             table = make(client, o, "durable")

@@ -79,6 +79,74 @@ class Kills(Follow):
             self.run_cycles("buffered")
 
 
+class TwoFollowers(Follow):
+    """With replicas as many as followers, either of them may be promoted: each has all that was acknowledged."""
+
+    def setUp(self):
+        super().setUp()
+        self.rng, self.ports = random.Random(5), {"primary": self.port, "follower": self.own, "third": free_ports(self.shards)}
+        os.mkdir(self.path("third"))
+
+    def begin(self, name, leader=None):
+        follow = ("--follow", leader.admin_path(0)) if leader is not None else ()
+        return self.start(name, self.ports[name], "--replicas", "2", *follow, waits=leader is None)
+
+    def begin_anew(self, name, leader):
+        shutil.rmtree(self.path(name))
+        os.mkdir(self.path(name))
+        server = self.begin(name, leader)
+        for shard in range(self.shards):
+            server.wait_log(f"follow_has_base shard={shard}", 20)
+        return server
+
+    def disturb(self, followers):
+        """One of them stands still, or is killed and comes back."""
+        name = self.rng.choice(list(followers))
+        if self.rng.random() < 0.5:
+            followers[name].pause()
+            time.sleep(self.rng.uniform(0, 0.3))
+            followers[name].go_on()
+        else:
+            followers[name].kill()
+            followers[name] = self.begin(name, self.leader)
+
+    def check_old(self, name):
+        """The server that was killed is back: it is deposed, and serves nothing."""
+        old = self.start(name, self.ports[name], "--replicas", "2", waits=False)
+        for shard in range(self.shards):
+            self.leader.wait_log(f"deposed_other shard={shard}", 20)
+        with wire.connect(old) as peer:
+            with self.assertRaises(wire.RpcError) as refused:
+                peer.call("hello", {"protocol": 1})
+        self.assertEqual(refused.exception.number, wire.DRAINING)
+        old.kill()
+
+    def test_no_acknowledged_push_is_lost_whichever_is_promoted(self):
+        clients = oracle.Clients(self.shards, 4, "replicated", more=20)
+        leads, self.leader = "primary", self.begin("primary")
+        followers = {name: self.begin_anew(name, self.leader) for name in ("follower", "third")}
+        for _ in range(max(CYCLES // 2, 2)):
+            clients.start(self.leader)
+            before = sum(clients.acked.values())
+            for _ in range(2):
+                time.sleep(self.rng.uniform(0.1, 0.3))
+                self.disturb(followers)
+            time.sleep(self.rng.uniform(0.1, 0.6))
+            self.leader.kill()
+            clients.join()
+            clients.note()
+            self.assertGreater(sum(clients.acked.values()), before, "nothing was acknowledged")
+            old, leads = leads, self.rng.choice(list(followers))
+            self.leader = followers.pop(leads)
+            ran = embctl(self.leader, "promote", "--force")
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            clients.check_all(self.leader)
+            self.check_old(old)
+            for name, server in followers.items():
+                server.kill()
+            followers = {name: self.begin_anew(name, self.leader) for name in (old, *followers)}
+
+
 class Waits(Follow):
     shards = 1
     writer = {"high": 1, "low": 2, "stream": 3}
