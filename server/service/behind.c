@@ -1,31 +1,19 @@
 /* behind.c - see behind.h. */
 #include "server/service/behind.h"
 
+#include "server/service/request_list.h"
 #include "server/service/state.h"
 
 void behind_park(struct shard_session *session, struct request *request)
 {
     request->state = REQUEST_PARKED;
     request->waits = WAITS_BEHIND;
-    request->next = NULL;
-    if (session->behind == NULL)
-        session->behind = request;
-    else
-        session->behind_last->next = request;
-    session->behind_last = request;
+    request_list_add(&session->behind, &session->behind_last, request);
 }
 
 void behind_unpark(struct shard_session *session, struct request *request)
 {
-    struct request **at = &session->behind, *before = NULL;
-    while (*at != request) {
-        before = *at;
-        at = &(*at)->next;
-    }
-    *at = request->next;
-    if (session->behind_last == request)
-        session->behind_last = before;
-    request->next = NULL;
+    request_list_remove(&session->behind, &session->behind_last, request);
 }
 
 void behind_go_on(struct shard *shard, struct shard_session *session)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "server/log/log.h"
+#include "server/service/request_list.h"
 
 #define TURN_NS 500000000u
 
@@ -126,30 +127,13 @@ void hold_park(struct hold *hold, struct request *request)
 {
     request->state = REQUEST_PARKED;
     request->waits = WAITS_HOLD;
-    request->next = NULL;
     request->session->n_parked++;
-    if (hold->first == NULL)
-        hold->first = request;
-    else
-        hold->last->next = request;
-    hold->last = request;
+    request_list_add(&hold->first, &hold->last, request);
 }
 
 void hold_unpark(struct hold *hold, struct request *request)
 {
-    struct request *before = NULL, *at = hold->first;
-    while (at != request) {
-        EMBD_ASSERT(at != NULL);
-        before = at;
-        at = at->next;
-    }
-    if (before == NULL)
-        hold->first = request->next;
-    else
-        before->next = request->next;
-    if (hold->last == request)
-        hold->last = before;
-    request->next = NULL;
+    request_list_remove(&hold->first, &hold->last, request);
     request->state = REQUEST_RECEIVED;
     if (--request->session->n_parked == 0)
         request->session->is_behind_sweep = false;

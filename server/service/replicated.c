@@ -4,6 +4,7 @@
 #include "server/follow/failover.h"
 #include "server/journal/pace.h"
 #include "server/service/feeding.h"
+#include "server/service/request_list.h"
 #include "server/service/state.h"
 
 /* A follower that asks nothing for so long stands still, or its host is gone. */
@@ -154,15 +155,11 @@ static bool is_there(const struct replicated *r, const struct request *request)
     return record->position < (record->is_synced ? r->disk : r->applied);
 }
 
-static void take_out(struct replicated *r, struct request **at, struct request *before)
+static void take_out(struct replicated *r, struct request *request)
 {
-    struct request *request = *at;
-    *at = request->next;
-    if (r->last == request)
-        r->last = before;
+    request_list_remove(&r->first, &r->last, request);
     r->n_waiting--;
     r->n_synced -= request->work->op.record.is_synced;
-    request->next = NULL;
 }
 
 /* `is_sent`: with its answer; else its connection ends, since nothing can be said of the change. */
@@ -178,16 +175,13 @@ static void end(struct request *request, bool is_sent)
 /* `is_over`: the others are given up. */
 static void send_answers(struct replicated *r, bool is_over, bool is_fenced)
 {
-    struct request **at = &r->first, *before = NULL;
-    while (*at != NULL) {
-        struct request *request = *at;
+    struct request *next;
+    for (struct request *request = r->first; request != NULL; request = next) {
+        next = request->next;
         bool is_sent = is_there(r, request) && !is_fenced;
-        if (!is_sent && !is_over) {
-            before = request;
-            at = &request->next;
+        if (!is_sent && !is_over)
             continue;
-        }
-        take_out(r, at, before);
+        take_out(r, request);
         end(request, is_sent);
     }
 }
@@ -217,12 +211,7 @@ bool replicated_keeps(struct shard *shard, struct request *request)
         return false;
     request->state = REQUEST_PARKED;
     request->waits = WAITS_FOLLOWERS;
-    request->next = NULL;
-    if (r->first == NULL)
-        r->first = request;
-    else
-        r->last->next = request;
-    r->last = request;
+    request_list_add(&r->first, &r->last, request);
     r->n_waiting++;
     r->n_synced += record->is_synced;
     return true;
@@ -230,13 +219,7 @@ bool replicated_keeps(struct shard *shard, struct request *request)
 
 void replicated_forget(struct shard *shard, struct request *request)
 {
-    struct replicated *r = &shard->replicated;
-    struct request **at = &r->first, *before = NULL;
-    while (*at != request) {
-        before = *at;
-        at = &(*at)->next;
-    }
-    take_out(r, at, before);
+    take_out(&shard->replicated, request);
 }
 
 /* ---- changes ---- */
