@@ -23,6 +23,16 @@ def figure(server, name, shard=0):
     return next(f["value"] for f in said_of if (f["shard"], f["table"], f["name"]) == (shard, None, name))
 
 
+def has_all(follower, shards):
+    """Waits for it: one that has its base, and not yet the records behind it, is no copy of what was acknowledged before."""
+    def is_there(shard):
+        return figure(follower, "follow_connected", shard) == 1 and figure(follower, "follow_behind_us", shard) == 0
+
+    for shard in range(shards):
+        follower.wait_log(f"follow_has_base shard={shard}", 30)
+    wait_for(lambda: all(map(is_there, range(shards))), follower.log)
+
+
 class Kills(Follow):
     """The follower of a server that is killed takes its place; the other directory begins anew, and follows."""
 
@@ -39,8 +49,7 @@ class Kills(Follow):
         shutil.rmtree(self.path(self.names[1]))
         os.mkdir(self.path(self.names[1]))
         follower = self.start(self.names[1], self.ports[1], "--follow", primary.admin_path(0), waits=False)
-        for shard in range(self.shards):
-            follower.wait_log(f"follow_has_base shard={shard}")
+        has_all(follower, self.shards)
         return follower
 
     def fail_over(self, primary, follower, clients, pauses):
@@ -95,8 +104,7 @@ class TwoFollowers(Follow):
         shutil.rmtree(self.path(name))
         os.mkdir(self.path(name))
         server = self.begin(name, leader)
-        for shard in range(self.shards):
-            server.wait_log(f"follow_has_base shard={shard}", 20)
+        has_all(server, self.shards)
         return server
 
     def disturb(self, followers):
