@@ -86,7 +86,8 @@ static int take_options(struct embd_call *call, const embd_call_options *options
     call->is_noted = false;
     call->again = NULL;
     call->again_status = EMBD_OK;
-    call->replica = call->kind == PARTS_PULL ? embd__replicas_choose(call->client) : 0;
+    bool has_replicas = call->kind == PARTS_PULL && call->client->replicas.n > 0;
+    call->replica = has_replicas ? embd__replicas_choose(call->client) : 0;
     call->wants_number = call->kind == PARTS_PUSH && o->round == NULL && o->pusher == NULL &&
                          !call->client->options.unnumbered;
     if (o->round != NULL && take_round(call, o->round, o->round_clock) != EMBD_OK)
@@ -198,7 +199,8 @@ int embd_wait(embd_call *call)
         embd__numbered_end(call, true);
     if (call->replica > 0)
         embd__call_leave_replica(call);
-    embd__call_follow(call);
+    if (has_failed(call))
+        embd__call_follow(call);
     bool failed = has_failed(call);
     if (failed && call->own != NULL)
         embd__numbering_failed(call);
@@ -208,7 +210,7 @@ int embd_wait(embd_call *call)
     if (status != EMBD_OK && call->kind == PARTS_PUSH && call->extra.round.n_workers > 0)
         embd__member_push_failed(client, &call->extra.round);
     give_back_call(call);
-    return embd__error_keep(&client->error, status);
+    return status == EMBD_OK ? EMBD_OK : embd__error_keep(&client->error, status);
 }
 
 bool embd_is_done(embd_call *call)

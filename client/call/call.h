@@ -239,21 +239,61 @@ void embd__call_leave_replica(struct embd_call *call);
 
 /* ---- moved.c ---- */
 
-/* Once its messages have ended: if the map has changed, the call is split and sent again. */
+/* Once its messages have ended, and one has failed: if the map has changed, the call is split and
+ * sent again. */
 void embd__call_follow(struct embd_call *call);
 
 /* ---- lent.c ---- */
 
+/* NULL: there is no room. */
+void *embd__lent_take_block(struct embd_call *call, uint64_t bytes);
+/* Blocks that no server may still write to can be taken again. */
+void embd__lent_give_back(struct embd_call *call);
+
 /* Looks whether servers share memory now. */
-void embd__lent_begin(struct embd_call *call);
+static inline void embd__lent_begin(struct embd_call *call)
+{
+    const embd_client *client = call->client;
+    call->uses = NULL;
+    call->shares = false;
+    for (uint32_t s = 0; s < client->n_shards && !client->shared->is_off && call->replica == 0; s++)
+        call->shares |= embd__link_shares(client->shards[s].link);
+}
+
+static inline void embd__lent_end(struct embd_call *call)
+{
+    if (call->shares)
+        embd__lent_give_back(call);
+    call->uses = NULL;
+}
+
 /* A block of it until the call ends; NULL: it is not shared, not worth it, or there is no room. */
-void *embd__lent_take(struct embd_call *call, uint64_t bytes);
+static inline void *embd__lent_take(struct embd_call *call, uint64_t bytes)
+{
+    bool is_worth_it = call->shares && bytes >= SHARED_LEAST_BYTES_OF_CALL;
+    return is_worth_it ? embd__lent_take_block(call, bytes) : NULL;
+}
+
 /* Where the shard has `to`, for rows to be put there; 0: it has not. */
-uint64_t embd__lent_into(const struct embd_call *call, uint32_t shard, const void *to,
-                         uint64_t bytes);
+static inline uint64_t embd__lent_into(const struct embd_call *call, uint32_t shard, const void *to,
+                                       uint64_t bytes)
+{
+    const struct shared *shared = call->client->shared;
+    if (!call->shares || !embd__link_shares(call->client->shards[shard].link) ||
+        !embd__shared_has(shared, to, bytes))
+        return 0;
+    uint64_t at = embd__shared_at(shared, to);
+    return at % 8 == 0 ? at : 0;
+}
+
 /* From now on bins of the message that lie there are named. */
-void embd__lent_name(const struct embd_call *call, struct message *message);
-void embd__lent_end(struct embd_call *call);
+static inline void embd__lent_name(const struct embd_call *call, struct message *message)
+{
+    const struct shared *shared = call->client->shared;
+    const struct shared_range range = {shared->base, shared->bytes};
+    if (call->shares && embd__link_shares(message->x.link))
+        embd__msg_share(&message->x.msg, &range);
+}
 
 /* ---- outcome.c ---- */
 

@@ -108,8 +108,6 @@ void embd__replicas_fini(embd_client *client)
 uint32_t embd__replicas_choose(embd_client *client)
 {
     struct replicas *r = &client->replicas;
-    if (r->n == 0)
-        return 0;
     uint64_t now_ns = uv_hrtime();
     for (uint32_t i = 0; i <= r->n; i++) {
         uint32_t at = r->next;

@@ -32,7 +32,7 @@ int embd__replicas_open(embd_client *client);
 void embd__replicas_close(embd_client *client);
 void embd__replicas_fini(embd_client *client);
 
-/* Who answers the next pull: a number from 1; 0: the cluster. */
+/* Who answers the next pull, where there are replicas: a number from 1; 0: the cluster. */
 uint32_t embd__replicas_choose(embd_client *client);
 struct link *embd__replica_link(const embd_client *client, uint32_t number, uint32_t shard);
 /* It has failed, and is left alone for so long. */

@@ -132,13 +132,10 @@ void embd__fail_queued(struct link *link, int status, const char *why)
     fail_all(take(&link->queue, is_any, 0), status, why);
 }
 
-bool embd__fail_unshared(struct link *link)
+void embd__fail_unshared(struct link *link)
 {
-    if (!link->queue.head->is_shared || link->shares)
-        return false;
     give_up(embd__queue_pop(&link->queue), EMBD_CLOSED,
             "the server was connected again and does not share memory any more; call again");
-    return true;
 }
 
 /* ---- of those in flight ---- */

@@ -121,8 +121,10 @@ void embd__link_send_queued(struct link *link)
             break;
         if (must_wait(link, link->queue.head))
             break;
-        if (embd__fail_unshared(link))
+        if (link->queue.head->is_shared && !link->shares) {
+            embd__fail_unshared(link);
             continue;
+        }
         int result = write_exchange(link, link->queue.head);
         if (result < 0) {
             embd__connection_lose_channel(link, result);
@@ -454,6 +456,11 @@ const struct link_figures *embd__link_figures(const struct link *link)
 bool embd__link_takes_order(const struct link *link)
 {
     return link->takes_order;
+}
+
+bool embd__link_shares(const struct link *link)
+{
+    return link->shares;
 }
 
 bool embd__link_takes_columns(const struct link *link)

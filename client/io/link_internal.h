@@ -11,6 +11,7 @@
 
 #include <stdatomic.h>
 
+#include "proto/assert.h"
 #include "client/io/channel.h"
 #include "client/io/channel_ring.h"
 #include "client/io/hello.h"
@@ -105,9 +106,28 @@ struct link {
 /* ---- queue.c ---- */
 
 /* Last or first in the queue; nothing of it is sent then. */
-void embd__queue_push(struct queue *queue, struct exchange *x);
+static inline void embd__queue_push(struct queue *queue, struct exchange *x)
+{
+    x->state = EXCHANGE_QUEUED;
+    x->piece = 0;
+    x->piece_sent = 0;
+    x->next = NULL;
+    *queue->end = x;
+    queue->end = &x->next;
+}
+
 void embd__queue_push_front(struct queue *queue, struct exchange *x);
-struct exchange *embd__queue_pop(struct queue *queue);
+
+static inline struct exchange *embd__queue_pop(struct queue *queue)
+{
+    struct exchange *x = queue->head;
+    EMBD_ASSERT(x != NULL);
+    queue->head = x->next;
+    if (queue->head == NULL)
+        queue->end = &queue->head;
+    return x;
+}
+
 /* The first exchange that a loading server accepts becomes the head, unless the head is half sent;
  * false: none. */
 bool embd__queue_prefer_while_loading(struct queue *queue);
@@ -192,9 +212,8 @@ void embd__loosen(struct link *link);
 /* Exchanges that may be sent again go back into the queue; `status` says why the connection was
  * lost. */
 void embd__requeue_repeatable(struct link *link, int status);
-/* Whether the next to be sent names shared memory, which the server that is connected now has not:
- * then it has failed. */
-bool embd__fail_unshared(struct link *link);
+/* The next to be sent names shared memory, which the server that is connected now has not. */
+void embd__fail_unshared(struct link *link);
 /* UINT64_MAX: nothing waits. */
 void embd__deadline_arm(struct link *link, uint64_t when);
 

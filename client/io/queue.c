@@ -1,39 +1,15 @@
 /* queue.c - exchanges of a link that are not sent yet. */
 #include "client/io/link_internal.h"
-#include "proto/assert.h"
 
-static void begin(struct exchange *x)
+void embd__queue_push_front(struct queue *queue, struct exchange *x)
 {
     x->state = EXCHANGE_QUEUED;
     x->piece = 0;
     x->piece_sent = 0;
-}
-
-void embd__queue_push(struct queue *queue, struct exchange *x)
-{
-    begin(x);
-    x->next = NULL;
-    *queue->end = x;
-    queue->end = &x->next;
-}
-
-void embd__queue_push_front(struct queue *queue, struct exchange *x)
-{
-    begin(x);
     x->next = queue->head;
     if (queue->head == NULL)
         queue->end = &x->next;
     queue->head = x;
-}
-
-struct exchange *embd__queue_pop(struct queue *queue)
-{
-    struct exchange *x = queue->head;
-    EMBD_ASSERT(x != NULL);
-    queue->head = x->next;
-    if (queue->head == NULL)
-        queue->end = &queue->head;
-    return x;
 }
 
 /* The server takes few methods while it loads. */

@@ -200,13 +200,6 @@ void embd__shared_keep(struct shared *shared, const void *data)
     pthread_mutex_unlock(&shared->mutex);
 }
 
-bool embd__shared_has(const struct shared *shared, const void *data, uint64_t bytes)
-{
-    uintptr_t at = (uintptr_t)data - (uintptr_t)shared->base;
-    return shared->base != NULL && !shared->is_off && bytes <= shared->bytes &&
-           at <= shared->bytes - bytes;
-}
-
 /* ---- what servers wrote ---- */
 
 /* Pages of the caller's own, at the same place. Without memory for them the block stays shared:

@@ -63,7 +63,13 @@ void *embd__shared_take(struct shared *shared, uint64_t bytes, bool is_lent);
 /* Any thread. */
 void embd__shared_give(struct shared *shared, const void *block);
 /* Whether all of it lies in memory that is shared. */
-bool embd__shared_has(const struct shared *shared, const void *data, uint64_t bytes);
+static inline bool embd__shared_has(const struct shared *shared, const void *data, uint64_t bytes)
+{
+    uintptr_t at = (uintptr_t)data - (uintptr_t)shared->base;
+    return shared->base != NULL && !shared->is_off && bytes <= shared->bytes &&
+           at <= shared->bytes - bytes;
+}
+
 /* `data` lies in a gate: its block stays shared, also where others are detached. Any thread. */
 void embd__shared_hold(struct shared *shared, const void *data);
 /* Its block is not used again when it is given back. Any thread. */

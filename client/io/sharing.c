@@ -149,8 +149,3 @@ bool embd__sharing_go_on(struct link *link)
             return true;
     return false;
 }
-
-bool embd__link_shares(const struct link *link)
-{
-    return link->shares;
-}

@@ -5,6 +5,7 @@
 
 #include "server/engine/joining.h"
 #include "server/engine/pushers_inside.h"
+#include "proto/assert.h"
 
 static bool has_changed_kind(const struct op *op)
 {
@@ -31,7 +32,7 @@ bool foreign_is_number_alone(const struct op *op)
 
 void foreign_check_owner(struct op *op)
 {
-    if (op->is_number_alone && !op->engine->is_replaying)
+    if (!op->engine->is_replaying)
         embd__error_set(&op->error, EMBD_CLOSED,
                         "the peer has gone, and the push was not applied: its gradients went too");
 }
@@ -77,8 +78,9 @@ int foreign_follow(struct op *op, struct embd__error *e)
 
 void foreign_note(const struct op *op)
 {
+    EMBD_ASSERT(op->is_number_alone);
     struct pushers *pushers = op_pushers(op);
-    uint32_t i = op->is_number_alone ? pushers_find(pushers, &op->number) : 0;
+    uint32_t i = pushers_find(pushers, &op->number);
     if (i != 0)
         note_lost(pushers, i, op->number.sequence);
 }

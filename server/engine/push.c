@@ -82,12 +82,12 @@ int push_take_turn(struct op *op)
 {
     struct embd__error *e = &op->error;
     bool is_old = begins_stream(op);
-    if (foreign_follow(op, e) != EMBD_OK)
+    if (op->is_foreign && foreign_follow(op, e) != EMBD_OK)
         return e->status;
     int status = is_old ? EMBD_OK : pushers_look(op_pushers(op), &op->number, e);
     op->is_again = status == PUSH_AGAIN;
     op->engine->counters.pushes_again += op->is_again;
-    if (op->is_again)
+    if (op->is_again && op->is_number_alone)
         foreign_note(op);
     if (status != EMBD_OK || prepare(op) != EMBD_OK)
         return e->status;
@@ -95,7 +95,8 @@ int push_take_turn(struct op *op)
         return e->status;
     op->noted = op_pushers(op);
     pushers_note(op->noted, &op->number, op->now_ns);
-    foreign_note(op);
+    if (op->is_number_alone)
+        foreign_note(op);
     return EMBD_OK;
 }
 
@@ -203,7 +204,8 @@ void push_apply(struct op *op)
 {
     struct engine *engine = op->engine;
     op->ended = on_ended;
-    foreign_check_owner(op);
+    if (op->is_number_alone)
+        foreign_check_owner(op);
     op->reached = op_is_of_journaled(op) ? &engine->journaled_sources : &engine->sources;
     if (op->error.status == EMBD_OK && op->number.sequence > 0)
         push_take_turn(op);

@@ -12,14 +12,6 @@ struct row_memory *row_memory_join(struct row_memory *memories, const struct sto
     return memory;
 }
 
-void row_memory_count(struct row_memory *memory, uint64_t *counted, uint64_t bytes)
-{
-    if (bytes == *counted)
-        return;
-    atomic_fetch_add_explicit(&memory->used, bytes - *counted, memory_order_relaxed);
-    *counted = bytes;
-}
-
 void row_memory_refuse(struct row_memory *memory)
 {
     atomic_store(&memory->refused_at, atomic_load(&memory->used));

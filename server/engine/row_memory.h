@@ -39,7 +39,13 @@ struct row_memory {
 struct row_memory *row_memory_join(struct row_memory *memories, const struct store_ops *ops);
 
 /* `*counted`, which it counted before, has become `bytes`. */
-void row_memory_count(struct row_memory *memory, uint64_t *counted, uint64_t bytes);
+static inline void row_memory_count(struct row_memory *memory, uint64_t *counted, uint64_t bytes)
+{
+    if (bytes == *counted)
+        return;
+    atomic_fetch_add_explicit(&memory->used, bytes - *counted, memory_order_relaxed);
+    *counted = bytes;
+}
 
 /* A request that needs memory beyond the limit is refused. */
 void row_memory_refuse(struct row_memory *memory);

@@ -85,14 +85,6 @@ bool tables_skip_name(struct tables *tables, const char *name)
 
 /* ---- memory ---- */
 
-void tables_count_as(struct tables *tables, struct table *table, const struct store_stats *stats)
-{
-    if (tables->memory != NULL)
-        row_memory_count(tables->memory, &table->counted_bytes, stats->memory_bytes);
-    else
-        table->counted_bytes = stats->memory_bytes;
-}
-
 void tables_count(struct tables *tables, struct table *table)
 {
     struct store_stats stats;
@@ -130,14 +122,6 @@ int tables_freeze(const struct tables *tables, struct table *table, struct store
 }
 
 /* ---- by name and id ---- */
-
-struct table *tables_by_id(const struct tables *tables, uint32_t id)
-{
-    for (uint32_t i = id % TABLES_PLACES; tables->by_id[i] != NULL; i = (i + 1) % TABLES_PLACES)
-        if (tables->by_id[i]->id == id)
-            return tables->by_id[i];
-    return NULL;
-}
 
 static void add_id(struct tables *tables, struct table *table)
 {

@@ -112,7 +112,13 @@ void tables_init(struct tables *tables, const struct store_ops *ops);
 void tables_fini(struct tables *tables);
 
 /* NULL: none. */
-struct table *tables_by_id(const struct tables *tables, uint32_t id);
+static inline struct table *tables_by_id(const struct tables *tables, uint32_t id)
+{
+    for (uint32_t i = id % TABLES_PLACES; tables->by_id[i] != NULL; i = (i + 1) % TABLES_PLACES)
+        if (tables->by_id[i]->id == id)
+            return tables->by_id[i];
+    return NULL;
+}
 
 /* Which part of an operation was the table's first: `part`, if no other was in this look
  * (op_look). */
@@ -158,7 +164,14 @@ bool tables_skip_name(struct tables *tables, const char *name);
 
 /* What the table takes now is counted; the second: its stats are known. */
 void tables_count(struct tables *tables, struct table *table);
-void tables_count_as(struct tables *tables, struct table *table, const struct store_stats *stats);
+static inline void tables_count_as(struct tables *tables, struct table *table,
+                                   const struct store_stats *stats)
+{
+    if (tables->memory != NULL)
+        row_memory_count(tables->memory, &table->counted_bytes, stats->memory_bytes);
+    else
+        table->counted_bytes = stats->memory_bytes;
+}
 void tables_count_all(struct tables *tables);
 /* A push was applied that left so many slices (store_stats) of its work for tables_sweep
  * (table_setting.h), or took so many itself if it was late. Returns how many. */

@@ -9,13 +9,6 @@
 #define FOR_OTHERS (5 * MS)      /* until this thread runs, where others do */
 #define FORGETS    16u           /* after this many, little is left of a long one */
 
-uint64_t pace_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 * MS + (uint64_t)now.tv_nsec;
-}
-
 void pace_init(struct pace *pace)
 {
     *pace = (struct pace){.sync_ns = PROMISE};

@@ -198,7 +198,8 @@ static void on_busy(uv_idle_t *busy)
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct loop *loop = prepare->data;
-    bool has_more = connection_turn(&loop->io);
+    loop->io.turn++;
+    bool has_more = !TAILQ_EMPTY(&loop->io.yielding) && connection_turn(&loop->io);
     has_more |= shard_collect(loop->io.shard);
     connection_flush_dirty(&loop->io);
     has_more |= ring_turn(&loop->io);
@@ -335,7 +336,8 @@ static void on_wake(uv_async_t *async)
     struct loop *loop = async->data;
     if (log_has_ended())
         stand_still(loop);
-    adopting_take(&loop->adopting, &loop->io, loop->phase == PHASE_SERVING);
+    if (atomic_load(&loop->adopting.last) != NULL)
+        adopting_take(&loop->adopting, &loop->io, loop->phase == PHASE_SERVING);
 }
 
 int loop_adopt(struct loop *loop, int fd, enum door door, struct embd__error *e)

@@ -17,7 +17,6 @@ enum {
 bool connection_turn(struct shard_io *io)
 {
     struct connection *c;
-    io->turn++;
     while ((c = TAILQ_FIRST(&io->yielding)) != NULL && c->turn.number != io->turn)
         connection_retry(c);
     return !TAILQ_EMPTY(&io->yielding);

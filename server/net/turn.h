@@ -16,6 +16,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <uv.h>
 
 #define TURN_REQUESTS 32u
 #define TURN_NS       UINT64_C(1000000)
@@ -51,12 +52,40 @@ static inline bool turn_is_over(const struct turn *turn)
     return turn->owed_ns >= TURN_NS;
 }
 
-/* Whether a further request may begin in the loop's turn `number`. */
-bool turn_may_begin(struct turn *turn, uint64_t number);
-/* The same of one that it has begun. */
-bool turn_may_go_on(struct turn *turn, uint64_t number);
+static inline void turn_pay(struct turn *turn, uint64_t n_turns)
+{
+    uint64_t paid = n_turns < UINT64_MAX / TURN_NS ? n_turns * TURN_NS : UINT64_MAX;
+    turn->owed_ns -= paid < turn->owed_ns ? paid : turn->owed_ns;
+}
+
+/* Whether what it has begun may go on in the loop's turn `number`. */
+static inline bool turn_may_go_on(struct turn *turn, uint64_t number)
+{
+    if (turn->number != number) {
+        turn_pay(turn, number - turn->number);
+        turn->number = number;
+        turn->n_begun = 0;
+    }
+    if (turn->is_open)
+        turn_count(turn, uv_hrtime());
+    return !turn_is_over(turn);
+}
+
+/* The same of a further request. */
+static inline bool turn_may_begin(struct turn *turn, uint64_t number)
+{
+    if (!turn_may_go_on(turn, number) || turn->n_begun == TURN_REQUESTS)
+        return false;
+    turn->n_begun++;
+    return true;
+}
 
 /* Others are at work next. */
-void turn_rest(struct turn *turn);
+static inline void turn_rest(struct turn *turn)
+{
+    if (turn->is_open)
+        turn_count(turn, uv_hrtime());
+    turn->counted_ns = 0;
+}
 
 #endif

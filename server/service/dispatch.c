@@ -429,7 +429,8 @@ static bool collect_journal(struct shard *shard)
     if (shard->engine.n_recorded > 0)
         has_more = commit_collect(&shard->commit, &ended);
     if (ended) {
-        staging_lock(shard);
+        if (shard->engine.prepared.id != 0 || shard->hold.is_locked)
+            staging_lock(shard);
         dispatch_parked(shard);
     }
     if (shard->cut != NULL)

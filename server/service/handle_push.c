@@ -40,7 +40,8 @@ static void on_done(struct op *op)
     struct request *request = work->request;
     stage_ends(&request->times, STAGE_STORE);
     request->session->spent_ns += op->n_slices * SWEEP_SLICE_NS;
-    round_leave(work);
+    if (request->session->in_round == request)
+        round_leave(work);
     if (op->error.status == EMBD_OK)
         write_answer(work->shard, op, &request->answer, request->frame->msgid);
     stage_ends_call(&request->times, STAGE_ENCODE, work->began_ns, &work->shard->counters.push_ns);
@@ -76,7 +77,8 @@ int push_begin(struct call *call)
     struct embd__error *e = &call->error;
     op->done = on_done;
     clock_tell(op);
-    token_use_bound(op, call->request->session);
+    if (call->request->session->access != NULL)
+        token_use_bound(op, call->request->session);
     if (engine_admit(op) != EMBD_OK) {
         *e = op->error;
         return e->status;
@@ -87,7 +89,8 @@ int push_begin(struct call *call)
         on_done(op);
         return CALL_LATER;
     }
-    if (replicated_check(call->shard, op, e) != EMBD_OK)
+    if (replicated_lacks(&call->shard->replicated) &&
+        replicated_check(call->shard, op, e) != EMBD_OK)
         return e->status;
     int status = commit_submit(&call->shard->commit, op, on_turn, e);
     if (status == COMMIT_WAITS)

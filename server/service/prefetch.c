@@ -71,11 +71,6 @@ void shard_arriving(struct shard *shard, struct request *request, uint64_t arriv
                                        prefetch->dtype, arrived / bytes - prefetch->n_finite);
 }
 
-uint64_t prefetch_n_finite(const struct request *request)
-{
-    return request->prefetch.n_finite;
-}
-
 /* Meanwhile another table may have come under its name. */
 bool prefetch_is_routed(const struct request *request, const struct table *table)
 {

@@ -6,7 +6,10 @@
 #include "server/service/shard.h"
 
 /* How many gradients of the request's only part are known to be finite. */
-uint64_t prefetch_n_finite(const struct request *request);
+static inline uint64_t prefetch_n_finite(const struct request *request)
+{
+    return request->prefetch.n_finite;
+}
 
 /* Whether the keys of the request's only part were found to be this shard's, as keys of this table.
  */

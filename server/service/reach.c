@@ -33,11 +33,6 @@ void reach_name(struct reach *reach, struct shard_session *session, uint64_t cli
 void reach_find_place(struct request *request, const struct reader *reader)
 {
     struct shard_session *session = request->session;
-    if (reader->method != METHOD_PUSH && session->is_ordered) {
-        request->place_kind = PLACE_BEHIND;
-        request->place = session->arrived;
-        return;
-    }
     uint64_t order = reader->method == METHOD_PUSH ? embd__push_order(reader) : 0;
     request->place_kind = PLACE_AT;
     request->place = order != 0 ? (uint32_t)order : request->frame->msgid;

@@ -34,7 +34,7 @@ struct reach {
 
 /* The session pushes under this number from now on; 0: under none. */
 void reach_name(struct reach *reach, struct shard_session *session, uint64_t client);
-/* Where it, or one before it on its connection, is a push. */
+/* It is a push, or pushes before it on its connection have no order. */
 void reach_find_place(struct request *request, const struct reader *reader);
 
 /* Finds a request's place, once: in the order they came. */
@@ -44,7 +44,10 @@ static inline void reach_place(struct request *request, const struct reader *rea
         return;
     if (reader->method != METHOD_PUSH && !request->session->has_arrived)
         request->place_kind = PLACE_FIRST;
-    else
+    else if (reader->method != METHOD_PUSH && request->session->is_ordered) {
+        request->place_kind = PLACE_BEHIND;
+        request->place = request->session->arrived;
+    } else
         reach_find_place(request, reader);
 }
 

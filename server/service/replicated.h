@@ -34,6 +34,12 @@ void replicated_begin(struct shard *shard);
  * long. Not asked of pushes that are there already. */
 int replicated_check(const struct shard *shard, const struct op *op, struct embd__error *e);
 
+/* Whether replicated_check may refuse. */
+static inline bool replicated_lacks(const struct replicated *replicated)
+{
+    return replicated->lacks_ns != 0;
+}
+
 /* The push was applied before: its answer waits as the first one did. */
 void replicated_again(struct op *op);
 

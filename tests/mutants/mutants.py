@@ -140,7 +140,7 @@ MUTANTS = [
            "set_default(&out->most_tables, GRANT_UNLIMITED);"),
     QUOTAS("everybody sees what others take", "server/service/authorize.c", "(grant != NULL && grant->role == ROLE_ADMIN)",
            "(grant != NULL && grant->role >= ROLE_READER)"),
-    TURNS("a turn has no end in time", "server/net/turn.c", "    return !turn_is_over(turn);", "    return true;"),
+    TURNS("a turn has no end in time", "server/net/turn.h", "    return !turn_is_over(turn);", "    return true;"),
     TURNS("rows of all answers are made in one turn", "server/net/outlet.c", "if (is_late(out, x, until_ns) || ", "if ("),
     TURNS("sending goes on though its turn is over", "server/net/connection.c", "begin >= TURN_BYTES || turn_is_over(&c->turn)",
           "begin >= TURN_BYTES"),

@@ -128,11 +128,6 @@ void pending_fini(struct pending_removal *pending)
     row_set_fini(&pending->set);
 }
 
-uint64_t pending_bytes(const struct pending_removal *pending)
-{
-    return pending->capacity * sizeof *pending->rows + row_set_bytes(&pending->set);
-}
-
 /* ---- choosing ---- */
 
 /* evict_ttl: whether a row has expired. Others may go at any time. */
@@ -248,8 +243,6 @@ bool evict_choose(struct store *store, uint64_t missing, uint64_t *n_out)
 
 void evict_rows(struct store *store, uint64_t n)
 {
-    if (n == 0)
-        return;
     pending_begin(store, n);
     if (store->queue.is_on)
         eviction_queue_cut(store, n);

@@ -95,7 +95,10 @@ struct visit_place {
 bool eviction_queue_visit_some(struct store *store, struct visit_place *place, uint64_t n_buckets,
                                row_visit *visit, void *arg);
 
-uint64_t eviction_queue_bytes(const struct eviction_queue *queue);
+static inline uint64_t eviction_queue_bytes(const struct eviction_queue *queue)
+{
+    return queue->capacity * sizeof *queue->rows + row_set_bytes(&queue->has);
+}
 
 /* ---- pending removal ---- */
 
@@ -118,7 +121,10 @@ void pending_remove(struct store *store, uint64_t n);
 void pending_remove_all(struct store *store);
 
 void pending_fini(struct pending_removal *pending);
-uint64_t pending_bytes(const struct pending_removal *pending);
+static inline uint64_t pending_bytes(const struct pending_removal *pending)
+{
+    return pending->capacity * sizeof *pending->rows + row_set_bytes(&pending->set);
+}
 
 static inline bool pending_has(const struct pending_removal *pending, uint32_t row)
 {

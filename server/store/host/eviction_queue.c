@@ -91,11 +91,6 @@ void eviction_queue_drop(struct store *store)
     *queue = (struct eviction_queue){.halves = queue->halves};
 }
 
-uint64_t eviction_queue_bytes(const struct eviction_queue *queue)
-{
-    return queue->capacity * sizeof *queue->rows + row_set_bytes(&queue->has);
-}
-
 static void lengthen(struct eviction_queue *queue)
 {
     uint64_t halves = most_of(queue->halves, FEWEST) * 2;

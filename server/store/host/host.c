@@ -157,7 +157,7 @@ static void host_stats(const struct store *store, struct store_stats *out)
         .forgotten = store->n_forgotten,
         .slices = store->sweep.phase != SWEEP_NONE ? sweep_slices(store) : 0,
     };
-    uint64_t late_bytes = late_memory_bytes(store);
+    uint64_t late_bytes = store->late != NULL ? late_memory_bytes(store) : 0;
     out->memory_bytes = store->rows.n * store->rows.stride + out->index_bytes;
     out->memory_bytes = late_bytes > out->memory_bytes ? late_bytes : out->memory_bytes;
 }

@@ -148,7 +148,11 @@ bool index_next_of(const struct index *index, uint64_t address, uint64_t *at,
 const struct segment *index_segment(const struct index *index, uint64_t address,
                                     uint64_t *next_out);
 
-uint64_t index_bytes(const struct index *index);
+static inline uint64_t index_bytes(const struct index *index)
+{
+    return index->bucket_bytes + index->n_segments * sizeof(struct segment) +
+           ((sizeof *index->places + sizeof *index->segments) << index->depth);
+}
 
 #define INDEX_SLOT_STEP 0x9e3779b97f4a7c15ULL
 

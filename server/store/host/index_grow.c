@@ -199,12 +199,6 @@ bool index_open(struct index *index, bool has_slots)
     return true;
 }
 
-uint64_t index_bytes(const struct index *index)
-{
-    return index->bucket_bytes + index->n_segments * sizeof(struct segment) +
-           ((sizeof *index->places + sizeof *index->segments) << index->depth);
-}
-
 /* ---- one segment grows ---- */
 
 /* A small one gets that many buckets. */

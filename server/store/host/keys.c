@@ -144,7 +144,9 @@ int keys_reserve(struct store *store, bool may_drop, struct created *created, st
 {
     uint64_t n_gone = 0;
     uint32_t n_new;
-    candidates_decide(store);
+    store->forgets = false;
+    if (store->schema->s.admit_after > 0)
+        candidates_decide(store);
     plan(store, host_room(store), created, &n_new);
     if (created->n_full && store->evicts) {
         if (!evict_choose(store, created->n_full, &n_gone))
@@ -161,7 +163,8 @@ void keys_begin_create(struct store *store, const struct store_keys *in, uint8_t
 {
     if (store->forgets)
         candidates_forget(store);
-    evict_rows(store, created->n_evicted);
+    if (created->n_evicted > 0)
+        evict_rows(store, created->n_evicted);
     remove_pending(store, created->n_inserted);
     if (statuses)
         memset(statuses, EMBD_KEY_HIT, in->n_keys);
@@ -203,7 +206,9 @@ uint64_t keys_growth(const struct store *store, uint64_t n_rows, uint64_t n_keys
 void keys_count(struct store *store, uint32_t *n_rows_out, uint32_t *n_keys_out)
 {
     struct created created;
-    candidates_decide(store);
+    store->forgets = false;
+    if (store->schema->s.admit_after > 0)
+        candidates_decide(store);
     plan(store, host_room(store), &created, n_keys_out);
     *n_rows_out = created.n_inserted;
 }

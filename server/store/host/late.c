@@ -13,10 +13,6 @@
 #include "server/store/host/memory.h"
 #include "server/store/slice.h"
 
-/* Columns of a slice that a key costs, and how many slices a push takes that is worth dividing. */
-#define COLUMNS 16u
-#define LEAST   16u
-
 enum late_phase {
     LATE_MERGE,
     LATE_COUNT,
@@ -41,14 +37,8 @@ struct late {
 
 static uint32_t keys_of_slice(void)
 {
-    uint64_t n = store_slice / COLUMNS / MERGE_BLOCK * MERGE_BLOCK;
+    uint64_t n = store_slice / LATE_COLUMNS / MERGE_BLOCK * MERGE_BLOCK;
     return n < MERGE_BLOCK ? MERGE_BLOCK : n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
-}
-
-bool late_takes(const struct store *store, const struct store_change *change)
-{
-    return change->kind == STORE_PUSH && change->in.n_keys / LEAST > store_slice / COLUMNS &&
-           !store->evicts && !store->is_global && !store->cow.is_on && store->late == NULL;
 }
 
 bool late_begin(struct store *store, struct store_change *change, struct store_done *done)
@@ -228,7 +218,7 @@ void late_finish(struct store *store)
 
 uint64_t late_memory_bytes(const struct store *store)
 {
-    return store->late != NULL ? store->late->memory_bytes : 0;
+    return store->late->memory_bytes;
 }
 
 /* ---- ends ---- */

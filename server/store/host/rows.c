@@ -108,11 +108,6 @@ void rows_give_back(struct rows *rows, uint32_t row)
     rows->n_free++;
 }
 
-uint64_t rows_overhead_bytes(const struct rows *rows)
-{
-    return rows->chunks_capacity * sizeof *rows->chunks;
-}
-
 /* ---- sets of rows ---- */
 
 #define FIRST_SET_ROWS 4096u
@@ -159,9 +154,4 @@ void row_set_fini(struct row_set *set)
 {
     memory_free(set->words, set_bytes(set->capacity));
     *set = (struct row_set){0};
-}
-
-uint64_t row_set_bytes(const struct row_set *set)
-{
-    return set_bytes(set->capacity);
 }

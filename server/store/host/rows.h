@@ -42,7 +42,10 @@ void rows_give_back(struct rows *rows, uint32_t row);
 /* The free row after `row`, which is one; begin with first_free and go on n_free times. */
 uint32_t rows_next_free(const struct rows *rows, uint32_t row);
 
-uint64_t rows_overhead_bytes(const struct rows *rows);
+static inline uint64_t rows_overhead_bytes(const struct rows *rows)
+{
+    return rows->chunks_capacity * sizeof *rows->chunks;
+}
 
 static inline uint8_t *rows_at(const struct rows *rows, uint32_t row)
 {
@@ -75,7 +78,10 @@ bool row_set_grow(struct row_set *set, uint64_t n);
 /* Drops the first n rows. */
 void row_set_clear(struct row_set *set, uint64_t n);
 void row_set_fini(struct row_set *set);
-uint64_t row_set_bytes(const struct row_set *set);
+static inline uint64_t row_set_bytes(const struct row_set *set)
+{
+    return (set->capacity + 63) / 64 * sizeof(uint64_t);
+}
 
 static inline void row_set_add(struct row_set *set, uint32_t row)
 {

@@ -13,9 +13,9 @@
 #define COLUMNS_OF_FREE 64u /* what a miss of the cache costs */
 #define LEAST_COLUMNS   8u  /* what finding a row costs */
 
-bool steps_reserve(struct store *store)
+bool sweep_reserve(struct store *store)
 {
-    return !store->is_global || row_set_reserve(&store->named, store->rows.n + store->merge.n);
+    return row_set_reserve(&store->named, store->rows.n + store->merge.n);
 }
 
 /* ---- steps ---- */

@@ -34,6 +34,7 @@
 #include "server/store/host/sweep.h"
 #include "proto/initializer.h"
 #include "server/store/optimizer.h"
+#include "server/store/slice.h"
 #include "server/store/store.h"
 
 /* The decisions of a request that may create rows, by distinct key. */
@@ -169,7 +170,7 @@ static inline uint32_t host_known(const struct store *store, uint32_t ref)
     return store->forgets || host_is_stale(store, ref) ? 0 : ref;
 }
 
-/* Decides whether the request of store->merge forgets all candidates. */
+/* With admit_after: decides whether the request of store->merge forgets all candidates. */
 void candidates_decide(struct store *store);
 /* It does. */
 void candidates_forget(struct store *store);
@@ -202,8 +203,9 @@ void keys_end_create(struct store *store);
 
 /* ---- steps ---- */
 
-/* Memory that steps of the rows of store->merge, and of all others, need. Out of memory: false. */
-bool steps_reserve(struct store *store);
+/* is_global: memory that steps of the rows of store->merge, and of all others, need. Out of memory:
+ * false. */
+bool sweep_reserve(struct store *store);
 /* Each key of store->merge that has a row takes its step; where pushes step all rows, the others
  * begin to (sweep.h). */
 void steps_apply(struct store *store, const struct store_change *push);
@@ -223,13 +225,35 @@ uint64_t tickets_clock(const struct store *store, const struct store_change *cha
 bool tickets_is_merged(const struct store *store, const struct store_ticket *ticket);
 
 /* What is no row; and that with all rows that were taken once. */
-uint64_t host_overhead_bytes(const struct store *store);
-uint64_t host_memory_bytes(const struct store *store);
+static inline uint64_t host_overhead_bytes(const struct store *store)
+{
+    uint64_t bytes = sizeof *store + index_bytes(&store->index) + merge_bytes(&store->merge) +
+                     rows_overhead_bytes(&store->rows) + row_set_bytes(&store->named) +
+                     eviction_queue_bytes(&store->queue) + pending_bytes(&store->pending);
+    bytes += store->changes.n > 0 ? changes_bytes(&store->changes) : 0;
+    bytes += store->slot_bounds != NULL ? values_bytes(store) : 0;
+    return bytes + (store->cow.is_on ? cow_bytes(store) : 0);
+}
+
+static inline uint64_t host_memory_bytes(const struct store *store)
+{
+    return store->rows.n * store->rows.stride + host_overhead_bytes(store);
+}
 
 /* ---- pushes of many keys ---- */
 
+/* Columns of a slice that a key costs, and how many slices a push takes that is worth dividing. */
+#define LATE_COLUMNS      16u
+#define LATE_LEAST_SLICES 16u
+
 /* Whether such a push is divided. */
-bool late_takes(const struct store *store, const struct store_change *change);
+static inline bool late_takes(const struct store *store, const struct store_change *change)
+{
+    return change->kind == STORE_PUSH &&
+           change->in.n_keys / LATE_LEAST_SLICES > store_slice / LATE_COLUMNS && !store->evicts &&
+           !store->is_global && !store->cow.is_on && store->late == NULL;
+}
+
 /* Begins it; its done is called by the last slice. Out of memory: false. */
 bool late_begin(struct store *store, struct store_change *change, struct store_done *done);
 /* A slice of it; behind the last one, its done. Whether there is more to do. */

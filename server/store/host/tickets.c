@@ -37,7 +37,7 @@ int tickets_decide(struct store *store, const struct store_change *change, struc
             pending_remove_merged(store);
         if (store->cow.is_on)
             cow_keep_merged(store);
-        if (change->kind == STORE_INSERT || steps_reserve(store))
+        if (change->kind == STORE_INSERT || !store->is_global || sweep_reserve(store))
             return keys_reserve(store, store_may_drop(change), &store->decided, e);
     }
     return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to merge %u keys",

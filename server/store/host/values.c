@@ -6,7 +6,7 @@
 #include "server/store/host/table.h"
 #include "server/store/use.h"
 
-static size_t bounds_bytes(const struct store *store)
+uint64_t values_bytes(const struct store *store)
 {
     return store->schema->s.slots * sizeof *store->slot_bounds;
 }
@@ -18,7 +18,7 @@ bool values_open(struct store *store)
         .kind = s->initializer.kind, .a = s->initializer.a, .b = s->initializer.b, .seed = s->seed};
     if (s->initializer.kind != EMBD_INITIALIZER_UNIFORM_SLOT)
         return true;
-    store->slot_bounds = memory_new(bounds_bytes(store));
+    store->slot_bounds = memory_new(values_bytes(store));
     if (store->slot_bounds == NULL)
         return false;
     for (uint32_t i = 0; i < s->slots; i++)
@@ -28,12 +28,7 @@ bool values_open(struct store *store)
 
 void values_close(struct store *store)
 {
-    memory_free(store->slot_bounds, bounds_bytes(store));
-}
-
-uint64_t values_bytes(const struct store *store)
-{
-    return store->slot_bounds != NULL ? bounds_bytes(store) : 0;
+    memory_free(store->slot_bounds, values_bytes(store));
 }
 
 /* ---- the first value ---- */
