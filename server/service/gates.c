@@ -107,16 +107,6 @@ void gate_enter(struct request *request)
                      request->gate.number);
 }
 
-void gate_end(struct request *request, bool has_failed)
-{
-    embd__gate_end(&request->session->turns, &request->turn, has_failed);
-}
-
-void gate_leave(struct request *request)
-{
-    embd__gate_leave(&request->session->turns, &request->turn);
-}
-
 int gate_check(struct call *call, const struct device_gate *gate)
 {
     const struct request *request = call->request;

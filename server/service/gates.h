@@ -28,8 +28,15 @@ void gate_drop(struct shard *shard, struct request *request);
 /* Its gate has let the request in: until gate_end, before its answer, or gate_leave, without one,
  * no later call of the gate counts as ended. */
 void gate_enter(struct request *request);
-void gate_end(struct request *request, bool has_failed);
-void gate_leave(struct request *request);
+static inline void gate_end(struct request *request, bool has_failed)
+{
+    embd__gate_end(&request->session->turns, &request->turn, has_failed);
+}
+
+static inline void gate_leave(struct request *request)
+{
+    embd__gate_leave(&request->session->turns, &request->turn);
+}
 
 /* EMBD_INVALID: the gate is not in memory that the peer shares, its client ended the call already,
  * or a call that this one needs has failed. */
