@@ -58,7 +58,9 @@
     X(RING, "ring", LISTENER_DATA)                                                                 \
     X(FOLLOW, "follow", LISTENER_ADMIN)                                                            \
     X(PROMOTE, "promote", LISTENER_ADMIN)                                                          \
-    X(CHANGES, "changes", LISTENER_DATA)
+    X(CHANGES, "changes", LISTENER_DATA)                                                           \
+    X(MOVE, "move", LISTENER_ADMIN)                                                                \
+    X(MOVE_LOAD, "move_load", LISTENER_ADMIN)
 
 enum listener { LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
 enum method {

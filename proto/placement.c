@@ -60,6 +60,39 @@ void embd__placement_weighted(struct placement *p, uint64_t version, uint32_t n_
     finish(p);
 }
 
+void embd__placement_rebalance(struct placement *p, const struct placement *from,
+                               const uint32_t *weights)
+{
+    struct placement wanted;
+    uint32_t has[LIMIT_SHARDS], wants[LIMIT_SHARDS], to = 0;
+    embd__placement_weighted(&wanted, 1, from->n_shards, weights);
+    for (uint32_t s = 0; s < from->n_shards; s++) {
+        has[s] = embd__placement_count(from, s);
+        wants[s] = embd__placement_count(&wanted, s);
+    }
+    *p = *from;
+    p->version = from->version + 1;
+    for (uint32_t v = N; v-- > 0;) { /* from the end of a shard's runs, so that these stay whole */
+        uint16_t *of = &p->of_vshard[v];
+        if (has[*of] <= wants[*of])
+            continue;
+        while (has[to] >= wants[to])
+            to++;
+        has[*of]--;
+        has[to]++;
+        *of = (uint16_t)to;
+    }
+    finish(p);
+}
+
+uint32_t embd__placement_moved(const struct placement *a, const struct placement *b)
+{
+    uint32_t n = 0;
+    for (uint32_t v = 0; v < N; v++)
+        n += a->of_vshard[v] != b->of_vshard[v];
+    return n;
+}
+
 int embd__placement_begin(struct placement *p, uint64_t version, uint32_t n_shards, uint64_t base,
                           struct embd__error *e)
 {

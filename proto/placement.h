@@ -45,6 +45,13 @@ void embd__placement_even(struct placement *p, uint64_t version, uint32_t n_shar
 void embd__placement_weighted(struct placement *p, uint64_t version, uint32_t n_shards,
                               const uint32_t *weights);
 
+/* The next version of `from`, in which the shards have vshards in proportion to their weights, and
+ * as few as possible change their shard. weights [from->n_shards], at least one above 0. */
+void embd__placement_rebalance(struct placement *p, const struct placement *from,
+                               const uint32_t *weights);
+/* Vshards that are on other shards in b. */
+uint32_t embd__placement_moved(const struct placement *a, const struct placement *b);
+
 /* A map of runs: the next `count` vshards are of `shard`. EMBD_INVALID: a number is out of range,
  * or the runs are not of 1024 vshards together. */
 int embd__placement_begin(struct placement *p, uint64_t version, uint32_t n_shards, uint64_t base,

@@ -38,6 +38,7 @@ struct command {
 int command_ping(int argc, char **argv);
 int command_cluster(int argc, char **argv);
 int command_drain(int argc, char **argv);
+int command_rebalance(int argc, char **argv);
 int command_promote(int argc, char **argv);
 int command_version(int argc, char **argv);
 int command_stats(int argc, char **argv);

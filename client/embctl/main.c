@@ -2,7 +2,7 @@
  *
  * Reading order: main.c (the list of commands), options.c (what all of them take), listing.h (how
  * results are shown: a table, or JSON from the same cells), figures.h (what the shards say of
- * themselves), then one file per group of commands: cluster.c, shard.c, stats.c, tokenstats.c,
+ * themselves), then one file per group of commands: cluster.c, shard.c, rebalance.c, stats.c, tokenstats.c,
  * top.c, table.c, tableset.c and tablestats.c (settings.h: a definition on the command line),
  * watch.c, tail.c, get.c and delete.c (chosen.h: which keys), copies.c (snapshot, dump, load;
  * progress.h shows how far they are), models.c (export, import), jobs.c (import --job; jobfile.h:
@@ -59,6 +59,7 @@ static const struct command all_commands[] = {
     {"export", "Write a table as a model folder of HugeCTR", command_export, NULL},
     {"import", "Fill tables from model folders of HugeCTR", command_import, NULL},
     {"shard", "List shards, drain one", NULL, shard_commands},
+    {"rebalance", "Move keys between shards while trainers go on", command_rebalance, NULL},
     {"wait", "Wait until every shard is ready", command_wait, NULL},
     {"drain", "Drain and stop all servers", command_drain, NULL},
     {"promote", "Have a follower take the place of its server", command_promote, NULL},

@@ -11,6 +11,7 @@
 
 #include "client/core/client.h"
 #include "client/formats/admin.h"
+#include "proto/placement_wire.h"
 
 #define LOOK_MIN_NS 1000000u
 #define LOOK_MAX_NS 100000000u
@@ -113,7 +114,8 @@ int embd__job_start(embd_client *client, const struct job_ask *a, struct job_tol
         return client->error.status;
     uint32_t n = (uint32_t)(a->base != NULL) + (uint32_t)(a->table != NULL) +
                  (uint32_t)(a->keep != 0) + (uint32_t)a->has_files + (uint32_t)a->is_read +
-                 embd__scope_fields(&a->scope) + 2 * (uint32_t)(a->staged != 0);
+                 embd__scope_fields(&a->scope) + 2 * (uint32_t)(a->staged != 0) +
+                 (uint32_t)(a->place != NULL);
     struct msg *m = begin(client, a->name, "start", n + count_proof(&proof));
     if (a->base != NULL)
         embd__msg_field_str(m, "base", a->base);
@@ -130,6 +132,8 @@ int embd__job_start(embd_client *client, const struct job_ask *a, struct job_tol
         embd__msg_field_uint(m, "staged", a->staged);
         embd__msg_field_uint(m, "staged_tables", a->n_staged);
     }
+    if (a->place != NULL)
+        embd__placement_write(m, a->place);
     write_proof(m, &proof);
     int status = ask(client, out);
     embd__credentials_copy_fini(&proof);

@@ -4,6 +4,7 @@
 #define EMBD_FORMATS_COORDINATE_H
 
 #include "client/core/request.h"
+#include "proto/placement.h"
 #include "proto/scope.h"
 
 /* The request. */
@@ -12,8 +13,9 @@ struct job_ask {
     uint32_t keep;
     bool has_files, is_read;
     struct table_scope scope;
-    uint64_t staged;   /* id of staged tables that take their places; 0: none do */
-    uint32_t n_staged; /* of these */
+    uint64_t staged;               /* id of staged tables that take their places; 0: none do */
+    uint32_t n_staged;             /* of these */
+    const struct placement *place; /* keys move to this map; NULL: they do not */
 };
 
 /* How far it is. */

@@ -287,6 +287,49 @@ typedef struct embd_snapshot_options {
 EMBD_API int embd_snapshot(embd_client *client, const char *name,
                            const embd_snapshot_options *options, embd_dump_report *report_out);
 
+typedef struct embd_rebalance_options {
+    uint32_t struct_bytes;   /* sizeof(embd_rebalance_options) */
+    const uint32_t *weights; /* [embd_shard_count] of the shards, at most 1,000,000 each, at least
+                                one above 0; the caller's, for the call */
+    bool is_plan;            /* nothing moves: the report says what would */
+} embd_rebalance_options;
+#define EMBD_REBALANCE_OPTIONS()                                                                   \
+    {                                                                                              \
+        .struct_bytes = sizeof(embd_rebalance_options)                                             \
+    }
+
+typedef struct embd_rebalance_report {
+    uint32_t struct_bytes; /* sizeof(embd_rebalance_report) */
+    uint32_t vshards;      /* of 1024, that are on other shards now */
+    uint64_t version;      /* of the map of keys to shards */
+    uint64_t rows, bytes;  /* that were copied, also those that were copied again */
+    uint64_t pause_us;     /* how long pushes waited: the longest of the shards */
+    uint64_t elapsed_us;
+} embd_rebalance_report;
+
+/* Moves keys between the shards of the cluster while trainers pull and push, so that each shard has
+ * its weight's share of them; as few keys move as possible. A shard of weight 0 has none then.
+ * Their rows are copied, with optimizer state, then what changed meanwhile; then all shards hold
+ * changes for a moment and take the new map, or none does. Clients follow it by themselves: a push
+ * of theirs is applied once, and none fails. Shard 0's server coordinates, also when the caller
+ * dies. The caller sets report_out->struct_bytes; report_out may be NULL. Blocks.
+ *   EMBD_INVALID       struct_bytes or weights
+ *   EMBD_UNSUPPORTED   there is one shard; a table has the durability snapshot, and servers have data
+ *                      directories; a server follows another one; a server is of an earlier version
+ *   EMBD_BUSY          a snapshot or another move is under way, tables were created, dropped or
+ *                      replaced meanwhile, or a client has left a push half sent: try again
+ *   EMBD_FULL, EMBD_NO_MEMORY
+ *                      rows do not fit the shards they would come to
+ *   EMBD_CLOSED        it was cancelled (embd_snapshot_cancel with its name, "move-VERSION")
+ *   others as embd_snapshot
+ * After an error keys are where they were, or the text says otherwise. */
+EMBD_API int embd_rebalance(embd_client *client, const embd_rebalance_options *options,
+                            embd_rebalance_report *report_out);
+
+/* Of 1024, the vshards whose keys each shard has: out [embd_shard_count]. Asks shard 0's server, and
+ * updates the client's map. Blocks. Errors as embd_ping. */
+EMBD_API int embd_vshards(embd_client *client, uint32_t *out);
+
 /* A snapshot or dump that shard 0's server makes, or has made. */
 typedef struct embd_snapshot_report {
     uint32_t struct_bytes; /* sizeof(embd_snapshot_report) */

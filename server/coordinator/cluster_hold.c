@@ -46,6 +46,7 @@ struct cutting {
     struct peers *peers;
     struct embd__error *e; /* the caller's */
     uint32_t n_shards;
+    bool leaves_none;
     uint64_t **bins;       /* [n_shards] of a hold's request; NULL: none yet */
     struct marks *shards;  /* [n_shards] how far the clients have come there */
     struct marks cut;      /* where all shards must come */
@@ -204,6 +205,15 @@ static void leave_out(struct cutting *c)
     }
 }
 
+static int refuse(struct cutting *c)
+{
+    find_behind(c, c->first_behind);
+    return embd__error_set(c->e, EMBD_BUSY,
+                           "client %016" PRIx64 " has left a push half sent: other shards have it, "
+                           "and shard %" PRIu32 " does not; stop that client, or try again",
+                           c->behind.list[0].id, c->first_behind);
+}
+
 static uint64_t clock_ns(void)
 {
     struct timespec now;
@@ -263,9 +273,12 @@ static int try_often(struct cutting *c, uint64_t *pause_us)
         nanosleep(&(struct timespec){0, (long)retry_ns}, NULL);
         retry_ns = 2 * retry_ns < RETRY_MAX_NS ? 2 * retry_ns : RETRY_MAX_NS;
     }
-    if (hold_all(c, WAIT_LAST_NS) == EMBD_OK && c->first_behind < c->n_shards)
-        leave_out(c);
-    return c->e->status;
+    if (hold_all(c, WAIT_LAST_NS) != EMBD_OK || c->first_behind == c->n_shards)
+        return c->e->status;
+    if (c->leaves_none)
+        return refuse(c);
+    leave_out(c);
+    return EMBD_OK;
 }
 
 static void fini(struct cutting *c)
@@ -280,9 +293,11 @@ static void fini(struct cutting *c)
     free(c->behind.list);
 }
 
-int cluster_hold(struct peers *peers, uint32_t n_shards, uint64_t *pause_us, struct embd__error *e)
+int cluster_hold(struct peers *peers, uint32_t n_shards, bool leaves_none, uint64_t *pause_us,
+                 struct embd__error *e)
 {
-    struct cutting c = {.peers = peers, .e = e, .n_shards = n_shards};
+    struct cutting c = {
+        .peers = peers, .e = e, .n_shards = n_shards, .leaves_none = leaves_none};
     c.shards = calloc(n_shards, sizeof *c.shards);
     c.bins = calloc(n_shards, sizeof *c.bins);
     if (c.shards && c.bins)

@@ -33,20 +33,24 @@ static struct msg *add(struct peers *peers, uint32_t shard, const struct cluster
                        const char *phase, bool has_tables)
 {
     struct msg *m = peers_add(peers, shard, METHOD_TABLE_REPLACE, CLUSTER_ASK_MS);
-    embd__msg_map(m, 2u + (replace->decision != 0) + has_tables);
+    embd__msg_map(m, 2u + (replace->decision != 0) + has_tables + replace->is_place);
     embd__msg_field_uint(m, "id", replace->id);
     embd__msg_field_str(m, "phase", phase);
     if (replace->decision != 0)
         embd__msg_field_uint(m, "decision", replace->decision);
+    if (replace->is_place)
+        embd__msg_field_bool(m, "placement", true);
     return m;
 }
 
 int cluster_check_replace(struct peers *peers, const struct cluster_replace *replace,
                           struct embd__error *e)
 {
-    for (uint32_t shard = 0; shard < replace->n_shards; shard++)
-        embd__msg_field_uint(add(peers, shard, replace, "check", true), "tables",
-                             replace->n_tables);
+    for (uint32_t shard = 0; shard < replace->n_shards; shard++) {
+        struct msg *m = add(peers, shard, replace, "check", !replace->is_place);
+        if (!replace->is_place)
+            embd__msg_field_uint(m, "tables", replace->n_tables);
+    }
     return peers_run(peers, NULL, NULL, e);
 }
 
@@ -108,6 +112,19 @@ static int run_phase(struct replacing *r, const char *phase, uint32_t first, uin
     return name_failure(r, so, e);
 }
 
+/* What is so where a shard did not prepare, where shard 0 did not answer, and where another one did
+ * not: of tables, and of a map. */
+static const char *const so_of[2][3] = {
+    {"no shard has changed its tables: load again",
+     "it decides for all shards, which have the new tables or the old ones, as it has: look at a "
+     "table, and load again if it is the old one",
+     "the tables are replaced; shards that did not answer follow as soon as they can ask shard 0"},
+    {"no keys have moved: move them again",
+     "it decides for all shards, which have the new map or the old one, as it has: embctl cluster "
+     "shows it, and if that is the old one, move the keys again",
+     "the keys have moved; shards that did not answer follow as soon as they can ask shard 0"},
+};
+
 int cluster_apply_replace(struct peers *peers, const struct cluster_replace *replace,
                           struct embd__error *e)
 {
@@ -117,16 +134,10 @@ int cluster_apply_replace(struct peers *peers, const struct cluster_replace *rep
     if (r.is_done == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory to replace tables");
     r.is_asked = r.is_done + n;
-    if (run_phase(&r, "prepare", 1, n, "no shard has changed its tables: load again", e) ==
-            EMBD_OK &&
-        run_phase(&r, "apply", 0, 1,
-                  "it decides for all shards, which have the new tables or the old ones, as it "
-                  "has: look at a table, and load again if it is the old one",
-                  e) == EMBD_OK)
-        run_phase(&r, "apply", 1, n,
-                  "the tables are replaced; shards that did not answer follow as soon as they can "
-                  "ask shard 0",
-                  e);
+    const char *const *so = so_of[replace->is_place];
+    if (run_phase(&r, "prepare", 1, n, so[0], e) == EMBD_OK &&
+        run_phase(&r, "apply", 0, 1, so[1], e) == EMBD_OK)
+        run_phase(&r, "apply", 1, n, so[2], e);
     free(r.is_done);
     return e->status;
 }

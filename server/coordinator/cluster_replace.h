@@ -1,14 +1,16 @@
-/* cluster_replace.h - staged tables of all shards take the places of others, while a hold of these
- * connections lasts (cluster_hold.h): on all shards or on none. */
+/* cluster_replace.h - staged tables of all shards take the places of others, or the map of a move
+ * that of the map before, while a hold of these connections lasts (cluster_hold.h): on all shards
+ * or on none. */
 #ifndef EMBD_CLUSTER_REPLACE_H
 #define EMBD_CLUSTER_REPLACE_H
 
 #include "server/peers/peers.h"
 
 struct cluster_replace {
-    uint64_t id;       /* of the staged tables */
+    uint64_t id;       /* of the staged tables, or of the move */
     uint64_t decision; /* a random number of this attempt; 0: there is one shard */
     uint32_t n_tables, n_shards;
+    bool is_place; /* a map, and no tables */
 };
 
 /* Whether the staged tables can, on every shard. An error has changed nothing. */

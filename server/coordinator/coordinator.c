@@ -30,6 +30,8 @@ static enum job_phase first_phase(const struct job_order *order)
 
 static const char *what_is(const struct job_report *job)
 {
+    if (job->is_move)
+        return "move";
     return job->is_read ? "dump" : job->is_replace ? "replacement" : "snapshot";
 }
 
@@ -55,6 +57,7 @@ static struct job_report *add(struct coordinator *c, const struct job *job)
         .asker = job->order.asker,
         .is_read = job->order.is_read,
         .is_replace = job->order.staged != 0,
+        .is_move = job->order.is_move,
         .phase = first_phase(&job->order),
     };
     memcpy(report->name, job->order.name, sizeof report->name);
@@ -195,11 +198,16 @@ static void close_peers(struct job *job)
     job->peers = NULL;
 }
 
-int job_reopen(struct job *job)
+int job_renew(struct job *job)
 {
     close_peers(job);
-    job_enter(job, JOB_ABORT);
     return open_peers(job);
+}
+
+int job_reopen(struct job *job)
+{
+    job_enter(job, JOB_ABORT);
+    return job_renew(job);
 }
 
 /* ---- the thread ---- */
@@ -226,6 +234,8 @@ static void do_job(struct job *job)
         return;
     if (job->order.is_abort)
         abort_job_run(job);
+    else if (job->order.is_move)
+        move_job_run(job);
     else if (job->order.is_read)
         read_job_run(job);
     else if (job->order.staged != 0)
@@ -256,7 +266,8 @@ static bool is_failure(const struct coordinator *c, const struct job *job)
 {
     const struct job_order *order = &job->order;
     const int status = job->error.status;
-    bool is_snapshot = !order->is_read && !order->is_abort && order->staged == 0;
+    bool is_snapshot =
+        !order->is_read && !order->is_abort && !order->is_move && order->staged == 0;
     bool is_wanted = c->is_cancelled && !c->is_left;
     return is_snapshot && !is_wanted && status != EMBD_OK && status != EMBD_BUSY;
 }

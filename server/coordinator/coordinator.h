@@ -1,5 +1,6 @@
 /* coordinator.h - snapshots of the whole cluster, made by one server for an admin, or for a trainer
- * of their job; and tables that take the places of others on all shards.
+ * of their job; tables that take the places of others on all shards; and keys that move to other
+ * shards.
  *
  * A request begins a job and is answered at once. A thread of this process does the job by asking
  * all shards (server/peers); any admin may watch it or cancel it, and so may trainers of its own
@@ -14,6 +15,7 @@
 #define EMBD_COORDINATOR_H
 
 #include "proto/partfile.h"
+#include "proto/placement.h"
 #include "server/peers/peers.h"
 
 #define COORDINATOR_QUIET_NS UINT64_C(10000000000)
@@ -29,9 +31,9 @@ enum job_phase {
     JOB_FILES,  /* the asker sends its files */
     JOB_HOLD,   /* changes wait, for the moment of the cut */
     JOB_WRITE,  /* the shards write */
-    JOB_READ,   /* the asker fetches rows of the cut */
+    JOB_READ,   /* the asker fetches rows of the cut, or rows are copied to other shards */
     JOB_COMMIT, /* complete here and there: it cannot be cancelled any more */
-    JOB_KEEP,   /* older ones are removed */
+    JOB_KEEP,   /* older ones are removed, or rows that have moved */
     JOB_ABORT,  /* everything that was begun is removed */
     JOB_PHASES
 };
@@ -56,6 +58,8 @@ struct job_order {
     char table[EMBD_NAME_MAX + 1]; /* of those: this one alone; "": all */
     uint64_t staged;               /* id of staged tables that take their places; 0: none do */
     uint32_t n_staged;             /* of these, on each shard */
+    bool is_move;  /* keys move to this map: */
+    struct placement place;
     bool is_abort; /* only what an interrupted one of that name has left is removed */
     struct peers_proof proof;
     /* The cluster as it is now. Lifetimes: the call. */
@@ -69,7 +73,7 @@ struct job_report {
     char job[EMBD_NAME_MAX + 1]; /* of the snapshot */
     enum job_state state;
     enum job_phase phase;
-    bool is_read, is_replace;
+    bool is_read, is_replace, is_move;
     uint32_t shards_done; /* of this phase */
     uint64_t rows, bytes, pause_us, elapsed_us;
     struct embd__error error; /* of JOB_FAILED */

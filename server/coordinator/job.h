@@ -24,7 +24,9 @@ void job_tell(struct job *job, uint32_t shards_done, uint64_t rows, uint64_t byt
 void job_tell_pause(struct job *job, uint64_t pause_us);
 /* Until the asker says go. EMBD_CLOSED: cancelled, or the asker is silent. */
 int job_wait(struct job *job, const char *awaited);
-/* New connections that a cancel does not stop: to clean up. */
+/* New connections: shards drop what they kept for those before. */
+int job_renew(struct job *job);
+/* The same, to clean up: a cancel does not stop them. */
 int job_reopen(struct job *job);
 
 /* ---- the jobs: job->error says how it went ---- */
@@ -33,5 +35,6 @@ void snapshot_job_run(struct job *job);
 void read_job_run(struct job *job);
 void abort_job_run(struct job *job);
 void replace_job_run(struct job *job);
+void move_job_run(struct job *job);
 
 #endif

@@ -29,7 +29,7 @@ void read_job_run(struct job *job)
 {
     uint64_t pause_us = 0;
     if (!job_enter(job, JOB_HOLD) ||
-        cluster_hold(job->peers, job->n_shards, &pause_us, &job->error) != EMBD_OK)
+        cluster_hold(job->peers, job->n_shards, false, &pause_us, &job->error) != EMBD_OK)
         return;
     int status = cut_all(job);
     cluster_release(job->peers, job->n_shards, &pause_us);
@@ -49,7 +49,7 @@ void replace_job_run(struct job *job)
         .n_shards = job->n_shards,
     };
     if (!job_enter(job, JOB_HOLD) ||
-        cluster_hold(job->peers, job->n_shards, &pause_us, &job->error) != EMBD_OK)
+        cluster_hold(job->peers, job->n_shards, false, &pause_us, &job->error) != EMBD_OK)
         return;
     if (cluster_check_replace(job->peers, &replace, &job->error) == EMBD_OK &&
         job_enter(job, JOB_COMMIT))

@@ -140,20 +140,20 @@ int apply_check_replace(struct op *op, struct embd__error *e)
 {
     struct engine *engine = op->engine;
     struct op_replace *replace = &op->as.replace;
+    if (replace->place != NULL)
+        return EMBD_OK;
     if (staged_check(&engine->tables, replace->id, e) != EMBD_OK ||
         pushers_check_rollback(&engine->pushers, &replace->back[0], e) != EMBD_OK)
         return e->status;
     return pushers_check_rollback(&engine->journaled_pushers, &replace->back[1], e);
 }
 
-void apply_replace(struct op *op)
+static void replace_tables(struct op *op)
 {
     struct engine *engine = op->engine;
     const struct rollback *back = op->as.replace.back;
     struct pushers *const pushers[2] = {&engine->pushers, &engine->journaled_pushers};
     struct table_set replaced[2];
-    if (apply_check_replace(op, &op->error) != EMBD_OK)
-        return;
     staged_replace(&engine->tables, op->as.replace.id, replaced);
     for (int kind = 0; kind < 2; kind++) {
         const struct rolled_tables tables = {.replaced = table_set_both(&replaced[0], &replaced[1]),
@@ -161,17 +161,30 @@ void apply_replace(struct op *op)
                                              .all = all_of(&engine->tables, kind == 1)};
         pushers_roll_back(pushers[kind], &back[kind], &tables, op->now_ns);
     }
+}
+
+void apply_replace(struct op *op)
+{
+    struct engine *engine = op->engine;
+    const struct placement *place = op->as.replace.place;
+    if (apply_check_replace(op, &op->error) != EMBD_OK)
+        return;
+    if (place == NULL)
+        replace_tables(op);
+    else if (engine->on_placed != NULL)
+        engine->on_placed(engine->arg, place);
     if (op->as.replace.decision != 0)
         engine->decided = op->as.replace.decision;
     if (engine->prepared.id == op->as.replace.id)
-        prepared_fini(&engine->prepared); /* `back` may have been its lists */
+        prepared_fini(&engine->prepared); /* `back` may have been its lists, `place` its map */
 }
 
 static void prepare(struct engine *engine, const struct op_replace *replace, struct embd__error *e)
 {
     const struct prepared wanted = {.id = replace->id,
                                     .decision = replace->decision,
-                                    .back = {replace->back[0], replace->back[1]}};
+                                    .back = {replace->back[0], replace->back[1]},
+                                    .place = (struct placement *)(uintptr_t)replace->place};
     struct prepared copy;
     if (prepared_copy(&wanted, &copy, e) != EMBD_OK)
         return;

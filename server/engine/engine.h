@@ -72,6 +72,8 @@ struct engine {
                          enum change change, struct embd__error *e);
     /* An operation has ended that was left with calls in flight. */
     void (*on_returned)(void *arg);
+    /* Keys are on other shards from now on, or are found to be by a replay. */
+    void (*on_placed)(void *arg, const struct placement *place);
     void *arg;
 };
 

@@ -140,6 +140,16 @@ static embd_durability with_number(const struct op *op, embd_durability durabili
     return is_alone ? EMBD_DURABILITY_BUFFERED : durability;
 }
 
+/* A map of keys is as durable as any table. */
+static embd_durability durability_of_replace(const struct op *op)
+{
+    const struct op_replace *replace = &op->as.replace;
+    const struct prepared *prepared = &op->engine->prepared;
+    bool is_placed = prepared->place != NULL && prepared->id == replace->id;
+    return replace->place != NULL || is_placed ? EMBD_DURABILITY_DURABLE
+                                               : durability_of_staged(op, replace->id);
+}
+
 int op_durability(const struct op *op, embd_durability *out, struct embd__error *e)
 {
     *out = EMBD_DURABILITY_SNAPSHOT;
@@ -181,7 +191,7 @@ int op_durability(const struct op *op, embd_durability *out, struct embd__error 
         return EMBD_OK;
     case OP_REPLACE:
     case OP_PREPARE:
-        *out = durability_of_staged(op, op->as.replace.id);
+        *out = durability_of_replace(op);
         return EMBD_OK;
     }
     return EMBD_OK;

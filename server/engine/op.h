@@ -7,6 +7,7 @@
 
 #include "proto/load.h"
 #include "proto/opening.h"
+#include "proto/placement.h"
 #include "proto/schema_change.h"
 #include "proto/streamsfile.h"
 #include "server/engine/pushers.h"
@@ -130,6 +131,9 @@ struct op_replace {
     uint64_t decision; /* the number of the attempt; 0: one shard alone, or an earlier version */
     enum replace_step step;
     struct rollback back[2]; /* [1]: of streams of journaled tables */
+    /* The map of keys to shards from then on, in the place of tables; NULL: it stays. The caller's
+     * until the operation has ended; of a record, the reader's. */
+    const struct placement *place;
 };
 
 struct op_record {

@@ -4,10 +4,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+static struct placement *placement_copy(const struct placement *from, struct embd__error *e)
+{
+    struct placement *copy = malloc(sizeof *copy);
+    if (copy == NULL)
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for a placement");
+    else
+        *copy = *from;
+    return copy;
+}
+
 int prepared_copy(const struct prepared *from, struct prepared *out, struct embd__error *e)
 {
     *out = *from;
     out->back[0].list = out->back[1].list = NULL;
+    out->place = NULL;
     for (int kind = 0; kind < 2 && e->status == EMBD_OK; kind++) {
         const struct rollback *back = &from->back[kind];
         struct push_stream *list = malloc((back->n + 1) * sizeof *list);
@@ -17,6 +28,8 @@ int prepared_copy(const struct prepared *from, struct prepared *out, struct embd
             memcpy(list, back->list, back->n * sizeof *list);
         out->back[kind].list = list;
     }
+    if (e->status == EMBD_OK && from->place != NULL)
+        out->place = placement_copy(from->place, e);
     if (e->status != EMBD_OK)
         prepared_fini(out);
     return e->status;
@@ -26,5 +39,6 @@ void prepared_fini(struct prepared *prepared)
 {
     for (int kind = 0; kind < 2; kind++)
         free((void *)(uintptr_t)prepared->back[kind].list);
+    free(prepared->place);
     *prepared = (struct prepared){.id = 0};
 }

@@ -69,6 +69,7 @@ static void take(void *arg, uint32_t shard, struct reader *reader)
     answer.known_start = embd__field_uint(&f, "known_start", 0, UINT64_MAX, 0);
     answer.placement = embd__field_uint(&f, "placement", 0, UINT64_MAX, 1);
     answer.placement_digest = embd__field_uint(&f, "placement_digest", 0, UINT64_MAX, 0);
+    answer.is_moving = embd__field_bool(&f, "moving", false);
     if (shard == 0)
         take_decision(round, &f, answer.cluster);
     if (strspn(answer.cluster, "0123456789abcdef") != strlen(answer.cluster))

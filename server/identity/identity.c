@@ -204,7 +204,7 @@ static void explain_placement(struct identity *identity, uint32_t other)
     snprintf(identity->why, sizeof identity->why,
              "its placement is version %" PRIu64 ", and %s has version %" PRIu64
              " or another map; start all servers with the same placement",
-             identity->placement.version, name_of(identity, other, name),
+             identity->current.version, name_of(identity, other, name),
              identity->answers[other].placement);
 }
 

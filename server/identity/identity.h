@@ -80,6 +80,19 @@ bool identity_placement_waits(struct identity *identity);
 /* A shard has. The last one writes the map to the directory, and wakes all. EMBD_IO. */
 int identity_is_empty(struct identity *identity, struct embd__error *e);
 
+/* ---- keys that move ---- */
+
+/* A later map, which all shards of the cluster have decided on: the directory's from now on. Any
+ * number of times. EMBD_IO: the directory has the one before. */
+int identity_place(struct identity *identity, const struct placement *place,
+                   struct embd__error *e);
+/* A shard may have rows of other shards' keys until it says move_ends: the directory notes it, for
+ * the next start. EMBD_IO. */
+int identity_move_begins(struct identity *identity, struct embd__error *e);
+void identity_move_ends(struct identity *identity);
+/* Whether the directory had such a note at this start: then each shard is to say move_ends. */
+bool identity_was_moving(const struct identity *identity);
+
 /* ---- to clients ---- */
 
 /* The history is a number that stays while each start of the directory has all that the one before

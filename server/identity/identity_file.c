@@ -168,6 +168,8 @@ static int read_object(const json_t *object, const char *path, struct identity_f
         return refuse_file(path, "lacks a field, or has one out of range", e);
     if (json_object_get(object, "history") != NULL && !read_hex(object, "history", &out->history))
         return refuse_file(path, "has a history out of range", e);
+    out->is_moved = json_is_true(json_object_get(object, "moved"));
+    out->is_moving = json_is_true(json_object_get(object, "moving"));
     if (!read_placement(object, version, out))
         return refuse_file(path, "has a placement that is no map of its shards", e);
     snprintf(out->server, sizeof out->server, "%s", server);
@@ -238,13 +240,15 @@ static json_t *placement_of(const struct identity_file *file)
 static char *write_text(const struct identity_file *file)
 {
     json_t *object = json_pack(
-        "{s:i,s:s,s:s,s:i,s:i,s:i,s:I,s:o,s:o,s:o,s:i,s:o,s:o*}", "version",
+        "{s:i,s:s,s:s,s:i,s:i,s:i,s:I,s:o,s:o,s:o,s:i,s:o,s:o*,s:o*,s:o*}", "version",
         file->has_placement && !file->placement.is_even ? 2 : 1, "cluster", file->own.cluster,
         "server", file->server, "first_shard", (int)file->first_shard, "shards",
         (int)file->n_shards, "cluster_shards", (int)file->cluster_shards, "epoch",
         (json_int_t)file->own.epoch, "start", embd__json_hex(file->own.start), "history",
         embd__json_hex(file->history), "servers", known_list(file), "n_accepted",
-        (int)file->n_accepted, "accepted", accepted_list(file), "placement", placement_of(file));
+        (int)file->n_accepted, "accepted", accepted_list(file), "placement", placement_of(file),
+        "moved", file->is_moved ? json_true() : NULL, "moving",
+        file->is_moving ? json_true() : NULL);
     char *text = object != NULL ? json_dumps(object, JSON_INDENT(1)) : NULL;
     json_decref(object);
     return text;

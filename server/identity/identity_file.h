@@ -27,6 +27,8 @@ struct identity_file {
     uint64_t history;             /* see identity_tell_history; 0: of an earlier version */
     bool has_placement;           /* else it is the even map, of version 1: */
     struct placement placement;
+    bool is_moved;       /* keys were moved to it: the configuration's map is an earlier one */
+    bool is_moving;      /* keys moved, and rows of other shards' keys may still be here */
     uint32_t n_accepted; /* ever; the last of them are kept: */
     struct identity_acceptance accepted[IDENTITY_ACCEPTED_MAX];
 };

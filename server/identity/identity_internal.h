@@ -23,6 +23,9 @@ struct identity {
     /* Guarded. */
     struct identity_file file;
     struct placement placement;       /* of this start; stays */
+    struct placement current;         /* to which keys have moved since */
+    uint32_t n_moving;                /* shards that may have rows of others' keys */
+    bool was_moving;                  /* the directory had, at the start; stays */
     uint32_t n_to_be_empty;           /* shards that are to be empty before it counts */
     char refusal[IDENTITY_WHY_BYTES]; /* of the directory itself; "": none */
     char why[IDENTITY_WHY_BYTES];

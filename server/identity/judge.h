@@ -18,6 +18,7 @@ struct identity_answer {
     uint64_t known_epoch, known_start; /* of the server that asks; 0: it has not met it */
     uint64_t placement,
         placement_digest; /* version of its map of keys; digest 0: it does not say */
+    bool is_moving;       /* keys move, or have moved and not all rows are gone */
 };
 
 /* The directory that is judged. */

@@ -2,8 +2,12 @@
  * the configuration where the directory is new. A later version of the configuration takes its
  * place if no shard of the process has rows, or has applied a push: rows do not move yet.
  *
+ * Keys may move to a later map while servers run (server/service/moving.h): then that one is the
+ * directory's, whatever the configuration says.
+ *
  * All servers of a cluster have the same map. One that meets another one with another map is
- * refused, as a foreign directory is; --accept-empty does not change that. */
+ * refused, as a foreign directory is; --accept-empty does not change that. A server that stopped
+ * while keys moved finds in its journal whether it has the earlier map or the later one. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -34,13 +38,16 @@ static void keep(struct identity *identity, const struct placement *p)
 {
     identity->file.placement = *p;
     identity->file.has_placement = true;
+    identity->file.is_moved = false;
 }
 
-int identity_choose_placement(struct identity *identity, struct embd__error *e)
+static int choose(struct identity *identity, struct embd__error *e)
 {
     const struct placement *asked = identity->config.placement, *own = &identity->placement;
     bool is_used = is_recorded(identity);
     if (asked == NULL)
+        return EMBD_OK;
+    if (identity->file.is_moved && asked->version <= own->version)
         return EMBD_OK;
     if (!is_used) {
         identity->placement = *asked;
@@ -60,6 +67,15 @@ int identity_choose_placement(struct identity *identity, struct embd__error *e)
     if (is_same)
         keep(identity, asked);
     return EMBD_OK;
+}
+
+int identity_choose_placement(struct identity *identity, struct embd__error *e)
+{
+    choose(identity, e);
+    identity->current = identity->placement;
+    identity->was_moving = identity->file.is_moving;
+    identity->n_moving = identity->was_moving ? identity_self(identity)->n_shards : 0;
+    return e->status;
 }
 
 const struct placement *identity_placement(const struct identity *identity)
@@ -93,12 +109,64 @@ int identity_is_empty(struct identity *identity, struct embd__error *e)
     return EMBD_OK;
 }
 
+/* ---- keys that move ---- */
+
+static int write_file(struct identity *identity, struct embd__error *e)
+{
+    return identity_file_write(identity->dir, &identity->file, e);
+}
+
+int identity_place(struct identity *identity, const struct placement *place, struct embd__error *e)
+{
+    pthread_mutex_lock(&identity->mutex);
+    bool is_news = place->version > identity->current.version;
+    if (is_news) {
+        identity->current = *place;
+        keep(identity, place);
+        identity->file.is_moved = true;
+        write_file(identity, e);
+    }
+    pthread_mutex_unlock(&identity->mutex);
+    return e->status;
+}
+
+int identity_move_begins(struct identity *identity, struct embd__error *e)
+{
+    pthread_mutex_lock(&identity->mutex);
+    if (!identity->file.is_moving) {
+        identity->file.is_moving = true;
+        write_file(identity, e);
+        identity->file.is_moving = e->status == EMBD_OK;
+    }
+    identity->n_moving += e->status == EMBD_OK;
+    pthread_mutex_unlock(&identity->mutex);
+    return e->status;
+}
+
+/* Where the note cannot be removed, the next start looks for such rows in vain. */
+void identity_move_ends(struct identity *identity)
+{
+    struct embd__error ignored = {.status = EMBD_OK};
+    pthread_mutex_lock(&identity->mutex);
+    if (--identity->n_moving == 0) {
+        identity->file.is_moving = false;
+        write_file(identity, &ignored);
+    }
+    pthread_mutex_unlock(&identity->mutex);
+}
+
+bool identity_was_moving(const struct identity *identity)
+{
+    return identity->was_moving;
+}
+
 /* ---- other servers ---- */
 
 void identity_tell_placement(const struct identity *identity, struct identity_answer *out)
 {
-    out->placement = identity->placement.version;
-    out->placement_digest = embd__placement_digest(&identity->placement);
+    out->placement = identity->current.version;
+    out->placement_digest = embd__placement_digest(&identity->current);
+    out->is_moving = identity->file.is_moving;
 }
 
 /* Servers of earlier versions have the even map, and say nothing. */
@@ -111,11 +179,22 @@ static uint64_t digest_of(const struct identity *identity, const struct identity
     return embd__placement_digest(&even);
 }
 
+/* Keys are on their way between both maps: the one of the two that has the earlier version finds
+ * the later one in its journal, or will hear of it. */
+static bool is_on_the_way(const struct identity *identity, const struct identity_answer *answer)
+{
+    return answer->placement > identity->current.version ? identity->file.is_moving
+                                                         : answer->is_moving;
+}
+
 int64_t identity_other_placement(const struct identity *identity)
 {
-    uint64_t own = embd__placement_digest(&identity->placement);
-    for (uint32_t i = 0; i < identity->config.n_servers; i++)
-        if (identity->answers[i].is_there && digest_of(identity, &identity->answers[i]) != own)
+    uint64_t own = embd__placement_digest(&identity->current);
+    for (uint32_t i = 0; i < identity->config.n_servers; i++) {
+        const struct identity_answer *answer = &identity->answers[i];
+        if (answer->is_there && digest_of(identity, answer) != own &&
+            !is_on_the_way(identity, answer))
             return i;
+    }
     return -1;
 }

@@ -138,7 +138,8 @@ static int add_replacing(struct compaction *c, struct embd__error *e)
         *replace = (struct op_replace){.id = c->prepared.id,
                                        .decision = c->prepared.decision,
                                        .step = REPLACE_PREPARED,
-                                       .back = {c->prepared.back[0], c->prepared.back[1]}};
+                                       .back = {c->prepared.back[0], c->prepared.back[1]},
+                                       .place = c->prepared.place};
     int status = add(c, e);
     if (c->prepared.id == 0)
         c->decided = 0;
@@ -377,7 +378,8 @@ static int freeze_tables(struct compaction *c, struct embd__error *e)
 static int freeze_prepared(struct compaction *c, struct embd__error *e)
 {
     const struct engine *engine = c->commit->engine;
-    if (!staged_is_journaled(&engine->tables, engine->prepared.id))
+    if (engine->prepared.place == NULL &&
+        !staged_is_journaled(&engine->tables, engine->prepared.id))
         return EMBD_OK;
     return prepared_copy(&engine->prepared, &c->prepared, e);
 }

@@ -373,7 +373,7 @@ static int read_fields(struct operation_reader *reader, struct reader *r)
     case METHOD_TABLE_STAGE:
         return table_record_stage_read(op, r);
     case METHOD_TABLE_REPLACE:
-        return replace_record_read(op, r, &reader->streams);
+        return replace_record_read(op, r, &reader->streams, &reader->place);
     default:
         return embd__error_set(r->error, EMBD_UNSUPPORTED, "'%s' is not an operation",
                                r->method_name);

@@ -32,6 +32,7 @@ struct operation_reader {
     uint32_t n_buffers;          /* bins of frame that are copies, from the store */
     struct push_stream *streams; /* malloc'd, of op.as.streams or op.as.replace */
     struct table_set *sets;      /* likewise */
+    struct placement place;      /* op.as.replace.place points to, or not */
     struct part *parts;          /* [LIMIT_PARTS] of the record being read; NULL: not needed yet */
     struct push_source sources[PUSH_SOURCES_MAX]; /* of op */
 };

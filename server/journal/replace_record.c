@@ -1,8 +1,10 @@
 /* replace_record.c - see replace_record.h.
  *
- * A record without `phase` is the change, as earlier versions wrote it. */
+ * A record without `phase` is the change, as earlier versions wrote it. One with `shards` has a map
+ * of keys to shards, and no tables. */
 #include "server/journal/replace_record.h"
 
+#include "proto/placement_wire.h"
 #include "server/engine/staged.h"
 #include "server/journal/table_record.h"
 
@@ -18,13 +20,19 @@ static bool has_streams(enum replace_step step)
 void replace_record_write(struct msg *m, const struct op_replace *replace)
 {
     const struct rollback *back = &replace->back[1];
-    bool with_phase = replace->step != REPLACE_DONE, with_streams = has_streams(replace->step);
-    embd__msg_map(m, 1u + with_phase + (replace->decision != 0) + 2u * with_streams);
+    bool with_phase = replace->step != REPLACE_DONE, with_streams = has_streams(replace->step),
+         with_place = replace->place != NULL;
+    embd__msg_map(
+        m, 1u + with_phase + (replace->decision != 0) + 2u * with_streams + 2u * with_place);
     embd__msg_field_uint(m, "id", replace->id);
     if (with_phase)
         embd__msg_field_str(m, "phase", phase_names[replace->step]);
     if (replace->decision != 0)
         embd__msg_field_uint(m, "decision", replace->decision);
+    if (with_place) {
+        embd__msg_field_uint(m, "shards", replace->place->n_shards);
+        embd__placement_write(m, replace->place);
+    }
     if (!with_streams)
         return;
     embd__msg_field_uint(m, "writers", back->n);
@@ -56,7 +64,16 @@ static int read_streams(struct op *op, struct reader *r, uint64_t n, bool brings
     return r->error->status;
 }
 
-static int read_fields(struct op *op, struct reader *r, uint64_t *n_out, bool *all_out)
+static void read_place(struct op_replace *replace, struct fields *f, struct placement *out)
+{
+    uint32_t n_shards = (uint32_t)embd__field_uint(f, "shards", 1, LIMIT_SHARDS, 0);
+    if (n_shards == 0 || embd__placement_read(f, n_shards, out) != EMBD_OK)
+        return;
+    replace->place = out;
+}
+
+static int read_fields(struct op *op, struct reader *r, uint64_t *n_out, bool *all_out,
+                       struct placement *place_out)
 {
     struct op_replace *replace = &op->as.replace;
     struct fields f;
@@ -70,17 +87,19 @@ static int read_fields(struct op *op, struct reader *r, uint64_t *n_out, bool *a
         *n_out = embd__field_uint(&f, "writers", 0, 2 * PUSHER_STREAMS_MAX, FIELD_REQUIRED);
         *all_out = embd__field_bool(&f, "all", false);
     }
+    read_place(replace, &f, place_out);
     return embd__fields_end(&f);
 }
 
-int replace_record_read(struct op *op, struct reader *r, struct push_stream **streams_out)
+int replace_record_read(struct op *op, struct reader *r, struct push_stream **streams_out,
+                        struct placement *place_out)
 {
     struct tables *tables = &op->engine->tables;
     struct op_replace *replace = &op->as.replace;
     uint64_t n = 0;
     bool brings_unknown = false;
     *replace = (struct op_replace){.id = 0};
-    if (read_fields(op, r, &n, &brings_unknown) != EMBD_OK)
+    if (read_fields(op, r, &n, &brings_unknown, place_out) != EMBD_OK)
         return r->error->status;
     op->kind = replace->step == REPLACE_DONE ? OP_REPLACE : OP_PREPARE;
     if (!has_streams(replace->step))
@@ -90,5 +109,5 @@ int replace_record_read(struct op *op, struct reader *r, struct push_stream **st
     if (replace->step == REPLACE_DONE)
         table_record_replaced(tables, replace->id);
     bool has_tables = tables->n_left_out == 0 || staged_set(tables, replace->id) != NULL;
-    return has_tables ? EMBD_OK : leave_out(op);
+    return has_tables || replace->place != NULL ? EMBD_OK : leave_out(op);
 }

@@ -8,7 +8,9 @@
 
 /* Of journaled tables and their streams alone. */
 void replace_record_write(struct msg *m, const struct op_replace *replace);
-/* Sets op->kind too. *streams_out: malloc'd, what op->as.replace points to; NULL: nothing. */
-int replace_record_read(struct op *op, struct reader *r, struct push_stream **streams_out);
+/* Sets op->kind too. *streams_out: malloc'd, what op->as.replace points to; NULL: nothing.
+ * op->as.replace.place is place_out, or NULL. */
+int replace_record_read(struct op *op, struct reader *r, struct push_stream **streams_out,
+                        struct placement *place_out);
 
 #endif

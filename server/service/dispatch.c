@@ -74,6 +74,8 @@ static const struct method_entry {
     [METHOD_FOLLOW] = {handle_follow, TOUCH_NOTHING, true, false},
     [METHOD_PROMOTE] = {handle_promote, TOUCH_NOTHING, false, true},
     [METHOD_CHANGES] = {handle_changes, TOUCH_READS, false, false},
+    [METHOD_MOVE] = {handle_move, TOUCH_READS, false, false},
+    [METHOD_MOVE_LOAD] = {handle_move_load, TOUCH_HOLD, false, false},
 };
 
 /* ---- handling ---- */
@@ -147,6 +149,8 @@ static enum touch touch_of(struct call *call)
         read_request(call); /* again: the bins were consumed */
         return creates ? TOUCH_CHANGES : TOUCH_READS;
     }
+    if (call->reader.method == METHOD_MOVE_LOAD && !call->request->session->holds)
+        return TOUCH_STRUCTURE;
     if (call->reader.method == METHOD_DEVICE_PULL && call->shard->engine.tables.n_creating > 0)
         return TOUCH_CHANGES; /* its table is not known yet */
     return methods[call->reader.method].touch;
@@ -207,7 +211,8 @@ static bool is_recorded_in_turn(const struct call *call)
 static bool waits_for_alone(const struct call *call, enum touch touch)
 {
     if (call->error.status == EMBD_OK &&
-        (call->reader.method == METHOD_SNAPSHOT || call->reader.method == METHOD_CHANGES))
+        (call->reader.method == METHOD_SNAPSHOT || call->reader.method == METHOD_CHANGES ||
+         call->reader.method == METHOD_MOVE))
         return true;
     return touch == TOUCH_CHANGES || (touch == TOUCH_READS && call->shard->commit.rests);
 }
@@ -247,7 +252,8 @@ static bool waits_for_sweep(struct call *call, enum touch touch, bool was_parked
 /* The shard comes to rest, so that its journal can be compacted, or its tables are marked. */
 static bool rests(const struct shard *shard)
 {
-    return shard->compacting.state == COMPACTING_RESTS || shard->mark.state == MARK_RESTS;
+    return shard->compacting.state == COMPACTING_RESTS || shard->mark.state == MARK_RESTS ||
+           shard->moving.rests;
 }
 
 /* Its keys, or gradients, are not written yet. */
@@ -443,6 +449,8 @@ static bool collect_journal(struct shard *shard)
         has_more = compacting_collect(shard, is_cutting(shard), &rested) || has_more;
     if (shard->mark.state != MARK_NOT)
         has_more = mark_collect(shard, &rested) || has_more;
+    if (shard->moving.has_foreign && !rested)
+        has_more = moving_collect(shard, &rested) || has_more;
     if (rested)
         dispatch_parked(shard);
     return has_more;
@@ -506,6 +514,7 @@ void shard_session_end(struct shard *shard, struct shard_session *session)
     snapshot_leave(shard, session);
     feeding_leave(shard, session);
     subscribers_leave(shard, session);
+    moving_leave(shard, session);
     if (session->asked_job != 0)
         coordinator_leave(shard->config.coordinator, session->asked_job);
     devices_leave(shard, session);

@@ -56,7 +56,7 @@ static void on_settled(struct op *op)
     struct staging *staging = &shard->staging;
     const struct op_replace *replace = &op->as.replace;
     struct staging_set *set = staging_find(staging, replace->id);
-    bool is_made = op->kind == OP_REPLACE;
+    bool is_made = op->kind == OP_REPLACE, is_place = replace->place != NULL;
     if (op->error.status != EMBD_OK) {
         not_settled(staging, shard->now_ns);
         return;
@@ -67,8 +67,9 @@ static void on_settled(struct op *op)
     staging->done = is_made ? replace->id : staging->done;
     if (is_made && set != NULL)
         staging_forget(set);
-    log_event(LOG_INFO, "replacement_settled", "shard=%u id=%016llx tables=%s", shard->config.index,
-              (unsigned long long)replace->id, is_made ? "new" : "old");
+    log_event(LOG_INFO, "replacement_settled", "shard=%u id=%016llx %s=%s", shard->config.index,
+              (unsigned long long)replace->id, is_place ? "placement" : "tables",
+              is_made ? "new" : "old");
 }
 
 /* What is refused for now (a half-sent answer, a disk that takes no record) is tried again. */
@@ -81,7 +82,8 @@ static void settle(struct shard *shard, bool is_made)
     op->as.replace = (struct op_replace){.id = prepared->id,
                                          .decision = prepared->decision,
                                          .step = is_made ? REPLACE_DONE : REPLACE_WITHDRAWN,
-                                         .back = {prepared->back[0], prepared->back[1]}};
+                                         .back = {prepared->back[0], prepared->back[1]},
+                                         .place = prepared->place};
     op->now_ns = shard->now_ns;
     op->done = on_settled;
     shard->staging.is_settling = true;

@@ -75,11 +75,13 @@ static void empty_engine(struct shard *shard)
     int (*before_change)(void *, const void *, const struct table *, enum change,
                          struct embd__error *) = engine->before_change;
     void (*on_returned)(void *) = engine->on_returned;
+    void (*on_placed)(void *, const struct placement *) = engine->on_placed;
     round_close(engine);
     engine_fini(engine);
     engine_init(engine, shard->config.store);
     engine->before_change = before_change;
     engine->on_returned = on_returned;
+    engine->on_placed = on_placed;
     engine->arg = shard;
     engine->tables.memory = memory;
     engine->is_replaying = true;

@@ -123,7 +123,8 @@ static void convert(struct changes_part *part)
 
 static bool is_cutting(const struct shard *shard)
 {
-    return cut_is_writing(shard) || cut_is_read(shard) || mark_is_frozen(&shard->mark);
+    return cut_is_writing(shard) || cut_is_read(shard) || mark_is_frozen(&shard->mark) ||
+           moving_is_on(&shard->moving);
 }
 
 /* False: there is none now. */

@@ -11,7 +11,7 @@ static void write_answer(struct call *call, const struct identity_answer *answer
     bool decides = decision != 0 && call->shard->config.index == 0;
     embd__msg_result(m, call->reader.msgid);
     bool is_placed = call->shard->config.placement != NULL && answer->placement > 0;
-    embd__msg_map(m, 9u + 2u * decides + 2u * is_placed);
+    embd__msg_map(m, 9u + 2u * decides + 2u * is_placed + answer->is_moving);
     embd__msg_field_str(m, "cluster", answer->cluster);
     embd__msg_field_uint(m, "epoch", answer->epoch);
     embd__msg_field_uint(m, "start", answer->start);
@@ -25,6 +25,8 @@ static void write_answer(struct call *call, const struct identity_answer *answer
         embd__msg_field_uint(m, "placement", answer->placement);
         embd__msg_field_uint(m, "placement_digest", answer->placement_digest);
     }
+    if (answer->is_moving)
+        embd__msg_field_bool(m, "moving", true);
     if (!decides)
         return;
     embd__msg_field_uint(m, "decision", decision);

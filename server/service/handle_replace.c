@@ -3,7 +3,9 @@
  * nothing changes tables under the hold, and no other connection can begin one.
  *
  * On several shards `prepare` comes between, on all but shard 0: from then on the shard waits for
- * what shard 0 decides, whatever becomes of the coordinator (doubt.c). */
+ * what shard 0 decides, whatever becomes of the coordinator (doubt.c).
+ *
+ * The map of a move (moving.h) comes to all shards in the same way, in the place of tables. */
 #include "server/engine/staged.h"
 #include "server/log/log.h"
 #include "server/service/authorize.h"
@@ -17,6 +19,7 @@ static const char *const phase_names[PHASES] = {"check", "prepare", "apply"};
 struct replace_request {
     uint64_t id, decision; /* decision 0: the coordinator is alone, or of an earlier version */
     uint32_t n;            /* tables, of a check */
+    bool is_place;         /* of no tables: the map of the move with that id */
 };
 
 /* Positions of streams are the loader's, or what the shard keeps since it has prepared. */
@@ -28,7 +31,8 @@ static struct op *begin(struct call *call, const struct replace_request *r, enum
     struct op_replace *replace = &op->as.replace;
     *replace = (struct op_replace){.id = r->id,
                                    .decision = r->decision,
-                                   .step = kind == OP_REPLACE ? REPLACE_DONE : REPLACE_PREPARED};
+                                   .step = kind == OP_REPLACE ? REPLACE_DONE : REPLACE_PREPARED,
+                                   .place = r->is_place ? &call->shard->moving.next : NULL};
     for (int of = 0; of < 2 && set != NULL; of++)
         replace->back[of] = (struct rollback){.list = set->streams[of],
                                               .n = set->n_streams[of],
@@ -80,11 +84,29 @@ static int check_decision(struct call *call, const struct replace_request *r)
     return EMBD_OK;
 }
 
+/* Tables that came or went since the move began may have lost rows on their way. */
+static int check_move(struct call *call, const struct replace_request *r)
+{
+    const struct moving *moving = &call->shard->moving;
+    if (!r->is_place)
+        return EMBD_OK;
+    if (moving->mover != call->request->session || moving->id != r->id)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "table_replace: this connection moves no keys with id %llu",
+                               (unsigned long long)r->id);
+    if (moving_lost_tables(call->shard))
+        return embd__error_set(&call->error, EMBD_BUSY,
+                               "tables were created, dropped or replaced while keys were moved: "
+                               "move them again");
+    return EMBD_OK;
+}
+
 static int check(struct call *call, const struct replace_request *r)
 {
     struct shard *shard = call->shard;
     const struct staged *staged = staged_set(&shard->engine.tables, r->id);
-    if (check_alone(call) != EMBD_OK || check_decision(call, r) != EMBD_OK)
+    if (check_alone(call) != EMBD_OK || check_decision(call, r) != EMBD_OK ||
+        check_move(call, r) != EMBD_OK)
         return call->error.status;
     if (!authorizes_staged(call, r->id))
         return embd__error_set(&call->error, EMBD_DENIED,
@@ -151,8 +173,9 @@ static void applied(const struct shard_work *work, struct msg *m)
     if (set != NULL)
         staging_forget(set);
     staging_lock(work->shard);
-    log_event(LOG_INFO, "tables_replaced", "shard=%u id=%016llx", work->shard->config.index,
-              (unsigned long long)staging->done);
+    if (work->op.as.replace.place == NULL)
+        log_event(LOG_INFO, "tables_replaced", "shard=%u id=%016llx", work->shard->config.index,
+                  (unsigned long long)staging->done);
     embd__msg_map(m, 0);
 }
 
@@ -186,7 +209,8 @@ int handle_table_replace(struct call *call)
     int phase = embd__field_enum(&f, "phase", phase_names, PHASES, -1);
     r.decision = embd__field_uint(&f, "decision", 1, UINT64_MAX,
                                   phase == PHASE_PREPARE ? FIELD_REQUIRED : 0);
-    if (phase == PHASE_CHECK)
+    r.is_place = embd__field_bool(&f, "placement", false);
+    if (phase == PHASE_CHECK && !r.is_place)
         r.n = (uint32_t)embd__field_uint(&f, "tables", 1, LIMIT_TABLES, FIELD_REQUIRED);
     if (call_end(call, &f) != EMBD_OK)
         return call->error.status;

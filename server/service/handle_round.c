@@ -143,6 +143,13 @@ void round_refuse_all(struct shard *shard, const char *why)
         refuse(op, EMBD_DRAINING, text);
 }
 
+void round_refuse_moved(struct shard *shard)
+{
+    struct op *op;
+    while ((op = rounds_take_any(&shard->engine.rounds)) != NULL)
+        refuse(op, EMBD_MOVED, "keys have moved between shards while the push waited in its round");
+}
+
 void round_drop(struct shard *shard, struct request *request)
 {
     round_forget(&request->work->op, shard->now_ns);

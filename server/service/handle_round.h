@@ -21,6 +21,9 @@ bool round_make(struct shard *shard);
 /* Refuses every push that waits with EMBD_DRAINING: the shard takes no more. */
 void round_refuse_all(struct shard *shard, const char *why);
 
+/* The same with EMBD_MOVED: clients split their pushes by the shard's new map. */
+void round_refuse_moved(struct shard *shard);
+
 /* The peer has ended its side of the connection: its push is not in the round. */
 void round_end_session(struct shard *shard, struct shard_session *session);
 

@@ -24,6 +24,7 @@ struct hold {
     const struct shard_session *lets_in; /* that holder */
     bool resuming;                       /* the parked are being tried: not again from inside */
     bool is_locked; /* nothing changes tables, whoever holds: see staging_lock */
+    bool stops_reads; /* nor reads them: another shard may have the keys already */
 };
 
 /* What a method does to tables decides what it waits for. */
@@ -48,8 +49,9 @@ static inline bool hold_stops(const struct hold *hold, enum touch touch, bool is
     bool holds = hold_is_on(hold) && !is_let_in;
     switch (touch) {
     case TOUCH_NOTHING:
-    case TOUCH_READS:
         return false;
+    case TOUCH_READS:
+        return hold->stops_reads;
     case TOUCH_CHANGES:
         return holds;
     case TOUCH_STRUCTURE:

@@ -88,6 +88,7 @@ static void open_engine(struct shard *shard)
     engine_init(&shard->engine, shard->config.store);
     shard->engine.before_change = before_change;
     shard->engine.on_returned = on_returned;
+    shard->engine.on_placed = moving_adopt;
     shard->engine.arg = shard;
     commit_init(&shard->commit, &shard->engine);
     shard->commit.shard = shard->config.index;
@@ -108,6 +109,7 @@ int shard_open(const struct shard_config *config, struct shard **out, struct emb
                                    ? config->materialize_bytes
                                    : default_materialize_bytes(config->n_shards);
     open_engine(shard);
+    moving_begin(shard);
     if (!msgpack_zone_init(&shard->zone, MSGPACK_ZONE_CHUNK_SIZE)) {
         access_drop(shard->access);
         free(shard);
@@ -138,6 +140,7 @@ void shard_close(struct shard *shard)
     cut_read_end(shard);
     mark_end(shard);
     subscribers_end_all(shard);
+    moving_close(shard);
     compacting_close(shard);
     recovery_give_up(shard);
     commit_fini(&shard->commit);

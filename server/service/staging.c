@@ -65,6 +65,7 @@ void staging_lock(struct shard *shard)
 {
     struct hold *hold = &shard->hold;
     hold->is_locked = shard->engine.prepared.id != 0;
+    hold->stops_reads = shard->engine.prepared.place != NULL;
     if (!hold_is_on(hold))
         hold->waiting_since_ns = 0;
 }

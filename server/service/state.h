@@ -16,6 +16,7 @@
 #include "server/service/feeding.h"
 #include "server/service/hold.h"
 #include "server/service/mark.h"
+#include "server/service/moving.h"
 #include "server/service/replicated.h"
 #include "server/engine/routed.h"
 #include "server/service/shard.h"
@@ -71,6 +72,7 @@ struct shard {
     struct cuts_known cuts;        /* since which stores note what changes */
     struct compacting compacting;
     struct staging staging;
+    struct moving moving;
     struct feeding feeding;
     struct subscribers subscribers;
     struct replicated replicated;
@@ -145,6 +147,8 @@ int handle_device_push(struct call *call);
 int handle_follow(struct call *call);
 int handle_promote(struct call *call);
 int handle_changes(struct call *call);
+int handle_move(struct call *call);
+int handle_move_load(struct call *call);
 
 /* Reads the parts of a pull, push or erase into call->work->op, checks them against their tables
  * and makes room for the statuses they ask for. */

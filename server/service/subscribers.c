@@ -30,7 +30,7 @@ static bool is_frozen(const struct shard *shard, bool is_cutting)
 /* By another subscriber. */
 static bool is_read(const struct shard *shard, const struct subscriber *but)
 {
-    for (uint32_t i = 0; i < SUBSCRIBERS_MAX; i++) {
+    for (uint32_t i = 0; i < SUBSCRIBERS_ALL; i++) {
         const struct subscriber *s = &shard->subscribers.list[i];
         if (s != but && s->made != 0 && s->instance == but->instance)
             return true;
@@ -43,11 +43,12 @@ static bool is_read(const struct shard *shard, const struct subscriber *but)
 static int check_new(const struct shard *shard, const struct table *table, uint64_t principal,
                      struct embd__error *e)
 {
-    uint32_t n_of_table = 0, n_of_token = 0;
-    for (uint32_t i = 0; i < SUBSCRIBERS_MAX; i++) {
+    uint32_t n = 0, n_of_table = 0, n_of_token = 0;
+    for (uint32_t i = 0; i < SUBSCRIBERS_ALL; i++) {
         const struct subscriber *s = &shard->subscribers.list[i];
-        if (s->id == 0)
+        if (s->id == 0 || s->is_mover)
             continue;
+        n++;
         n_of_table += s->instance == table->instance;
         n_of_token += principal != 0 && s->principal == principal;
     }
@@ -57,19 +58,17 @@ static int check_new(const struct shard *shard, const struct table *table, uint6
     if (n_of_token == SUBSCRIBERS_OF_TOKEN)
         return embd__error_set(e, EMBD_FULL, "changes: the token has %u subscriptions, the limit",
                                n_of_token);
-    if (shard->subscribers.n == SUBSCRIBERS_MAX)
+    if (n == SUBSCRIBERS_MAX)
         return embd__error_set(e, EMBD_FULL, "changes: the shard has %u subscriptions, the limit",
                                SUBSCRIBERS_MAX);
     return EMBD_OK;
 }
 
-struct subscriber *subscriber_new(struct shard *shard, const struct shard_session *session,
-                                  const struct table *table, struct embd__error *e)
+/* There is a free one. */
+static struct subscriber *add(struct shard *shard, const struct shard_session *session,
+                              const struct table *table, uint64_t principal)
 {
-    uint64_t principal = session->grant != NULL ? session->grant->principal : 0;
     struct subscriber *s = shard->subscribers.list;
-    if (check_new(shard, table, principal, e) != EMBD_OK)
-        return NULL;
     while (s->id != 0)
         s++;
     *s = (struct subscriber){.session = session,
@@ -81,10 +80,42 @@ struct subscriber *subscriber_new(struct shard *shard, const struct shard_sessio
     return s;
 }
 
+struct subscriber *subscriber_new(struct shard *shard, const struct shard_session *session,
+                                  const struct table *table, struct embd__error *e)
+{
+    uint64_t principal = session->grant != NULL ? session->grant->principal : 0;
+    if (check_new(shard, table, principal, e) != EMBD_OK)
+        return NULL;
+    return add(shard, session, table, principal);
+}
+
+struct subscriber *subscriber_new_mover(struct shard *shard, const struct shard_session *session,
+                                        const struct table *table, struct embd__error *e)
+{
+    if (shard->subscribers.n == SUBSCRIBERS_ALL) {
+        embd__error_set(e, EMBD_FULL, "the shard has %u subscriptions, the limit", SUBSCRIBERS_ALL);
+        return NULL;
+    }
+    struct subscriber *s = add(shard, session, table, 0);
+    s->is_mover = true;
+    return s;
+}
+
+struct subscriber *subscriber_of(struct shard *shard, const struct shard_session *session,
+                                 const struct table *table)
+{
+    for (uint32_t i = 0; i < SUBSCRIBERS_ALL && shard->subscribers.n > 0; i++) {
+        struct subscriber *s = &shard->subscribers.list[i];
+        if (s->id != 0 && s->is_mover && s->session == session && s->instance == table->instance)
+            return s;
+    }
+    return NULL;
+}
+
 struct subscriber *subscriber_find(struct shard *shard, const struct shard_session *session,
                                    uint64_t id)
 {
-    for (uint32_t i = 0; i < SUBSCRIBERS_MAX && id != 0; i++) {
+    for (uint32_t i = 0; i < SUBSCRIBERS_ALL && id != 0; i++) {
         struct subscriber *s = &shard->subscribers.list[i];
         if (s->id == id && s->session == session)
             return s;
@@ -151,13 +182,13 @@ void subscriber_end(struct shard *shard, struct subscriber *s)
 
 void subscribers_give_way(struct shard *shard)
 {
-    for (uint32_t i = 0; i < SUBSCRIBERS_MAX && shard->subscribers.n > 0; i++)
+    for (uint32_t i = 0; i < SUBSCRIBERS_ALL && shard->subscribers.n > 0; i++)
         subscriber_give_up_round(shard, &shard->subscribers.list[i]);
 }
 
 void subscribers_drop(struct shard *shard, const struct table *table)
 {
-    for (uint32_t i = 0; i < SUBSCRIBERS_MAX && shard->subscribers.n > 0; i++) {
+    for (uint32_t i = 0; i < SUBSCRIBERS_ALL && shard->subscribers.n > 0; i++) {
         struct subscriber *s = &shard->subscribers.list[i];
         if (s->id == 0 || s->instance != table->instance)
             continue;
@@ -168,7 +199,7 @@ void subscribers_drop(struct shard *shard, const struct table *table)
 
 void subscribers_leave(struct shard *shard, const struct shard_session *session)
 {
-    for (uint32_t i = 0; i < SUBSCRIBERS_MAX && shard->subscribers.n > 0; i++)
+    for (uint32_t i = 0; i < SUBSCRIBERS_ALL && shard->subscribers.n > 0; i++)
         if (shard->subscribers.list[i].id != 0 && shard->subscribers.list[i].session == session)
             subscriber_end(shard, &shard->subscribers.list[i]);
 }
@@ -187,7 +218,7 @@ static void forget(struct shard *shard, struct subscriber *s, bool is_cutting)
 void subscribers_look(struct shard *shard, bool is_cutting)
 {
     uint64_t now_ns = clock_ns();
-    for (uint32_t i = 0; i < SUBSCRIBERS_MAX; i++) {
+    for (uint32_t i = 0; i < SUBSCRIBERS_ALL; i++) {
         struct subscriber *s = &shard->subscribers.list[i];
         if (s->id == 0)
             continue;
@@ -199,6 +230,13 @@ void subscribers_look(struct shard *shard, bool is_cutting)
         if (s->is_leaving)
             forget(shard, s, is_cutting);
     }
+}
+
+void subscribers_end_each(struct shard *shard)
+{
+    for (uint32_t i = 0; i < SUBSCRIBERS_ALL && shard->subscribers.n > 0; i++)
+        if (shard->subscribers.list[i].id != 0 && !shard->subscribers.list[i].is_leaving)
+            subscriber_end(shard, &shard->subscribers.list[i]);
 }
 
 void subscribers_end_all(struct shard *shard)

@@ -12,6 +12,7 @@
 
 #include "embd/schema.h"
 #include "proto/errors.h"
+#include "proto/limit.h"
 
 struct shard;
 struct shard_session;
@@ -20,11 +21,13 @@ struct table;
 #define SUBSCRIBERS_MAX      16u /* of a shard */
 #define SUBSCRIBERS_OF_TABLE 4u  /* with two cuts each: the stores keep so many beside snapshots' */
 #define SUBSCRIBERS_OF_TOKEN 8u
+#define SUBSCRIBERS_ALL      (SUBSCRIBERS_MAX + LIMIT_TABLES) /* with those that move keys */
 #define SUBSCRIBER_IDLE_NS   UINT64_C(60000000000)
 
 struct subscriber {
     uint64_t id;                         /* 0: it is free */
     const struct shard_session *session; /* NULL: it is leaving */
+    bool is_mover;                       /* it moves keys: moving.h. No limit counts it */
     bool is_leaving;                     /* `held` is to be forgotten once nothing is frozen */
     char table[EMBD_NAME_MAX + 1];
     uint64_t instance;    /* of the table */
@@ -41,7 +44,7 @@ struct subscriber {
 };
 
 struct subscribers {
-    struct subscriber list[SUBSCRIBERS_MAX];
+    struct subscriber list[SUBSCRIBERS_ALL];
     uint32_t n;      /* that are not free */
     uint64_t n_made; /* cuts and subscriptions, since the start */
     uint64_t due_ns; /* when they are looked at again */
@@ -52,6 +55,12 @@ uint64_t subscribers_number(struct shard *shard);
 /* A new one. NULL: EMBD_FULL. */
 struct subscriber *subscriber_new(struct shard *shard, const struct shard_session *session,
                                   const struct table *table, struct embd__error *e);
+/* The same for moving.h; EMBD_FULL only where earlier ones have yet to go. */
+struct subscriber *subscriber_new_mover(struct shard *shard, const struct shard_session *session,
+                                        const struct table *table, struct embd__error *e);
+/* Its mover of that table; NULL: it has none. */
+struct subscriber *subscriber_of(struct shard *shard, const struct shard_session *session,
+                                 const struct table *table);
 /* NULL: there is none of that number on this connection. */
 struct subscriber *subscriber_find(struct shard *shard, const struct shard_session *session,
                                    uint64_t id);
@@ -72,6 +81,8 @@ void subscribers_drop(struct shard *shard, const struct table *table);
 void subscribers_leave(struct shard *shard, const struct shard_session *session);
 /* Ends those that ask nothing, and forgets the cuts of those that ended. */
 void subscribers_look(struct shard *shard, bool is_cutting);
+/* All are over, and their cuts are forgotten as soon as nothing is frozen. */
+void subscribers_end_each(struct shard *shard);
 /* Before all tables go. */
 void subscribers_end_all(struct shard *shard);
 

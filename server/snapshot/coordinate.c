@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/placement_wire.h"
 #include "server/access/access.h"
 #include "server/service/authorize.h"
 #include "server/snapshot/snapshot_rights.h"
@@ -18,7 +19,6 @@ void coordinate_read(struct call *call, struct fields *f, enum coordinate what,
                      struct coordinate_request *out)
 {
     struct job_order *order = &out->order;
-    (void)call;
     *out = (struct coordinate_request){.job = 0};
     if (what == COORDINATE_GO)
         out->job = embd__field_uint(f, "job", 1, UINT64_MAX, FIELD_REQUIRED);
@@ -29,6 +29,9 @@ void coordinate_read(struct call *call, struct fields *f, enum coordinate what,
         order->is_read = embd__field_bool(f, "read", false);
         embd__field_str(f, "table", order->table, sizeof order->table, "");
         embd__scope_read(f, &order->scope);
+        order->is_move = embd__field_has(f, "placement");
+        if (order->is_move)
+            embd__placement_read(f, call->shard->config.n_shards, &order->place);
         order->staged = embd__field_uint(f, "staged", 1, UINT64_MAX, 0);
         if (order->staged != 0)
             order->n_staged =
@@ -128,6 +131,8 @@ static int check_rights(struct call *call, const char *name, const struct job_or
     bool is_replace = strncmp(name, REPLACE_PREFIX, sizeof REPLACE_PREFIX - 1) == 0;
     if (order->is_read && snapshot_check_read(call) != EMBD_OK)
         return call->error.status;
+    if (order->is_move)
+        return authorize_coordinator(call, "snapshot start with 'placement'");
     if (order->staged != 0)
         return is_replace ? EMBD_OK : authorize_name(call, "replacement", name);
     return order->is_abort ? authorize_name(call, "snapshot", name)

@@ -187,6 +187,8 @@ int cut_begin(struct call *call, const char *name, const struct snapshot_cut *wh
                                snapshot_shown_name(call, shard->cut->name).text);
     if (cut_is_read(shard))
         return embd__error_set(e, EMBD_BUSY, "a dump is still being read");
+    if (moving_refuse_cut(shard, "snapshot", e) != EMBD_OK)
+        return e->status;
     if (check_since(shard, what, e) != EMBD_OK ||
         snapshot_check_scope(shard, &what->scope, e) != EMBD_OK)
         return e->status;

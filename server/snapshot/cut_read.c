@@ -81,7 +81,7 @@ static int check(struct call *call)
 int cut_read_begin(struct call *call, uint64_t id, const char *table)
 {
     struct shard *shard = call->shard;
-    if (check(call) != EMBD_OK)
+    if (check(call) != EMBD_OK || moving_refuse_cut(shard, "dump", &call->error) != EMBD_OK)
         return call->error.status;
     compacting_give_up(shard);
     mark_give_way(shard);

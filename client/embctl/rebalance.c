@@ -1,0 +1,139 @@
+/* rebalance.c - embctl rebalance: keys move between shards while trainers go on. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/embctl/embctl.h"
+#include "client/embctl/listing.h"
+#include "embd/admin.h"
+
+#define WEIGHT_MAX 1000000
+#define SHARDS_MAX 1024 /* of a cluster */
+
+struct rebalance_arguments {
+    const char *weights; /* the text; NULL: all are 1 */
+    int64_t drained;     /* shard; -1: none */
+    bool is_plan;
+};
+
+static const struct argp_option options[] = {
+    {"weights", 'w', "W,W,...", 0,
+     "Each shard's share of the keys, next to the others' (default: 1 for every shard)", 0},
+    {"drain", 'd', "SHARD", 0, "Leave this shard no keys, and the others equal shares", 0},
+    {"plan", 'p', NULL, 0, "Show what would move, and move nothing", 0},
+    {0},
+};
+
+static int parse(int key, char *arg, struct argp_state *state)
+{
+    struct rebalance_arguments *a = state->input;
+    switch (key) {
+    case 'w':
+        a->weights = arg;
+        return 0;
+    case 'd':
+        a->drained = (int64_t)parse_uint(state, "--drain", arg, 0, UINT16_MAX);
+        return 0;
+    case 'p':
+        a->is_plan = true;
+        return 0;
+    default:
+        return parse_no_argument(key, arg, state);
+    }
+}
+
+static int refuse(const char *why)
+{
+    fprintf(stderr, "embctl rebalance: %s\n", why);
+    return EXIT_USAGE;
+}
+
+/* weights [n], all 1 before. */
+static int read_weights(const char *text, uint32_t n, uint32_t *weights)
+{
+    char why[128], *end = NULL;
+    uint32_t i = 0;
+    for (const char *at = text; i < n; at = end + 1) {
+        unsigned long long weight = strtoull(at, &end, 10);
+        if (*at < '0' || *at > '9' || weight > WEIGHT_MAX || (*end != ',' && *end != '\0'))
+            return refuse("--weights takes numbers up to 1000000, separated by commas");
+        weights[i++] = (uint32_t)weight;
+        if (*end == '\0')
+            break;
+    }
+    snprintf(why, sizeof why, "--weights needs one number for each of the %" PRIu32 " shards", n);
+    return i == n && *end == '\0' ? EXIT_DONE : refuse(why);
+}
+
+static int choose_weights(const struct rebalance_arguments *a, uint32_t n, uint32_t *weights)
+{
+    for (uint32_t i = 0; i < n; i++)
+        weights[i] = 1;
+    if (a->weights != NULL && a->drained >= 0)
+        return refuse("--weights and --drain do not go together");
+    if (a->drained >= (int64_t)n)
+        return refuse("--drain: the cluster has no such shard; see embctl shard list");
+    if (a->drained >= 0)
+        weights[a->drained] = 0;
+    return a->weights != NULL ? read_weights(a->weights, n, weights) : EXIT_DONE;
+}
+
+static void print_report(const embd_rebalance_report *r, bool is_plan)
+{
+    static const struct column columns[] = {
+        {"placement", CELL_NUMBER}, {"vshards", CELL_COUNT},  {"rows", CELL_COUNT},
+        {"bytes", CELL_BYTES},      {"elapsed", CELL_MICROS}, {"pushes_waited", CELL_MICROS}};
+    struct listing l;
+    listing_init(&l, is_plan ? "plan" : "rebalance", columns, sizeof columns / sizeof *columns);
+    listing_row(&l);
+    listing_uint(&l, 0, r->version);
+    listing_uint(&l, 1, r->vshards);
+    if (!is_plan) {
+        listing_uint(&l, 2, r->rows);
+        listing_uint(&l, 3, r->bytes);
+        listing_uint(&l, 4, r->elapsed_us);
+        listing_uint(&l, 5, r->pause_us);
+    }
+    listing_print_fields(&l);
+    listing_fini(&l);
+}
+
+int command_rebalance(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse,
+        .doc = "Moves keys between shards, so that each has its share, while trainers pull and "
+               "push. As few keys move as possible. Rows are copied, then what changed meanwhile; "
+               "then all shards take the new map at one moment. Pushes wait only for that. Shard "
+               "0's server does it, and goes on if this command ends early.\v"
+               "A move that fails, or whose servers die, leaves every key where it was. Progress "
+               "is that of a snapshot: embctl snapshot --status; embctl snapshot --cancel "
+               "move-VERSION ends it. " NEEDS_ADMINS "\n"
+               "Examples:\n"
+               "  embctl rebalance --plan\n"
+               "  embctl rebalance                       # equal shares\n"
+               "  embctl rebalance --weights 1,1,2,2     # shards 2 and 3 get twice as many keys\n"
+               "  embctl rebalance --drain 3             # shard 3 gets none"};
+    struct rebalance_arguments a = {.drained = -1};
+    embd_rebalance_options own = EMBD_REBALANCE_OPTIONS();
+    embd_rebalance_report report = {.struct_bytes = sizeof report};
+    embd_client *client;
+    parse_command(&argp, argc, argv, &a);
+    int code = connect_servers(&client);
+    if (code)
+        return code;
+    uint32_t weights[SHARDS_MAX], n = embd_shard_count(client);
+    code = choose_weights(&a, n, weights);
+    if (code) {
+        embd_close(client);
+        return code;
+    }
+    own.weights = weights;
+    own.is_plan = a.is_plan;
+    int status = embd_rebalance(client, &own, &report);
+    if (status == EMBD_OK)
+        print_report(&report, a.is_plan);
+    return end_client(client, status);
+}

@@ -1,0 +1,90 @@
+/* rebalance.c - embd_rebalance: keys move to other shards, as shard 0's server does it.
+ *
+ * The happy path: the newest map is asked for; the next one is made of it and the weights; shard
+ * 0's server begins the move, and is watched until it has ended. What can fail: another move came
+ * in between, and the shards refuse the map. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "client/core/client.h"
+#include "client/formats/coordinate.h"
+#include "embd/admin.h"
+#include "proto/structs.h"
+
+#define WEIGHT_MAX 1000000u
+
+static int check_weights(const embd_client *client, const uint32_t *weights, struct embd__error *e)
+{
+    uint64_t all = 0;
+    for (uint32_t s = 0; weights != NULL && s < client->n_shards; s++) {
+        if (weights[s] > WEIGHT_MAX)
+            return embd__error_set(e, EMBD_INVALID,
+                                   "weights[%" PRIu32 "]: %" PRIu32 ", the limit is %u", s,
+                                   weights[s], WEIGHT_MAX);
+        all += weights[s];
+    }
+    return all > 0 ? EMBD_OK
+                   : embd__error_set(e, EMBD_INVALID, "weights: no shard has one above 0");
+}
+
+/* The map as shard 0 has it. */
+static int ask_map(embd_client *client)
+{
+    bool is_newer;
+    return embd__placement_learn(client, 0, 0, &is_newer);
+}
+
+static int move(embd_client *client, const struct placement *next, embd_rebalance_report *out)
+{
+    char name[32];
+    struct job_told job;
+    snprintf(name, sizeof name, "move-%" PRIu64, next->version);
+    const struct job_ask ask = {.name = name, .place = next};
+    if (embd__job_start(client, &ask, &job) != EMBD_OK ||
+        embd__job_await(client, &job, NULL) != EMBD_OK)
+        return client->error.status;
+    out->rows = job.rows;
+    out->bytes = job.bytes;
+    out->pause_us = job.pause_us;
+    out->elapsed_us = job.elapsed_us;
+    return ask_map(client);
+}
+
+static int rebalance(embd_client *client, const embd_rebalance_options *options,
+                     embd_rebalance_report *out)
+{
+    struct placement next;
+    if (check_weights(client, options->weights, &client->error) != EMBD_OK ||
+        ask_map(client) != EMBD_OK)
+        return client->error.status;
+    embd__placement_rebalance(&next, &client->placement, options->weights);
+    out->vshards = embd__placement_moved(&client->placement, &next);
+    out->version = out->vshards > 0 ? next.version : client->placement.version;
+    return out->vshards == 0 || options->is_plan ? EMBD_OK : move(client, &next, out);
+}
+
+EMBD_API int embd_rebalance(embd_client *client, const embd_rebalance_options *options,
+                            embd_rebalance_report *report_out)
+{
+    embd_rebalance_options own;
+    embd_rebalance_report report = {.struct_bytes = sizeof report};
+    struct embd__error *e = &client->error;
+    *e = (struct embd__error){0};
+    if (embd__take(embd_rebalance_options, &own, options, e) != EMBD_OK)
+        return embd__error_keep(e, e->status);
+    int status = rebalance(client, &own, &report);
+    if (status == EMBD_OK && report_out != NULL)
+        embd__struct_give(report_out, report_out->struct_bytes, &report, sizeof report);
+    return embd__error_keep(e, status);
+}
+
+EMBD_API int embd_vshards(embd_client *client, uint32_t *out)
+{
+    struct embd__error *e = &client->error;
+    *e = (struct embd__error){0};
+    if (ask_map(client) != EMBD_OK)
+        return embd__error_keep(e, e->status);
+    for (uint32_t s = 0; s < client->n_shards; s++)
+        out[s] = embd__placement_count(&client->placement, s);
+    return EMBD_OK;
+}

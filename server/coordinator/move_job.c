@@ -1,0 +1,116 @@
+/* move_job.c - keys move to a later map of shards while trainers go on.
+ *
+ * The happy path: `move begin` brings the map to all shards. Rows that leave are read and loaded
+ * where they come to, in rounds (move_rows.c): first all of them, then what has changed since the
+ * round before, until that is little. Then all shards are held; the last round is read and loaded;
+ * the map takes the place of the one before, on all shards or on none (cluster_replace.c). Pushes
+ * that came meanwhile go on, and their clients split them again. At last the shards remove the rows
+ * that left; when they have, the job is done.
+ *
+ * What can fail before shard 0 has the map changes nothing: the connections end, and shards remove
+ * what came. Behind it nothing is undone. */
+#include <time.h>
+
+#include "proto/placement_wire.h"
+#include "server/coordinator/cluster_hold.h"
+#include "server/coordinator/cluster_replace.h"
+#include "server/coordinator/move_rows.h"
+
+#define LITTLE_ROWS 1024u     /* are moved under the hold without another round before */
+#define ROUNDS_MAX  20u       /* where each has less than three quarters of the one before */
+#define LOOK_NS     50000000u /* whether rows are removed */
+
+static int begin_all(struct job *job)
+{
+    for (uint32_t shard = 0; shard < job->n_shards; shard++) {
+        struct msg *m = peers_add(job->peers, shard, METHOD_MOVE, CLUSTER_ASK_MS);
+        embd__msg_map(m, 3);
+        embd__msg_field_str(m, "phase", "begin");
+        embd__msg_field_uint(m, "id", job->id);
+        embd__placement_write(m, &job->order.place);
+    }
+    return peers_run(job->peers, NULL, NULL, &job->error);
+}
+
+/* While pushes go on. */
+static int copy(struct move_rows *m)
+{
+    uint64_t before;
+    uint32_t rounds = 0;
+    do {
+        before = m->round_rows;
+        if (!job_enter(m->job, JOB_READ) || move_rows_round(m, false) != EMBD_OK)
+            return m->job->error.status;
+        rounds++;
+    } while (m->round_rows > LITTLE_ROWS && rounds < ROUNDS_MAX &&
+             (before == 0 || m->round_rows < before / 4 * 3));
+    return EMBD_OK;
+}
+
+static int change_map(struct move_rows *m)
+{
+    struct job *job = m->job;
+    const struct cluster_replace replace = {
+        .id = job->id, .decision = job->id, .n_shards = job->n_shards, .is_place = true};
+    if (move_rows_round(m, true) != EMBD_OK ||
+        cluster_check_replace(job->peers, &replace, &job->error) != EMBD_OK ||
+        !job_enter(job, JOB_COMMIT))
+        return job->error.status;
+    return cluster_apply_replace(job->peers, &replace, &job->error);
+}
+
+static int move_held(struct move_rows *m)
+{
+    struct job *job = m->job;
+    uint64_t pause_us = 0;
+    if (!job_enter(job, JOB_HOLD) ||
+        cluster_hold(job->peers, job->n_shards, true, &pause_us, &job->error) != EMBD_OK)
+        return job->error.status;
+    change_map(m);
+    cluster_release(job->peers, job->n_shards, &pause_us);
+    job_tell_pause(job, pause_us);
+    return job->error.status;
+}
+
+/* ---- rows that left ---- */
+
+static void take_state(void *arg, uint32_t shard, struct reader *r)
+{
+    uint32_t *n_moving = arg;
+    struct fields f;
+    (void)shard;
+    embd__read_fields(&f, r, "move");
+    embd__field_uint(&f, "version", 0, UINT64_MAX, FIELD_REQUIRED);
+    embd__field_uint(&f, "removed", 0, UINT64_MAX, FIELD_REQUIRED);
+    *n_moving += embd__field_bool(&f, "moving", false);
+    embd__fields_end(&f);
+}
+
+/* The keys have moved: what fails here is no failure of the move, and shards go on by themselves.
+ */
+static void await_removal(struct move_rows *m)
+{
+    struct job *job = m->job;
+    struct embd__error ignored = {.status = EMBD_OK};
+    uint32_t n_moving = 1;
+    while (n_moving > 0 && ignored.status == EMBD_OK && job_enter(job, JOB_KEEP)) {
+        n_moving = 0;
+        for (uint32_t shard = 0; shard < job->n_shards; shard++) {
+            struct msg *msg = peers_add(job->peers, shard, METHOD_MOVE, CLUSTER_ASK_MS);
+            embd__msg_map(msg, 1);
+            embd__msg_field_str(msg, "phase", "state");
+        }
+        if (peers_run(job->peers, take_state, &n_moving, &ignored) == EMBD_OK && n_moving > 0)
+            nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
+    }
+    job->error = (struct embd__error){0};
+}
+
+void move_job_run(struct job *job)
+{
+    struct move_rows m = {.job = job};
+    if (move_rows_init(&m) == EMBD_OK && job_enter(job, JOB_BEGIN) && begin_all(job) == EMBD_OK &&
+        copy(&m) == EMBD_OK && move_held(&m) == EMBD_OK && job_renew(job) == EMBD_OK)
+        await_removal(&m);
+    move_rows_fini(&m);
+}

@@ -1,0 +1,283 @@
+/* handle_move.c - what a coordinator asks of a shard to move keys: `move`, which begins it, reads
+ * rows that leave and says when those that left are removed, and `move_load`, for rows that come.
+ *
+ * The happy path: `begin` brings the map; each `read` answers the next block of rows that leave by
+ * that map, of one table after the other, and the last of a round says so; the next round has what
+ * has changed since. A round that is `final` is read under a hold, and has the keys that wait for
+ * admission too, since their counts change with every sight. What can fail: the tables are not to
+ * be frozen now (`waits`), tables came or went, a record cannot be written. */
+#include "proto/placement_wire.h"
+#include "server/engine/block.h"
+#include "server/engine/check.h"
+#include "server/service/state.h"
+#include "server/snapshot/disk_phase.h"
+
+#define READ_BYTES  (4u << 20) /* of a block */
+#define READ_BLOCKS 16u        /* that a request looks at for rows that leave */
+
+enum { PHASE_BEGIN, PHASE_READ, PHASE_STATE, PHASES };
+static const char *const phase_names[PHASES] = {"begin", "read", "state"};
+
+/* ---- begin ---- */
+
+static int refuse(struct call *call, int status, const char *why)
+{
+    return embd__error_set(&call->error, status, "move: %s", why);
+}
+
+/* A later one of the same shards and residues. */
+static int check_map(struct call *call, const struct placement *next)
+{
+    const struct placement *own = call->shard->config.placement;
+    if (own == NULL || call->shard->config.n_shards == 1)
+        return refuse(call, EMBD_UNSUPPORTED, "the cluster has one shard");
+    if (next->version != own->version + 1 || next->base != own->base)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "move: the placement is version %llu with base %u, and shard %u has "
+                               "version %llu with base %u; the next version has the same base",
+                               (unsigned long long)next->version, next->base,
+                               call->shard->config.index, (unsigned long long)own->version,
+                               own->base);
+    if (embd__placement_runs(next) > MOVE_RUNS_MAX)
+        return embd__error_set(&call->error, EMBD_TOO_LARGE,
+                               "move: the placement has %u runs, the limit is %u",
+                               embd__placement_runs(next), MOVE_RUNS_MAX);
+    return EMBD_OK;
+}
+
+/* A start would take such a table from a snapshot of the map before. */
+static int check_tables(struct call *call)
+{
+    const struct tables *tables = &call->shard->engine.tables;
+    for (uint32_t i = 0; i < tables->n && call->shard->config.data_dir != NULL; i++)
+        if (!table_is_journaled(tables->by_name[i]))
+            return embd__error_set(
+                &call->error, EMBD_UNSUPPORTED,
+                "move: table '%s' has the durability snapshot, and no snapshot holds behind a "
+                "move; first: embctl table set %s durability=durable",
+                tables->by_name[i]->schema.s.name, tables->by_name[i]->schema.s.name);
+    return EMBD_OK;
+}
+
+static int check_free(struct call *call)
+{
+    const struct shard *shard = call->shard;
+    if (moving_refuse_cut(shard, "move", &call->error) != EMBD_OK)
+        return call->error.status;
+    if (shard->engine.prepared.id != 0 || shard->engine.tables.n_joining > 0)
+        return refuse(call, EMBD_BUSY, "tables are being replaced, or become durable; try again");
+    if (shard->cut != NULL || shard->cut_read != NULL || disk_phase_has_cut(shard))
+        return refuse(call, EMBD_BUSY, "a snapshot or dump is being written; try again");
+    if (shard->config.identity == NULL && shard->config.data_dir == NULL &&
+        shard->config.follow != NULL)
+        return refuse(call, EMBD_UNSUPPORTED, "this server follows another one");
+    if (shard->feeding.n > 0)
+        return refuse(call, EMBD_UNSUPPORTED,
+                      "another server follows this one, and followers take the even placement "
+                      "alone: stop it first");
+    return EMBD_OK;
+}
+
+static bool loses(const struct placement *own, const struct placement *next, uint32_t shard)
+{
+    for (uint32_t v = 0; v < PLACEMENT_VSHARDS; v++)
+        if (own->of_vshard[v] == shard && next->of_vshard[v] != shard)
+            return true;
+    return false;
+}
+
+static int begin(struct call *call, uint64_t id, const struct placement *next)
+{
+    struct shard *shard = call->shard;
+    struct moving *moving = &shard->moving;
+    if (check_map(call, next) != EMBD_OK || check_tables(call) != EMBD_OK ||
+        check_free(call) != EMBD_OK || moving_begin_foreign(shard, &call->error) != EMBD_OK)
+        return call->error.status;
+    subscribers_end_each(shard);
+    moving->mover = call->request->session;
+    moving->id = id;
+    moving->next = *next;
+    moving->loses = loses(shard->config.placement, next, shard->config.index);
+    moving->n_opened = shard->engine.tables.n_opened;
+    moving->n_tables = shard->engine.tables.n;
+    moving->table[0] = '\0';
+    moving->is_read = false;
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, 0);
+    return EMBD_OK;
+}
+
+static int check_mover(struct call *call, uint64_t id)
+{
+    const struct moving *moving = &call->shard->moving;
+    if (moving->mover == call->request->session && moving->id == id)
+        return EMBD_OK;
+    return refuse(call, EMBD_INVALID, "this connection has begun none of that id");
+}
+
+/* ---- read ---- */
+
+struct block {
+    const struct table *table;
+    struct store_scan scan;
+    bool waits, is_done; /* nothing now; the round is over */
+};
+
+static bool is_gone(const struct store_scan *scan)
+{
+    return scan->n_rows == 0 && scan->n_candidates > 0 && scan->candidate_counts[0] == 0;
+}
+
+static int scan_next(struct call *call, struct table *table, bool is_final, struct block *out)
+{
+    struct shard *shard = call->shard;
+    const embd_schema *schema = &table->schema.s;
+    uint32_t max_rows = block_rows_in(schema, READ_BYTES);
+    max_rows += max_rows == 0;
+    struct subscriber *s = moving_subscriber(shard, call->request->session, table, &call->error);
+    if (s == NULL)
+        return call->error.status;
+    if (call->work->memory == NULL) {
+        call->work->memory = block_new(schema, max_rows, &out->scan);
+        out->table = table;
+    }
+    if (call->work->memory == NULL)
+        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory to read %u rows", max_rows);
+    out->waits = !moving_scan(shard, s, table, max_rows, &out->scan);
+    if (out->waits)
+        return EMBD_OK;
+    moving_keep_foreign(shard, table, &shard->moving.next, &out->scan);
+    if (!is_final && !is_gone(&out->scan))
+        out->scan.n_candidates = 0;
+    return EMBD_OK;
+}
+
+/* Blocks of which nothing leaves are passed over, of one table a request. */
+static int find_block(struct call *call, bool is_final, struct block *out)
+{
+    for (uint32_t i = 0; i < READ_BLOCKS; i++) {
+        struct table *table = call->shard->moving.loses ? moving_table(call->shard) : NULL;
+        out->is_done = table == NULL;
+        if (table == NULL || (out->table != NULL && out->table != table))
+            break;
+        if (scan_next(call, table, is_final, out) != EMBD_OK || out->waits ||
+            out->scan.n_rows + out->scan.n_candidates > 0)
+            break;
+    }
+    if (out->waits || out->table == NULL)
+        out->scan.n_rows = out->scan.n_candidates = 0;
+    return call->error.status;
+}
+
+static void write_block(struct call *call, const struct block *block)
+{
+    struct msg *m = call->answer;
+    uint32_t n = block->scan.n_rows + block->scan.n_candidates;
+    embd__msg_result(m, call->reader.msgid);
+    embd__msg_map(m, 4u + 4u * (n > 0));
+    embd__msg_field_bool(m, "waits", block->waits);
+    embd__msg_field_bool(m, "done", block->is_done);
+    embd__msg_field_uint(m, "rows", block->scan.n_rows);
+    embd__msg_field_uint(m, "candidates", block->scan.n_candidates);
+    if (n == 0)
+        return;
+    const embd_schema *schema = &block->table->schema.s;
+    const struct row_block rows = block_of(&block->scan);
+    embd__msg_field_str(m, "table", schema->name);
+    embd__msg_field_uint(m, "partition", schema->partition);
+    embd__msg_field_uint(m, "row_bytes", embd__value_bytes(schema->dtype, schema->dim));
+    embd__msg_field_uint(m, "state_bytes", embd__schema_state_floats(schema) * sizeof(float));
+    embd__row_block_write(m, schema, &rows);
+}
+
+static int read_rows(struct call *call, uint64_t id, bool is_final)
+{
+    struct block block = {.table = NULL};
+    if (check_mover(call, id) != EMBD_OK)
+        return call->error.status;
+    if (moving_lost_tables(call->shard))
+        return refuse(call, EMBD_BUSY,
+                      "tables were created, dropped or replaced while keys were moved; try again");
+    if (is_final && !call->request->session->holds)
+        return refuse(call, EMBD_INVALID, "the last rows are read under a hold; hold comes first");
+    if (find_block(call, is_final, &block) == EMBD_OK)
+        write_block(call, &block);
+    return call->error.status;
+}
+
+/* ---- state ---- */
+
+static int tell_state(struct call *call)
+{
+    const struct moving *moving = &call->shard->moving;
+    const struct placement *own = call->shard->config.placement;
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, 3);
+    embd__msg_field_uint(call->answer, "version", own != NULL ? own->version : 1);
+    embd__msg_field_bool(call->answer, "moving", moving_is_on(moving));
+    embd__msg_field_uint(call->answer, "removed", moving->n_swept);
+    return EMBD_OK;
+}
+
+int handle_move(struct call *call)
+{
+    struct fields f;
+    struct placement next;
+    embd__read_fields(&f, &call->reader, "move");
+    int phase = embd__field_enum(&f, "phase", phase_names, PHASES, -1);
+    uint64_t id = 0;
+    bool is_final = false;
+    if (phase != PHASE_STATE)
+        id = embd__field_uint(&f, "id", 1, UINT64_MAX, FIELD_REQUIRED);
+    if (phase == PHASE_BEGIN)
+        embd__placement_read(&f, call->shard->config.n_shards, &next);
+    if (phase == PHASE_READ)
+        is_final = embd__field_bool(&f, "final", false);
+    if (call_end(call, &f) != EMBD_OK)
+        return call->error.status;
+    if (phase == PHASE_BEGIN)
+        return begin(call, id, &next);
+    return phase == PHASE_READ ? read_rows(call, id, is_final) : tell_state(call);
+}
+
+/* ---- rows that come ---- */
+
+static int read_fields(struct call *call, struct load_fields *out, uint64_t *id_out)
+{
+    struct fields f;
+    embd__read_fields(&f, &call->reader, "move_load");
+    *id_out = embd__field_uint(&f, "id", 1, UINT64_MAX, FIELD_REQUIRED);
+    embd__field_str(&f, "table", out->table, sizeof out->table, NULL);
+    out->n_rows = (uint32_t)embd__field_uint(&f, "rows", 0, LIMIT_ROWS, FIELD_REQUIRED);
+    out->n_candidates = (uint32_t)embd__field_uint(&f, "candidates", 0, LIMIT_ROWS, FIELD_REQUIRED);
+    out->is_gone = embd__field_bool(&f, "gone", false);
+    return embd__fields_end(&f);
+}
+
+static int read_load(struct call *call, struct op_load *load)
+{
+    uint64_t id;
+    struct load_fields *fields = &load->fields;
+    *fields = (struct load_fields){.n_rows = 0};
+    if (read_fields(call, fields, &id) != EMBD_OK || check_mover(call, id) != EMBD_OK)
+        return call->error.status;
+    load->table = tables_find(&call->shard->engine.tables, fields->table, &call->error);
+    if (load->table == NULL)
+        return call->error.status;
+    return embd__row_block_read(&call->reader, &load->table->schema.s, fields->n_rows,
+                                fields->n_candidates, &load->block);
+}
+
+int handle_move_load(struct call *call)
+{
+    struct op_load *load = &work_op(call->work, OP_LOAD)->as.load;
+    struct routed_place place = shard_place(call->shard);
+    struct embd__error *e = &call->error;
+    place.placement = &call->shard->moving.next;
+    if (read_load(call, load) != EMBD_OK ||
+        check_block(load->table, &load->block, load->fields.is_gone, &place, e) != EMBD_OK ||
+        check_states(load->table, &load->block, e) != EMBD_OK)
+        return e->status;
+    call->shard->moving.n_moved += load->fields.n_rows;
+    return submit(call, submit_result_empty);
+}

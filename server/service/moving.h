@@ -1,0 +1,95 @@
+/* moving.h - keys that move to other shards while trainers go on: this shard's share of it.
+ *
+ * A coordinator (coordinator/move_job.c) begins a move to a later map on all shards. It reads the
+ * rows that leave a shard, and loads them where they come to, round after round: first all of them,
+ * then what has changed since the round before. The last round is read under a hold of all shards,
+ * which are then given the map as tables are replaced (handle_replace.c): all of them have it, or
+ * none. Requests that were split by the earlier map are answered EMBD_MOVED before any effect.
+ *
+ * Rows of keys that are another shard's lie here between `begin` and the map, or behind it: no
+ * request reaches them, and snapshots, dumps and digests wait. When the coordinator has left, also
+ * by its death, they are removed (moving_sweep.c). The data directory notes that there may be some,
+ * so that a start removes them too.
+ *
+ * Owner: the shard's thread. */
+#ifndef EMBD_SERVICE_MOVING_H
+#define EMBD_SERVICE_MOVING_H
+
+#include "proto/placement.h"
+#include "server/engine/op.h"
+#include "server/service/shard.h"
+
+#define MOVE_RUNS_MAX 512u /* of a map: so many fit the head of a request, and of a record */
+
+struct store_scan;
+struct subscriber;
+
+struct moving {
+    const struct shard_session *mover; /* the coordinator's connection; NULL: it has left */
+    uint64_t id;                       /* of its move */
+    struct placement next;             /* the map of it */
+    struct placement placements[2];    /* config.placement is one of them, once keys have moved */
+    uint32_t at_placement;
+    bool loses;        /* rows of this shard leave */
+    uint64_t n_opened; /* engine.tables.n_opened, when the move began */
+    uint32_t n_tables; /* and n */
+    /* What is read: by the coordinator, then by the sweep. */
+    char table[EMBD_NAME_MAX + 1]; /* "": the first one */
+    bool is_read;                  /* to its end */
+    /* The sweep. */
+    bool has_foreign;         /* rows of others' keys may be here */
+    struct shard_session own; /* whose subscriptions are the sweep's */
+    struct op erase;          /* of `keys` */
+    bool is_erasing, rests;   /* changes wait, so that it can begin */
+    struct table *swept;      /* that has the keys */
+    void *block;              /* malloc'd: the keys are in it; NULL: there are none */
+    uint64_t *keys;           /* [n_keys] */
+    uint16_t *slots;          /* [n_keys], or NULL */
+    uint32_t n_keys;
+    uint64_t n_moved, n_swept; /* rows that came by moves, and rows and candidates that went */
+};
+
+/* Whether this shard's rows are not all its own, or are on their way: no cut of it is made. */
+static inline bool moving_is_on(const struct moving *moving)
+{
+    return moving->mover != NULL || moving->has_foreign;
+}
+/* EMBD_BUSY while it is. `what` is for the error's beginning. */
+int moving_refuse_cut(const struct shard *shard, const char *what, struct embd__error *e);
+
+/* Keys are on their shards by that map from now on, if it is later than this shard's. What waits
+ * for the pushes of other workers is refused with EMBD_MOVED; subscriptions are over. */
+void moving_adopt(void *shard, const struct placement *place);
+
+/* Rows of others' keys may be here from now on. EMBD_IO: the directory cannot note it. */
+int moving_begin_foreign(struct shard *shard, struct embd__error *e);
+/* At the start: they may be. */
+void moving_begin(struct shard *shard);
+
+/* Whether tables came or went since the move began: rows of theirs may lie where none belong. */
+bool moving_lost_tables(const struct shard *shard);
+
+/* ---- tables, block by block ---- */
+
+/* The table whose rows are to be read next; NULL: all were, and the next is the first again. */
+struct table *moving_table(struct shard *shard);
+/* The subscription of a connection to its changes. NULL: EMBD_FULL. */
+struct subscriber *moving_subscriber(struct shard *shard, const struct shard_session *session,
+                                     const struct table *table, struct embd__error *e);
+/* The next block of the table's cut, with all rows or, for the same connection, what has changed
+ * since its last one. False: not now. Sets moving.is_read where it was the last one. */
+bool moving_scan(struct shard *shard, struct subscriber *subscriber, struct table *table,
+                 uint32_t max_rows, struct store_scan *out);
+/* Leaves those rows and candidates in `scan` whose shard by `place` is not this one. */
+void moving_keep_foreign(const struct shard *shard, const struct table *table,
+                         const struct placement *place, struct store_scan *scan);
+
+/* ---- the sweep: moving_sweep.c ---- */
+
+/* Removes rows of others' keys, some at a time. Whether there is more to do now; *rested_out:
+ * parked requests may go on. */
+bool moving_collect(struct shard *shard, bool *rested_out);
+void moving_leave(struct shard *shard, const struct shard_session *session);
+void moving_close(struct shard *shard);
+
+#endif
