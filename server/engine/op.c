@@ -140,14 +140,16 @@ static embd_durability with_number(const struct op *op, embd_durability durabili
     return is_alone ? EMBD_DURABILITY_BUFFERED : durability;
 }
 
-/* A map of keys is as durable as any table. */
+/* A map of keys is as durable as any table. Once it is prepared on disk, a start asks shard 0
+ * whether it was taken: so trainers need not wait for the record that says so. */
 static embd_durability durability_of_replace(const struct op *op)
 {
     const struct op_replace *replace = &op->as.replace;
     const struct prepared *prepared = &op->engine->prepared;
-    bool is_placed = prepared->place != NULL && prepared->id == replace->id;
-    return replace->place != NULL || is_placed ? EMBD_DURABILITY_DURABLE
-                                               : durability_of_staged(op, replace->id);
+    if (prepared->place != NULL && prepared->id == replace->id)
+        return EMBD_DURABILITY_BUFFERED;
+    return replace->place != NULL ? EMBD_DURABILITY_DURABLE
+                                  : durability_of_staged(op, replace->id);
 }
 
 int op_durability(const struct op *op, embd_durability *out, struct embd__error *e)

@@ -100,6 +100,7 @@ static void begin(struct shard *shard)
     c->not_before_ns = 0; /* it was how long to wait for rest */
     c->is_damaged = false;
     subscribers_give_way(shard);
+    moving_keep(shard); /* the journal loses its record */
     if (shard->config.wake == NULL) {
         compaction_make_now(&shard->commit, &e);
         count(shard, &e);

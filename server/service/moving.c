@@ -35,6 +35,7 @@ int moving_begin_foreign(struct shard *shard, struct embd__error *e)
 void moving_begin(struct shard *shard)
 {
     const struct identity *identity = shard->config.identity;
+    shard->moving.is_kept = true;
     shard->moving.has_foreign |= identity != NULL && identity_was_moving(identity);
 }
 
@@ -47,19 +48,23 @@ bool moving_lost_tables(const struct shard *shard)
 
 /* ---- the map ---- */
 
-/* The record of the map is on disk: it counts, so the directory must have it. */
-static void keep(struct shard *shard, const struct placement *place)
+static void lose(const struct shard *shard, const struct embd__error *e)
+{
+    log_exit(EXIT_DISK, "placement_lost",
+             "shard=%u version=%llu why=\"keys have moved, and the data directory cannot note it: "
+             "%s\"",
+             shard->config.index, (unsigned long long)shard->config.placement->version, e->text);
+}
+
+void moving_keep(struct shard *shard)
 {
     struct embd__error e = {.status = EMBD_OK};
     struct identity *identity = shard->config.identity;
-    if (identity == NULL)
+    if (shard->moving.is_kept || identity == NULL)
         return;
-    if (moving_begin_foreign(shard, &e) != EMBD_OK ||
-        identity_place(identity, place, &e) != EMBD_OK)
-        log_exit(EXIT_DISK, "placement_lost",
-                 "shard=%u version=%llu why=\"keys have moved, and the data directory cannot note "
-                 "it: %s\"",
-                 shard->config.index, (unsigned long long)place->version, e.text);
+    if (identity_place(identity, shard->config.placement, &e) != EMBD_OK)
+        lose(shard, &e);
+    shard->moving.is_kept = true;
 }
 
 void moving_adopt(void *arg, const struct placement *place)
@@ -67,14 +72,16 @@ void moving_adopt(void *arg, const struct placement *place)
     struct shard *shard = arg;
     struct moving *moving = &shard->moving;
     const struct placement *own = shard->config.placement;
+    struct embd__error e = {.status = EMBD_OK};
     if (place->n_shards != shard->config.n_shards ||
         (own != NULL && place->version <= own->version))
         return;
-    keep(shard, place);
-    moving->has_foreign = true;
     moving->at_placement ^= 1;
     moving->placements[moving->at_placement] = *place;
     shard->config.placement = &moving->placements[moving->at_placement];
+    moving->is_kept = false;
+    if (moving_begin_foreign(shard, &e) != EMBD_OK)
+        lose(shard, &e);
     log_event(LOG_INFO, "placement_moved", "shard=%u version=%llu vshards=%u", shard->config.index,
               (unsigned long long)place->version,
               embd__placement_count(place, shard->config.index));

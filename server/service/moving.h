@@ -30,6 +30,7 @@ struct moving {
     struct placement next;             /* the map of it */
     struct placement placements[2];    /* config.placement is one of them, once keys have moved */
     uint32_t at_placement;
+    bool is_kept; /* the data directory has it */
     bool loses;        /* rows of this shard leave */
     uint64_t n_opened; /* engine.tables.n_opened, when the move began */
     uint32_t n_tables; /* and n */
@@ -65,6 +66,8 @@ void moving_adopt(void *shard, const struct placement *place);
 int moving_begin_foreign(struct shard *shard, struct embd__error *e);
 /* At the start: they may be. */
 void moving_begin(struct shard *shard);
+/* The data directory has the shard's map from now on, which was in its journal alone. */
+void moving_keep(struct shard *shard);
 
 /* Whether tables came or went since the move began: rows of theirs may lie where none belong. */
 bool moving_lost_tables(const struct shard *shard);

@@ -152,6 +152,7 @@ bool moving_collect(struct shard *shard, bool *rested_out)
         moving->rests = false;
         return false;
     }
+    moving_keep(shard);
     if (moving->block != NULL) {
         *rested_out = erase(shard);
         return *rested_out;

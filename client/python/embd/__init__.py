@@ -20,7 +20,7 @@ from ._native import ffi as _ffi
 from ._native import lib as _lib
 from .arrays import jagged
 from .changes import Round, follow
-from .client import Client, Latency, ShardFigures, ShardStats, SnapshotStatus, connect
+from .client import Client, Latency, RebalanceReport, ShardFigures, ShardStats, SnapshotStatus, connect
 from .clock import Clock, ClockReport, WorkerWarning
 from .csr import Csr
 from .errors import (ClosedError, CorruptError, DeadlineError, Error, ExistsError, FullError, InvalidError,
@@ -43,7 +43,7 @@ KeyStatus.__doc__ = "What became of a key: the values of `statuses`."
 __all__ = [
     "Call", "Checkpoint", "Client", "Clock", "ClockReport", "ClosedError", "CorruptError", "Csr", "DeadlineError", "DumpReport", "Error",
     "ExistsError", "FullError", "Initializer", "InvalidError", "Job", "KeyStatus", "Latency", "LateError", "NoMemoryError", "Optimizer", "Part", "Pusher",
-    "RollbackWarning", "Round", "Schema",
+    "RebalanceReport", "RollbackWarning", "Round", "Schema",
     "ShardFigures", "ShardStats", "SnapshotStatus", "Status", "StorageError", "StoredTable", "Table", "TableDigest", "UnknownTableError", "UnreachableError",
     "UnsupportedError", "WorkerWarning", "connect", "csr_of", "follow", "jagged", "load_safetensors", "save_safetensors", "stored", "verify",
 ]

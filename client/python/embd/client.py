@@ -91,6 +91,17 @@ class SnapshotStatus(NamedTuple):
     elapsed: float  # seconds
 
 
+class RebalanceReport(NamedTuple):
+    """Keys that moved: embd_rebalance_report of embd/admin.h."""
+
+    vshards: int  # of 1024, that are on other shards now
+    version: int  # of the map of keys to shards
+    rows: int  # that were copied, also those that were copied again
+    bytes: int
+    pause: float  # seconds that pushes waited
+    elapsed: float  # seconds
+
+
 def connect(servers: Optional[Servers] = None, *, own_thread: bool = True, **options: Any) -> "Client":
     """Connects to the cluster that one of `servers` ("host:port,...", or a sequence; "dns://name:port" and
     "dns://_service._proto.name" are looked up) belongs to; or starts a server in this process, with the data directory DIR
@@ -377,6 +388,28 @@ class Client:
         """Ends a snapshot, whoever asked for it, and removes what all servers have of it. A complete one stays."""
         with self.handle as c:
             self.handle.check(lib.embd_snapshot_cancel(c, name.encode()))
+
+    def rebalance(self, weights: Sequence[int], plan: bool = False) -> RebalanceReport:
+        """Moves keys between shards while trainers pull and push, so that each has its weight's share: one number of
+        `weights` for each shard; 0 leaves it none. As few keys move as possible. With `plan` nothing moves, and the
+        report says what would. It needs an admin's rights."""
+        options, report = structs.new("embd_rebalance_options"), structs.new("embd_rebalance_report")
+        with self.handle as c:
+            n = lib.embd_shard_count(c)
+            if len(weights) != n:
+                raise ValueError(f"{len(weights)} weights; the cluster has {n} shards")
+            c_weights = ffi.new("uint32_t[]", list(weights))
+            options.weights, options.is_plan = c_weights, plan
+            self.handle.check(lib.embd_rebalance(c, options, report))
+        members = structs.read(report)
+        return RebalanceReport(pause=members.pop("pause_us") / 1e6, elapsed=members.pop("elapsed_us") / 1e6, **members)
+
+    def vshards(self) -> list[int]:
+        """Of 1024, the vshards whose keys each shard has."""
+        with self.handle as c:
+            out = ffi.new("uint32_t[]", lib.embd_shard_count(c))
+            self.handle.check(lib.embd_vshards(c, out))
+            return list(out)
 
     def drain(self, shard: Optional[int] = None) -> None:
         """Asks every server process, or the one that `shard` belongs to, to finish what it has begun and exit."""
