@@ -314,8 +314,8 @@ typedef struct embd_rebalance_report {
  * of theirs is applied once, and none fails. Shard 0's server coordinates, also when the caller
  * dies. The caller sets report_out->struct_bytes; report_out may be NULL. Blocks.
  *   EMBD_INVALID       struct_bytes or weights
- *   EMBD_UNSUPPORTED   there is one shard; a table has the durability snapshot, and servers have data
- *                      directories; a server follows another one; a server is of an earlier version
+ *   EMBD_UNSUPPORTED   a table has the durability snapshot, and servers have data directories; a
+ *                      server follows another one; a server is of an earlier version
  *   EMBD_BUSY          a snapshot or another move is under way, tables were created, dropped or
  *                      replaced meanwhile, or a client has left a push half sent: try again
  *   EMBD_FULL, EMBD_NO_MEMORY
@@ -326,8 +326,8 @@ typedef struct embd_rebalance_report {
 EMBD_API int embd_rebalance(embd_client *client, const embd_rebalance_options *options,
                             embd_rebalance_report *report_out);
 
-/* Of 1024, the vshards whose keys each shard has: out [embd_shard_count]. Asks shard 0's server, and
- * updates the client's map. Blocks. Errors as embd_ping. */
+/* Of 1024, the vshards whose keys each shard has: out [embd_shard_count]. Asks shard 0's server,
+ * and updates the client's map. Blocks. Errors as embd_ping. */
 EMBD_API int embd_vshards(embd_client *client, uint32_t *out);
 
 /* A snapshot or dump that shard 0's server makes, or has made. */

@@ -296,8 +296,7 @@ static void fini(struct cutting *c)
 int cluster_hold(struct peers *peers, uint32_t n_shards, bool leaves_none, uint64_t *pause_us,
                  struct embd__error *e)
 {
-    struct cutting c = {
-        .peers = peers, .e = e, .n_shards = n_shards, .leaves_none = leaves_none};
+    struct cutting c = {.peers = peers, .e = e, .n_shards = n_shards, .leaves_none = leaves_none};
     c.shards = calloc(n_shards, sizeof *c.shards);
     c.bins = calloc(n_shards, sizeof *c.bins);
     if (c.shards && c.bins)

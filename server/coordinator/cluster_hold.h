@@ -10,8 +10,8 @@
 
 /* Makes changes to tables wait, on every shard, for some seconds at most. A client that leaves a
  * push half sent for 15 s is left out: that push is on some shards only, and the log names the
- * client; where `leaves_none` is set, that is EMBD_BUSY. Raises *pause_us to the longest that changes waited in tries before. On failure nothing
- * is held. */
+ * client; where `leaves_none` is set, that is EMBD_BUSY. Raises *pause_us to the longest that
+ * changes waited in tries before. On failure nothing is held. */
 int cluster_hold(struct peers *peers, uint32_t n_shards, bool leaves_none, uint64_t *pause_us,
                  struct embd__error *e);
 

@@ -58,7 +58,7 @@ struct job_order {
     char table[EMBD_NAME_MAX + 1]; /* of those: this one alone; "": all */
     uint64_t staged;               /* id of staged tables that take their places; 0: none do */
     uint32_t n_staged;             /* of these, on each shard */
-    bool is_move;  /* keys move to this map: */
+    bool is_move;                  /* keys move to this map: */
     struct placement place;
     bool is_abort; /* only what an interrupted one of that name has left is removed */
     struct peers_proof proof;

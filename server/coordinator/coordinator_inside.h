@@ -1,4 +1,4 @@
-/* coordinator_inside.h - what coordinator.c and job_watch.c share: the list of jobs. */
+/* coordinator_inside.h - what coordinator.c, job.c and job_watch.c share: the list of jobs. */
 #ifndef EMBD_COORDINATOR_INSIDE_H
 #define EMBD_COORDINATOR_INSIDE_H
 
@@ -38,6 +38,8 @@ uint64_t coordinator_clock_ns(void);
 
 /* There is one. */
 struct job_report *coordinator_newest(struct coordinator *c);
+/* The hold of the newest job has ended, if there was one. */
+void coordinator_end_hold(struct coordinator *c);
 /* Cancels the job that runs. */
 void coordinator_end_job(struct coordinator *c);
 

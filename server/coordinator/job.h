@@ -15,7 +15,11 @@ struct job {
     struct embd__error error;
 };
 
-/* ---- coordinator.c ---- */
+/* ---- job.c ---- */
+
+/* Its connections; EMBD_DRAINING: the server ends. */
+int job_open(struct job *job);
+void job_close(struct job *job);
 
 /* Sets the phase that watchers see. False: the job was cancelled, and has the error. */
 bool job_enter(struct job *job, enum job_phase phase);

@@ -343,7 +343,8 @@ static int cut_all(struct snapshot *s)
 static int run_held(struct snapshot *s)
 {
     uint64_t pause_us = 0;
-    if (!job_enter(s->job, JOB_HOLD) || cluster_hold(s->job->peers, s->n_shards, false, &pause_us, s->e))
+    if (!job_enter(s->job, JOB_HOLD) ||
+        cluster_hold(s->job->peers, s->n_shards, false, &pause_us, s->e))
         return s->e->status;
     int status = cut_all(s);
     cluster_release(s->job->peers, s->n_shards, &pause_us);

@@ -148,8 +148,7 @@ static embd_durability durability_of_replace(const struct op *op)
     const struct prepared *prepared = &op->engine->prepared;
     if (prepared->place != NULL && prepared->id == replace->id)
         return EMBD_DURABILITY_BUFFERED;
-    return replace->place != NULL ? EMBD_DURABILITY_DURABLE
-                                  : durability_of_staged(op, replace->id);
+    return replace->place != NULL ? EMBD_DURABILITY_DURABLE : durability_of_staged(op, replace->id);
 }
 
 int op_durability(const struct op *op, embd_durability *out, struct embd__error *e)

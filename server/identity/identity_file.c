@@ -239,16 +239,16 @@ static json_t *placement_of(const struct identity_file *file)
  * read version 2. */
 static char *write_text(const struct identity_file *file)
 {
-    json_t *object = json_pack(
-        "{s:i,s:s,s:s,s:i,s:i,s:i,s:I,s:o,s:o,s:o,s:i,s:o,s:o*,s:o*,s:o*}", "version",
-        file->has_placement && !file->placement.is_even ? 2 : 1, "cluster", file->own.cluster,
-        "server", file->server, "first_shard", (int)file->first_shard, "shards",
-        (int)file->n_shards, "cluster_shards", (int)file->cluster_shards, "epoch",
-        (json_int_t)file->own.epoch, "start", embd__json_hex(file->own.start), "history",
-        embd__json_hex(file->history), "servers", known_list(file), "n_accepted",
-        (int)file->n_accepted, "accepted", accepted_list(file), "placement", placement_of(file),
-        "moved", file->is_moved ? json_true() : NULL, "moving",
-        file->is_moving ? json_true() : NULL);
+    json_t *object =
+        json_pack("{s:i,s:s,s:s,s:i,s:i,s:i,s:I,s:o,s:o,s:o,s:i,s:o,s:o*,s:o*,s:o*}", "version",
+                  file->has_placement && !file->placement.is_even ? 2 : 1, "cluster",
+                  file->own.cluster, "server", file->server, "first_shard", (int)file->first_shard,
+                  "shards", (int)file->n_shards, "cluster_shards", (int)file->cluster_shards,
+                  "epoch", (json_int_t)file->own.epoch, "start", embd__json_hex(file->own.start),
+                  "history", embd__json_hex(file->history), "servers", known_list(file),
+                  "n_accepted", (int)file->n_accepted, "accepted", accepted_list(file), "placement",
+                  placement_of(file), "moved", file->is_moved ? json_true() : NULL, "moving",
+                  file->is_moving ? json_true() : NULL);
     char *text = object != NULL ? json_dumps(object, JSON_INDENT(1)) : NULL;
     json_decref(object);
     return text;

@@ -22,8 +22,8 @@ void replace_record_write(struct msg *m, const struct op_replace *replace)
     const struct rollback *back = &replace->back[1];
     bool with_phase = replace->step != REPLACE_DONE, with_streams = has_streams(replace->step),
          with_place = replace->place != NULL;
-    embd__msg_map(
-        m, 1u + with_phase + (replace->decision != 0) + 2u * with_streams + 2u * with_place);
+    embd__msg_map(m,
+                  1u + with_phase + (replace->decision != 0) + 2u * with_streams + 2u * with_place);
     embd__msg_field_uint(m, "id", replace->id);
     if (with_phase)
         embd__msg_field_str(m, "phase", phase_names[replace->step]);

@@ -23,7 +23,7 @@ struct hold {
     uint32_t n_let_in;
     const struct shard_session *lets_in; /* that holder */
     bool resuming;                       /* the parked are being tried: not again from inside */
-    bool is_locked; /* nothing changes tables, whoever holds: see staging_lock */
+    bool is_locked;   /* nothing changes tables, whoever holds: see staging_lock */
     bool stops_reads; /* nor reads them: another shard may have the keys already */
 };
 

@@ -36,7 +36,8 @@ static bool is_possible(const struct shard *shard)
     return shard->commit.journal != NULL && !shard->draining && shard->cut == NULL &&
            shard->cut_read == NULL && shard->compacting.state == COMPACTING_NOT &&
            shard->hold.holders == NULL && !shard->engine.set.is_on &&
-           !moving_is_on(&shard->moving) && shard->engine.tables.n_joining == 0 && shard->engine.tables.apart.n == 0;
+           !moving_is_on(&shard->moving) && shard->engine.tables.n_joining == 0 &&
+           shard->engine.tables.apart.n == 0;
 }
 
 static bool freeze(struct shard *shard, struct mark_table *marked, struct table *table)

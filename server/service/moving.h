@@ -30,7 +30,7 @@ struct moving {
     struct placement next;             /* the map of it */
     struct placement placements[2];    /* config.placement is one of them, once keys have moved */
     uint32_t at_placement;
-    bool is_kept; /* the data directory has it */
+    bool is_kept;      /* the data directory has it */
     bool loses;        /* rows of this shard leave */
     uint64_t n_opened; /* engine.tables.n_opened, when the move began */
     uint32_t n_tables; /* and n */
@@ -72,7 +72,7 @@ void moving_keep(struct shard *shard);
 /* Whether tables came or went since the move began: rows of theirs may lie where none belong. */
 bool moving_lost_tables(const struct shard *shard);
 
-/* ---- tables, block by block ---- */
+/* ---- tables, block by block: moving_scan.c ---- */
 
 /* The table whose rows are to be read next; NULL: all were, and the next is the first again. */
 struct table *moving_table(struct shard *shard);

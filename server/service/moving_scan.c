@@ -1,0 +1,108 @@
+/* moving_scan.c - the rows of all tables, block by block, and which of them are other shards'. */
+#include <string.h>
+
+#include "server/service/moving.h"
+#include "server/service/state.h"
+#include "server/snapshot/cut.h"
+#include "server/snapshot/cut_read.h"
+
+struct table *moving_table(struct shard *shard)
+{
+    struct moving *moving = &shard->moving;
+    const struct tables *tables = &shard->engine.tables;
+    uint32_t i = tables_from(tables, moving->table);
+    bool is_there = i < tables->n && strcmp(tables->by_name[i]->schema.s.name, moving->table) == 0;
+    i += is_there && moving->is_read;
+    if (i == tables->n) {
+        moving->table[0] = '\0';
+        moving->is_read = false;
+        return NULL;
+    }
+    if (!is_there || moving->is_read)
+        memcpy(moving->table, tables->by_name[i]->schema.s.name, sizeof moving->table);
+    moving->is_read = false;
+    return tables->by_name[i];
+}
+
+struct subscriber *moving_subscriber(struct shard *shard, const struct shard_session *session,
+                                     const struct table *table, struct embd__error *e)
+{
+    struct subscriber *s = subscriber_of(shard, session, table);
+    if (s == NULL)
+        s = subscriber_new_mover(shard, session, table, e);
+    if (s != NULL)
+        s->asked_ns = clock_ns();
+    return s;
+}
+
+static bool is_cutting(const struct shard *shard)
+{
+    return cut_is_writing(shard) || cut_is_read(shard) || mark_is_frozen(&shard->mark);
+}
+
+bool moving_scan(struct shard *shard, struct subscriber *subscriber, struct table *table,
+                 uint32_t max_rows, struct store_scan *out)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    bool is_last = false;
+    if (!subscriber_freeze(shard, subscriber, table, is_cutting(shard), &e))
+        return false;
+    if (shard->engine.tables.ops->scan_frozen(table->store, max_rows, out, &is_last, &e) !=
+        EMBD_OK) {
+        subscriber_give_up_round(shard, subscriber);
+        return false;
+    }
+    shard->moving.is_read = is_last;
+    if (is_last)
+        subscriber_end_round(shard, subscriber);
+    return true;
+}
+
+/* Array element `from` becomes element `to`. */
+static void shift(void *array, uint64_t bytes, uint32_t from, uint32_t to)
+{
+    if (array != NULL && from != to)
+        memcpy((uint8_t *)array + to * bytes, (uint8_t *)array + from * bytes, bytes);
+}
+
+static void keep_rows(const struct placement *place, uint32_t shard, const embd_schema *schema,
+                      struct store_scan *scan)
+{
+    uint64_t row_bytes = embd__value_bytes(schema->dtype, schema->dim),
+             state_bytes = embd__schema_state_floats(schema) * sizeof(float);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < scan->n_rows; i++) {
+        uint32_t slot = scan->slots != NULL ? scan->slots[i] : 0;
+        if (embd__placement_shard(place, schema->partition, slot, scan->keys[i]) == shard)
+            continue;
+        shift(scan->keys, sizeof *scan->keys, i, n);
+        shift(scan->slots, sizeof *scan->slots, i, n);
+        shift(scan->rows, row_bytes, i, n);
+        shift(scan->states, state_bytes, i, n);
+        n++;
+    }
+    scan->n_rows = n;
+}
+
+static void keep_candidates(const struct placement *place, uint32_t shard,
+                            const embd_schema *schema, struct store_scan *scan)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < scan->n_candidates; i++) {
+        uint32_t slot = scan->candidate_slots != NULL ? scan->candidate_slots[i] : 0;
+        if (embd__placement_shard(place, schema->partition, slot, scan->candidate_keys[i]) == shard)
+            continue;
+        shift(scan->candidate_keys, sizeof *scan->candidate_keys, i, n);
+        shift(scan->candidate_slots, sizeof *scan->candidate_slots, i, n);
+        shift(scan->candidate_counts, sizeof *scan->candidate_counts, i, n);
+        n++;
+    }
+    scan->n_candidates = n;
+}
+
+void moving_keep_foreign(const struct shard *shard, const struct table *table,
+                         const struct placement *place, struct store_scan *scan)
+{
+    keep_rows(place, shard->config.index, &table->schema.s, scan);
+    keep_candidates(place, shard->config.index, &table->schema.s, scan);
+}
