@@ -284,6 +284,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .is_journal_strict = p->config.is_journal_strict,
             .replicas = p->config.replicas,
             .is_first = i == 0,
+            .is_alone = p->n == p->config.n_shards,
             .row_memory = p->row_memory,
             .drain = running_on_drain,
             .drain_arg = p,

@@ -89,6 +89,8 @@ int identity_place(struct identity *identity, const struct placement *place, str
  * the next start. EMBD_IO. */
 int identity_move_begins(struct identity *identity, struct embd__error *e);
 void identity_move_ends(struct identity *identity);
+/* Whether servers can ask each other what shard 0 has decided; a server alone can. */
+bool identity_can_ask(struct identity *identity);
 /* Whether the directory had such a note at this start: then each shard is to say move_ends. */
 bool identity_was_moving(const struct identity *identity);
 

@@ -155,6 +155,15 @@ void identity_move_ends(struct identity *identity)
     pthread_mutex_unlock(&identity->mutex);
 }
 
+bool identity_can_ask(struct identity *identity)
+{
+    pthread_mutex_lock(&identity->mutex);
+    bool can = !identity->is_believed ||
+               identity_self(identity)->n_shards == identity->config.n_shards;
+    pthread_mutex_unlock(&identity->mutex);
+    return can;
+}
+
 bool identity_was_moving(const struct identity *identity)
 {
     return identity->was_moving;

@@ -9,6 +9,7 @@
 #include "proto/placement_wire.h"
 #include "server/engine/block.h"
 #include "server/engine/check.h"
+#include "server/identity/identity.h"
 #include "server/service/state.h"
 #include "server/snapshot/disk_phase.h"
 
@@ -59,6 +60,18 @@ static int check_tables(struct call *call)
     return EMBD_OK;
 }
 
+/* A shard in doubt asks shard 0 which map holds. */
+static int check_servers(struct call *call)
+{
+    const struct shard_config *config = &call->shard->config;
+    if (config->is_alone || (config->identity != NULL && identity_can_ask(config->identity)))
+        return EMBD_OK;
+    return refuse(call, EMBD_UNSUPPORTED,
+                  config->identity == NULL
+                      ? "servers of a cluster need a data_dir for it, and this one has none"
+                      : "servers cannot ask each other by TLS; set peer_ca");
+}
+
 static int check_free(struct call *call)
 {
     const struct shard *shard = call->shard;
@@ -68,9 +81,6 @@ static int check_free(struct call *call)
         return refuse(call, EMBD_BUSY, "tables are being replaced, or become durable; try again");
     if (shard->cut != NULL || shard->cut_read != NULL || disk_phase_has_cut(shard))
         return refuse(call, EMBD_BUSY, "a snapshot or dump is being written; try again");
-    if (shard->config.identity == NULL && shard->config.data_dir == NULL &&
-        shard->config.follow != NULL)
-        return refuse(call, EMBD_UNSUPPORTED, "this server follows another one");
     if (shard->feeding.n > 0)
         return refuse(call, EMBD_UNSUPPORTED,
                       "another server follows this one, and followers take the even placement "
@@ -91,7 +101,8 @@ static int begin(struct call *call, uint64_t id, const struct placement *next)
     struct shard *shard = call->shard;
     struct moving *moving = &shard->moving;
     if (check_map(call, next) != EMBD_OK || check_tables(call) != EMBD_OK ||
-        check_free(call) != EMBD_OK || moving_begin_foreign(shard, &call->error) != EMBD_OK)
+        check_servers(call) != EMBD_OK || check_free(call) != EMBD_OK ||
+        moving_begin_foreign(shard, &call->error) != EMBD_OK)
         return call->error.status;
     subscribers_end_each(shard);
     moving->mover = call->request->session;

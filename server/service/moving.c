@@ -81,6 +81,7 @@ void moving_adopt(void *arg, const struct placement *place)
     log_event(LOG_INFO, "placement_moved", "shard=%u version=%llu vshards=%u", shard->config.index,
               (unsigned long long)place->version,
               embd__placement_count(place, shard->config.index));
+    shard->cuts = (struct cuts_known){0}; /* keys that went are not gone, for an increment */
     round_refuse_moved(shard);
     subscribers_end_each(shard);
 }

@@ -81,6 +81,7 @@ struct shard_config {
     uint64_t journal_limit; /* bytes after its base at which the journal is compacted; 0: never */
     uint32_t replicas;      /* followers that must have a change of a replicated table */
     bool is_first;          /* of its process: the one that commits snapshots */
+    bool is_alone;          /* its process has all shards of the cluster */
     struct row_memory *row_memory; /* [STORE_PLACES], of the process; NULL: no limit */
     void (*drain)(void *arg);      /* asks the process to drain; any thread */
     void *drain_arg;

@@ -165,7 +165,7 @@ static int check_since(const struct shard *shard, const struct snapshot_cut *wha
     if (what->since == 0 || cuts_known_has(&shard->cuts, what->since))
         return EMBD_OK;
     return embd__error_set(
-        e, EMBD_INVALID,
+        e, EMBD_UNSUPPORTED,
         "snapshot cut: shard %u does not know what changed since '%s': its journal has no record "
         "of that cut, or it made %u later ones; make a snapshot of all rows",
         shard->config.index, what->base, CUTS_KNOWN);

@@ -260,6 +260,35 @@ class Moves(Rebalance):
         self.move(cluster, (1, 1))
         self.assertEqual(digests(cluster.address("a")), before)
 
+    def test_an_increment_is_upon_no_snapshot_of_an_earlier_map(self):
+        """In it, keys that moved would be gone. A backup takes all rows then; the next increment is one again."""
+        cluster = self.begin("ab")
+        client = self.connect(cluster)
+        table, place = self.counted(client), cluster.path("backups")
+        os.mkdir(place)
+        table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
+        self.assertEqual(embctl(cluster.address("a"), "snapshot", "before").returncode, 0)
+        self.backup(cluster, place, 0)
+        self.move(cluster, (1, 3))
+        ran = embctl(cluster.address("a"), "snapshot", "upon", "--incremental", "before")
+        self.assertNotEqual(ran.returncode, 0)
+        self.assertIn("make a snapshot of all rows", ran.stderr)
+        self.backup(cluster, place, KEYS)
+        table.push(np.arange(9), -np.ones((9, DIM), np.float32))
+        self.backup(cluster, place, 9)
+        before = digests(cluster.address("a"))
+        with Embd(shards=3) as other:
+            ran = embctl(other.addresses[0], "restore", "--from", place)
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            self.assertEqual(digests(other.addresses[0]), before)
+
+    def backup(self, cluster, place, rows):
+        """An increment, or a base where none can be made; `rows` are in it."""
+        ran = embctl(cluster.address("a"), "backup", "--to", place, "--incremental", "-o", "json")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        if rows:
+            self.assertEqual(json.loads(ran.stdout)["backup"][0]["rows"], rows)
+
 
 class Kills(Moves):
     """The classes' other tests run once, above."""
