@@ -158,8 +158,8 @@ void identity_move_ends(struct identity *identity)
 bool identity_can_ask(struct identity *identity)
 {
     pthread_mutex_lock(&identity->mutex);
-    bool can = !identity->is_believed ||
-               identity_self(identity)->n_shards == identity->config.n_shards;
+    bool can =
+        !identity->is_believed || identity_self(identity)->n_shards == identity->config.n_shards;
     pthread_mutex_unlock(&identity->mutex);
     return can;
 }

@@ -296,7 +296,8 @@ class Hidden(TokenCase):
     def test_every_method_that_names_a_table_is_tried(self):
         tried = {method for method, *_ in self.requests("x", 1)}
         rest = {"hello", "share", "ping", "cluster", "tables", "stats", "hold", "release", "snapshot", "drain", "trace", "tick", "writer",
-                "writers", "stream_open", "identity", "table_replace", "device_open", "device_close", "ring", "follow", "promote"}
+                "writers", "stream_open", "identity", "table_replace", "device_open", "device_close", "ring", "follow", "promote",
+                "move", "move_load"}
         self.assertEqual(tried | rest, set(methods_on_the_wire()))
 
     def test_no_answer_without_a_table_names_one(self):
@@ -335,7 +336,8 @@ LEAST = {"hello": None, "share": "reader", "ring": "reader", "ping": "reader", "
          "table_describe": "reader",
          "pull": "reader", "stats": "reader", "table_create": "trainer", "push": "trainer", "erase": "trainer",
          "tick": "trainer", "writer": "trainer", "stream_open": "trainer", "table_drop": "trainer", "hold": "admin", "release": "admin",
-         "snapshot": "trainer", "scan": "admin", "load": "trainer", "drain": "admin", "follow": "admin", "promote": "admin", "hot": "admin", "trace": "admin",
+         "snapshot": "trainer", "scan": "admin", "load": "trainer", "drain": "admin", "follow": "admin", "promote": "admin", "move": "admin",
+         "move_load": "admin", "hot": "admin", "trace": "admin",
          "writers": "admin", "identity": "reader", "table_set": "trainer", "table_stage": "trainer", "table_replace": "admin",
          "get": "reader", "put": "trainer", "keys": "reader", "device_open": "reader", "device_close": "reader", "device_pull": "reader",
          "device_push": "trainer", "changes": "reader"}

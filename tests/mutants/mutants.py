@@ -57,6 +57,7 @@ FAILURES = of("a cuda store without memory changes nothing", "test_cuda_failures
 LENT = of("keys, rows and gradients in memory that a GPU's owner lends", "test_cuda_lent")
 LENDING = of("requests that name memory of a GPU do what others do", "test_cuda_lent_requests")
 DURABILITY = of("kill -9 while a table becomes durable", "embd-server", "embctl", "embd-gated-disk")
+MOVES = of("keys move between shards while trainers go on", "embd-server", "embctl", "embd_python", "embd_python_files")
 DIES = of("servers or the coordinator die at each step", "embd-server", "embctl", "embd-gated-disk")
 DURABLE = of("the durability of a table is set while trainers push", "embd-server", "embctl")
 VECTORS = of("proto/vectors has the oracle's bits", "embd-server", "embd-cuda-emulated", "vectors-oracle")
@@ -70,6 +71,20 @@ MUTANTS = [
           "if (!was_queued && !store->use_rule.scores)", "if (!was_queued)"),
     REPLACE("a base does not say which tables streams have pushed to", "server/journal/compaction.c", ".sets = s->sets,",
             ".sets = NULL,"),
+    MOVES("keys that went stay where they had come to", "server/coordinator/move_rows.c", "p->is_gone = count == 0;",
+          "if (count == 0) p->n_candidates = 0;"),
+    MOVES("keys that wait for admission stay", "server/service/handle_move.c", "if (!is_final && !is_gone(&out->scan))",
+          "(void)is_final;\n    if (!is_gone(&out->scan))"),
+    MOVES("rows stay where they were, too", "server/service/moving_sweep.c", "if (moving->n_keys == 0)\n        drop_keys(moving);",
+          "drop_keys(moving);"),
+    MOVES("an increment is upon an earlier map", "server/service/moving.c", "shard->cuts = (struct cuts_known){0};", ""),
+    MOVES("the directory keeps the earlier map", "server/identity/placement.c",
+          "keep(identity, place);\n        identity->file.is_moved = true;", ""),
+    MOVES("a round has no rows that changed since the one before", "server/service/moving_scan.c",
+          "subscriber_end_round(shard, subscriber);", "subscriber->from_now = true, subscriber_end_round(shard, subscriber);"),
+    MOVES("pushes go on while the last rows are read", "server/coordinator/move_job.c",
+          "change_map(m);\n    cluster_release(job->peers, job->n_shards, &pause_us);",
+          "cluster_release(job->peers, job->n_shards, &pause_us);\n    change_map(m);"),
     DIES("a shard in doubt asks nobody", "server/service/doubt.c",
          "identity_ask_decision(identity, shard->engine.prepared.decision);", "DECISION_REFUSED;"),
     DIES("shard 0 refuses what is on its way to the disk", "server/service/doubt.c",
