@@ -21,7 +21,7 @@ struct failover_private {
     /* Guarded. */
     void (*news)(void *arg);
     void *news_arg;
-    char place[FAILOVER_PLACE_BYTES];
+    struct failover_place place;
     struct failover_set required;
 };
 
@@ -104,11 +104,13 @@ void failover_extend(struct failover *f, uint64_t until_ns)
 
 /* ---- a process that follows ---- */
 
-void failover_set_place(struct failover *f, const char *place)
+void failover_set_place(struct failover *f, const struct failover_place *place)
 {
+    struct failover_place *known = &f->hidden->place;
     pthread_mutex_lock(&f->hidden->mutex);
-    bool is_other = strcmp(f->hidden->place, place) != 0;
-    snprintf(f->hidden->place, sizeof f->hidden->place, "%s", place);
+    bool is_other =
+        strcmp(known->admin, place->admin) != 0 || strcmp(known->address, place->address) != 0;
+    *known = *place;
     pthread_mutex_unlock(&f->hidden->mutex);
     if (!is_other)
         return;
@@ -116,10 +118,10 @@ void failover_set_place(struct failover *f, const char *place)
     f->hidden->wake(f->hidden->wake_arg);
 }
 
-void failover_place(struct failover *f, char out[FAILOVER_PLACE_BYTES])
+void failover_place(struct failover *f, struct failover_place *out)
 {
     pthread_mutex_lock(&f->hidden->mutex);
-    memcpy(out, f->hidden->place, FAILOVER_PLACE_BYTES);
+    *out = f->hidden->place;
     pthread_mutex_unlock(&f->hidden->mutex);
 }
 

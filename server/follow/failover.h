@@ -66,9 +66,14 @@ void failover_extend(struct failover *failover, uint64_t until_ns);
 
 /* ---- a process that follows ---- */
 
-/* Of the admin listener of shard 0 of the primary: "host:port", or a path; "": not known. */
-void failover_set_place(struct failover *failover, const char *place);
-void failover_place(struct failover *failover, char out[FAILOVER_PLACE_BYTES]);
+/* Of the primary. */
+struct failover_place {
+    char admin
+        [FAILOVER_PLACE_BYTES]; /* listener of shard 0: "host:port", or a path; "": not known */
+    char address[FAILOVER_PLACE_BYTES]; /* of shard 0, for trainers */
+};
+void failover_set_place(struct failover *failover, const struct failover_place *place);
+void failover_place(struct failover *failover, struct failover_place *out);
 
 /* A shard's: the records that it has applied, and whether it could be promoted. */
 void failover_note(struct failover *failover, uint32_t shard, uint64_t position, bool is_ready);

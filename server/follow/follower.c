@@ -154,21 +154,36 @@ static void take_map(void *arg, uint32_t shard, struct reader *r)
         take_place(f, r, &items[i], i);
 }
 
-static int find_address(struct follower *f, struct embd__error *e)
+static int find_address(struct follower *f, struct failover_place *out, struct embd__error *e)
 {
+    *out = (struct failover_place){.admin = ""};
     if (f->config.failover != NULL)
-        failover_place(f->config.failover, f->address);
+        failover_place(f->config.failover, out);
     else
-        snprintf(f->address, sizeof f->address, "%s", f->config.address);
+        snprintf(out->admin, sizeof out->admin, "%s", f->config.address);
+    snprintf(f->address, sizeof f->address, "%s", out->admin);
     if (f->address[0] != '\0')
         return EMBD_OK;
     return embd__error_set(e, EMBD_UNREACHABLE, "no process serves, as etcd has it");
 }
 
+/* One that has just taken the name tells of the process before it, until the map has it. */
+static int check_map(const struct follower *f, const struct failover_place *at,
+                     struct embd__error *e)
+{
+    if (f->config.failover == NULL || strcmp(f->places.addresses[0], at->address) == 0)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_UNREACHABLE,
+                           "the process at %.100s is not yet on its own map: %.100s is",
+                           at->address, f->places.addresses[0]);
+}
+
 /* The map of the server at the address; then that server is one of many. */
 static int learn_map(struct follower *f, struct embd__error *e)
 {
-    if (find_address(f, e) != EMBD_OK || places_init(&f->places, f->config.n_shards, e) != EMBD_OK)
+    struct failover_place at;
+    if (find_address(f, &at, e) != EMBD_OK ||
+        places_init(&f->places, f->config.n_shards, e) != EMBD_OK)
         return e->status;
     snprintf(f->places.addresses[0], ADDRESS_BYTES, "%s", f->address);
     snprintf(f->places.addresses[(is_path(f) ? 1 : 2) * f->config.n_shards], ADDRESS_BYTES, "%s",
@@ -176,7 +191,9 @@ static int learn_map(struct follower *f, struct embd__error *e)
     if (open_peers(f, e) != EMBD_OK)
         return e->status;
     embd__msg_map(peers_add(f->peers, 0, METHOD_CLUSTER, ASK_MS), 0);
-    return peers_run(f->peers, take_map, f, e);
+    if (peers_run(f->peers, take_map, f, e) != EMBD_OK)
+        return e->status;
+    return check_map(f, &at, e);
 }
 
 static int remember(struct follower *f, struct embd__error *e)
@@ -187,11 +204,12 @@ static int remember(struct follower *f, struct embd__error *e)
     return e->status;
 }
 
-/* The server at the address is gone: those of the other shards may be there. */
+/* The server at the address is gone: those of the other shards may be there. With failover another
+ * process is. */
 static int recall(struct follower *f, struct embd__error *e)
 {
     struct embd__error own = {.status = EMBD_OK};
-    if (f->known.addresses == NULL ||
+    if (f->known.addresses == NULL || f->config.failover != NULL ||
         (e->status != EMBD_UNREACHABLE && e->status != EMBD_CLOSED && e->status != EMBD_DEADLINE))
         return e->status;
     close_peers(f);

@@ -8,7 +8,8 @@
  *
  * What can fail: another follower was first (it is followed from then on); this one is not in sync,
  * or has not all of its tables yet (it says so, and waits); a shard cannot be promoted (the name is
- * given back). */
+ * given back, and this one may take it again: nobody can have acknowledged more); etcd is silent
+ * while shards are promoted (they go on, and the name is taken anew if its lease has lapsed). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,18 +44,18 @@ static int learn_map(struct member *m, struct embd__error *e)
 
 static int go_with(struct member *m, const char *entry, struct embd__error *e)
 {
-    char place[FAILOVER_PLACE_BYTES];
+    struct failover_place place;
     uint64_t node, seen = m->seen;
     m->absent_ns = 0;
     m->hindrance_is_told = false;
-    if (!entry_read_name(entry, &node, place))
+    if (!entry_read_name(entry, &node, &place))
         return embd__error_set(e, EMBD_CORRUPT, "etcd: the value of %s cannot be read",
                                m->name_key);
-    failover_set_place(m->config.failover, place);
+    failover_set_place(m->config.failover, &place);
     if (learn_map(m, e) != EMBD_OK)
         return e->status;
     m->seen = seen;
-    bool is_listed = strstr(entry, m->map.addresses[m->self->first_shard]) != NULL;
+    bool is_listed = strcmp(place.address, m->map.addresses[m->self->first_shard]) == 0;
     return watch(m, is_listed ? m->config.lease_s * 1000 / 3 : LISTED_MS, e);
 }
 
@@ -65,30 +66,29 @@ static bool is_before(const struct entry_follower *a, const struct entry_followe
     return a->position != b->position ? a->position > b->position : a->id < b->id;
 }
 
-static bool may_lead(const struct entry_follower *f, uint64_t replicas,
-                     const struct failover_set *set)
+static bool may_lead(const struct entry_follower *f, const struct entry_insync *insync)
 {
-    return f->is_ready && (replicas == 0 || failover_has(set, f->id));
+    return f->is_ready && (insync->replicas == 0 || failover_has(&insync->set, f->id));
 }
 
 /* How many others are to go first; FAILOVER_MOST: this one may not. */
 static int find_rank(struct member *m, uint64_t epoch, uint32_t *rank_out, struct embd__error *e)
 {
     struct entry_follower list[FAILOVER_MOST], *own = NULL;
-    struct failover_set set;
-    uint64_t replicas;
+    struct entry_insync insync;
     uint32_t n;
     *rank_out = FAILOVER_MOST;
-    if (entry_read_insync(m->etcd, m->self->name, epoch, &replicas, &set, e) != EMBD_OK ||
+    if (entry_read_insync(m->etcd, m->self->name, epoch, &insync, e) != EMBD_OK ||
         entry_list_followers(m->etcd, m->self->name, list, &n, e) != EMBD_OK)
         return e->status;
     for (uint32_t i = 0; i < n; i++)
         own = list[i].id == m->config.failover->start ? &list[i] : own;
-    if (own == NULL || !may_lead(own, replicas, &set))
+    bool was_last = epoch == m->risen; /* nobody served in it */
+    if (own == NULL || !own->is_ready || !(was_last || may_lead(own, &insync)))
         return EMBD_OK;
     *rank_out = 0;
     for (uint32_t i = 0; i < n; i++)
-        *rank_out += may_lead(&list[i], replicas, &set) && is_before(&list[i], own);
+        *rank_out += may_lead(&list[i], &insync) && is_before(&list[i], own);
     return EMBD_OK;
 }
 
@@ -112,19 +112,21 @@ static int rise(struct member *m, uint64_t epoch, struct embd__error *e)
               (unsigned long long)epoch);
     m->has_had_name = true;
     m->absent_ns = 0;
+    m->risen = epoch;
     m->state = MEMBER_RISES;
     return promotion_ask(m->config.promotion, PROMOTION_ANY, e);
 }
 
 static int take(struct member *m, const struct entry_epoch *epoch, struct embd__error *e)
 {
-    bool won, lives;
+    uint64_t won = 0;
+    bool lives;
     m->renewed_ns = failover_now_ns();
     if (etcd_lease_keep(m->etcd, m->lease, &lives, e) != EMBD_OK)
         return e->status;
     if (lives && entry_take_name(m, epoch->epoch + 1, 0, epoch->mod_revision, &won, e) != EMBD_OK)
         return e->status;
-    return lives && won ? rise(m, epoch->epoch + 1, e) : EMBD_OK;
+    return lives && won != 0 ? rise(m, epoch->epoch + 1, e) : EMBD_OK;
 }
 
 /* An attempt has succeeded whose answer was lost. */
@@ -195,10 +197,21 @@ static int give_up(struct member *m, const char *why, struct embd__error *e)
     return etcd_lease_revoke(m->etcd, m->lease, e);
 }
 
+/* So that the name stays while shards are promoted. */
+static int keep_lease(struct member *m, struct embd__error *e)
+{
+    bool lives;
+    uint64_t asked_ns = failover_now_ns();
+    if (asked_ns - m->renewed_ns <= (uint64_t)m->config.lease_s * 300000000u)
+        return EMBD_OK;
+    if (etcd_lease_keep(m->etcd, m->lease, &lives, e) == EMBD_OK && lives)
+        m->renewed_ns = asked_ns;
+    return e->status;
+}
+
 int elect_rise(struct member *m, struct embd__error *e)
 {
     struct promotion_report report;
-    bool lives;
     promotion_look(m->config.promotion, &report);
     if (report.state == PROMOTION_REFUSED)
         return give_up(m, report.why, e);
@@ -207,11 +220,8 @@ int elect_rise(struct member *m, struct embd__error *e)
         m->state = MEMBER_NAMELESS; /* it has it, and begins to lead */
         return EMBD_OK;
     }
-    if (failover_now_ns() - m->renewed_ns > (uint64_t)m->config.lease_s * 300000000u) {
-        m->renewed_ns = failover_now_ns();
-        if (etcd_lease_keep(m->etcd, m->lease, &lives, e) != EMBD_OK || !lives)
-            return e->status;
-    }
+    if (keep_lease(m, e) != EMBD_OK)
+        return e->status;
     member_pause(m, RISE_MS);
     return EMBD_OK;
 }

@@ -69,25 +69,25 @@ static bool read_set(const json_t *list, struct failover_set *out)
     return is_whole;
 }
 
-int entry_read_insync(struct etcd *etcd, const char *server, uint64_t epoch, uint64_t *replicas_out,
-                      struct failover_set *out, struct embd__error *e)
+int entry_read_insync(struct etcd *etcd, const char *server, uint64_t epoch,
+                      struct entry_insync *out, struct embd__error *e)
 {
     char key[MEMBER_KEY_BYTES];
     struct etcd_value there;
     uint64_t of;
-    *out = (struct failover_set){.n = 0};
-    *replicas_out = 0;
+    *out = (struct entry_insync){.replicas = 0};
     snprintf(key, sizeof key, "insync/%.63s", server);
     if (etcd_get(etcd, key, &there, e) != EMBD_OK || there.text == NULL)
         return e->status;
     json_t *object = json_loads(there.text, 0, NULL);
-    if (!read_number(object, "epoch", &of) || !read_number(object, "replicas", replicas_out) ||
-        !read_set(json_object_get(object, "ids"), out))
+    if (!read_number(object, "epoch", &of) || !read_number(object, "replicas", &out->replicas) ||
+        !read_set(json_object_get(object, "ids"), &out->set))
         refuse(key, e);
     if (of != epoch) { /* another process takes the name at this moment */
-        *replicas_out = 1;
-        out->n = 0;
+        out->replicas = 1;
+        out->set.n = 0;
     }
+    out->mod_revision = there.mod_revision;
     json_decref(object);
     free(there.text);
     return e->status;
@@ -120,15 +120,23 @@ int entry_list_followers(struct etcd *etcd, const char *server, struct entry_fol
     return EMBD_OK;
 }
 
-bool entry_read_name(const char *text, uint64_t *node_out, char place[FAILOVER_PLACE_BYTES])
+static bool copy_place(const char *text, char out[FAILOVER_PLACE_BYTES])
+{
+    bool fits = text != NULL && strlen(text) < FAILOVER_PLACE_BYTES;
+    snprintf(out, FAILOVER_PLACE_BYTES, "%s", fits ? text : "");
+    return fits;
+}
+
+bool entry_read_name(const char *text, uint64_t *node_out, struct failover_place *out)
 {
     json_t *object = json_loads(text, 0, NULL);
     const char *admin = json_string_value(json_object_get(object, "admin")),
                *host = json_string_value(json_object_get(object, "admin_tcp"));
-    const char *at = host != NULL && host[0] != '\0' ? host : admin;
-    bool is = read_hex(json_object_get(object, "node"), node_out) && at != NULL &&
-              strlen(at) < FAILOVER_PLACE_BYTES;
-    snprintf(place, FAILOVER_PLACE_BYTES, "%s", is ? at : "");
+    bool has_host = host != NULL && host[0] != '\0';
+    *out = (struct failover_place){.admin = ""};
+    bool is = read_hex(json_object_get(object, "node"), node_out) &&
+              copy_place(has_host ? host : admin, out->admin) &&
+              copy_place(json_string_value(json_object_get(object, "address")), out->address);
     json_decref(object);
     return is;
 }
@@ -182,7 +190,7 @@ static int refuse_memory(struct embd__error *e)
 }
 
 int entry_take_name(struct member *m, uint64_t epoch, uint64_t name_revision,
-                    uint64_t epoch_revision, bool *won_out, struct embd__error *e)
+                    uint64_t epoch_revision, uint64_t *won_out, struct embd__error *e)
 {
     static const struct failover_set nobody = {.n = 0};
     char epoch_key[MEMBER_KEY_BYTES], insync_key[MEMBER_KEY_BYTES];
@@ -193,7 +201,7 @@ int entry_take_name(struct member *m, uint64_t epoch, uint64_t name_revision,
     const struct etcd_guard guards[] = {{m->name_key, name_revision}, {epoch_key, epoch_revision}};
     const struct etcd_put puts[] = {
         {m->name_key, name, m->lease}, {epoch_key, number, 0}, {insync_key, set, 0}};
-    *won_out = false;
+    *won_out = 0;
     if (name == NULL || number == NULL || set == NULL)
         refuse_memory(e);
     else
@@ -210,21 +218,23 @@ int entry_put_insync(struct member *m, const struct failover_set *set, bool *won
     char key[MEMBER_KEY_BYTES];
     char *text = write_insync(m, atomic_load(&m->config.failover->epoch), set);
     snprintf(key, sizeof key, "insync/%.63s", m->self->name);
-    const struct etcd_guard guard = {m->name_key, m->name_revision};
+    const struct etcd_guard guards[] = {{m->name_key, m->name_revision}, {key, m->insync_revision}};
     const struct etcd_put put = {key, text, 0};
-    *won_out = false;
+    uint64_t revision = 0;
     if (text == NULL)
         refuse_memory(e);
     else
-        etcd_commit(m->etcd, &guard, 1, &put, 1, won_out, e);
+        etcd_commit(m->etcd, guards, 2, &put, 1, &revision, e);
     free(text);
+    *won_out = revision != 0;
+    m->insync_revision = *won_out ? revision : m->insync_revision;
     return e->status;
 }
 
 int entry_put_follower(struct member *m, uint64_t position, bool is_ready, struct embd__error *e)
 {
     char key[MEMBER_KEY_BYTES], text[sizeof m->told_entry];
-    bool won;
+    uint64_t won;
     snprintf(text, sizeof text, "{\"position\":%llu,\"ready\":%s}", (unsigned long long)position,
              is_ready ? "true" : "false");
     if (strcmp(text, m->told_entry) == 0)

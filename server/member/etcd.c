@@ -427,18 +427,20 @@ static json_t *list_puts(const struct etcd *etcd, const struct etcd_put *puts, u
 }
 
 int etcd_commit(struct etcd *etcd, const struct etcd_guard *guards, uint32_t n_guards,
-                const struct etcd_put *puts, uint32_t n_puts, bool *won_out, struct embd__error *e)
+                const struct etcd_put *puts, uint32_t n_puts, uint64_t *won_out,
+                struct embd__error *e)
 {
     json_t *compare = list_guards(etcd, guards, n_guards), *success = list_puts(etcd, puts, n_puts);
     bool is_whole = json_array_size(compare) == n_guards && json_array_size(success) == n_puts;
     json_t *body = is_whole ? json_pack("{s:O,s:O}", "compare", compare, "success", success) : NULL;
     json_decref(compare);
     json_decref(success);
-    *won_out = false;
+    *won_out = 0;
     if (post(etcd, "/v3/kv/txn", body, etcd->patience_ms, e) != EMBD_OK)
         return e->status;
     json_t *answer = read_answer(etcd, e);
-    *won_out = json_is_true(json_object_get(answer, "succeeded"));
+    if (json_is_true(json_object_get(answer, "succeeded")))
+        *won_out = (uint64_t)number_of(json_object_get(answer, "header"), "revision");
     json_decref(answer);
     return e->status;
 }
@@ -448,7 +450,10 @@ int etcd_swap(struct etcd *etcd, const char *key, uint64_t mod_revision, const c
 {
     const struct etcd_guard guard = {key, mod_revision};
     const struct etcd_put put = {key, value, lease};
-    return etcd_commit(etcd, &guard, 1, &put, 1, won_out, e);
+    uint64_t revision;
+    int status = etcd_commit(etcd, &guard, 1, &put, 1, &revision, e);
+    *won_out = revision != 0;
+    return status;
 }
 
 /* ---- folders ---- */

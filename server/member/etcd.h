@@ -78,9 +78,11 @@ struct etcd_put {
     const char *key, *value;
     int64_t lease; /* 0: permanent */
 };
-/* Puts all if no guarded key has changed, or none; *won_out says which. */
+/* Puts all if no guarded key has changed, or none. *won_out: the mod_revision of what was put; 0:
+ * nothing was. */
 int etcd_commit(struct etcd *etcd, const struct etcd_guard *guards, uint32_t n_guards,
-                const struct etcd_put *puts, uint32_t n_puts, bool *won_out, struct embd__error *e);
+                const struct etcd_put *puts, uint32_t n_puts, uint64_t *won_out,
+                struct embd__error *e);
 
 struct etcd_item {
     char name[64]; /* the key behind the folder; longer ones are left out */

@@ -65,7 +65,9 @@ static int check_name(struct member *m, uint64_t *revision_out, struct embd__err
 static void begin(struct member *m)
 {
     static const struct failover_set nobody = {.n = 0};
-    m->published = m->maybe = nobody;
+    m->published = nobody;
+    m->insync_revision = m->name_revision;
+    m->is_unsure = false;
     failover_require(m->config.failover, &nobody);
     m->has_had_name = true;
     m->state = MEMBER_UNLISTED;
@@ -75,8 +77,7 @@ static void begin(struct member *m)
 int lead_begin(struct member *m, struct embd__error *e)
 {
     struct entry_epoch epoch;
-    uint64_t name_revision, own;
-    bool won;
+    uint64_t name_revision, own, won;
     if (check_name(m, &name_revision, e) != EMBD_OK ||
         entry_read_epoch(m->etcd, m->self->name, &epoch, e) != EMBD_OK ||
         check_epoch(m, &epoch, e) != EMBD_OK)
@@ -84,28 +85,41 @@ int lead_begin(struct member *m, struct embd__error *e)
     own = atomic_load(&m->config.failover->epoch);
     if (entry_take_name(m, own, name_revision, epoch.mod_revision, &won, e) != EMBD_OK)
         return e->status;
-    if (!won)
+    if (won == 0)
         return embd__error_set(e, EMBD_BUSY, "another process is taking the name of server '%.60s'",
                                m->self->name);
-    if (check_name(m, &m->name_revision, e) != EMBD_OK)
-        return e->status;
+    m->name_revision = m->seen = won;
     begin(m);
     return EMBD_OK;
 }
 
 /* ---- who is in sync ---- */
 
+/* An attempt that is late may come yet, until the entry has changed once more. */
 static int publish(struct member *m, const struct failover_set *set, struct embd__error *e)
 {
     bool won;
-    m->maybe = *set;
+    m->is_unsure = true;
     if (entry_put_insync(m, set, &won, e) != EMBD_OK)
         return e->status;
-    m->maybe.n = 0;
     if (!won)
-        return embd__error_set(e, EMBD_BUSY, "the name of server '%.60s' is not this process's",
+        return embd__error_set(e, EMBD_BUSY,
+                               "the name of server '%.60s' is not this process's, or an earlier "
+                               "change of who is in sync came late",
                                m->self->name);
+    m->is_unsure = false;
     m->published = *set;
+    return EMBD_OK;
+}
+
+static int look_at_published(struct member *m, struct embd__error *e)
+{
+    struct entry_insync there;
+    uint64_t epoch = atomic_load(&m->config.failover->epoch);
+    if (entry_read_insync(m->etcd, m->self->name, epoch, &there, e) != EMBD_OK)
+        return e->status;
+    m->published = there.set;
+    m->insync_revision = there.mod_revision;
     return EMBD_OK;
 }
 
@@ -122,12 +136,10 @@ static void choose(const struct member *m, const struct failover_set *live,
             failover_remove(out, out->ids[i - 1]);
 }
 
-/* What is, or may be, published, and who takes records now. */
+/* Who is published, and who takes records now. */
 static void require(struct member *m, const struct failover_set *live)
 {
     struct failover_set now, next = m->published;
-    for (uint32_t i = 0; i < m->maybe.n; i++)
-        failover_add(&next, m->maybe.ids[i]);
     for (uint32_t i = 0; i < live->n; i++)
         failover_add(&next, live->ids[i]);
     failover_required(m->config.failover, &now);
@@ -143,9 +155,11 @@ static int note_insync(struct member *m, struct embd__error *e)
     struct failover_set live, even, next;
     if (m->config.replicas == 0)
         return EMBD_OK;
+    if (m->is_unsure && look_at_published(m, e) != EMBD_OK)
+        return e->status;
     failover_look(m->config.failover, &live, &even);
     choose(m, &live, &even, &next);
-    bool is_same = next.n == m->published.n && m->maybe.n == 0;
+    bool is_same = next.n == m->published.n && !m->is_unsure;
     for (uint32_t i = 0; i < next.n; i++)
         is_same = is_same && failover_has(&m->published, next.ids[i]);
     if (!is_same && publish(m, &next, e) != EMBD_OK)

@@ -155,7 +155,7 @@ static void *run(void *arg)
             m->pause_ms = PAUSE_MIN_MS;
         if (status == EMBD_OK)
             continue;
-        if (m->state == MEMBER_NAMELESS || m->state == MEMBER_UNLISTED || m->state == MEMBER_RISES)
+        if (m->state == MEMBER_NAMELESS || m->state == MEMBER_UNLISTED)
             m->state = MEMBER_LEASELESS; /* the lease may have ended by the next time */
         member_pause(m, m->pause_ms);
         m->pause_ms = m->pause_ms * 2 < m->pause_max_ms ? m->pause_ms * 2 : m->pause_max_ms;

@@ -44,11 +44,14 @@ struct member {
     atomic_bool stops;
     /* With followers. */
     bool follows;
-    uint64_t renewed_ns;    /* before the lease was asked for, or renewed, the last time */
-    uint64_t name_revision; /* mod_revision of our name */
-    struct failover_set published, maybe; /* in etcd; or in an attempt that may have succeeded */
-    char told_entry[160];                 /* of a follower, as it is in etcd */
-    uint64_t absent_ns;                   /* since when nobody has the name; 0: somebody has */
+    uint64_t renewed_ns;           /* before the lease was asked for, or renewed, the last time */
+    uint64_t name_revision;        /* mod_revision of our name */
+    struct failover_set published; /* who is in sync, as it stands in etcd, */
+    uint64_t insync_revision;      /* with that mod_revision; */
+    bool is_unsure;                /* but an attempt that failed may have changed it, or yet will */
+    char told_entry[160];          /* of a follower, as it is in etcd */
+    uint64_t absent_ns;            /* since when nobody has the name; 0: somebody has */
+    uint64_t risen;                /* the epoch in which it took the name as a follower; 0: none */
     bool hindrance_is_told, fence_is_told;
 };
 
@@ -73,9 +76,14 @@ struct entry_epoch {
 /* EMBD_CORRUPT, and the errors of etcd. */
 int entry_read_epoch(struct etcd *etcd, const char *server, struct entry_epoch *out,
                      struct embd__error *e);
-/* Who is in sync in that epoch. `replicas_out` 0: that does not matter, or nobody has said. */
-int entry_read_insync(struct etcd *etcd, const char *server, uint64_t epoch, uint64_t *replicas_out,
-                      struct failover_set *out, struct embd__error *e);
+struct entry_insync {
+    uint64_t replicas; /* 0: who is in sync does not matter, or nobody has said */
+    struct failover_set set;
+    uint64_t mod_revision;
+};
+/* Who is in sync in that epoch. */
+int entry_read_insync(struct etcd *etcd, const char *server, uint64_t epoch,
+                      struct entry_insync *out, struct embd__error *e);
 
 struct entry_follower {
     uint64_t id, position;
@@ -84,13 +92,13 @@ struct entry_follower {
 int entry_list_followers(struct etcd *etcd, const char *server, struct entry_follower *out,
                          uint32_t *n_out, struct embd__error *e);
 
-/* The node and the admin's place in the entry of a name. False: it is not one. */
-bool entry_read_name(const char *text, uint64_t *node_out, char place[FAILOVER_PLACE_BYTES]);
+/* The node and the place in the entry of a name. False: it is not one. */
+bool entry_read_name(const char *text, uint64_t *node_out, struct failover_place *out);
 
-/* The name, its epoch and an empty set: all of them, or none. */
+/* The name, its epoch and an empty set: all of them with the mod_revision *won_out, or none: 0. */
 int entry_take_name(struct member *m, uint64_t epoch, uint64_t name_revision,
-                    uint64_t epoch_revision, bool *won_out, struct embd__error *e);
-/* Where the name is still ours. */
+                    uint64_t epoch_revision, uint64_t *won_out, struct embd__error *e);
+/* Where the name is still ours, and the entry the one of `insync_revision`, which moves on. */
 int entry_put_insync(struct member *m, const struct failover_set *set, bool *won_out,
                      struct embd__error *e);
 int entry_put_follower(struct member *m, uint64_t position, bool is_ready, struct embd__error *e);

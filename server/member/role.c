@@ -33,15 +33,14 @@ static enum finding follow(struct question *q, const char *why)
 static int has_heir(struct question *q, uint64_t epoch, bool *has_out, struct embd__error *e)
 {
     struct entry_follower list[FAILOVER_MOST];
-    struct failover_set set;
-    uint64_t replicas;
+    struct entry_insync insync;
     uint32_t n;
     *has_out = false;
-    if (entry_read_insync(q->etcd, q->name, epoch, &replicas, &set, e) != EMBD_OK ||
+    if (entry_read_insync(q->etcd, q->name, epoch, &insync, e) != EMBD_OK ||
         entry_list_followers(q->etcd, q->name, list, &n, e) != EMBD_OK)
         return e->status;
     for (uint32_t i = 0; i < n; i++)
-        *has_out = *has_out || (list[i].is_ready && failover_has(&set, list[i].id));
+        *has_out = *has_out || (list[i].is_ready && failover_has(&insync.set, list[i].id));
     return EMBD_OK;
 }
 
@@ -68,7 +67,8 @@ static enum finding look_at_epoch(struct question *q, struct embd__error *e)
 
 static enum finding look(struct question *q, struct embd__error *e)
 {
-    char name_key[MEMBER_KEY_BYTES], place[FAILOVER_PLACE_BYTES];
+    char name_key[MEMBER_KEY_BYTES];
+    struct failover_place place;
     struct etcd_value there;
     uint64_t node;
     snprintf(name_key, sizeof name_key, "servers/%.63s", q->name);
@@ -76,7 +76,7 @@ static enum finding look(struct question *q, struct embd__error *e)
         return FOUND_WAITS;
     if (there.text == NULL)
         return look_at_epoch(q, e);
-    bool is_read = entry_read_name(there.text, &node, place);
+    bool is_read = entry_read_name(there.text, &node, &place);
     free(there.text);
     return is_read && node != q->node ? follow(q, "another process has its name") : FOUND_WAITS;
 }

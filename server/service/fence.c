@@ -4,7 +4,8 @@
 #include "server/service/state.h"
 
 /* Admins may look at a shard that is fenced, and followers have to ask it. Trainers are not even
- * greeted, so that they go elsewhere. */
+ * greeted, so that they go elsewhere. Those that ask a connection of before where the shards are
+ * lose it, since they would go on asking there. */
 static bool is_exempt(const struct call *call, bool is_harmless)
 {
     enum method method = (enum method)call->reader.method;
@@ -16,7 +17,11 @@ static bool is_exempt(const struct call *call, bool is_harmless)
 int fence_check(struct call *call, bool is_harmless)
 {
     const struct shard *shard = call->shard;
-    if (shard->following != NULL || is_exempt(call, is_harmless))
+    bool is_trainer = call->request->listener != LISTENER_ADMIN;
+    if (shard->following != NULL)
+        return EMBD_OK;
+    call->request->is_guarded = is_trainer && call->reader.method == METHOD_CLUSTER;
+    if (is_exempt(call, is_harmless))
         return EMBD_OK;
     call->request->is_guarded = true;
     if (!failover_is_fenced(shard->config.failover))
