@@ -370,6 +370,12 @@ static bool is_cutting(const struct shard *shard)
            mark_is_frozen(&shard->mark);
 }
 
+/* A base would end what is read. */
+static bool puts_off_base(const struct shard *shard)
+{
+    return is_cutting(shard) || moving_reads_all(shard);
+}
+
 #define MEMORY_NS 100000000u
 
 /* Changes other than pushes are counted here; the log reports them before pushes do. */
@@ -407,7 +413,7 @@ static bool look(struct shard *shard, uint64_t now_ns)
     if (stages_is_due(&shard->stages, now_ns))
         stages_tick(&shard->stages, now_ns);
     if (shard->commit.journal != NULL)
-        goes_on = compacting_look(shard, is_cutting(shard));
+        goes_on = compacting_look(shard, puts_off_base(shard));
     if (shard->snapshot.name[0] != '\0')
         snapshot_remove_orphan(shard);
     if (staged_is_any(&engine->tables) && shard->following == NULL)
@@ -446,7 +452,7 @@ static bool collect_journal(struct shard *shard)
     if (shard->fetch != NULL)
         snapshot_fetch_collect(shard);
     if (shard->compacting.state != COMPACTING_NOT)
-        has_more = compacting_collect(shard, is_cutting(shard), &rested) || has_more;
+        has_more = compacting_collect(shard, puts_off_base(shard), &rested) || has_more;
     if (shard->mark.state != MARK_NOT)
         has_more = mark_collect(shard, &rested) || has_more;
     if (shard->moving.has_foreign && !rested)

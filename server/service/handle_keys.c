@@ -39,12 +39,15 @@ int handle_keys(struct call *call)
                                              &call->error) != EMBD_OK)
         return call->error.status;
     bool has_slots = table->schema.s.partition == EMBD_PARTITION_SLOT;
+    out.slots = has_slots ? out.slots : NULL;
+    if (moving_is_on(&call->shard->moving))
+        moving_keep_own(call->shard, table, &out);
     const struct list_answer answer = {.n_keys = out.n_rows,
                                        .next = fields.cursor,
                                        .scan = scan_number(call, table),
                                        .is_done = fields.cursor == UINT64_MAX,
                                        .keys = keys,
-                                       .slots = has_slots ? out.slots : NULL};
+                                       .slots = out.slots};
     embd__msg_result(call->answer, call->reader.msgid);
     embd__list_answer_write(call->answer, &answer);
     return EMBD_OK;

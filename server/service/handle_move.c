@@ -12,6 +12,7 @@
 #include "server/identity/identity.h"
 #include "server/service/state.h"
 #include "server/snapshot/disk_phase.h"
+#include "server/store/optimizer.h"
 
 #define READ_BYTES  (4u << 20) /* of a block */
 #define READ_BLOCKS 16u        /* that a request looks at for rows that leave */
@@ -46,20 +47,6 @@ static int check_map(struct call *call, const struct placement *next)
     return EMBD_OK;
 }
 
-/* A start would take such a table from a snapshot of the map before. */
-static int check_tables(struct call *call)
-{
-    const struct tables *tables = &call->shard->engine.tables;
-    for (uint32_t i = 0; i < tables->n && call->shard->config.data_dir != NULL; i++)
-        if (!table_is_journaled(tables->by_name[i]))
-            return embd__error_set(
-                &call->error, EMBD_UNSUPPORTED,
-                "move: table '%s' has the durability snapshot, and no snapshot holds behind a "
-                "move; first: embctl table set %s durability=durable",
-                tables->by_name[i]->schema.s.name, tables->by_name[i]->schema.s.name);
-    return EMBD_OK;
-}
-
 /* A shard in doubt asks shard 0 which map holds. */
 static int check_servers(struct call *call)
 {
@@ -81,11 +68,7 @@ static int check_free(struct call *call)
         return refuse(call, EMBD_BUSY, "tables are being replaced, or become durable; try again");
     if (shard->cut != NULL || shard->cut_read != NULL || disk_phase_has_cut(shard))
         return refuse(call, EMBD_BUSY, "a snapshot or dump is being written; try again");
-    if (shard->feeding.n > 0)
-        return refuse(call, EMBD_UNSUPPORTED,
-                      "another server follows this one, and followers take the even placement "
-                      "alone: stop it first");
-    return EMBD_OK;
+    return moving_check_followers(shard, &call->error);
 }
 
 static bool loses(const struct placement *own, const struct placement *next, uint32_t shard)
@@ -100,7 +83,7 @@ static int begin(struct call *call, uint64_t id, const struct placement *next)
 {
     struct shard *shard = call->shard;
     struct moving *moving = &shard->moving;
-    if (check_map(call, next) != EMBD_OK || check_tables(call) != EMBD_OK ||
+    if (check_map(call, next) != EMBD_OK || moving_check_tables(shard, &call->error) != EMBD_OK ||
         check_servers(call) != EMBD_OK || check_free(call) != EMBD_OK ||
         moving_begin_foreign(shard, &call->error) != EMBD_OK)
         return call->error.status;
@@ -112,7 +95,7 @@ static int begin(struct call *call, uint64_t id, const struct placement *next)
     moving->n_opened = shard->engine.tables.n_opened;
     moving->n_tables = shard->engine.tables.n;
     moving->table[0] = '\0';
-    moving->is_read = false;
+    moving->is_read = moving->reads_all = false;
     embd__msg_result(call->answer, call->reader.msgid);
     embd__msg_map(call->answer, 0);
     return EMBD_OK;
@@ -145,29 +128,43 @@ static int scan_next(struct call *call, struct table *table, bool is_final, stru
     const embd_schema *schema = &table->schema.s;
     uint32_t max_rows = block_rows_in(schema, READ_BYTES);
     max_rows += max_rows == 0;
-    struct subscriber *s = moving_subscriber(shard, call->request->session, table, &call->error);
+    struct embd__error full = {.status = EMBD_OK};
+    struct subscriber *s = moving_subscriber(shard, call->request->session, table, &full);
+    out->waits = s == NULL; /* until earlier ones have gone */
     if (s == NULL)
-        return call->error.status;
+        return EMBD_OK;
     if (call->work->memory == NULL) {
         call->work->memory = block_new(schema, max_rows, &out->scan);
         out->table = table;
     }
     if (call->work->memory == NULL)
         return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory to read %u rows", max_rows);
-    out->waits = !moving_scan(shard, s, table, max_rows, &out->scan);
+    out->waits = !moving_scan(shard, s, table, max_rows, &out->scan, &call->error);
     if (out->waits)
-        return EMBD_OK;
+        return call->error.status;
     moving_keep_foreign(shard, table, &shard->moving.next, &out->scan);
     if (!is_final && !is_gone(&out->scan))
         out->scan.n_candidates = 0;
     return EMBD_OK;
 }
 
+/* Every push changes all rows of such a table, also those that came too early: they leave with the
+ * last round alone. */
+static struct table *next_table(struct shard *shard, bool is_final)
+{
+    struct table *table = shard->moving.loses ? moving_table(shard) : NULL;
+    while (table != NULL && !is_final && optimizer_is_global(&table->schema.s.optimizer)) {
+        shard->moving.is_read = true;
+        table = moving_table(shard);
+    }
+    return table;
+}
+
 /* Blocks of which nothing leaves are passed over, of one table a request. */
 static int find_block(struct call *call, bool is_final, struct block *out)
 {
     for (uint32_t i = 0; i < READ_BLOCKS; i++) {
-        struct table *table = call->shard->moving.loses ? moving_table(call->shard) : NULL;
+        struct table *table = next_table(call->shard, is_final);
         out->is_done = table == NULL;
         if (table == NULL || (out->table != NULL && out->table != table))
             break;
@@ -289,6 +286,5 @@ int handle_move_load(struct call *call)
         check_block(load->table, &load->block, load->fields.is_gone, &place, e) != EMBD_OK ||
         check_states(load->table, &load->block, e) != EMBD_OK)
         return e->status;
-    call->shard->moving.n_moved += load->fields.n_rows;
     return submit(call, submit_result_empty);
 }

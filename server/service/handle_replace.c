@@ -98,7 +98,20 @@ static int check_move(struct call *call, const struct replace_request *r)
         return embd__error_set(&call->error, EMBD_BUSY,
                                "tables were created, dropped or replaced while keys were moved: "
                                "move them again");
-    return EMBD_OK;
+    if (moving_check_tables(call->shard, &call->error) != EMBD_OK)
+        return call->error.status;
+    return moving_check_followers(call->shard, &call->error);
+}
+
+/* Rows of staged tables do not move: they lie where the map had them when they were loaded. */
+static int check_placed(struct call *call, uint64_t id)
+{
+    const struct staging_set *set = staging_find(&call->shard->staging, id);
+    if (set == NULL || set->placement == moving_version(call->shard))
+        return EMBD_OK;
+    return embd__error_set(&call->error, EMBD_BUSY,
+                           "table_replace: keys have moved between shards since the tables were "
+                           "staged: load them again");
 }
 
 static int check(struct call *call, const struct replace_request *r)
@@ -106,7 +119,7 @@ static int check(struct call *call, const struct replace_request *r)
     struct shard *shard = call->shard;
     const struct staged *staged = staged_set(&shard->engine.tables, r->id);
     if (check_alone(call) != EMBD_OK || check_decision(call, r) != EMBD_OK ||
-        check_move(call, r) != EMBD_OK)
+        check_move(call, r) != EMBD_OK || check_placed(call, r->id) != EMBD_OK)
         return call->error.status;
     if (!authorizes_staged(call, r->id))
         return embd__error_set(&call->error, EMBD_DENIED,
@@ -124,6 +137,7 @@ static int check(struct call *call, const struct replace_request *r)
     shard->staging.replacer = call->request->session;
     shard->staging.checked = r->id;
     shard->staging.decision = r->decision;
+    shard->staging.is_place = r->is_place;
     if (shard->staging.done == r->id)
         shard->staging.done = 0; /* of an earlier load that drew the same id */
     return answer_nothing(call);
@@ -133,7 +147,8 @@ static int check_checked(struct call *call, const struct replace_request *r)
 {
     const struct staging *staging = &call->shard->staging;
     if (staging->replacer != call->request->session || staging->checked != r->id ||
-        staging->decision != r->decision || check_alone(call) != EMBD_OK)
+        staging->decision != r->decision || staging->is_place != r->is_place ||
+        check_alone(call) != EMBD_OK)
         return embd__error_set(&call->error, EMBD_INVALID,
                                "table_replace: `prepare` and `apply` come behind `check` on its "
                                "connection, under the same hold");
@@ -184,6 +199,7 @@ static bool is_decided(const struct call *call, const struct replace_request *r)
 {
     const struct prepared *before = &call->shard->engine.prepared;
     return before->id == r->id && before->decision == r->decision &&
+           (before->place != NULL) == r->is_place &&
            call->shard->staging.replacer == call->request->session &&
            !call->shard->staging.is_settling;
 }

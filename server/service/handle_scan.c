@@ -59,6 +59,8 @@ static int read_scan(struct call *call, struct scan *scan)
         return embd__error_set(
             &call->error, EMBD_INVALID,
             "scan: this connection holds nothing; hold first, and scan within its timeout_ms");
+    if (moving_refuse_cut(call->shard, "scan", &call->error) != EMBD_OK)
+        return call->error.status;
     scan->table = tables_find(&call->shard->engine.tables, scan->name, &call->error);
     if (scan->table == NULL)
         return call->error.status;

@@ -54,6 +54,8 @@ static struct staging_set *take_set(struct call *call, uint64_t id)
         return refuse_set(call, STAGED_BY_TRAINERS, " of trainers");
     if (set == NULL && (set = staging_find(staging, 0)) == NULL)
         return refuse_set(call, STAGED_SETS, "");
+    if (set->id == 0)
+        set->placement = moving_version(call->shard);
     set->id = id;
     set->principal = principal;
     return set;

@@ -82,6 +82,44 @@ void moving_adopt(void *arg, const struct placement *place)
               (unsigned long long)place->version,
               embd__placement_count(place, shard->config.index));
     shard->cuts = (struct cuts_known){0}; /* keys that went are not gone, for an increment */
+    moving_sweep_anew(moving);
     round_refuse_moved(shard);
     subscribers_end_each(shard);
+}
+
+/* ---- what must not be while keys move ---- */
+
+uint64_t moving_version(const struct shard *shard)
+{
+    return shard->config.placement != NULL ? shard->config.placement->version : 1;
+}
+
+int moving_check_tables(const struct shard *shard, struct embd__error *e)
+{
+    const struct tables *tables = &shard->engine.tables;
+    for (uint32_t i = 0; i < tables->n && shard->config.data_dir != NULL; i++)
+        if (!table_is_journaled(tables->by_name[i]))
+            return embd__error_set(
+                e, EMBD_UNSUPPORTED,
+                "move: table '%s' has the durability snapshot, and no snapshot holds behind a "
+                "move; first: embctl table set %s durability=durable",
+                tables->by_name[i]->schema.s.name, tables->by_name[i]->schema.s.name);
+    return EMBD_OK;
+}
+
+int moving_check_followers(const struct shard *shard, struct embd__error *e)
+{
+    const struct tables *tables = &shard->engine.tables;
+    for (uint32_t i = 0; i < tables->n; i++)
+        if (embd__durability_is_replicated(table_durability(tables->by_name[i])))
+            return embd__error_set(e, EMBD_UNSUPPORTED,
+                                   "move: table '%s' has the durability replicated, and followers "
+                                   "take the even placement alone",
+                                   tables->by_name[i]->schema.s.name);
+    if (shard->feeding.n > 0 || shard->config.failover != NULL)
+        return embd__error_set(
+            e, EMBD_UNSUPPORTED,
+            "move: another server follows this one, or is to, and followers take the even "
+            "placement alone: stop it first");
+    return EMBD_OK;
 }

@@ -37,17 +37,21 @@ struct moving {
     /* What is read: by the coordinator, then by the sweep. */
     char table[EMBD_NAME_MAX + 1]; /* "": the first one */
     bool is_read;                  /* to its end */
+    bool reads_all;                /* a cut of all rows, by the coordinator, and */
+    uint64_t read_ns;              /* when it last asked */
     /* The sweep. */
     bool has_foreign;         /* rows of others' keys may be here */
     struct shard_session own; /* whose subscriptions are the sweep's */
     struct op erase;          /* of `keys` */
     bool is_erasing, rests;   /* changes wait, so that it can begin */
-    struct table *swept;      /* that has the keys */
-    void *block;              /* malloc'd: the keys are in it; NULL: there are none */
-    uint64_t *keys;           /* [n_keys] */
-    uint16_t *slots;          /* [n_keys], or NULL */
+    uint64_t erase_again_ns;  /* not before: what was refused is not asked for all the time */
+    struct table *swept;      /* that has the keys, if it is still there: */
+    uint64_t swept_instance;
+    void *block;     /* malloc'd: the keys are in it; NULL: there are none */
+    uint64_t *keys;  /* [n_keys] */
+    uint16_t *slots; /* [n_keys], or NULL */
     uint32_t n_keys;
-    uint64_t n_moved, n_swept; /* rows that came by moves, and rows and candidates that went */
+    uint64_t n_swept; /* rows and candidates that went */
 };
 
 /* Whether this shard's rows are not all its own, or are on their way: no cut of it is made. */
@@ -55,6 +59,12 @@ static inline bool moving_is_on(const struct moving *moving)
 {
     return moving->mover != NULL || moving->has_foreign;
 }
+/* Of the map that the shard has. */
+uint64_t moving_version(const struct shard *shard);
+/* EMBD_UNSUPPORTED: a start would take a table from a snapshot of the map before. */
+int moving_check_tables(const struct shard *shard, struct embd__error *e);
+/* EMBD_UNSUPPORTED: servers follow this one, or are to. */
+int moving_check_followers(const struct shard *shard, struct embd__error *e);
 /* EMBD_BUSY while it is. `what` is for the error's beginning. */
 int moving_refuse_cut(const struct shard *shard, const char *what, struct embd__error *e);
 
@@ -80,9 +90,15 @@ struct table *moving_table(struct shard *shard);
 struct subscriber *moving_subscriber(struct shard *shard, const struct shard_session *session,
                                      const struct table *table, struct embd__error *e);
 /* The next block of the table's cut, with all rows or, for the same connection, what has changed
- * since its last one. False: not now. Sets moving.is_read where it was the last one. */
+ * since its last one. False: not now, or, with an error, not any more: blocks of an earlier cut were
+ * given, and which of their keys have lost their rows since is not known (EMBD_BUSY). Sets
+ * moving.is_read where it was the last one. */
 bool moving_scan(struct shard *shard, struct subscriber *subscriber, struct table *table,
-                 uint32_t max_rows, struct store_scan *out);
+                 uint32_t max_rows, struct store_scan *out, struct embd__error *e);
+/* Whether a first cut is being read, of which nothing may be given up: a compaction waits. */
+bool moving_reads_all(const struct shard *shard);
+/* Leaves the keys that are this shard's in a list of keys. */
+void moving_keep_own(const struct shard *shard, const struct table *table, struct store_scan *scan);
 /* Leaves those rows and candidates in `scan` whose shard by `place` is not this one. */
 void moving_keep_foreign(const struct shard *shard, const struct table *table,
                          const struct placement *place, struct store_scan *scan);
@@ -92,7 +108,10 @@ void moving_keep_foreign(const struct shard *shard, const struct table *table,
 /* Removes rows of others' keys, some at a time. Whether there is more to do now; *rested_out:
  * parked requests may go on. */
 bool moving_collect(struct shard *shard, bool *rested_out);
+/* What was found to be others' may not be so any more: all tables are read again. */
+void moving_sweep_anew(struct moving *moving);
 void moving_leave(struct shard *shard, const struct shard_session *session);
+/* Behind the journal's last record: one may be of the sweep. */
 void moving_close(struct shard *shard);
 
 #endif

@@ -40,19 +40,45 @@ static bool is_cutting(const struct shard *shard)
     return cut_is_writing(shard) || cut_is_read(shard) || mark_is_frozen(&shard->mark);
 }
 
-bool moving_scan(struct shard *shard, struct subscriber *subscriber, struct table *table,
-                 uint32_t max_rows, struct store_scan *out)
+/* A cut of all rows does not say which keys of an earlier one have lost theirs. */
+static int check_begun(const struct moving *moving, const struct subscriber *s,
+                       const struct table *table, struct embd__error *e)
 {
-    struct embd__error e = {.status = EMBD_OK};
+    bool is_sweep = s->session == &moving->own; /* which needs to know nothing of these */
+    if (is_sweep || !s->has_all || s->given == 0 || s->given == s->made)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_BUSY,
+                           "table '%s' was compacted, set or short of memory while its rows were "
+                           "read, and which of them are gone is not known any more; try again",
+                           table->schema.s.name);
+}
+
+bool moving_reads_all(const struct shard *shard)
+{
+    const struct moving *moving = &shard->moving;
+    return moving->mover != NULL && moving->reads_all &&
+           clock_ns() - moving->read_ns < SUBSCRIBER_IDLE_NS;
+}
+
+bool moving_scan(struct shard *shard, struct subscriber *subscriber, struct table *table,
+                 uint32_t max_rows, struct store_scan *out, struct embd__error *e)
+{
+    struct moving *moving = &shard->moving;
+    struct embd__error not_now = {.status = EMBD_OK};
     bool is_last = false;
-    if (!subscriber_freeze(shard, subscriber, table, is_cutting(shard), &e))
+    moving->reads_all = false;
+    if (!subscriber_freeze(shard, subscriber, table, is_cutting(shard), &not_now) ||
+        check_begun(moving, subscriber, table, e) != EMBD_OK)
         return false;
-    if (shard->engine.tables.ops->scan_frozen(table->store, max_rows, out, &is_last, &e) !=
+    if (shard->engine.tables.ops->scan_frozen(table->store, max_rows, out, &is_last, &not_now) !=
         EMBD_OK) {
         subscriber_give_up_round(shard, subscriber);
         return false;
     }
-    shard->moving.is_read = is_last;
+    subscriber->given = subscriber->made;
+    moving->is_read = is_last;
+    moving->reads_all = subscriber->has_all && !is_last;
+    moving->read_ns = subscriber->asked_ns;
     if (is_last)
         subscriber_end_round(shard, subscriber);
     return true;
@@ -98,6 +124,22 @@ static void keep_candidates(const struct placement *place, uint32_t shard,
         n++;
     }
     scan->n_candidates = n;
+}
+
+void moving_keep_own(const struct shard *shard, const struct table *table, struct store_scan *scan)
+{
+    const struct placement *own = shard->config.placement;
+    uint32_t n = 0;
+    for (uint32_t i = 0; own != NULL && i < scan->n_rows; i++) {
+        uint32_t slot = scan->slots != NULL ? scan->slots[i] : 0;
+        if (embd__placement_shard(own, table->schema.s.partition, slot, scan->keys[i]) !=
+            shard->config.index)
+            continue;
+        shift(scan->keys, sizeof *scan->keys, i, n);
+        shift(scan->slots, sizeof *scan->slots, i, n);
+        n++;
+    }
+    scan->n_rows = own != NULL ? n : scan->n_rows;
 }
 
 void moving_keep_foreign(const struct shard *shard, const struct table *table,

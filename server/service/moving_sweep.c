@@ -15,6 +15,7 @@
 
 #define SWEEP_BYTES (1u << 20) /* of a block */
 #define SWEEP_ROWS  8192u      /* of a block: some milliseconds of erasing */
+#define AGAIN_NS    100000000u /* after a record that the disk did not take */
 
 static void drop_keys(struct moving *moving)
 {
@@ -23,16 +24,41 @@ static void drop_keys(struct moving *moving)
     moving->n_keys = 0;
 }
 
+/* Whether changes waited, which may go on. */
+static bool stop_resting(struct moving *moving)
+{
+    bool rested = moving->rests;
+    moving->rests = false;
+    return rested;
+}
+
+/* Its subscriptions are over. */
+void moving_sweep_anew(struct moving *moving)
+{
+    moving->table[0] = '\0';
+    moving->is_read = false;
+    if (!moving->is_erasing)
+        drop_keys(moving);
+}
+
 /* ---- erasing ---- */
+
+static void not_erasing(struct shard *shard)
+{
+    shard->moving.is_erasing = false;
+    shard->moving.erase_again_ns = shard->now_ns + AGAIN_NS;
+}
 
 /* A record that the disk does not take is written again: the keys stay. */
 static void on_erased(struct op *op)
 {
     struct shard *shard = op->engine->arg;
     struct moving *moving = &shard->moving;
-    moving->is_erasing = false;
-    if (op->error.status != EMBD_OK)
+    if (op->error.status != EMBD_OK) {
+        not_erasing(shard);
         return;
+    }
+    moving->is_erasing = false;
     moving->n_swept += moving->n_keys;
     drop_keys(moving);
 }
@@ -43,8 +69,10 @@ static void submit_erase(struct shard *shard)
     struct op *op = &moving->erase;
     struct embd__error e = {.status = EMBD_OK};
     op_begin(op, &shard->engine, OP_ERASE);
-    if (op_size_parts(op, 1, &e) != EMBD_OK)
+    if (op_size_parts(op, 1, &e) != EMBD_OK) {
+        not_erasing(shard);
         return;
+    }
     op->parts[0].table = moving->swept;
     op->parts[0].in = (struct part){.table = moving->swept->id,
                                     .n_keys = moving->n_keys,
@@ -55,7 +83,7 @@ static void submit_erase(struct shard *shard)
     op->now_ns = shard->now_ns;
     moving->is_erasing = true;
     if (engine_admit(op) != EMBD_OK || commit_submit(&shard->commit, op, NULL, &e) < EMBD_OK)
-        moving->is_erasing = false;
+        not_erasing(shard);
 }
 
 /* The table may have gone with its keys. */
@@ -64,25 +92,34 @@ static bool has_table(const struct shard *shard)
     const struct tables *tables = &shard->engine.tables;
     for (uint32_t i = 0; i < tables->n; i++)
         if (tables->by_name[i] == shard->moving.swept)
-            return true;
+            return tables->by_name[i]->instance == shard->moving.swept_instance;
     return false;
 }
 
-/* Changes wait until those under way have ended. True: it has begun. */
-static bool erase(struct shard *shard)
+/* Not under a hold, which lets pushes in that others have. */
+static bool may_erase(const struct shard *shard)
+{
+    return !hold_is_on(&shard->hold) && shard->now_ns >= shard->moving.erase_again_ns;
+}
+
+/* Changes wait until those under way have ended. True: there is more to do now. */
+static bool erase(struct shard *shard, bool *rested_out)
 {
     struct moving *moving = &shard->moving;
     if (!has_table(shard)) {
-        moving->rests = false;
         drop_keys(moving);
+        *rested_out = stop_resting(moving);
         return true;
     }
-    moving->rests = true;
-    if (shard_n_in_flight(shard) > 0 || hold_is_on(&shard->hold))
+    bool may = may_erase(shard);
+    if (may && shard_n_in_flight(shard) > 0) {
+        moving->rests = true;
         return false;
-    moving->rests = false;
-    submit_erase(shard);
-    return true;
+    }
+    *rested_out = stop_resting(moving);
+    if (may)
+        submit_erase(shard);
+    return may;
 }
 
 /* ---- reading ---- */
@@ -108,12 +145,13 @@ static bool read_block(struct shard *shard, struct table *table)
     uint32_t max_rows = block_rows_in(&table->schema.s, SWEEP_BYTES);
     max_rows = max_rows == 0 ? 1 : max_rows < SWEEP_ROWS ? max_rows : SWEEP_ROWS;
     moving->block = s != NULL ? block_new(&table->schema.s, max_rows, &scan) : NULL;
-    if (moving->block == NULL || !moving_scan(shard, s, table, max_rows, &scan)) {
+    if (moving->block == NULL || !moving_scan(shard, s, table, max_rows, &scan, &e)) {
         drop_keys(moving);
         return false;
     }
     moving_keep_foreign(shard, table, shard->config.placement, &scan);
     moving->swept = table;
+    moving->swept_instance = table->instance;
     moving->keys = scan.keys; /* it has room for as many as are read together */
     moving->slots = scan.slots;
     take_keys(moving, &scan);
@@ -148,15 +186,13 @@ bool moving_collect(struct shard *shard, bool *rested_out)
 {
     struct moving *moving = &shard->moving;
     if (!may_sweep(shard)) {
-        *rested_out = moving->rests;
-        moving->rests = false;
+        *rested_out = stop_resting(moving);
         return false;
     }
     moving_keep(shard);
-    if (moving->block != NULL) {
-        *rested_out = erase(shard);
-        return *rested_out;
-    }
+    if (moving->block != NULL)
+        return erase(shard, rested_out);
+    *rested_out = stop_resting(moving);
     struct table *table = moving_table(shard);
     if (table != NULL)
         return read_block(shard, table);
@@ -172,8 +208,7 @@ void moving_leave(struct shard *shard, const struct shard_session *session)
     if (moving->mover != session)
         return;
     moving->mover = NULL;
-    moving->table[0] = '\0';
-    moving->is_read = false;
+    moving_sweep_anew(moving);
 }
 
 void moving_close(struct shard *shard)

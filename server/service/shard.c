@@ -140,10 +140,10 @@ void shard_close(struct shard *shard)
     cut_read_end(shard);
     mark_end(shard);
     subscribers_end_all(shard);
-    moving_close(shard);
     compacting_close(shard);
     recovery_give_up(shard);
     commit_fini(&shard->commit);
+    moving_close(shard);
     while (shard->engine.set.is_on)
         tables_sweep(&shard->engine.tables);
     round_close(&shard->engine);

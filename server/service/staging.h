@@ -19,6 +19,7 @@ struct staging_set {
     struct push_stream *streams[2];     /* malloc'd; [1]: of journaled tables */
     uint32_t n_streams[2];
     bool brings_unknown; /* the tables are all of their snapshot */
+    uint64_t placement;  /* version of the map that the shard had when the set began */
 };
 
 /* Owner: the shard's thread. */
@@ -26,6 +27,7 @@ struct staging {
     struct staging_set sets[STAGED_SETS];
     const struct shard_session *replacer; /* has checked, and applies next; NULL: none */
     uint64_t checked;                     /* id of the set that it has checked */
+    bool is_place;                        /* it was a map of keys to shards */
     uint64_t done;                        /* id of the last set that took its place */
     uint64_t decision;                    /* number of the attempt that it has checked; 0: none */
     uint64_t deciding; /* of the last one whose record was handed over, to write it */

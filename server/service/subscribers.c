@@ -222,7 +222,7 @@ void subscribers_look(struct shard *shard, bool is_cutting)
         struct subscriber *s = &shard->subscribers.list[i];
         if (s->id == 0)
             continue;
-        if (!s->is_leaving && now_ns - s->asked_ns > SUBSCRIBER_IDLE_NS) {
+        if (!s->is_leaving && !s->is_mover && now_ns - s->asked_ns > SUBSCRIBER_IDLE_NS) {
             log_event(LOG_INFO, "subscription_ended", "shard=%u table=%s why=\"it asked nothing\"",
                       shard->config.index, s->table);
             subscriber_end(shard, s);

@@ -28,6 +28,7 @@ struct subscriber {
     uint64_t id;                         /* 0: it is free */
     const struct shard_session *session; /* NULL: it is leaving */
     bool is_mover;                       /* it moves keys: moving.h. No limit counts it */
+    uint64_t given;                      /* of a mover: the last cut of which it was given rows */
     bool is_leaving;                     /* `held` is to be forgotten once nothing is frozen */
     char table[EMBD_NAME_MAX + 1];
     uint64_t instance;    /* of the table */
@@ -79,7 +80,7 @@ void subscribers_give_way(struct shard *shard);
 /* The table goes: its subscriptions are over. */
 void subscribers_drop(struct shard *shard, const struct table *table);
 void subscribers_leave(struct shard *shard, const struct shard_session *session);
-/* Ends those that ask nothing, and forgets the cuts of those that ended. */
+/* Ends those that ask nothing, but for movers, and forgets the cuts of those that ended. */
 void subscribers_look(struct shard *shard, bool is_cutting);
 /* All are over, and their cuts are forgotten as soon as nothing is frozen. */
 void subscribers_end_each(struct shard *shard);

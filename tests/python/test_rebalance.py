@@ -289,6 +289,35 @@ class Moves(Rebalance):
         if rows:
             self.assertEqual(json.loads(ran.stdout)["backup"][0]["rows"], rows)
 
+    def test_subscribers_begin_anew_and_end_with_what_there_is(self):
+        cluster = self.begin("ab")
+        client, own = self.connect(cluster), self.connect(cluster, "b")
+        table = self.counted(client)
+        table.push(np.arange(KEYS, dtype=np.uint64), -np.ones((KEYS, DIM), np.float32))
+        copy, rounds = {}, embd.follow(own, "t", interval=0)
+
+        def take():
+            round_ = next(rounds)
+            if round_.all:
+                copy.clear()
+            for key in round_.gone:
+                copy.pop(int(key), None)
+            copy.update((int(key), row[0]) for key, row in zip(round_.keys, round_.rows))
+            return round_.all
+        take()
+        for weights in ((1, 3), (3, 1), (0, 1)):
+            self.move(cluster, weights)
+            at = np.arange(0, KEYS, 3, dtype=np.uint64)
+            table.push(at, -np.ones((len(at), DIM), np.float32))
+            table.erase(np.arange(weights[0], KEYS, 50, dtype=np.uint64))
+            while not take():
+                pass
+            take()
+            keys = np.fromiter(sorted(copy), np.uint64, len(copy))
+            self.assertEqual(len(keys), sum(self.rows(client, "t")))
+            np.testing.assert_array_equal(table.pull(keys)[:, 0], [copy[int(key)] for key in keys])
+        rounds.close()
+
 
 class Kills(Moves):
     """The classes' other tests run once, above."""
