@@ -87,9 +87,9 @@ static int read_standing(struct reader *r, const char *name, struct standing *ou
     out->is_pending = embd__field_has(&f, "becomes");
     embd__field_str(&f, "failed", why, sizeof why, "");
     embd__field_map(&f, "schema", &schema, "schema");
-    out->durability =
-        (embd_durability)embd__field_enum(&schema, "durability", embd__durability_names,
-                                          EMBD_DURABILITY_AUTO, EMBD_DURABILITY_SNAPSHOT);
+    out->durability = (embd_durability)embd__field_enum(
+        &schema, "durability", embd__durability_names, embd__names_count(embd__durability_names),
+        EMBD_DURABILITY_SNAPSHOT);
     if (r->error->status != EMBD_OK || why[0] == '\0')
         return r->error->status;
     return embd__error_set(r->error, EMBD_IO,
