@@ -44,8 +44,8 @@ static int read_notes(const struct process *p, int dir, struct notes *out, struc
         bool follows = note.state == NOTE_FOLLOWS || note.state == NOTE_BEGINS;
         out->epoch = note.epoch > out->epoch ? note.epoch : out->epoch;
         out->is_followers = out->is_followers || follows;
-        out->has_own =
-            out->has_own || note.state == NOTE_DEPOSED || (!follows && tail_has_files(dir, i));
+        bool is_noted = note.state == NOTE_DEPOSED || note.state == NOTE_PROMOTED;
+        out->has_own = out->has_own || is_noted || (!follows && tail_has_files(dir, i));
     }
     return e->status;
 }

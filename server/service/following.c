@@ -330,10 +330,17 @@ bool following_go_on(struct shard *shard, struct embd__error *e)
         ask(shard);
     if (shard->config.failover != NULL)
         failover_note(shard->config.failover, shard->config.index, shard->commit.applied.position,
-                      f->state == FOLLOWING_RECORDS && shard->commit.journal != NULL);
+                      following_has_all(shard));
     if (e->status == EMBD_OK && !has_more && promoting_look(shard, e))
         following_close(shard);
     return has_more && e->status == EMBD_OK;
+}
+
+/* A base may be older than what this follower had before, and has said that it has. */
+bool following_has_all(const struct shard *shard)
+{
+    const struct following *f = shard->following;
+    return f->state == FOLLOWING_RECORDS && shard->commit.journal != NULL && !f->catches_up;
 }
 
 /* ---- to admins and trainers ---- */

@@ -98,6 +98,9 @@ static inline bool following_mark_stops(const struct following *f, uint64_t posi
     return f->mark.state == MARKS_STOPS && position >= f->mark.at;
 }
 
+/* Whether it has its tables, and all that was acknowledged when it asked for them. */
+bool following_has_all(const struct shard *shard);
+
 /* The last question has failed, or what came is of no use. The log has each new reason. */
 void following_lose(struct shard *shard, const char *why);
 /* What came is right: the next records, or that there are none. */

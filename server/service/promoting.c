@@ -46,9 +46,10 @@ static void find_hindrance(const struct shard *shard, char why[WHY_BYTES])
     uint64_t applied = shard->commit.applied.position, most;
     uint64_t lacks = f->end > applied ? f->end - applied : 0;
     most = promotion_max_behind(shard->config.promotion);
+    bool lacks_base = f->state == FOLLOWING_BASE || shard->commit.journal == NULL;
     why[0] = '\0';
-    if (f->state == FOLLOWING_BASE || shard->commit.journal == NULL)
-        snprintf(why, WHY_BYTES, "shard %u still takes its base, and has not all of the tables",
+    if (lacks_base || (shard->config.failover != NULL && !following_has_all(shard)))
+        snprintf(why, WHY_BYTES, "shard %u still takes its base, or the records behind it",
                  shard->config.index);
     else if (most != PROMOTION_ANY && f->answered_ns == 0)
         snprintf(why, WHY_BYTES,

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import threading
+import time
 import unittest.mock
 
 import numpy as np
@@ -224,6 +225,74 @@ class Races(Failover):
         self.start("x")
         self.until(lambda: self.insync() == 1)
         self.finish(*self.train())
+
+    @begins_anew
+    def test_a_follower_in_sync_that_begins_anew_does_not_take_over_before_it_has_all(self):
+        """A table comes into the journal with a base that is older than what the follower had; the primary stands still as soon as
+        that is there, and the follower lacks what was acknowledged since."""
+        theirs, disk = gate.Gate(), gate.Gate()
+        self.addCleanup(theirs.scratch.cleanup)
+        self.addCleanup(disk.scratch.cleanup)
+        x = self.start_with(theirs.environment(), "x")
+        self.until(lambda: self.primary() == "x")
+        y = self.start_with(disk.environment(), "y")
+        self.until(lambda: self.insync() == 1)
+        trainers = self.train()
+        client = embd.connect(self.addresses(), deadline=SECONDS)
+        self.addCleanup(client.close)
+        client.create_table("s", 2, durability="snapshot")
+        n = y.log().count("follow_has_base")
+
+        def change():
+            with contextlib.suppress(embd.Error):  # where it waits for the follower when the primary stands still
+                client.set_table("s", durability="replicated")
+
+        setting = threading.Thread(target=change, daemon=True)
+        theirs.close()
+        with theirs.letting_all_but("renameat"):
+            setting.start()
+            self.until(lambda: any(name.endswith("renameat") for name in theirs.waiting()))
+            self.go_on_pushing(*trainers)  # these are behind the base, which is about to be there
+            theirs.open()
+        self.until(lambda: "follow_begins_anew" in y.log())
+        disk.close()
+        while y.log().count("follow_has_base") == n:
+            for name in disk.waiting():
+                disk.let(name)
+            self.tend()
+            time.sleep(0.01)
+        x.pause()
+        disk.open()
+        self.until(lambda: self.entry("servers") is None)
+        time.sleep(LEASE_S)
+        self.assertIsNone(self.primary())
+        x.go_on()
+        self.go_on_pushing(*trainers)
+        setting.join(SECONDS)
+        client.set_table("s", durability="replicated")
+        self.until(lambda: self.insync() == 1)
+        self.finish(*trainers)
+
+    @begins_anew
+    def test_keeping_aside_that_was_interrupted_goes_on_at_the_next_start(self):
+        """The journals of a process that had served are in a directory aside, and the notes that they are its own are not yet."""
+        self.begin("x", "y")
+        trainers = self.train()
+        self.kill("x")
+        self.until(lambda: self.primary() == "y")
+        self.start("x")
+        self.until(lambda: self.insync() == 1)
+        self.go_on_pushing(*trainers)
+        self.kill("y")
+        self.until(lambda: self.primary() == "x")
+        path = os.path.join(self.data, "y")
+        os.mkdir(os.path.join(path, "aside-2-1"))
+        for name in os.listdir(path):
+            if name.startswith("journal"):
+                os.rename(os.path.join(path, name), os.path.join(path, "aside-2-1", name))
+        self.start("y")
+        self.until(lambda: self.insync() == 1)
+        self.finish(*trainers)
 
 
 if __name__ == "__main__":
