@@ -336,13 +336,6 @@ bool following_go_on(struct shard *shard, struct embd__error *e)
     return has_more && e->status == EMBD_OK;
 }
 
-/* A base may be older than what this follower had before, and has said that it has. */
-bool following_has_all(const struct shard *shard)
-{
-    const struct following *f = shard->following;
-    return f->state == FOLLOWING_RECORDS && shard->commit.journal != NULL && !f->catches_up;
-}
-
 /* ---- to admins and trainers ---- */
 
 struct following_figures following_figures(const struct shard *shard)

@@ -83,6 +83,8 @@ bool following_take_records(struct shard *shard, struct embd__error *e);
 /* following_serving.c: an answer says how far the other server is; and what of that is applied. */
 void following_note_sure(struct following *f, const struct follow_answer *found);
 void following_note_fresh(struct shard *shard);
+/* Whether it has its tables, and all that was acknowledged when it asked for them. */
+bool following_has_all(const struct shard *shard);
 
 /* following_marks.c */
 void following_mark_ask(const struct following *f, struct follow_ask *ask);
@@ -97,9 +99,6 @@ static inline bool following_mark_stops(const struct following *f, uint64_t posi
 {
     return f->mark.state == MARKS_STOPS && position >= f->mark.at;
 }
-
-/* Whether it has its tables, and all that was acknowledged when it asked for them. */
-bool following_has_all(const struct shard *shard);
 
 /* The last question has failed, or what came is of no use. The log has each new reason. */
 void following_lose(struct shard *shard, const char *why);

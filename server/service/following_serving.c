@@ -65,6 +65,13 @@ void following_note_fresh(struct shard *shard)
     }
 }
 
+/* A base may be older than what this follower had before, and has said that it has. */
+bool following_has_all(const struct shard *shard)
+{
+    const struct following *f = shard->following;
+    return f->state == FOLLOWING_RECORDS && shard->commit.journal != NULL && !f->catches_up;
+}
+
 uint64_t following_behind_ms(const struct shard *shard)
 {
     const struct following *f = shard->following;
