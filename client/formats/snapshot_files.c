@@ -75,3 +75,19 @@ EMBD_API void embd__copy_piece_free(struct file_piece *piece)
         embd__answer_free(piece->answer);
     *piece = (struct file_piece){.answer = NULL};
 }
+
+EMBD_API int embd__copy_lineage(embd_client *client, uint64_t *lineage_out)
+{
+    struct embd__error *e = embd__client_error(client);
+    struct answer *answer;
+    struct fields f;
+    *e = (struct embd__error){0};
+    struct msg *m = embd__admin_begin(client, METHOD_IDENTITY);
+    embd__msg_map(m, 1);
+    embd__msg_field_uint(m, "shard", 0);
+    if (embd__request(client, 0, LISTENER_ADMIN, &answer) != EMBD_OK)
+        return e->status;
+    embd__read_fields(&f, &answer->reader, "identity");
+    *lineage_out = embd__field_uint(&f, "lineage", 0, UINT64_MAX, 0);
+    return embd__admin_end(client, 0, METHOD_IDENTITY, answer);
+}

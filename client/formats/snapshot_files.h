@@ -23,4 +23,8 @@ EMBD_API int embd__copy_file_piece(embd_client *client, uint32_t shard, const ch
                                    const char *file, uint64_t at, struct file_piece *out);
 EMBD_API void embd__copy_piece_free(struct file_piece *piece);
 
+/* The number of the cluster that the tables come from, which stays when a follower is promoted; 0:
+ * its servers have no data directory, or are of an earlier version. */
+EMBD_API int embd__copy_lineage(embd_client *client, uint64_t *lineage_out);
+
 #endif

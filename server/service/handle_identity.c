@@ -1,6 +1,7 @@
 /* handle_identity.c - whose the data directory is, for another server that compares it with its
  * own: identity. */
 #include "server/identity/identity.h"
+#include "server/service/deposing.h"
 #include "server/service/doubt.h"
 #include "server/service/state.h"
 
@@ -11,7 +12,8 @@ static void write_answer(struct call *call, const struct identity_answer *answer
     bool decides = decision != 0 && call->shard->config.index == 0;
     embd__msg_result(m, call->reader.msgid);
     bool is_placed = call->shard->config.placement != NULL && answer->placement > 0;
-    embd__msg_map(m, 9u + 2u * decides + 2u * is_placed + answer->is_moving);
+    uint64_t lineage = deposing_lineage(call->shard);
+    embd__msg_map(m, 9u + (lineage != 0) + 2u * decides + 2u * is_placed + answer->is_moving);
     embd__msg_field_str(m, "cluster", answer->cluster);
     embd__msg_field_uint(m, "epoch", answer->epoch);
     embd__msg_field_uint(m, "start", answer->start);
@@ -21,6 +23,8 @@ static void write_answer(struct call *call, const struct identity_answer *answer
     embd__msg_field_uint(m, "cut_rows", answer->cut_rows);
     embd__msg_field_uint(m, "known_epoch", answer->known_epoch);
     embd__msg_field_uint(m, "known_start", answer->known_start);
+    if (lineage != 0)
+        embd__msg_field_uint(m, "lineage", lineage);
     if (is_placed) {
         embd__msg_field_uint(m, "placement", answer->placement);
         embd__msg_field_uint(m, "placement_digest", answer->placement_digest);

@@ -6,6 +6,7 @@
 
 #define CLUSTER "00112233445566778899aabbccddeeff"
 #define START   UINT64_C(0x0123456789abcdef)
+#define LINEAGE UINT64_C(0x0011223344556677)
 
 void build_identity_request(struct msg *m)
 {
@@ -43,7 +44,8 @@ static void build_result(struct msg *m, uint32_t msgid, uint32_t n_fields)
 
 void build_identity_result(struct msg *m)
 {
-    build_result(m, 27, 9);
+    build_result(m, 27, 10);
+    embd__msg_field_uint(m, "lineage", LINEAGE);
     embd__msg_end(m);
 }
 
@@ -56,6 +58,8 @@ static void read_result(struct reader *r, bool is_decided)
     if (is_decided) {
         embd__field_uint(&f, "decision", 5, 5, FIELD_REQUIRED);
         embd__field_enum(&f, "decided", names, 1, -1);
+    } else {
+        embd__field_uint(&f, "lineage", LINEAGE, LINEAGE, FIELD_REQUIRED);
     }
     embd__field_str(&f, "cluster", cluster, sizeof cluster, NULL);
     embd__field_uint(&f, "epoch", 7, 7, FIELD_REQUIRED);
