@@ -32,19 +32,38 @@ struct backup_where {
 
 /* ---- making one ---- */
 
+/* What one call has read of a place, for the next one of the same place: so of a thousand backups
+ * that lie there none is read twice. NULL: no memory. */
+struct backup_known;
+struct backup_known *backup_known_new(void);
+void backup_known_free(struct backup_known *known);
+
+/* Backups that are made one behind the other, every minute or so. Each has what changed since one
+ * of the last; after `base_s`, or where the increments have more bytes than the rows, one has all
+ * rows. They thin out: sequence.h. */
+struct backup_sequence {
+    uint64_t base_s;   /* from one with all rows to the next */
+    uint64_t recent_s; /* all of them stay for so long */
+    uint64_t days;     /* the last one with all rows of a day stays for so many days */
+};
+
 struct backup_order {
     struct backup_where to;
-    const char *name;          /* NULL: backup-YYYYMMDD-HHMMSS-MMM (UTC) */
+    const char *name;          /* NULL: backup-YYYYMMDD-HHMMSS-MMM (UTC), or archive-... */
     const char *job;           /* NULL: BACKUP_JOB */
     const char *const *tables; /* [n_tables] names or PREFIX*; none: all */
     uint32_t n_tables;
     bool is_incremental; /* upon the newest one of the place, where the servers know that */
-    uint32_t keep;       /* bases that stay, with their increments; 0: all */
-    uint64_t wait_s;     /* for another snapshot to end */
+    const struct backup_sequence *sequence; /* it is the next one of that; NULL: it is not */
+    uint32_t keep;                          /* bases that stay, with their increments; 0: all */
+    bool accepts_other;         /* the newest backup of the place may be of another cluster */
+    uint64_t wait_s;            /* for another snapshot to end */
+    struct backup_known *known; /* NULL: none */
 };
 
 struct backup_made {
     char name[BACKUP_NAME_BYTES], base[BACKUP_NAME_BYTES]; /* base "": all rows */
+    uint64_t time_s; /* when it was begun: what was acknowledged before is in it */
     uint64_t rows, bytes, pause_us;
     uint32_t n_removed; /* backups */
 };
@@ -97,6 +116,7 @@ struct restore_order {
 
 struct restored {
     char name[BACKUP_NAME_BYTES];
+    uint32_t n_passed_over; /* newer ones that are damaged */
     embd_dump_report report;
 };
 

@@ -19,83 +19,11 @@
 
 #include "client/backup/catalog.h"
 #include "client/backup/contents.h"
+#include "client/backup/making.h"
 #include "client/formats/snapshot_files.h"
-#include "client/formats/table_copy.h"
 #include "embd/embd.h"
 
 #define SNAPSHOTS_KEPT 2
-
-struct making {
-    embd_client *client;
-    const struct backup_order *order;
-    struct place *place;
-    struct embd__error *e;
-    struct record record;
-    struct ticker ticker;
-    uint8_t *buffer; /* [PLACE_PIECE_BYTES] */
-    uint64_t pause_us;
-    uint32_t shard; /* whose files are copied */
-};
-
-/* The error of a function of libembd. */
-static int take_error(struct making *m, int status)
-{
-    const struct embd__error *theirs = embd__copy_error(m->client);
-    return embd__error_set(m->e, status, "%s", theirs->status ? theirs->text : embd_error_text());
-}
-
-/* ---- what to make ---- */
-
-static int take_scope(struct making *m)
-{
-    const struct backup_order *o = m->order;
-    struct table_scope *scope = &m->record.scope;
-    catalog_set_job(scope, o->job, m->e);
-    for (uint32_t i = 0; i < o->n_tables && m->e->status == EMBD_OK; i++)
-        embd__scope_add(scope, o->tables[i], strlen(o->tables[i]), m->e);
-    return m->e->status;
-}
-
-static int take_name(struct making *m)
-{
-    struct timespec now;
-    struct tm day;
-    char *name = m->record.name;
-    clock_gettime(CLOCK_REALTIME, &now);
-    m->record.time_s = (uint64_t)now.tv_sec;
-    gmtime_r(&now.tv_sec, &day);
-    if (m->order->name != NULL && strlen(m->order->name) > SNAPSHOT_NAME_MAX)
-        return embd__error_set(m->e, EMBD_INVALID, "the name '%.80s' is longer than %d bytes",
-                               m->order->name, SNAPSHOT_NAME_MAX);
-    if (m->order->name != NULL) {
-        snprintf(name, sizeof m->record.name, "%s", m->order->name);
-        return EMBD_OK;
-    }
-    size_t n = strftime(name, sizeof m->record.name, "backup-%Y%m%d-%H%M%S", &day);
-    snprintf(name + n, sizeof m->record.name - n, "-%03ld", now.tv_nsec / 1000000);
-    return EMBD_OK;
-}
-
-static int plan(struct making *m)
-{
-    struct catalog c;
-    if (take_name(m) != EMBD_OK || take_scope(m) != EMBD_OK ||
-        catalog_read(m->place, &c, m->e) != EMBD_OK)
-        return m->e->status;
-    const struct catalog_entry *newest = catalog_newest(&c, &m->record.scope, NULL, UINT64_MAX);
-    const struct catalog_entry *base = m->order->is_incremental ? newest : NULL;
-    if (catalog_find(&c, m->record.name) != NULL)
-        embd__error_set(m->e, EMBD_EXISTS, "%s: a backup '%s' is there, or part of one",
-                        m->place->url, m->record.name);
-    if (base != NULL) {
-        memcpy(m->record.base, base->record.name, sizeof m->record.base);
-        m->record.base_id = base->record.id;
-    }
-    if (newest != NULL && m->record.time_s < newest->record.time_s) /* a clock that was set back */
-        m->record.time_s = newest->record.time_s + (newest->record.time_s < UINT32_MAX);
-    catalog_fini(&c);
-    return m->e->status;
-}
 
 /* ---- the snapshot ---- */
 
@@ -119,18 +47,24 @@ static int ask_snapshot(struct making *m, embd_dump_report *report)
     return status;
 }
 
+static int ask_snapshot_upon(struct making *m, const struct upon *upon, embd_dump_report *report)
+{
+    memcpy(m->record.base, upon->name, sizeof m->record.base);
+    m->record.base_id = upon->id;
+    return ask_snapshot(m, report);
+}
+
 /* Servers that were restarted, or whose base is gone, do not know what changed. */
 static int make_snapshot(struct making *m)
 {
     embd_dump_report report;
-    int status = ask_snapshot(m, &report);
-    if (status == EMBD_UNSUPPORTED && m->record.base_id != 0) {
-        m->record.base_id = 0;
-        m->record.base[0] = '\0';
-        status = ask_snapshot(m, &report);
-    }
+    int status = EMBD_UNSUPPORTED;
+    for (uint32_t i = 0; i < 2 && m->upon[i].id != 0 && status == EMBD_UNSUPPORTED; i++)
+        status = ask_snapshot_upon(m, &m->upon[i], &report);
+    if (status == EMBD_UNSUPPORTED)
+        status = ask_snapshot_upon(m, &(struct upon){.id = 0}, &report);
     if (status != EMBD_OK)
-        return take_error(m, status);
+        return making_fail(m, status);
     m->record.rows = report.rows;
     m->pause_us = report.pause_us;
     m->ticker.rows_total = report.rows;
@@ -148,7 +82,7 @@ static int fetch(struct making *m, const char *file, uint64_t at, uint8_t *to, s
         int status =
             embd__copy_file_piece(m->client, m->shard, m->record.name, file, at + done, &piece);
         if (status != EMBD_OK)
-            return take_error(m, status);
+            return making_fail(m, status);
         size_t n = piece.bytes < bytes - done ? (size_t)piece.bytes : bytes - done;
         bool is_right = n > 0 && piece.file_bytes == file_bytes;
         if (is_right)
@@ -255,7 +189,7 @@ static uint8_t *fetch_manifest(struct making *m, uint64_t *bytes_out)
     if (status == EMBD_INVALID)
         return NULL;
     if (status != EMBD_OK) {
-        take_error(m, status);
+        making_fail(m, status);
         return NULL;
     }
     *bytes_out = piece.file_bytes;
@@ -347,31 +281,22 @@ static void give_up(struct making *m)
     catalog_remove(m->place, m->record.name, &ignored);
 }
 
-static int keep(struct making *m, struct backup_made *out)
-{
-    struct embd__error inner = {0};
-    if (m->order->keep == 0 ||
-        catalog_keep(m->place, out->name, m->order->keep, &out->n_removed, &inner) == EMBD_OK)
-        return EMBD_OK;
-    return embd__error_set(m->e, inner.status,
-                           "the backup '%s' is complete, but --keep failed: %.250s", out->name,
-                           inner.text);
-}
-
 static int make(struct making *m, struct backup_made *out)
 {
-    if (plan(m) != EMBD_OK || make_snapshot(m) != EMBD_OK)
+    if (making_plan(m) != EMBD_OK || make_snapshot(m) != EMBD_OK)
         return m->e->status;
     if (copy_shares(m) != EMBD_OK || contents_check(m->place, &m->record, m->e) != EMBD_OK ||
         check_place(m) != EMBD_OK || put_record(m) != EMBD_OK) {
         give_up(m);
         return m->e->status;
     }
-    *out = (struct backup_made){
-        .rows = m->record.rows, .bytes = record_bytes(&m->record), .pause_us = m->pause_us};
+    *out = (struct backup_made){.time_s = m->record.time_s,
+                                .rows = m->record.rows,
+                                .bytes = record_bytes(&m->record),
+                                .pause_us = m->pause_us};
     memcpy(out->name, m->record.name, sizeof out->name);
     memcpy(out->base, m->record.base, sizeof out->base);
-    return keep(m, out) ? m->e->status : embd__ticker_end(&m->ticker, m->e);
+    return making_keep(m, out) ? m->e->status : embd__ticker_end(&m->ticker, m->e);
 }
 
 int backup_make(embd_client *client, const struct backup_order *order, embd_progress *progress,
@@ -384,6 +309,8 @@ int backup_make(embd_client *client, const struct backup_order *order, embd_prog
     if (m.buffer == NULL)
         embd__error_set(&e, EMBD_NO_MEMORY, "no memory for a piece of a backup");
     else if (place_open(&order->to, true, &m.place, &e) == EMBD_OK)
+        m.place->known = order->known;
+    if (m.place != NULL)
         make(&m, out);
     place_close(m.place);
     free(m.buffer);

@@ -83,6 +83,24 @@ static const struct catalog_entry *choose(struct restoring *r, const struct cata
     return entry;
 }
 
+/* The damaged ones that `choose` has passed over. The time of some cannot be read. */
+static uint32_t n_passed_over(const struct restore_order *o, const struct catalog *c,
+                              const struct catalog_entry *chosen)
+{
+    uint32_t n = 0;
+    uint64_t until_s = UINT64_MAX;
+    if (o->at != NULL && catalog_find(c, o->at) != NULL)
+        return 0;
+    if (o->at != NULL)
+        read_time(o->at, &until_s);
+    for (uint32_t i = 0; i < c->n; i++) {
+        uint64_t time_s = c->entries[i].record.time_s;
+        bool is_newer = time_s >= chosen->record.time_s && time_s <= until_s;
+        n += c->entries[i].state == BACKUP_DAMAGED && (time_s == 0 || is_newer);
+    }
+    return n;
+}
+
 /* ---- all of it ---- */
 
 static int load(struct restoring *r, const char *directory, const struct record *record,
@@ -132,6 +150,7 @@ static int restore(struct restoring *r, struct restored *out)
     const struct catalog_entry *entry = choose(r, &c);
     if (entry != NULL && check_chain(r, &c, entry) == EMBD_OK) {
         memcpy(out->name, entry->name, sizeof out->name);
+        out->n_passed_over = n_passed_over(r->order, &c, entry);
         r->ticker.rows_total = entry->record.rows;
         if (r->place->dir != NULL)
             load(r, r->place->dir, &entry->record, out);

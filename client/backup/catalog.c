@@ -16,6 +16,30 @@
 
 #define JOB_PREFIX BACKUP_JOB "-"
 
+/* ---- what is known of a place ---- */
+
+struct backup_known {
+    json_t *texts; /* of each backup.json that was read and is right, by the backup's name */
+};
+
+struct backup_known *backup_known_new(void)
+{
+    struct backup_known *known = calloc(1, sizeof *known);
+    if (known != NULL)
+        known->texts = json_object();
+    if (known != NULL && known->texts != NULL)
+        return known;
+    free(known);
+    return NULL;
+}
+
+void backup_known_free(struct backup_known *known)
+{
+    if (known != NULL)
+        json_decref(known->texts);
+    free(known);
+}
+
 /* ---- which there are ---- */
 
 struct names {
@@ -84,11 +108,29 @@ static int read_text(struct catalog_entry *entry, const char *text, size_t bytes
     return EMBD_OK;
 }
 
+static bool read_known(const struct place *place, struct catalog_entry *entry)
+{
+    const json_t *text =
+        place->known == NULL ? NULL : json_object_get(place->known->texts, entry->name);
+    if (text != NULL)
+        read_text(entry, json_string_value(text), json_string_length(text));
+    return text != NULL;
+}
+
+/* One that is not right is read again: it may have come since. */
+static void remember(const struct place *place, const struct catalog_entry *entry, const char *text,
+                     size_t bytes)
+{
+    if (place->known != NULL && entry->state == BACKUP_WHOLE)
+        json_object_set_new(place->known->texts, entry->name, json_stringn(text, bytes));
+}
+
 static int read_entry(const struct catalog *c, struct catalog_entry *entry, struct embd__error *e)
 {
     char path[PLACE_NAME_BYTES];
     size_t bytes = 0;
-    if (!entry->has_record || !record_path(path, entry->name, RECORD_FILE))
+    if (!entry->has_record || !record_path(path, entry->name, RECORD_FILE) ||
+        read_known(c->place, entry))
         return EMBD_OK;
     char *text = c->place->ops->read(c->place, path, &bytes, e);
     if (e->status == EMBD_CORRUPT) { /* it is no file, or a far too large one */
@@ -96,8 +138,10 @@ static int read_entry(const struct catalog *c, struct catalog_entry *entry, stru
         entry->state = BACKUP_DAMAGED;
         *e = (struct embd__error){0};
     }
-    if (text != NULL)
+    if (text != NULL) {
         read_text(entry, text, bytes);
+        remember(c->place, entry, text, bytes);
+    }
     free(text);
     return e->status;
 }
@@ -248,7 +292,11 @@ const struct catalog_entry *catalog_newest(const struct catalog *catalog,
 const struct catalog_entry *catalog_base(const struct catalog *catalog,
                                          const struct catalog_entry *entry)
 {
-    return entry->record.base_id == 0 ? NULL : catalog_find(catalog, entry->record.base);
+    /* it comes before what is upon it, and not far */
+    for (const struct catalog_entry *base = entry; base-- > catalog->entries;)
+        if (entry->record.base_id != 0 && strcmp(base->name, entry->record.base) == 0)
+            return base;
+    return NULL;
 }
 
 const struct catalog_entry *catalog_root(const struct catalog *catalog,
@@ -257,6 +305,17 @@ const struct catalog_entry *catalog_root(const struct catalog *catalog,
     for (const struct catalog_entry *base; (base = catalog_base(catalog, entry)) != NULL;)
         entry = base;
     return entry;
+}
+
+uint64_t catalog_cluster(const struct catalog *catalog, const char **name_out)
+{
+    for (uint32_t i = catalog->n; i-- > 0;) {
+        const struct catalog_entry *entry = &catalog->entries[i];
+        *name_out = entry->name;
+        if (entry->state == BACKUP_WHOLE && entry->record.cluster != 0)
+            return entry->record.cluster;
+    }
+    return 0;
 }
 
 /* ---- removing ---- */
@@ -280,6 +339,8 @@ int catalog_remove(struct place *place, const char *name, struct embd__error *e)
     struct removal r = {name, json_array()};
     char record[PLACE_NAME_BYTES];
     record_path(record, name, RECORD_FILE);
+    if (place->known != NULL)
+        json_object_del(place->known->texts, name);
     if (r.files == NULL || place->ops->remove(place, record, e) != EMBD_OK ||
         place->ops->list(place, collect, &r, e) != 0)
         embd__error_set(e, EMBD_NO_MEMORY, "no memory to remove the backup '%s'", name);

@@ -41,6 +41,10 @@ const struct catalog_entry *catalog_base(const struct catalog *catalog,
 const struct catalog_entry *catalog_root(const struct catalog *catalog,
                                          const struct catalog_entry *entry);
 
+/* The cluster of the newest whole one that tells it, whatever its scope; 0: none does. *name_out:
+ * that one. */
+uint64_t catalog_cluster(const struct catalog *catalog, const char **name_out);
+
 /* Removes every file of `name`: backup.json first, so that it is no backup from then on. */
 int catalog_remove(struct place *place, const char *name, struct embd__error *e);
 

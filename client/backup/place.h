@@ -44,6 +44,7 @@ struct place {
     char *url;         /* as it was given, without '/' at its end; for errors */
     const char *dir;   /* its path; NULL: a bucket */
     bool is_temporary; /* set by its user: files of this directory need not outlive a crash */
+    struct backup_known *known; /* set by its user: what catalog.c has read here; NULL: nothing */
 };
 
 /* `makes`: a directory that does not exist is made. EMBD_INVALID: not a place; EMBD_UNSUPPORTED:

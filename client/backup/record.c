@@ -11,7 +11,7 @@
 #include "proto/scope_json.h"
 #include "proto/seal.h"
 
-#define RECORD_FORMAT    1
+#define RECORD_FORMAT    2 /* 1 has no `cluster` */
 #define RECORD_FILES_MAX (1u << 20)
 
 int record_add(struct record *r, const char *name, uint64_t bytes, uint64_t xxh3,
@@ -70,11 +70,12 @@ static json_t *to_json(const struct record *r)
     json_t *base = NULL;
     if (r->base_id != 0)
         base = json_pack("{s:s, s:o}", "name", r->base, "id", embd__json_hex(r->base_id));
-    json_t *json = json_pack(
-        "{s:i, s:s, s:s, s:o, s:o, s:o, s:o*, s:o, s:o, s:o}", "format", RECORD_FORMAT,
-        "embd_version", embd_version(), "name", r->name, "time", embd__json_u64(r->time_s), "id",
-        embd__json_hex(r->id), "sequence", embd__json_u64(r->sequence), "base", base, "shards",
-        embd__json_u64(r->n_shards), "rows", embd__json_u64(r->rows), "files", files_to_json(r));
+    json_t *json = json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:o*, s:o, s:o, s:o}", "format",
+                             RECORD_FORMAT, "embd_version", embd_version(), "name", r->name, "time",
+                             embd__json_u64(r->time_s), "cluster", embd__json_hex(r->cluster), "id",
+                             embd__json_hex(r->id), "sequence", embd__json_u64(r->sequence), "base",
+                             base, "shards", embd__json_u64(r->n_shards), "rows",
+                             embd__json_u64(r->rows), "files", files_to_json(r));
     if (json == NULL || embd__scope_to_json(&r->scope, json) == 0)
         return json;
     json_decref(json);
@@ -154,13 +155,14 @@ static void read_members(const json_t *root, struct record *out, struct embd__er
     char version[64];
     embd__members_open(&m, root, "backup", e);
     uint64_t format = embd__member_u64(&m, "format", UINT64_MAX);
-    if (e->status == EMBD_OK && format != RECORD_FORMAT)
+    if (e->status == EMBD_OK && (format == 0 || format > RECORD_FORMAT))
         embd__error_set(e, EMBD_UNSUPPORTED,
                         "backup 'format' is %" PRIu64 ", the newest known one is %d", format,
                         RECORD_FORMAT);
     embd__member_str(&m, "embd_version", version, sizeof version);
     read_name(&m, "name", out->name);
     out->time_s = embd__member_u64(&m, "time", UINT32_MAX);
+    out->cluster = format >= 2 ? embd__member_hex(&m, "cluster") : 0;
     out->id = embd__member_hex(&m, "id");
     out->sequence = embd__member_u64(&m, "sequence", UINT64_MAX);
     read_base(&m, out);

@@ -18,6 +18,7 @@ struct record {
     char name[SNAPSHOT_NAME_MAX + 1];
     char base[SNAPSHOT_NAME_MAX + 1]; /* "": it has all rows */
     uint64_t id, base_id;             /* of the cuts; base_id 0: none */
+    uint64_t cluster;                 /* its number (snapshot_files.h); 0: not known */
     uint64_t time_s;                  /* when it was begun, since 1970 */
     uint64_t sequence;                /* of the cut */
     uint64_t rows;

@@ -10,17 +10,19 @@
 #include "client/embctl/embctl.h"
 
 #define SUCCESS        "embd_backup_success_timestamp_seconds"
+#define COVERS         "embd_backup_covers_timestamp_seconds"
 #define PATH_BYTES_MAX 4096
 
-/* Of an earlier run; 0: there was none. */
-static uint64_t last_success(const char *path)
+/* Of an earlier backup; 0: there was none. */
+static uint64_t earlier(const char *path, const char *name)
 {
     char line[PATH_BYTES_MAX * 2];
     uint64_t seconds = 0;
+    size_t n = strlen(name);
     FILE *in = fopen(path, "re");
     while (in != NULL && fgets(line, sizeof line, in) != NULL) {
         const char *value = strrchr(line, '}');
-        if (strncmp(line, SUCCESS "{", sizeof SUCCESS) == 0 && value != NULL)
+        if (strncmp(line, name, n) == 0 && line[n] == '{' && value != NULL)
             sscanf(value, "} %" SCNu64, &seconds);
     }
     if (in != NULL)
@@ -39,31 +41,45 @@ static void print(FILE *out, const char *name, const char *help, const char *pla
     fprintf(out, "\"} %.17g\n", value);
 }
 
-static void print_all(FILE *out, const char *place, const struct backup_made *made,
-                      uint64_t success_s, uint64_t elapsed_us)
+/* When the last one was complete, and begun. */
+struct times {
+    uint64_t success_s, covers_s;
+};
+
+static void print_all(FILE *out, const struct backup_figures *f, const struct times *times)
 {
-    print(out, SUCCESS, "when the last backup was complete, since 1970; 0: none was", place,
-          (double)success_s);
-    print(out, "embd_backup_failed", "1: the last backup failed", place, made == NULL);
-    print(out, "embd_backup_duration_seconds", "how long the last backup took", place,
-          (double)elapsed_us / 1e6);
+    const struct backup_made *made = f->made;
+    print(out, SUCCESS, "when the last backup was complete, since 1970; 0: none was", f->place,
+          (double)times->success_s);
+    print(out, COVERS,
+          "what was acknowledged before this time is in the last complete backup; 0: there is none",
+          f->place, (double)times->covers_s);
+    print(out, "embd_backup_failed", "1: the last backup failed", f->place, made == NULL);
+    print(out, "embd_backup_failures", "backups that failed since the last complete one", f->place,
+          f->n_failed);
+    print(out, "embd_backup_duration_seconds", "how long the last backup took", f->place,
+          (double)f->elapsed_us / 1e6);
+    if (f->every_s > 0)
+        print(out, "embd_backup_interval_seconds", "embctl backup --every makes one so often",
+              f->place, f->every_s);
     if (made == NULL)
         return;
-    print(out, "embd_backup_rows", "rows in the last backup", place, (double)made->rows);
-    print(out, "embd_backup_bytes", "bytes of the last backup", place, (double)made->bytes);
-    print(out, "embd_backup_increment", "1: the last backup has what changed, 0: all rows", place,
-          made->base[0] != '\0');
+    print(out, "embd_backup_rows", "rows in the last backup", f->place, (double)made->rows);
+    print(out, "embd_backup_bytes", "bytes of the last backup", f->place, (double)made->bytes);
+    print(out, "embd_backup_increment", "1: the last backup has what changed, 0: all rows",
+          f->place, made->base[0] != '\0');
 }
 
-int backup_figures_write(const char *path, const char *place, const struct backup_made *made,
-                         uint64_t elapsed_us)
+int backup_figures_write(const char *path, const struct backup_figures *figures)
 {
     char staged[PATH_BYTES_MAX];
-    uint64_t success_s = made != NULL ? (uint64_t)time(NULL) : last_success(path);
+    struct times times = {earlier(path, SUCCESS), earlier(path, COVERS)};
+    if (figures->made != NULL)
+        times = (struct times){(uint64_t)time(NULL), figures->made->time_s};
     int n = snprintf(staged, sizeof staged, "%s.new", path);
     FILE *out = n < (int)sizeof staged ? fopen(staged, "we") : NULL;
     if (out != NULL)
-        print_all(out, place, made, success_s, elapsed_us);
+        print_all(out, figures, &times);
     int failed = out == NULL || ferror(out);
     failed |= out != NULL && fclose(out) != 0;
     if (!failed && rename(staged, path) == 0)

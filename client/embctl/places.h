@@ -10,6 +10,9 @@
         "s3-region", 'g', "REGION", 0, "Its region (default: $AWS_REGION, then us-east-1)", 1      \
     }
 
+/* The command's line has no place; an exit code. */
+int end_without_place(const char *command, const char *flag);
+
 /* For --help. */
 #define PLACES                                                                                     \
     "A place is a directory, or s3://BUCKET/PREFIX. Credentials of S3 come from "                  \

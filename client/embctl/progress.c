@@ -93,6 +93,11 @@ bool progress_wait(struct progress *p, const char *what, uint64_t most_s)
     return waited_s < most_s && !stop_asked;
 }
 
+bool progress_is_stopped(void)
+{
+    return stop_asked;
+}
+
 uint64_t progress_end(struct progress *p)
 {
     if (p->is_shown)

@@ -27,6 +27,9 @@ int progress_report(void *arg, uint64_t rows_done, uint64_t rows_total, uint64_t
  */
 bool progress_wait(struct progress *p, const char *what, uint64_t most_s);
 
+/* Whether a signal has come. */
+bool progress_is_stopped(void);
+
 /* Takes the line away. Returns the microseconds since begin. */
 uint64_t progress_end(struct progress *p);
 

@@ -196,7 +196,7 @@ def case_records_that_point_elsewhere_are_refused():
         chain(scratch, n=1)
         with open(scratch("place/b0/backup.json"), encoding="utf-8") as file:
             record = json.load(file)
-        for field, value in (("name", "../b0"), ("format", 2), ("base", {"name": "../x", "id": "0" * 15 + "1"}), ("shards", 3),
+        for field, value in (("name", "../b0"), ("format", 3), ("base", {"name": "../x", "id": "0" * 15 + "1"}), ("shards", 3),
                              ("files", record["files"] + [{"name": "../x", "bytes": 1, "xxh3": "0" * 16}]),
                              ("files", record["files"] + [{"name": "0/../../x", "bytes": 1, "xxh3": "0" * 16}]),
                              ("files", record["files"] + [{"name": "0/x", "bytes": 1, "xxh3": "0" * 16}]),

@@ -1,0 +1,146 @@
+/* archive.c - see archive.h.
+ *
+ * The happy path: a backup is due, servers are connected to, it is made and told, and the next one
+ * is due so many seconds after this one was. Nothing is kept between two but what lies in the place,
+ * so a run that is killed goes on where it was. What can fail: servers, the place, a snapshot of
+ * somebody else. It is tried again, later each time. */
+#include "client/embctl/archive.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "client/embctl/backupfigures.h"
+#include "client/embctl/embctl.h"
+#include "client/embctl/listing.h"
+#include "client/embctl/progress.h"
+
+#define PAUSE_MOST_S 60.0 /* after a failure */
+
+/* ---- one ---- */
+
+int archive_make(const struct backup_order *order, struct backup_made *made,
+                 uint64_t *elapsed_us_out)
+{
+    struct progress progress;
+    struct backup_why why;
+    embd_client *client;
+    progress_begin(&progress, "backup", NULL);
+    int code = connect_servers(&client);
+    if (code)
+        return code;
+    int status = backup_make(client, order, progress_report, &progress, made, &why);
+    *elapsed_us_out = progress_end(&progress);
+    embd_close(client);
+    return end_with(status, why.text);
+}
+
+void archive_print(const char *place, const struct backup_made *made, uint64_t elapsed_us)
+{
+    static const struct column columns[] = {
+        {"place", CELL_TEXT},        {"name", CELL_TEXT},
+        {"kind", CELL_TEXT},         {"base", CELL_TEXT},
+        {"rows", CELL_COUNT},        {"bytes", CELL_BYTES},
+        {"elapsed_us", CELL_MICROS}, {"pushes_waited_us", CELL_MICROS},
+        {"removed", CELL_COUNT}};
+    struct listing l;
+    listing_init(&l, "backup", columns, sizeof columns / sizeof *columns);
+    listing_row(&l);
+    listing_text(&l, 0, place);
+    listing_text(&l, 1, made->name);
+    listing_text(&l, 2, made->base[0] ? "increment" : "base");
+    listing_text(&l, 3, made->base);
+    listing_uint(&l, 4, made->rows);
+    listing_uint(&l, 5, made->bytes);
+    listing_uint(&l, 6, elapsed_us);
+    listing_uint(&l, 7, made->pause_us);
+    listing_uint(&l, 8, made->n_removed);
+    listing_print_fields(&l);
+    listing_fini(&l);
+}
+
+/* ---- one every so often ---- */
+
+struct archive {
+    struct backup_order *order;
+    double every_s;
+    const char *figures;
+    uint32_t n_failed; /* since the last complete one */
+};
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* In steps: a signal that comes just before one ends the wait all the same. */
+static void wait_until(double due_s)
+{
+    for (double left; !progress_is_stopped() && (left = due_s - now_s()) > 0;)
+        wait_seconds(left < 0.1 ? left : 0.1);
+}
+
+static double pause_s(const struct archive *a)
+{
+    double most = a->every_s < PAUSE_MOST_S ? a->every_s : PAUSE_MOST_S, pause = 1;
+    for (uint32_t i = 1; i < a->n_failed && pause < most; i++)
+        pause *= 2;
+    return pause < most ? pause : most;
+}
+
+/* People read a line for each, programs the object of a single backup. */
+static void print_line(const struct archive *a, const struct backup_made *made, uint64_t elapsed_us)
+{
+    char rows[32], bytes[32], elapsed[32];
+    listing_format(rows, sizeof rows, CELL_COUNT, made->rows);
+    listing_format(bytes, sizeof bytes, CELL_BYTES, made->bytes);
+    listing_format(elapsed, sizeof elapsed, CELL_MICROS, elapsed_us);
+    if (globals.json)
+        archive_print(a->order->to.url, made, elapsed_us);
+    else
+        printf("%s%s%s: %s rows, %s in %s, %" PRIu32 " removed\n", made->name,
+               made->base[0] ? " upon " : "", made->base, rows, bytes, elapsed, made->n_removed);
+    fflush(stdout);
+}
+
+/* False: it failed, and that was told. */
+static bool make_next(struct archive *a)
+{
+    struct backup_made made = {.name = ""};
+    struct backup_figures told = {.place = a->order->to.url, .every_s = a->every_s};
+    double begin_s = now_s();
+    bool is_made = archive_make(a->order, &made, &told.elapsed_us) == EXIT_DONE;
+    if (!is_made && progress_is_stopped())
+        return false;
+    a->n_failed = is_made ? 0 : a->n_failed + 1;
+    told.n_failed = a->n_failed;
+    told.made = is_made ? &made : NULL;
+    told.elapsed_us = (uint64_t)((now_s() - begin_s) * 1e6);
+    if (is_made)
+        print_line(a, &made, told.elapsed_us);
+    if (a->figures != NULL)
+        backup_figures_write(a->figures, &told);
+    return is_made;
+}
+
+int archive_run(struct backup_order *order, double every_s, const char *figures)
+{
+    struct archive a = {.order = order, .every_s = every_s, .figures = figures};
+    struct progress progress;
+    progress_begin(&progress, "backup", NULL);
+    order->known = backup_known_new();
+    while (!progress_is_stopped()) {
+        double begin_s = now_s();
+        bool is_made = make_next(&a);
+        order->accepts_other = order->accepts_other && !is_made;
+        if (!is_made && !progress_is_stopped())
+            fprintf(stderr,
+                    "embctl backup: %" PRIu32 " failed since the last one; next try in %g s\n",
+                    a.n_failed, pause_s(&a));
+        wait_until(is_made ? begin_s + every_s : now_s() + pause_s(&a));
+    }
+    backup_known_free(order->known);
+    return EXIT_DONE;
+}
