@@ -1,8 +1,8 @@
 /* sequence.h - backups that are made one behind the other, every minute or so: which one the next
  * is upon, and which ones go. Pure functions of a catalog.
  *
- * Of the increments upon one backup, only the last has others upon it. The servers know what changed
- * since their last seven cuts, and so few increments are upon one:
+ * Of the increments upon one backup, only the last has others upon it. The servers know what
+ * changed since their last seven cuts, and so few increments are upon one:
  *
  *   base <- a1   a2   a3   a4 <- b1   b2   b3   b4 <- c1
  *

@@ -1,9 +1,9 @@
 /* archive.c - see archive.h.
  *
  * The happy path: a backup is due, servers are connected to, it is made and told, and the next one
- * is due so many seconds after this one was. Nothing is kept between two but what lies in the place,
- * so a run that is killed goes on where it was. What can fail: servers, the place, a snapshot of
- * somebody else. It is tried again, later each time. */
+ * is due so many seconds after this one was. Nothing is kept between two but what lies in the
+ * place, so a run that is killed goes on where it was. What can fail: servers, the place, a
+ * snapshot of somebody else. It is tried again, later each time. */
 #include "client/embctl/archive.h"
 
 #include <inttypes.h>

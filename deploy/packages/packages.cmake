@@ -62,6 +62,7 @@ foreach(unit embd.service embd@.service)
   install(FILES ${CMAKE_BINARY_DIR}/packages/${unit} DESTINATION lib/systemd/system COMPONENT embd)
 endforeach()
 install(FILES ${CMAKE_SOURCE_DIR}/deploy/systemd/gpu.conf ${CMAKE_SOURCE_DIR}/deploy/systemd/embd-backup.service
+  ${CMAKE_SOURCE_DIR}/deploy/systemd/embd-archive.service
   ${CMAKE_SOURCE_DIR}/deploy/systemd/embd-backup.timer DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/embd/examples COMPONENT embd)
 
 # What Debian wants to see in every package. The date is the last commit's, so that a build can be repeated.

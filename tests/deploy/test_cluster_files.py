@@ -94,6 +94,8 @@ API = {
         {"port": str, "path": str, "interval": str}]}},
     ("monitoring.coreos.com/v1", "PrometheusRule"): {"spec": {"groups": [{"name": str, "rules": [{
         "alert": str, "expr": str, "for": str, "labels": LABELS, "annotations": LABELS}]}]}},
+    ("apps/v1", "Deployment"): {"spec": {
+        "replicas": int, "strategy": {"type": str}, "selector": SELECTOR, "template": {"metadata": META, "spec": POD}}},
     ("apps/v1", "StatefulSet"): {"spec": {
         "serviceName": str, "replicas": int, "podManagementPolicy": str, "selector": SELECTOR,
         "template": {"metadata": META, "spec": POD},
@@ -224,6 +226,7 @@ class Kubernetes(unittest.TestCase):
     def test_fields_are_those_of_the_api(self):
         documents = {name: base(name) for name in ("disruption.yaml", "service.yaml", "statefulset.yaml", "network.yaml")}
         check_fields(self, {"CronJob": yaml.safe_load(read("kubernetes", "backups", "backup.yaml"))})
+        check_fields(self, {"Deployment": yaml.safe_load(read("kubernetes", "archive", "archive.yaml"))})
         for path in (("snapshots", "snapshot.yaml"), ("monitoring", "podmonitor.yaml"), ("monitoring", "rule.yaml")):
             documents[path] = yaml.safe_load(read("kubernetes", *path))
         check_fields(self, {document["kind"]: document for document in documents.values()})
@@ -296,6 +299,25 @@ class Kubernetes(unittest.TestCase):
             self.assertEqual(len(os.listdir(os.path.join(data, "place"))), 2)
             self.assertTrue(os.path.exists(figures))
 
+    def test_the_archives_that_are_kept_going_do_so(self):
+        spec = yaml.safe_load(read("kubernetes", "archive", "archive.yaml"))["spec"]["template"]["spec"]
+        container, = spec["containers"]
+        variables = {entry["name"]: entry["value"] for entry in container["env"]}
+        self.assertEqual(variables["EMBD_SERVERS"].split(","), [s["advertise"] + ":7700" for s in self.servers])
+        self.assertEqual(container["image"], self.container["image"])
+        unit = re.search(r"^ExecStart=(.*)$", read("systemd", "embd-archive.service"), re.M).group(1).split()
+        with tempfile.TemporaryDirectory(prefix="embd-test-") as data, Embd("--data-dir", data, "--http", "off") as server:
+            for number, command in enumerate((container["command"], unit)):
+                place = os.path.join(data, f"place{number}")
+                made = [re.sub(r"^\$[({]PLACE[)}]$", place, word).replace("/var/lib/embd-archive", data) for word in command]
+                run = subprocess.Popen(made, stdout=subprocess.PIPE, text=True, env={
+                    "PATH": f"{os.path.dirname(BIN)}:{os.environ['PATH']}", "EMBD_SERVERS": server.addresses[0]})
+                line = run.stdout.readline()
+                run.terminate()
+                self.assertEqual((run.communicate(timeout=60)[0], run.returncode), ("", 0))
+                self.assertEqual(os.listdir(place), [line.split(":")[0]])
+            self.assertTrue(os.path.exists(os.path.join(data, "embd.prom")))
+
     def test_the_rule_of_the_prometheus_operator_is_that_of_prometheus(self):
         made = subprocess.run([os.path.join(DEPLOY, "prometheus", "rule.sh")], capture_output=True, text=True, timeout=20, check=True)
         self.assertEqual(read("kubernetes", "monitoring", "rule.yaml"), made.stdout, "deploy/prometheus/rule.sh makes it anew")
@@ -341,7 +363,7 @@ class Kubernetes(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assertEqual(done.stdout.count("passed"), 5, done.stdout)
         for version in ("1.27", "1.37"):
-            for job in ("snapshots", "backups"):
+            for job in ("snapshots", "backups", "archive"):
                 done = validate(render(job), version)
                 self.assertEqual((done.returncode, done.stdout.count("passed")), (0, 1), done.stdout + done.stderr)
         self.assertNotEqual(validate(render("overlays", "cpu").replace("livenessProbe:", "livenessprobe:"), "1.37").returncode, 0)

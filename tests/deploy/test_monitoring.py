@@ -54,8 +54,11 @@ def dashboard_targets():
 def backup_figures(server, directory):
     """What embctl leaves for Prometheus."""
     place, file = os.path.join(directory, "backups"), os.path.join(directory, "backup.prom")
-    subprocess.run([os.path.join(os.environ["EMBD_BIN"], "embctl"), "backup", "--to", place, "--figures", file], check=True, timeout=60,
-                   env={**os.environ, "EMBD_SERVERS": server.addresses[0]}, stdout=subprocess.DEVNULL)
+    run = subprocess.Popen([os.path.join(os.environ["EMBD_BIN"], "embctl"), "backup", "--to", place, "--figures", file, "--every", "60"],
+                           env={**os.environ, "EMBD_SERVERS": server.addresses[0]}, stdout=subprocess.PIPE, text=True)
+    run.stdout.readline()
+    run.terminate()
+    run.communicate(timeout=60)
     with open(file, encoding="utf-8") as figures:
         return figures.read()
 
