@@ -82,11 +82,10 @@ static int remove_remains(struct making *m, const struct catalog *c)
     return m->e->status;
 }
 
+/* The servers refuse one that is not theirs: another is tried then, or none. */
 static void take_upon(struct making *m, uint32_t i, const struct catalog_entry *entry)
 {
-    bool is_ours = entry != NULL && (entry->record.cluster == m->record.cluster ||
-                                     entry->record.cluster == 0 || m->record.cluster == 0);
-    if (!is_ours)
+    if (entry == NULL)
         return;
     memcpy(m->upon[i].name, entry->name, sizeof m->upon[i].name);
     m->upon[i].id = entry->record.id;
