@@ -12,6 +12,7 @@ import signal
 import subprocess
 import threading
 import time
+import types
 
 from embctl import DAMAGED, EMBCTL, OK, REFUSED, USAGE, Embd, Scratch, embctl, embctl_json, environment, run_cases
 from test_backup import TABLES, backup, digests, figures, listed, reseal
@@ -196,6 +197,31 @@ def case_a_cluster_that_lost_its_rows_does_not_take_their_place():
             assert made["base"] == "second"
         with Embd(shards=2) as other:
             embctl(other, "restore", "--from", scratch("place"), "--at", "first")
+            assert digests(other) == before
+
+
+def case_a_follower_that_is_promoted_goes_on_with_the_archive():
+    rng, tables = random.Random(28), [("kept", "--dim", 1, "--set", "durability=buffered")]
+    with Scratch() as scratch:
+        os.mkdir(scratch("follower"))
+        with serve(scratch) as server, Embd("--data-dir", scratch("follower"), "--follow", server.admin_path(), shards=2,
+                                            waits=False) as follower:
+            create(server, tables)
+            change(server, rng, n=60, tables=tables)
+            backup(server, scratch("place"), "--name", "first")
+            change(server, rng, n=8, tables=tables)
+            before = digests(server)
+            admin = types.SimpleNamespace(addresses=[follower.admin_path()])  # which a follower answers
+            until(lambda: digests(admin) == before)
+            server.kill()
+            subprocess.run([EMBCTL, "promote"], env=environment(admin), check=True, capture_output=True, timeout=60)
+            with archive(follower, scratch("place")) as run:
+                until(lambda: len(whole(scratch("place"))) > 3)
+                assert ended(run) == OK
+            assert [b["base"] for b in whole(scratch("place"))].count("") == 2, "the new server has no snapshot of the one before"
+            assert digests(follower) == before
+        with Embd() as other:
+            embctl(other, "restore", "--from", scratch("place"))
             assert digests(other) == before
 
 
