@@ -21,6 +21,10 @@
  * operator makes is removed for them. */
 #define BACKUP_JOB "backup"
 
+/* Increments that may be made while another program copies the next base: then the servers still
+ * know what changed since that. */
+#define BACKUP_BESIDE 5u
+
 struct backup_why {
     char text[BACKUP_WHY_BYTES];
 };
@@ -45,6 +49,8 @@ struct backup_sequence {
     uint64_t base_s;   /* from one with all rows to the next */
     uint64_t recent_s; /* all of them stay for so long */
     uint64_t days;     /* the last one with all rows of a day stays for so many days */
+    bool defers; /* where all rows are due, it has what changed all the same, and says so: another
+                    program makes the one with all rows. Up to twice as long, or as many bytes */
 };
 
 struct backup_order {
@@ -55,7 +61,10 @@ struct backup_order {
     uint32_t n_tables;
     bool is_incremental; /* upon the newest one of the place, where the servers know that */
     const struct backup_sequence *sequence; /* it is the next one of that; NULL: it is not */
-    uint32_t keep;                          /* bases that stay, with their increments; 0: all */
+    bool has_all;                           /* all rows, in a sequence too */
+    bool is_beside;             /* another program makes one now: what is cut off stays */
+    uint32_t n_on_servers;      /* snapshots that stay there, and all that these are upon; 0: 2 */
+    uint32_t keep;              /* bases that stay, with their increments; 0: all */
     bool accepts_other;         /* the newest backup of the place may be of another cluster */
     uint64_t wait_s;            /* for another snapshot to end */
     struct backup_known *known; /* NULL: none */
@@ -66,6 +75,7 @@ struct backup_made {
     uint64_t time_s; /* when it was begun: what was acknowledged before is in it */
     uint64_t rows, bytes, pause_us;
     uint32_t n_removed; /* backups */
+    bool is_due;        /* the next one should have all rows */
 };
 
 int backup_make(embd_client *client, const struct backup_order *order, embd_progress *progress,

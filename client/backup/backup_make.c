@@ -32,7 +32,9 @@ static int ask_snapshot(struct making *m, embd_dump_report *report)
     static const struct timespec pause = {0, 200000000};
     const char *names[SCOPE_NAMES_MAX];
     embd_snapshot_options options =
-        EMBD_SNAPSHOT_OPTIONS(.keep = SNAPSHOTS_KEPT, .job = m->record.scope.job,
+        EMBD_SNAPSHOT_OPTIONS(.keep =
+                                  m->order->n_on_servers ? m->order->n_on_servers : SNAPSHOTS_KEPT,
+                              .job = m->record.scope.job,
                               .base = m->record.base_id ? m->record.base : NULL, .tables = names,
                               .n_tables = m->record.scope.n_names);
     for (uint32_t i = 0; i < options.n_tables; i++)
@@ -293,7 +295,8 @@ static int make(struct making *m, struct backup_made *out)
     *out = (struct backup_made){.time_s = m->record.time_s,
                                 .rows = m->record.rows,
                                 .bytes = record_bytes(&m->record),
-                                .pause_us = m->pause_us};
+                                .pause_us = m->pause_us,
+                                .is_due = m->is_due && m->record.base_id != 0};
     memcpy(out->name, m->record.name, sizeof out->name);
     memcpy(out->base, m->record.base, sizeof out->base);
     return making_keep(m, out) ? m->e->status : embd__ticker_end(&m->ticker, m->e);

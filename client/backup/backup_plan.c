@@ -97,8 +97,8 @@ static void choose_upon(struct making *m, const struct catalog *c,
     const struct backup_sequence *sequence = m->order->sequence;
     const struct catalog_entry *upon = newest;
     if (sequence != NULL)
-        upon = sequence_upon(c, &m->record.scope, sequence, m->record.time_s);
-    else if (!m->order->is_incremental)
+        upon = sequence_upon(c, &m->record.scope, sequence, m->record.time_s, &m->is_due);
+    if (m->order->has_all || (sequence == NULL && !m->order->is_incremental))
         upon = NULL;
     take_upon(m, 0, upon);
     if (upon != NULL && upon != newest)
@@ -114,7 +114,7 @@ static int plan_upon(struct making *m, const struct catalog *c)
     if (newest != NULL && m->record.time_s < newest->record.time_s) /* a clock that was set back */
         m->record.time_s = newest->record.time_s + (newest->record.time_s < UINT32_MAX);
     choose_upon(m, c, newest);
-    return m->order->sequence != NULL ? remove_remains(m, c) : EMBD_OK;
+    return m->order->sequence != NULL && !m->order->is_beside ? remove_remains(m, c) : EMBD_OK;
 }
 
 int making_plan(struct making *m)

@@ -22,6 +22,7 @@ struct making {
     struct ticker ticker;
     uint8_t *buffer; /* [PLACE_PIECE_BYTES] */
     uint64_t pause_us;
+    bool is_due;    /* all rows are */
     uint32_t shard; /* whose files are copied */
 };
 

@@ -21,8 +21,8 @@ static uint32_t n_upon(const struct catalog *c, const struct catalog_entry *base
     return n;
 }
 
-/* Whether a restore would read too much. */
-static bool is_long(const struct catalog *c, const struct catalog_entry *entry)
+/* Whether a restore would read so many times too much. */
+static bool is_long(const struct catalog *c, const struct catalog_entry *entry, uint32_t times)
 {
     uint64_t bytes = 0, most;
     uint32_t n = 1;
@@ -31,21 +31,57 @@ static bool is_long(const struct catalog *c, const struct catalog_entry *entry)
         entry = base;
     }
     most = record_bytes(&entry->record);
-    return n >= SEQUENCE_CHAIN ||
-           bytes >= (most > SEQUENCE_CHAIN_BYTES ? most : SEQUENCE_CHAIN_BYTES);
+    most = most > SEQUENCE_CHAIN_BYTES ? most : SEQUENCE_CHAIN_BYTES;
+    return n >= times * SEQUENCE_CHAIN || bytes >= times * most;
+}
+
+static const struct catalog_entry *newest_root(const struct catalog *c,
+                                               const struct table_scope *scope)
+{
+    const struct catalog_entry *entry = c->entries + c->n;
+    while (entry-- > c->entries)
+        if (is_of(entry, scope) && entry->record.base_id == 0)
+            break;
+    return entry;
+}
+
+static uint32_t n_newer(const struct catalog *c, const struct table_scope *scope,
+                        const struct catalog_entry *than)
+{
+    uint32_t n = 0;
+    for (const struct catalog_entry *entry = than + 1; entry < c->entries + c->n; entry++)
+        n += is_of(entry, scope);
+    return n;
+}
+
+/* Of the increments upon one backup the last has the next ones upon it. A base that was copied
+ * while increments upon the one before were made is older than these. */
+static const struct catalog_entry *next_upon(const struct catalog *c,
+                                             const struct table_scope *scope,
+                                             const struct catalog_entry *newest)
+{
+    const struct catalog_entry *upon = catalog_base(c, newest), *root = newest_root(c, scope);
+    if (root > catalog_root(c, newest))
+        return root;
+    bool is_over = upon == NULL || n_upon(c, upon) >= SEQUENCE_UPON ||
+                   n_newer(c, scope, upon) >= SEQUENCE_KNOWN;
+    return is_over ? newest : upon;
 }
 
 const struct catalog_entry *sequence_upon(const struct catalog *catalog,
                                           const struct table_scope *scope,
-                                          const struct backup_sequence *sequence, uint64_t now_s)
+                                          const struct backup_sequence *sequence, uint64_t now_s,
+                                          bool *is_due_out)
 {
     const struct catalog_entry *newest = catalog_newest(catalog, scope, NULL, UINT64_MAX);
-    if (newest == NULL || now_s >= catalog_root(catalog, newest)->record.time_s + sequence->base_s)
+    *is_due_out = true;
+    if (newest == NULL)
         return NULL;
-    const struct catalog_entry *upon = catalog_base(catalog, newest);
-    if (upon == NULL || n_upon(catalog, upon) >= SEQUENCE_UPON)
-        upon = newest;
-    return is_long(catalog, upon) ? NULL : upon;
+    const struct catalog_entry *upon = next_upon(catalog, scope, newest);
+    uint64_t base_s = catalog_root(catalog, upon)->record.time_s, every_s = sequence->base_s;
+    *is_due_out = now_s >= base_s + every_s || is_long(catalog, upon, 1);
+    bool has_to = now_s >= base_s + 2 * every_s || is_long(catalog, upon, 2);
+    return has_to || (*is_due_out && !sequence->defers) ? NULL : upon;
 }
 
 /* ---- which ones go ---- */

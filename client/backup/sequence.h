@@ -13,15 +13,19 @@
 
 #include "client/backup/catalog.h"
 
+#define SEQUENCE_KNOWN       7u          /* cuts that servers know: server/snapshot/cuts_known.h */
 #define SEQUENCE_UPON        4u          /* increments upon one backup */
 #define SEQUENCE_CHAIN       256u        /* backups that a restore reads, at most */
 #define SEQUENCE_CHAIN_BYTES (64u << 20) /* increments below that are no reason for a base */
 #define SEQUENCE_DAY_S       86400u
 
-/* The backup that the next one of this scope is upon; NULL: it has all rows. `now_s`: its time. */
+/* The backup that the next one of this scope is upon; NULL: it has all rows. `now_s`: its time.
+ * *is_due_out: all rows are due; with sequence->defers it is upon one all the same, within limits.
+ */
 const struct catalog_entry *sequence_upon(const struct catalog *catalog,
                                           const struct table_scope *scope,
-                                          const struct backup_sequence *sequence, uint64_t now_s);
+                                          const struct backup_sequence *sequence, uint64_t now_s,
+                                          bool *is_due_out);
 
 /* Marks [catalog->n]: SEQUENCE_STAYS is set of what stays, and of all that it is upon:
  * - of the last `recent_s` seconds all;

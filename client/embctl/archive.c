@@ -3,19 +3,29 @@
  * The happy path: a backup is due, servers are connected to, it is made and told, and the next one
  * is due so many seconds after this one was. Nothing is kept between two but what lies in the
  * place, so a run that is killed goes on where it was. What can fail: servers, the place, a
- * snapshot of somebody else. It is tried again, later each time. */
+ * snapshot of somebody else. It is tried again, later each time.
+ *
+ * All rows take long to copy. Another process does that, while this one goes on with increments, a
+ * few of them and ever further apart: the next ones are upon that base. */
 #include "client/embctl/archive.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "client/embctl/backupfigures.h"
 #include "client/embctl/embctl.h"
 #include "client/embctl/listing.h"
 #include "client/embctl/progress.h"
 
-#define PAUSE_MOST_S 60.0 /* after a failure */
+#define PAUSE_MOST_S 60.0                /* after a failure */
+#define BASE_PAUSE_S 60.0                /* after that of a base */
+#define LOOK_S       0.2                 /* for the end of a base */
+#define ON_SERVERS   (BACKUP_BESIDE + 3) /* snapshots that stay while a base is copied from there */
 
 /* ---- one ---- */
 
@@ -66,6 +76,9 @@ struct archive {
     double every_s;
     const char *figures;
     uint32_t n_failed; /* since the last complete one */
+    pid_t base;        /* the process that makes one with all rows; 0: none */
+    double base_s;     /* not before that */
+    uint32_t n_beside; /* increments that were made meanwhile */
 };
 
 static double now_s(void)
@@ -105,24 +118,102 @@ static void print_line(const struct archive *a, const struct backup_made *made, 
     fflush(stdout);
 }
 
+static void write_figures(const struct archive *a, const struct backup_made *made,
+                          uint64_t elapsed_us)
+{
+    const struct backup_figures told = {.place = a->order->to.url,
+                                        .made = made,
+                                        .elapsed_us = elapsed_us,
+                                        .n_failed = a->n_failed,
+                                        .every_s = a->every_s};
+    if (a->figures != NULL)
+        backup_figures_write(a->figures, &told);
+}
+
+/* ---- all rows, by another process ---- */
+
+static int make_base(const struct archive *a)
+{
+    struct backup_order order = *a->order;
+    struct backup_made made = {.name = ""};
+    uint64_t elapsed_us = 0;
+    order.has_all = order.is_beside = true;
+    order.n_on_servers = ON_SERVERS;
+    int code = archive_make(&order, &made, &elapsed_us);
+    if (code == EXIT_DONE)
+        print_line(a, &made, elapsed_us);
+    return code;
+}
+
+/* It ends with this process. */
+static void begin_base(struct archive *a)
+{
+    a->n_beside = 0;
+    a->base = fork();
+    if (a->base == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        _exit(make_base(a));
+    }
+    if (a->base < 0) {
+        fprintf(stderr, "embctl backup: no process for a backup with all rows\n");
+        a->base = 0;
+        a->base_s = now_s() + BASE_PAUSE_S;
+    }
+}
+
+static void end_base(struct archive *a, int flags)
+{
+    int status = 0;
+    if (a->base == 0 || waitpid(a->base, &status, flags) != a->base)
+        return;
+    a->base = 0;
+    if (status == 0 || progress_is_stopped())
+        return;
+    fprintf(stderr, "embctl backup: a backup with all rows failed; the next try is in %g s\n",
+            BASE_PAUSE_S);
+    a->base_s = now_s() + BASE_PAUSE_S;
+}
+
+/* ---- one behind the other ---- */
+
 /* False: it failed, and that was told. */
 static bool make_next(struct archive *a)
 {
     struct backup_made made = {.name = ""};
-    struct backup_figures told = {.place = a->order->to.url, .every_s = a->every_s};
     double begin_s = now_s();
-    bool is_made = archive_make(a->order, &made, &told.elapsed_us) == EXIT_DONE;
+    uint64_t elapsed_us = 0;
+    a->order->is_beside = a->base != 0;
+    a->order->n_on_servers = a->base != 0 ? ON_SERVERS : 0;
+    bool is_made = archive_make(a->order, &made, &elapsed_us) == EXIT_DONE;
     if (!is_made && progress_is_stopped())
         return false;
     a->n_failed = is_made ? 0 : a->n_failed + 1;
-    told.n_failed = a->n_failed;
-    told.made = is_made ? &made : NULL;
-    told.elapsed_us = (uint64_t)((now_s() - begin_s) * 1e6);
+    elapsed_us = (uint64_t)((now_s() - begin_s) * 1e6);
     if (is_made)
-        print_line(a, &made, told.elapsed_us);
-    if (a->figures != NULL)
-        backup_figures_write(a->figures, &told);
+        print_line(a, &made, elapsed_us);
+    write_figures(a, is_made ? &made : NULL, elapsed_us);
+    if (is_made && a->base != 0)
+        a->n_beside++;
+    else if (is_made && made.is_due && now_s() >= a->base_s)
+        begin_base(a);
     return is_made;
+}
+
+/* One that is due, and when the next one is. */
+static double go_on(struct archive *a)
+{
+    double begin_s = now_s();
+    end_base(a, WNOHANG);
+    if (a->base != 0 && a->n_beside == BACKUP_BESIDE)
+        return begin_s + LOOK_S;
+    bool is_made = make_next(a);
+    a->order->accepts_other = a->order->accepts_other && !is_made;
+    if (is_made)
+        return begin_s + a->every_s * (1u << a->n_beside);
+    if (!progress_is_stopped())
+        fprintf(stderr, "embctl backup: %" PRIu32 " failed since the last one; next try in %g s\n",
+                a->n_failed, pause_s(a));
+    return now_s() + pause_s(a);
 }
 
 int archive_run(struct backup_order *order, double every_s, const char *figures)
@@ -131,16 +222,11 @@ int archive_run(struct backup_order *order, double every_s, const char *figures)
     struct progress progress;
     progress_begin(&progress, "backup", NULL);
     order->known = backup_known_new();
-    while (!progress_is_stopped()) {
-        double begin_s = now_s();
-        bool is_made = make_next(&a);
-        order->accepts_other = order->accepts_other && !is_made;
-        if (!is_made && !progress_is_stopped())
-            fprintf(stderr,
-                    "embctl backup: %" PRIu32 " failed since the last one; next try in %g s\n",
-                    a.n_failed, pause_s(&a));
-        wait_until(is_made ? begin_s + every_s : now_s() + pause_s(&a));
-    }
+    while (!progress_is_stopped())
+        wait_until(go_on(&a));
+    if (a.base != 0)
+        kill(a.base, SIGTERM);
+    end_base(&a, 0);
     backup_known_free(order->known);
     return EXIT_DONE;
 }

@@ -148,6 +148,7 @@ static int make_every(struct backup_arguments *a)
 {
     uint64_t some_s = (uint64_t)(a->every_s * RECENT_N);
     a->sequence.recent_s = some_s > RECENT_S ? some_s : RECENT_S;
+    a->sequence.defers = true;
     a->order.sequence = &a->sequence;
     return archive_run(&a->order, a->every_s, a->figures);
 }

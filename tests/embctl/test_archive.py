@@ -308,6 +308,52 @@ def case_bases_come_as_often_as_they_are_wanted():
         embctl(server, "backup", "list", "--to", scratch("place"), "--every", 1, code=USAGE, says="--every goes without list")
 
 
+def child_of(run):
+    """The process that makes a backup with all rows, where there is one."""
+    with open(f"/proc/{run.pid}/task/{run.pid}/children", encoding="ascii") as file:
+        return next(map(int, file.read().split()), None)
+
+
+def stopped_child(run):
+    """That process, standing still before it has done much."""
+    until(lambda: child_of(run))
+    child = child_of(run)
+    os.kill(child, signal.SIGSTOP)
+    return child
+
+
+def case_increments_go_on_while_all_rows_are_copied():
+    rng = random.Random(29)
+    with Scratch() as scratch, serve(scratch) as server:
+        create(server, TABLES)
+        change(server, rng, n=60, tables=TABLES)
+        with archive(server, scratch("place"), "--base-every", 5) as run:
+            child = stopped_child(run)
+            n = len(whole(scratch("place")))
+            change(server, rng, n=8, tables=TABLES)
+            until(lambda: len(whole(scratch("place"))) >= n + 2)
+            found = whole(scratch("place"))
+            assert [b["base"] for b in found].count("") == 1, "they are upon the base before"
+            os.kill(child, signal.SIGCONT)
+            until(lambda: [b["base"] for b in whole(scratch("place"))].count("") == 2)
+            base = [b for b in whole(scratch("place")) if not b["base"]][1]["name"]
+            until(lambda: base in [b["base"] for b in whole(scratch("place"))])
+            child = stopped_child(run)
+            run.kill()
+            os.kill(child, signal.SIGCONT)
+            until(lambda: not os.path.exists(f"/proc/{child}"))  # it does not outlive the archive
+        with archive(server, scratch("place"), "--base-every", 5) as run:
+            os.kill(stopped_child(run), signal.SIGKILL)
+            until(lambda: any("a backup with all rows failed" in line for line in run.lines))
+            n = len(whole(scratch("place")))
+            until(lambda: len(whole(scratch("place"))) > n)
+            assert ended(run) == OK
+        embctl(None, "verify", scratch("place"))
+        with Embd(shards=3) as other:
+            embctl(other, "restore", "--from", scratch("place"))
+            assert digests(other) == digests(server)
+
+
 def case_a_bucket_that_fails_is_waited_for_and_read_once():
     if is_without_s3():
         print("skipped: embctl was built without libcurl")

@@ -12,7 +12,6 @@
 #include "client/backup/sequence.h"
 
 #define MOST     4096u
-#define KNOWN    7u /* cuts that a server knows: server/snapshot/cuts_known.h */
 #define EVERY_S  60u
 #define BEGIN_S  1800000000u
 #define HOUR_S   3600u
@@ -24,13 +23,15 @@ static const struct backup_sequence sequence = {.base_s = 86400, .recent_s = 360
 struct world {
     struct catalog c; /* its entries have room for MOST */
     uint64_t now_s, next_id;
-    uint64_t known[KNOWN]; /* ids of the last ones that were made, the newest last */
+    uint64_t known[SEQUENCE_KNOWN]; /* ids of the last ones that were made, the newest last */
     uint32_t n_bases, n_steps;
+    const struct backup_sequence *sequence;
+    bool is_due;
 };
 
 static void open_world(struct world *w)
 {
-    *w = (struct world){.now_s = BEGIN_S, .next_id = 1};
+    *w = (struct world){.now_s = BEGIN_S, .next_id = 1, .sequence = &sequence};
     w->c.entries = calloc(MOST, sizeof *w->c.entries);
     assert_non_null(w->c.entries);
 }
@@ -53,15 +54,15 @@ static struct catalog_entry *add(struct world *w, const struct table_scope *scop
     memcpy(r->name, entry->name, sizeof r->name);
     memcpy(r->base, base.name, sizeof r->base);
     assert_int_equal(record_add(r, "0/x", bytes, 0, &e), EMBD_OK);
-    memmove(w->known, w->known + 1, (KNOWN - 1) * sizeof *w->known);
-    w->known[KNOWN - 1] = r->id;
+    memmove(w->known, w->known + 1, (SEQUENCE_KNOWN - 1) * sizeof *w->known);
+    w->known[SEQUENCE_KNOWN - 1] = r->id;
     w->n_bases += upon == NULL;
     return entry;
 }
 
 static bool is_known(const struct world *w, uint64_t id)
 {
-    for (uint32_t i = 0; i < KNOWN; i++)
+    for (uint32_t i = 0; i < SEQUENCE_KNOWN; i++)
         if (w->known[i] == id)
             return true;
     return false;
@@ -80,9 +81,14 @@ static void thin(struct world *w)
     w->c.n = n;
 }
 
+static const struct catalog_entry *upon_now(const struct world *w, bool *is_due_out)
+{
+    return sequence_upon(&w->c, &usual, w->sequence, w->now_s, is_due_out);
+}
+
 static const struct catalog_entry *make_next(struct world *w, uint64_t bytes)
 {
-    const struct catalog_entry *upon = sequence_upon(&w->c, &usual, &sequence, w->now_s);
+    const struct catalog_entry *upon = upon_now(w, &w->is_due);
     if (upon != NULL)
         assert_true(is_known(w, upon->record.id));
     return add(w, &usual, upon, upon == NULL ? (uint64_t)BASE_MIB << 20 : bytes);
@@ -178,6 +184,52 @@ static void test_bytes(void **state)
     close_world(&w);
 }
 
+/* The base is put among the increments that were made while it was copied. */
+static void put_base(struct world *w, const struct catalog_entry *base)
+{
+    uint32_t at = w->c.n;
+    assert_true(w->c.n < MOST);
+    for (; at > 0 && w->c.entries[at - 1].record.time_s > base->record.time_s; at--)
+        w->c.entries[at] = w->c.entries[at - 1];
+    w->c.entries[at] = *base;
+    w->c.n++;
+}
+
+/* Each base is copied while five increments are made; then the next ones are upon it. */
+static void test_beside(void **state)
+{
+    static const struct backup_sequence deferring = {
+        .base_s = 7200, .recent_s = 3600, .days = 7, .defers = true};
+    struct world w;
+    struct catalog_entry base = {.has_record = false};
+    uint32_t n_beside = 0;
+    uint64_t root = 0; /* of what is made */
+    (void)state;
+    open_world(&w);
+    w.sequence = &deferring;
+    for (uint64_t end_s = w.now_s + 2 * SEQUENCE_DAY_S; w.now_s < end_s; w.now_s += EVERY_S) {
+        const struct catalog_entry *made = make_next(&w, 1u << 20);
+        root = root == 0 ? made->record.id : root;
+        assert_int_equal(catalog_root(&w.c, made)->record.id, root);
+        if (base.has_record && ++n_beside == BACKUP_BESIDE) {
+            put_base(&w, &base);
+            root = base.record.id;
+            base.has_record = false;
+            n_beside = 0;
+        } else if (w.is_due && !base.has_record) {
+            w.now_s++; /* its cut is behind that of the increment */
+            base = *add(&w, &usual, NULL, (uint64_t)BASE_MIB << 20);
+            w.c.n--;
+        }
+        thin(&w);
+        check_bases(&w);
+    }
+    assert_true(w.n_bases >= 2 * SEQUENCE_DAY_S / 7200 - 3);
+    if (base.has_record)
+        record_fini(&base.record);
+    close_world(&w);
+}
+
 /* The archive stood still for ever: the newest stays, and what it is upon. */
 static void test_rest(void **state)
 {
@@ -190,7 +242,7 @@ static void test_rest(void **state)
     thin(&w);
     assert_true(w.c.n >= 2 && w.c.entries[w.c.n - 1].record.id == newest);
     check_bases(&w);
-    assert_null(sequence_upon(&w.c, &usual, &sequence, w.now_s)); /* a new base is due */
+    assert_null(upon_now(&w, &w.is_due)); /* a new base is due */
     make_next(&w, 0);
     thin(&w);
     assert_true(w.c.entries[w.c.n - 2].record.id == newest); /* the chain before the new base */
@@ -209,12 +261,12 @@ static void test_others(void **state)
     (void)state;
     open_world(&w);
     add(&w, &other, NULL, 1);
-    assert_null(sequence_upon(&w.c, &usual, &sequence, w.now_s));
+    assert_null(upon_now(&w, &w.is_due));
     make_next(&w, 0);
     make_next(&w, 0);
     w.c.entries[2].state = BACKUP_DAMAGED;
     w.c.entries[0].state = BACKUP_WHOLE;
-    assert_ptr_equal(sequence_upon(&w.c, &usual, &sequence, w.now_s), &w.c.entries[1]);
+    assert_ptr_equal(upon_now(&w, &w.is_due), &w.c.entries[1]);
     w.now_s += 100 * SEQUENCE_DAY_S;
     thin(&w);
     assert_int_equal(w.c.n, 3);
@@ -241,8 +293,8 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_days),   cmocka_unit_test(test_bytes), cmocka_unit_test(test_rest),
-        cmocka_unit_test(test_others), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_days), cmocka_unit_test(test_bytes),  cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_rest), cmocka_unit_test(test_others), cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
