@@ -1,7 +1,7 @@
 """What an archive costs, and how fast backups come and go. The rates of a base and of its restore stand beside plain copies of the
 same bytes in the same run: on the disk, with a sync (cp), and through a socket of this machine to the disk. Then pushes go on while
 embctl backup --every runs and while it rests, in turns: how long a push takes in each, how old the newest backup becomes, and what
-increments have. archive_cost.py [--rows N] [--dim N] [--rounds N] [--every SECONDS] [--turn SECONDS] [--turns N]"""
+increments have. Last, the servers' processor time for an increment, without pushes beside it. archive_cost.py [--rows N] [--dim N] [--rounds N] [--every SECONDS] [--turn SECONDS] [--turns N]"""
 import argparse
 import contextlib
 import json
@@ -115,6 +115,29 @@ class Pusher(threading.Thread):
                 number += 1
 
 
+def processor_seconds(server):
+    with open(f"/proc/{server.pid}/stat", encoding="ascii") as file:
+        return sum(map(int, file.read().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def increments(server, scratch, o):
+    place, rng, spent = os.path.join(scratch, "increments"), np.random.default_rng(2), {"push": [], "increment": [], "rows": []}
+    embctl(server, "backup", "--to", place)
+    with embd.connect(server.addresses[0]) as client:
+        table, gradients = client.table("rows"), np.full((4096, o.dim), -1.0, np.float32)
+        for _ in range(4 * o.rounds):
+            begin = processor_seconds(server)
+            for _ in range(100):
+                table.push((rng.zipf(1.2, 4096) % o.rows).astype(np.uint64), gradients)
+            pushed = processor_seconds(server)
+            made = embctl(server, "backup", "--to", place, "--incremental")["backup"][0]
+            spent["push"].append((pushed - begin) / 100)
+            spent["increment"].append(processor_seconds(server) - pushed)
+            spent["rows"].append(made["rows"])
+    print(f"an increment of {statistics.median(spent['rows']):.0f} rows takes {statistics.median(spent['increment']) * 1e3:.0f} ms of the "
+          f"servers' processor time, a push of 4096 keys {statistics.median(spent['push']) * 1e3:.2f} ms")
+
+
 def covers(figures):
     with contextlib.suppress(FileNotFoundError), open(figures, encoding="utf-8") as file:
         for line in file:
@@ -166,6 +189,7 @@ def main():
             fill(server, o)
             rates(server, scratch, o)
             costs(server, scratch, o)
+            increments(server, scratch, o)
 
 
 if __name__ == "__main__":
