@@ -141,17 +141,17 @@ static bool has_base_of(const struct world *w, uint64_t day)
     return false;
 }
 
-static void run_for(struct world *w, uint64_t seconds, uint64_t bytes)
+static void run_for(struct world *w, uint64_t seconds, uint64_t every_s, uint64_t bytes)
 {
-    for (uint64_t end_s = w->now_s + seconds; w->now_s < end_s; w->now_s += EVERY_S) {
+    for (uint64_t end_s = w->now_s + seconds; w->now_s < end_s; w->now_s += every_s) {
         uint64_t newest_s = make_next(w, bytes)->record.time_s;
         thin(w);
         assert_int_equal(w->c.entries[w->c.n - 1].record.time_s, newest_s);
         if (++w->n_steps % 23 != 0)
             continue;
         check_bases(w);
-        check_gaps(w, w->now_s - HOUR_S + 1, EVERY_S);
-        check_gaps(w, w->now_s - SEQUENCE_DAY_S + 1, (SEQUENCE_UPON + 1) * EVERY_S);
+        check_gaps(w, w->now_s - HOUR_S + 1, every_s);
+        check_gaps(w, w->now_s - SEQUENCE_DAY_S + 1, (SEQUENCE_UPON + 1) * every_s);
     }
 }
 
@@ -163,8 +163,8 @@ static void test_days(void **state)
     struct world w;
     (void)state;
     open_world(&w);
-    run_for(&w, 8 * SEQUENCE_DAY_S, 64u << 10);
-    assert_true(w.n_bases >= 8 && w.n_bases <= 8 + 8 * 86400 / (256 * 4 * EVERY_S));
+    run_for(&w, 8 * SEQUENCE_DAY_S, 4 * EVERY_S, 64u << 10);
+    assert_true(w.n_bases >= 8 && w.n_bases <= 8 + 8 * 86400 / (256 * 4 * 4 * EVERY_S));
     for (uint64_t day = 1; day < 7; day++)
         assert_true(has_base_of(&w, w.now_s / SEQUENCE_DAY_S - day));
     assert_false(has_base_of(&w, BEGIN_S / SEQUENCE_DAY_S));
@@ -178,7 +178,7 @@ static void test_bytes(void **state)
     struct world w;
     (void)state;
     open_world(&w);
-    run_for(&w, SEQUENCE_DAY_S, 100u << 20);
+    run_for(&w, SEQUENCE_DAY_S, EVERY_S, 100u << 20);
     uint64_t n_steps = SEQUENCE_DAY_S / EVERY_S;
     assert_true(w.n_bases >= n_steps / 60 && w.n_bases <= n_steps / 20);
     close_world(&w);
@@ -236,7 +236,7 @@ static void test_rest(void **state)
     struct world w;
     (void)state;
     open_world(&w);
-    run_for(&w, 20 * EVERY_S, 64u << 10);
+    run_for(&w, 20 * EVERY_S, EVERY_S, 64u << 10);
     uint64_t newest = w.c.entries[w.c.n - 1].record.id;
     w.now_s += 100 * SEQUENCE_DAY_S;
     thin(&w);
