@@ -77,7 +77,9 @@ static void trace(embd_client *client, const struct call *call, const char *fold
     check(embd_push(client, &part, 1, NULL), "embd_push"); /* what is pulled has rows */
     for (int i = 0; i < 3; i++)
         make(client, call, &part);
-    usleep(50000); /* whatever the server does behind an answer is done */
+    usleep(50000);             /* whatever the server does behind an answer is done */
+    make(client, call, &part); /* what is due every 10 ms is done */
+    usleep(3000);
     turn(folder, 1);
     for (int i = 0; i < n; i++)
         make(client, call, &part);
@@ -103,8 +105,8 @@ int main(int argc, char **argv)
         return 2;
     const struct call *call = find(argv[2]);
     snprintf(data, sizeof data, "%s/data", argv[3]);
-    const char *const durable[] = {"--data-dir", data, NULL};
-    const char *const *plain = &durable[2];
+    const char *const plain[] = {"--local-spin", "0", NULL};
+    const char *const durable[] = {"--local-spin", "0", "--data-dir", data, NULL};
     mkdir(data, 0700);
     cluster_start_with(&cluster, argv[1], call->n_shards, call->is_durable ? durable : plain);
     if (embd_connect(cluster.address, NULL, &client) != EMBD_OK) {
