@@ -64,7 +64,7 @@ void embd__pull_answer_write(struct msg *m, const struct part_answer *answers, u
         embd__msg_map(m, 3u + a->has_status);
         embd__msg_field_uint(m, "rows", a->n_rows);
         embd__msg_field_uint(m, "dim", a->dim);
-        embd__msg_field_str(m, "dtype", embd_dtype_name(a->dtype));
+        embd__msg_field_str(m, "dtype", embd__dtype_names[a->dtype]);
         if (a->has_status)
             embd__msg_field_bool(m, "status", true);
     }

@@ -65,7 +65,7 @@ static void check_scores(struct embd__error *e, uint32_t i, const struct part *p
                     i, k, (double)p->scores[k]);
 }
 
-void embd__part_check(struct embd__error *e, uint32_t i, const struct part *p)
+void embd__part_check_arrays(struct embd__error *e, uint32_t i, const struct part *p)
 {
     if (p->offsets != NULL)
         check_offsets(e, i, p);
@@ -75,13 +75,8 @@ void embd__part_check(struct embd__error *e, uint32_t i, const struct part *p)
         check_scores(e, i, p);
 }
 
-int embd__push_check_keys(struct embd__error *e, const struct part *parts, uint32_t n)
+int embd__push_refuse_keys(struct embd__error *e, uint64_t n_keys)
 {
-    uint64_t n_keys = 0;
-    for (uint32_t i = 0; i < n; i++)
-        n_keys += parts[i].n_keys;
-    if (n_keys <= PUSH_KEYS_MOST)
-        return EMBD_OK;
     return embd__error_set(e, EMBD_TOO_LARGE,
                            "a push has %llu keys for a shard, the limit of all its tables is %u: "
                            "push fewer samples or tables at once",

@@ -17,10 +17,24 @@ static inline bool embd__is_lr(float lr)
  * has no room for as many. */
 #define PUSH_KEYS_MOST (16u << 20)
 
-/* EMBD_TOO_LARGE: the parts of a push have more keys. */
-int embd__push_check_keys(struct embd__error *e, const struct part *parts, uint32_t n);
+/* EMBD_TOO_LARGE: the parts of a push have `n_keys`. */
+int embd__push_refuse_keys(struct embd__error *e, uint64_t n_keys);
+
+static inline int embd__push_check_keys(struct embd__error *e, const struct part *parts, uint32_t n)
+{
+    uint64_t n_keys = 0;
+    for (uint32_t i = 0; i < n; i++)
+        n_keys += parts[i].n_keys;
+    return n_keys <= PUSH_KEYS_MOST ? EMBD_OK : embd__push_refuse_keys(e, n_keys);
+}
 
 /* Offsets begin at 0, never fall and end at n_keys; weights are finite; scores are, or -inf. */
-void embd__part_check(struct embd__error *e, uint32_t i, const struct part *p);
+void embd__part_check_arrays(struct embd__error *e, uint32_t i, const struct part *p);
+
+static inline void embd__part_check(struct embd__error *e, uint32_t i, const struct part *p)
+{
+    if (p->offsets != NULL || p->weights != NULL || p->scores != NULL)
+        embd__part_check_arrays(e, i, p);
+}
 
 #endif

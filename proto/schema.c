@@ -182,7 +182,7 @@ static int check_decay(const embd_schema *schema, struct embd__error *e)
                                "counter_adagrad does not support; use 'decoupled'");
     if (r->decay != EMBD_DECAY_L2 && schema->optimizer.kind == EMBD_OPTIMIZER_FTRL)
         return embd__error_set(e, EMBD_INVALID,
-                               "schema field 'optimizer.decay' is '%s', but ftrl makes each w anew "
+                               "schema field 'optimizer.decay' is '%s', but ftrl computes each w "
                                "from its state; use 'l2'",
                                embd_decay_name(r->decay));
     if (r->weight_decay > 0.0f && r->decay != EMBD_DECAY_L2 && !(decay <= 1.0f && decay >= 0.0f))
@@ -376,11 +376,6 @@ static embd_on_full use_like(embd_on_full on_full)
     if (on_full == EMBD_ON_FULL_ERROR)
         return EMBD_ON_FULL_GROW;
     return on_full == EMBD_ON_FULL_EVICT_TTL ? EMBD_ON_FULL_EVICT_LRU : on_full;
-}
-
-bool embd__schema_is_timed(const embd_schema *schema)
-{
-    return schema->on_full == EMBD_ON_FULL_EVICT_TTL && schema->ttl_seconds > 0;
 }
 
 bool embd__schema_same_use(const embd_schema *a, const embd_schema *b)

@@ -103,7 +103,10 @@ uint32_t embd__schema_use_floats(const embd_schema *schema);
 /* The rows that a table may have on a shard; UINT64_MAX: any number. */
 uint64_t embd__schema_bound(const embd_schema *schema);
 /* Whether rows expire by seconds: then these stand where steps do in the state of their use. */
-bool embd__schema_is_timed(const embd_schema *schema);
+static inline bool embd__schema_is_timed(const embd_schema *schema)
+{
+    return schema->on_full == EMBD_ON_FULL_EVICT_TTL && schema->ttl_seconds > 0;
+}
 /* Whether rows remember of their use what the other's policy asks for too. */
 bool embd__schema_same_use(const embd_schema *a, const embd_schema *b);
 /* All state: the optimizer's, then the stamp, the master values, and the use. */

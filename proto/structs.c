@@ -13,8 +13,8 @@ static bool is_zero(const unsigned char *bytes, size_t n)
     return true;
 }
 
-int embd__struct_take(void *own, size_t own_bytes, size_t alignment, const void *given,
-                      const char *name, struct embd__error *e)
+int embd__struct_convert(void *own, size_t own_bytes, size_t alignment, const void *given,
+                         const char *name, struct embd__error *e)
 {
     uint32_t given_bytes, kept_bytes = (uint32_t)own_bytes;
     memcpy(&given_bytes, given, sizeof given_bytes);

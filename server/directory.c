@@ -13,6 +13,7 @@
 static void on_changed(void *arg)
 {
     struct process *p = arg;
+    atomic_fetch_add_explicit(&p->identity_news, 1, memory_order_release);
     for (uint32_t i = 0; i < p->n_started; i++)
         loop_wake(p->loops[i]);
 }
@@ -30,6 +31,7 @@ int directory_open(struct process *p, struct embd__error *e)
 {
     const struct config *config = &p->config;
     p->start = number_of_start();
+    p->identity_news = 1;
     if (!config->has_placement)
         embd__placement_even(&p->config.placement, 1, config->n_shards);
     if (config->data_dir[0] == '\0')

@@ -276,6 +276,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .written = p->written,
             .coordinator = p->coordinator,
             .identity = p->identity,
+            .identity_news = &p->identity_news,
             .dropped_tables = p->config.dropped,
             .dropped_found = p->dropped_found,
             .n_dropped_tables = p->config.n_dropped,

@@ -37,6 +37,7 @@ struct process {
     struct promotion *promotion; /* NULL: the process does not follow */
     struct identity *identity;   /* of the data directory; NULL: none */
     struct identity_server *identity_servers;
+    _Atomic uint64_t identity_news;  /* of the shards: it begins with 1 */
     uint64_t credentials_stamp;      /* of their files, when they were last read or could not be */
     struct peer_share *peers;        /* the other servers that have data, where they do not move */
     struct snapshot_select *chosen;  /* the snapshot to begin with; NULL: no data directory */

@@ -83,7 +83,7 @@ struct slice {
     bool has_status;
 };
 
-/* What is answered about a part. */
+/* The answer about a part. */
 union part_result {
     struct part_answer pull;
     struct push_answer push;
@@ -257,12 +257,21 @@ static inline void embd__lent_begin(struct embd_call *call)
     call->uses = NULL;
     call->shares = false;
     for (uint32_t s = 0; s < client->n_shards && !client->shared->is_off && call->replica == 0; s++)
-        call->shares |= embd__link_shares(client->shards[s].link);
+        call->shares |= embd__link_terms(client->shards[s].link)->shares;
+}
+
+/* Its server may yet read and write blocks of the call. */
+static inline bool embd__lent_is_loose(const struct embd_call *call)
+{
+    for (uint32_t i = 0; i < call->n_messages; i++)
+        if (call->messages[i]->x.is_loose)
+            return true;
+    return false;
 }
 
 static inline void embd__lent_end(struct embd_call *call)
 {
-    if (call->shares)
+    if (call->shares && (call->uses != NULL || embd__lent_is_loose(call)))
         embd__lent_give_back(call);
     call->uses = NULL;
 }
@@ -279,7 +288,7 @@ static inline uint64_t embd__lent_into(const struct embd_call *call, uint32_t sh
                                        uint64_t bytes)
 {
     const struct shared *shared = call->client->shared;
-    if (!call->shares || !embd__link_shares(call->client->shards[shard].link) ||
+    if (!call->shares || !embd__link_terms(call->client->shards[shard].link)->shares ||
         !embd__shared_has(shared, to, bytes))
         return 0;
     uint64_t at = embd__shared_at(shared, to);
@@ -291,7 +300,7 @@ static inline void embd__lent_name(const struct embd_call *call, struct message 
 {
     const struct shared *shared = call->client->shared;
     const struct shared_range range = {shared->base, shared->bytes};
-    if (call->shares && embd__link_shares(message->x.link))
+    if (call->shares && embd__link_terms(message->x.link)->shares)
         embd__msg_share(&message->x.msg, &range);
 }
 

@@ -22,18 +22,10 @@ void *embd__lent_take_block(struct embd_call *call, uint64_t bytes)
     return block;
 }
 
-static bool is_loose(const struct embd_call *call)
-{
-    for (uint32_t i = 0; i < call->n_messages; i++)
-        if (call->messages[i]->x.is_loose)
-            return true;
-    return false;
-}
-
 void embd__lent_give_back(struct embd_call *call)
 {
     struct shared *shared = call->client->shared;
-    bool loose = is_loose(call);
+    bool loose = embd__lent_is_loose(call);
     for (struct shared_use *use = call->uses; use != NULL && !loose; use = use->next)
         embd__shared_give(shared, use->block);
     call->uses = NULL;

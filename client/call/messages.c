@@ -123,15 +123,15 @@ struct message *embd__message_begin(struct embd_call *call, uint32_t shard)
 }
 
 /* Of a message that carries gradients, or of any other. */
-static uint64_t bytes_up(const struct embd_call *call, const struct link *link)
+static uint64_t bytes_up(const struct embd_call *call, const struct link_terms *terms)
 {
-    return call->kind == PARTS_PUSH ? embd__link_push_bytes(link) : embd__link_frame_bytes(link);
+    return call->kind == PARTS_PUSH ? terms->push_bytes : terms->frame_bytes;
 }
 
 /* Parts that a message to the server may have. */
 static uint32_t most_slices(const struct embd_call *call, const struct message *message)
 {
-    uint64_t frame_bytes = embd__link_frame_bytes(message->x.link);
+    uint64_t frame_bytes = embd__link_terms(message->x.link)->frame_bytes;
     if (!message->may_have_columns)
         return call->kind == PARTS_PUSH ? LIMIT_PART_MAPS : PULL_PARTS;
     return frame_bytes / SLICE_FRAME_BYTES < LIMIT_PARTS
@@ -171,8 +171,8 @@ static int begin_message(struct builder *b)
     b->message = embd__message_begin(call, b->shard);
     if (b->message == NULL)
         return call->client->error.status;
-    const struct link *link = b->message->x.link;
-    b->message->may_have_columns = embd__link_takes_columns(link);
+    const struct link_terms *terms = embd__link_terms(b->message->x.link);
+    b->message->may_have_columns = terms->takes_columns;
     if (!make_room(call, b->message) || !make_parts(b, b->message->capacity))
         return embd__call_no_memory(call);
     uint64_t kept_free = HEAD_BYTES_MAX + (b->message->capacity > LIMIT_PART_MAPS
@@ -182,8 +182,8 @@ static int begin_message(struct builder *b)
         b->message->x.msgid = call->messages[call->n_openings]->x.msgid;
     b->message->stream = (uint32_t)call->extra.number.stream;
     b->message->sequence = call->own != NULL ? call->extra.number.sequence : 0;
-    b->room = (struct room){embd__link_keys(link), LIMIT_ROWS, bytes_up(call, link) - kept_free,
-                            embd__link_frame_bytes(link) - kept_free};
+    b->room = (struct room){terms->keys, LIMIT_ROWS, bytes_up(call, terms) - kept_free,
+                            terms->frame_bytes - kept_free};
     return EMBD_OK;
 }
 
@@ -236,7 +236,7 @@ static uint32_t key_at(const struct share *share, uint32_t row)
     return share->offsets == NULL ? row : share->offsets[row];
 }
 
-/* What a row of gradients counts: i8 and i4 become f32 in the server. */
+/* Bytes that a row of gradients counts: i8 and i4 become f32 in the server. */
 static uint64_t wide_bytes(const struct embd_call *call, const struct work *work)
 {
     return embd__is_packed(call->wire) && work->row_bytes < work->dim * sizeof(float)
@@ -363,6 +363,7 @@ static int refuse_size(struct builder *b, uint32_t w, uint32_t first, const char
 {
     const struct work *work = &b->call->works[w];
     const struct share *share = &work->shares[b->shard];
+    const struct link_terms *terms = embd__link_terms(b->call->client->shards[b->shard].link);
     struct room need = room_of(b->call, work, share, first, share->n_rows);
     return embd__error_set(
         &b->call->client->error, EMBD_TOO_LARGE,
@@ -370,8 +371,8 @@ static int refuse_size(struct builder *b, uint32_t w, uint32_t first, const char
         "%llu bytes: %s",
         w, (unsigned long long)need.keys, (unsigned long long)need.rows,
         (unsigned long long)need.up_bytes, b->call->client->shards[b->shard].address,
-        (unsigned long long)embd__link_keys(b->call->client->shards[b->shard].link), LIMIT_ROWS,
-        (unsigned long long)bytes_up(b->call, b->call->client->shards[b->shard].link), advice);
+        (unsigned long long)terms->keys, LIMIT_ROWS, (unsigned long long)bytes_up(b->call, terms),
+        advice);
 }
 
 static int add_pulled(struct builder *b, uint32_t w)
@@ -406,7 +407,7 @@ static int add_pushed(struct builder *b, uint32_t w)
     const struct work *work = &b->call->works[w];
     const struct share *share = &work->shares[b->shard];
     struct room need = room_of(b->call, work, share, 0, share->n_rows);
-    b->room.keys = embd__link_keys(b->message->x.link); /* each part has its own */
+    b->room.keys = embd__link_terms(b->message->x.link)->keys; /* each part has its own */
     b->room.rows = LIMIT_ROWS;
     if (!fits(&need, &b->room) || b->message->n_slices == b->message->capacity)
         return refuse_size(b, w, 0, need.up_bytes > b->room.up_bytes ? RAISE_LIMIT : PUSH_LESS);
@@ -428,7 +429,7 @@ static int build_shard(struct builder *b)
 static uint64_t next_order(struct embd_client *client)
 {
     for (uint32_t s = 0; s < client->n_shards; s++)
-        if (!embd__link_takes_order(client->shards[s].link))
+        if (!embd__link_terms(client->shards[s].link)->takes_order)
             return 0;
     return ++client->last_order;
 }

@@ -285,7 +285,7 @@ int embd__numbering_put_begin(struct embd_client *client, const embd_table *tabl
     if (is_to_be_opened(own, uv_hrtime()) &&
         open_for_put(client, own, shard, is_journaled) != EMBD_OK)
         return client->error.status;
-    if (own->next > 0 && embd__link_takes_put_numbers(client->shards[shard].link))
+    if (own->next > 0 && embd__link_terms(client->shards[shard].link)->takes_put_numbers)
         *out = embd__numbering_next(&client->numbering, own);
     return EMBD_OK;
 }

@@ -57,7 +57,7 @@ static uint64_t id_of_worker(const struct push_round *round)
     return (id ^ round->worker) * 1099511628211u;
 }
 
-/* What decides how gradients become i8 or i4: the same when the push is made again. */
+/* The chances by which gradients become i8 or i4: the same when the push is made again. */
 static struct chance chance_of(const struct embd_call *call)
 {
     const struct push_extra *extra = &call->extra;

@@ -60,7 +60,7 @@ static int check_wire(struct embd_call *call)
 {
     embd_client *client = call->client;
     for (uint32_t s = 0; s < client->n_shards; s++)
-        if (!embd__link_takes_packed(client->shards[s].link))
+        if (!embd__link_terms(client->shards[s].link)->takes_packed)
             return embd__error_set(&client->error, EMBD_INVALID,
                                    "wire is %s, which the server at %s does not take; use f32, f16 "
                                    "or bf16, or update the server",

@@ -54,14 +54,14 @@ static void on_hello_answer(struct exchange *x, struct reader *reader)
     embd__hello_read(reader, link->config.shard, link->config.n_shards, &limits);
     if (reader->error->status != EMBD_OK)
         return;
-    link->frame_bytes = limits.frame_bytes;
-    link->push_bytes = limits.push_bytes;
-    link->keys = limits.keys;
+    link->terms.frame_bytes = limits.frame_bytes;
+    link->terms.push_bytes = limits.push_bytes;
+    link->terms.keys = limits.keys;
     link->max_inflight = limits.requests;
-    link->takes_order = limits.takes_order;
-    link->takes_columns = limits.takes_columns;
-    link->takes_packed = limits.takes_packed;
-    link->takes_put_numbers = limits.takes_put_numbers;
+    link->terms.takes_order = limits.takes_order;
+    link->terms.takes_columns = limits.takes_columns;
+    link->terms.takes_packed = limits.takes_packed;
+    link->terms.takes_put_numbers = limits.takes_put_numbers;
     link->is_loading = limits.loading[0] != '\0';
     link->share_most = limits.share_most;
     if (!link->is_local || link->config.dialer != NULL) {
@@ -275,7 +275,7 @@ static void close_socket(struct link *link)
     embd__socket_close(link->socket);
     link->socket = NULL;
     link->is_blocked = link->is_loading = link->is_turning = false;
-    link->shares = false;
+    link->terms.shares = false;
 }
 
 static void turn(struct link *link)

@@ -12,7 +12,7 @@
 
 struct link;
 
-/* What its time counts as. */
+/* The kind that its time is counted under. */
 enum exchange_kind { EXCHANGE_OTHER, EXCHANGE_PULL, EXCHANGE_PUSH };
 
 enum exchange_state { EXCHANGE_IDLE, EXCHANGE_QUEUED, EXCHANGE_SENDING, EXCHANGE_SENT };

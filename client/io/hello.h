@@ -13,7 +13,7 @@ struct credentials;
 
 #define VERSION_BYTES 32u
 
-/* What hello says of a start of the server; the PROTOCOL has the meaning. */
+/* A start of the server, as hello describes it; PROTOCOL.md has the meaning. */
 struct server_start {
     uint64_t start, history, epoch; /* start 0: nothing is known */
 };

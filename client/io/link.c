@@ -121,7 +121,7 @@ void embd__link_send_queued(struct link *link)
             break;
         if (must_wait(link, link->queue.head))
             break;
-        if (link->queue.head->is_shared && !link->shares) {
+        if (link->queue.head->is_shared && !link->terms.shares) {
             embd__fail_unshared(link);
             continue;
         }
@@ -397,8 +397,8 @@ int embd__link_open(const struct link_config *config, struct link **out, struct 
     link->pause_ms = config->reconnect_min_ms;
     link->attempt_ms = LINK_ATTEMPT_MS;
     link->deadline_armed_ns = UINT64_MAX;
-    link->frame_bytes = link->push_bytes = LIMIT_FRAME_BYTES;
-    link->keys = LIMIT_KEYS;
+    link->terms.frame_bytes = link->terms.push_bytes = LIMIT_FRAME_BYTES;
+    link->terms.keys = LIMIT_KEYS;
     link->receiver.owner = link;
     link->receiver.bytes = &link->figures.bytes_received;
     link->receiver.on_bin = on_bin;
@@ -433,47 +433,7 @@ const char *embd__link_address(const struct link *link)
     return link->config.address;
 }
 
-uint64_t embd__link_frame_bytes(const struct link *link)
-{
-    return link->frame_bytes;
-}
-
-uint64_t embd__link_push_bytes(const struct link *link)
-{
-    return link->push_bytes;
-}
-
-uint64_t embd__link_keys(const struct link *link)
-{
-    return link->keys;
-}
-
 const struct link_figures *embd__link_figures(const struct link *link)
 {
     return &link->figures;
-}
-
-bool embd__link_takes_order(const struct link *link)
-{
-    return link->takes_order;
-}
-
-bool embd__link_shares(const struct link *link)
-{
-    return link->shares;
-}
-
-bool embd__link_takes_columns(const struct link *link)
-{
-    return link->takes_columns;
-}
-
-bool embd__link_takes_packed(const struct link *link)
-{
-    return link->takes_packed;
-}
-
-bool embd__link_takes_put_numbers(const struct link *link)
-{
-    return link->takes_put_numbers;
 }

@@ -5,6 +5,7 @@
 #ifndef EMBD_IO_LINK_H
 #define EMBD_IO_LINK_H
 
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <uv.h>
 
@@ -54,23 +55,27 @@ void embd__link_send(struct link *link, struct exchange *x);
 void embd__link_release(struct exchange *x);
 
 const char *embd__link_address(const struct link *link);
-/* LIMIT_FRAME_BYTES and LIMIT_KEYS, or less where the server said so. */
-uint64_t embd__link_frame_bytes(const struct link *link);
-/* Of the frame of a push: as many or more, LIMIT_PUSH_BYTES at most. */
-uint64_t embd__link_push_bytes(const struct link *link);
-uint64_t embd__link_keys(const struct link *link);
 /* Valid as long as the link. */
 const struct link_figures *embd__link_figures(const struct link *link);
-/* The server knows the field `order` of pushes. */
-bool embd__link_takes_order(const struct link *link);
-/* It takes parts as columns. */
-bool embd__link_takes_columns(const struct link *link);
-/* It takes rows of i8 and i4. */
-bool embd__link_takes_packed(const struct link *link);
-/* Its server has the client's shared memory. */
-bool embd__link_shares(const struct link *link);
-/* It takes puts with a number. */
-bool embd__link_takes_put_numbers(const struct link *link);
+
+/* The limits and features of its server, as the last hello said. The loop's thread sets it, any
+ * thread reads it. */
+struct link_terms {
+    atomic_uint_fast64_t frame_bytes; /* LIMIT_FRAME_BYTES, or less */
+    atomic_uint_fast64_t push_bytes;  /* of the frame of a push: as many or more */
+    atomic_uint_fast64_t keys;        /* LIMIT_KEYS, or less */
+    atomic_bool takes_order;          /* the field `order` of pushes */
+    atomic_bool takes_columns;        /* parts as columns */
+    atomic_bool takes_packed;         /* rows of i8 and i4 */
+    atomic_bool takes_put_numbers;
+    atomic_bool shares; /* the client's memory: of this connection */
+};
+
+/* A link begins with them: link_internal.h. */
+static inline const struct link_terms *embd__link_terms(const struct link *link)
+{
+    return (const void *)link;
+}
 
 /* ---- connection.c ---- */
 

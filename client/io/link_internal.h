@@ -35,7 +35,7 @@ enum link_state {
     LINK_CLOSED
 };
 
-/* What is asked for behind hello. */
+/* The memory that is asked for behind hello. */
 enum sharing { SHARING_MEMORY, SHARING_RING, SHARING_DONE };
 
 /* Exchanges that are not sent yet, oldest first; the head may be half sent. */
@@ -57,6 +57,7 @@ struct inflight {
 };
 
 struct link {
+    struct link_terms terms; /* first: embd__link_terms */
     struct link_config config;
     struct address host; /* data links */
     enum link_state state;
@@ -87,17 +88,12 @@ struct link {
     bool is_watched;          /* by config.rings */
     LIST_ENTRY(link) in_watched;
     uint64_t share_most;
-    atomic_bool shares; /* this connection does; read on any thread */
     struct inflight inflight;
     uint32_t max_inflight;
     uint32_t n_notices;         /* in a row */
     struct exchange *receiving; /* owns the destination of the bin that is coming in */
     struct receiver receiver;
     msgpack_zone zone;
-    /* Limits of the server; read on any thread. */
-    atomic_uint_fast64_t frame_bytes, push_bytes, keys;
-    /* A push may have an order; parts may be columns, rows i8 and i4. Read on any thread. */
-    atomic_bool takes_order, takes_columns, takes_packed, takes_put_numbers;
     struct server_start seen;           /* by the last hello that told */
     char server_version[VERSION_BYTES]; /* "0.1.0"; "": not known, or not of embd */
     struct link_figures figures;

@@ -53,7 +53,7 @@ static bool look_at_all(struct rings *rings)
     return found;
 }
 
-/* Those that wait for nothing, or for a doorbell, are not watched any more. False: all of them. */
+/* Links that wait for nothing, or for a doorbell, are not watched any more. False: all of them. */
 static bool sleep_all(struct rings *rings)
 {
     bool found = false;

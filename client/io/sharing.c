@@ -99,7 +99,7 @@ static void end_memory(struct link *link, bool is_taken)
 {
     link->receiver.shared = is_taken ? link->config.shared : NULL;
     link->receiver.frame.takes_shared = is_taken;
-    link->shares = is_taken;
+    link->terms.shares = is_taken;
 }
 
 /* From now on both sides send by it. */

@@ -52,7 +52,7 @@ void apply_drop(struct op *op)
     op->as.dropped = NULL;
 }
 
-/* What the journal has of it is of no use any more. */
+/* The table's records in the journal are of no use any more. */
 static void set_apart(struct engine *engine, struct op_table_set *set)
 {
     set->id = set->table->id;

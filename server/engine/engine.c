@@ -34,6 +34,8 @@ static int make_way(const struct op *op, const struct table *table, enum change 
                     struct embd__error *e)
 {
     const struct engine *engine = op->engine;
+    if (change == CHANGE_DROP && engine->before_drop != NULL)
+        engine->before_drop(engine->arg, table);
     return engine->before_change(engine->arg, op->origin, table, change, e);
 }
 

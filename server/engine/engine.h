@@ -70,6 +70,8 @@ struct engine {
      * EMBD_NO_MEMORY, EMBD_BUSY: it must not change it. */
     int (*before_change)(void *arg, const void *origin, const struct table *table,
                          enum change change, struct embd__error *e);
+    /* Before that, of a table that is about to go. */
+    void (*before_drop)(void *arg, const struct table *table);
     /* An operation has ended that was left with calls in flight. */
     void (*on_returned)(void *arg);
     /* Keys are on other shards from now on, or are found to be by a replay. */

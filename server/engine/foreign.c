@@ -25,11 +25,6 @@ bool foreign_find(struct op *op)
 }
 
 /* The stream is of journaled tables then. */
-bool foreign_is_number_alone(const struct op *op)
-{
-    return op->is_foreign && op_pushers(op) == &op->engine->journaled_pushers;
-}
-
 void foreign_check_owner(struct op *op)
 {
     if (!op->engine->is_replaying)

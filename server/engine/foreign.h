@@ -24,7 +24,10 @@
 bool foreign_find(struct op *op);
 
 /* Whether the record of an operation has its number alone. */
-bool foreign_is_number_alone(const struct op *op);
+static inline bool foreign_is_number_alone(const struct op *op)
+{
+    return op->is_foreign && op_pushers(op) == &op->engine->journaled_pushers;
+}
 
 /* EMBD_CLOSED, in op->error: of a push whose record has its number alone, the record is left. */
 void foreign_check_owner(struct op *op);

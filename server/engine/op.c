@@ -374,6 +374,7 @@ static void forget_set(struct op *op)
     struct engine_set *set = &op->engine->set;
     set->orphan = *op;
     set->orphan.origin = NULL;
+    set->orphan.spent_ns = NULL;
     if (op->record.commit != NULL)
         set->orphan.record.then = NULL;
     else

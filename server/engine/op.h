@@ -100,7 +100,7 @@ struct op_streams {
     bool may_replace; /* as an earlier version did: other streams go if there is no room */
 };
 
-/* What the tables of the one who asked take, and may take. */
+/* Bytes that the tables of the one who asked take, and may take. */
 struct op_quota {
     const char *who; /* the name of a token; NULL: there is no limit. Valid until it is submitted */
     uint64_t used, limit; /* bytes of rows */
@@ -153,6 +153,7 @@ struct op {
     struct engine *engine;
     enum op_kind kind;
     const void *origin; /* the connection, for engine.before_change; NULL: none */
+    uint64_t *spent_ns; /* a journal adds the time that applying it took; or NULL */
     uint64_t now_ns;    /* 0: it is of the past, and nothing is idle since */
     uint64_t seconds; /* UNIX time when it came, where a table of it is timed; its record has it, so
                          that a replay expires the same rows. 0: the tables' clocks stay */

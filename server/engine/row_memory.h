@@ -27,7 +27,7 @@
 struct row_memory {
     _Atomic uint64_t used;
     _Atomic uint64_t limit; /* 0: not known yet */
-    /* What was used when a request was refused; 0: none was since there was room again. A device's
+    /* Bytes used when a request was refused; 0: none was since there was room again. A device's
      * memory comes in steps, so that may be far below the limit. */
     _Atomic uint64_t refused_at;
     atomic_uint n_shards; /* whose rows are in it */

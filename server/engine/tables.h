@@ -162,7 +162,7 @@ struct left_out *tables_left_out_name(struct tables *tables, const char *name);
 bool tables_skip(struct tables *tables, uint32_t id);
 bool tables_skip_name(struct tables *tables, const char *name);
 
-/* What the table takes now is counted; the second: its stats are known. */
+/* Counts the bytes that the table takes now; the second: its stats are known. */
 void tables_count(struct tables *tables, struct table *table);
 static inline void tables_count_as(struct tables *tables, struct table *table,
                                    const struct store_stats *stats)

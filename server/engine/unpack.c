@@ -5,26 +5,10 @@
 #include <stdlib.h>
 
 #include "proto/limit.h"
-#include "proto/packed.h"
-
-static uint64_t wide_bytes(const struct op_part *part)
-{
-    if (!embd__is_packed(part->in.dtype))
-        return 0;
-    return sizeof(float) * part->in.n_rows * (uint64_t)part->table->schema.s.dim;
-}
-
-uint64_t unpack_bytes(const struct op *op)
-{
-    uint64_t bytes = 0; /* at most 2^12 * 2^22 * 2^14 */
-    for (uint32_t i = 0; i < op->n_parts && op->kind == OP_PUSH; i++)
-        bytes += wide_bytes(&op->parts[i]);
-    return bytes;
-}
 
 static float *unpack_part(struct op_part *part, float *to)
 {
-    uint64_t bytes = wide_bytes(part);
+    uint64_t bytes = unpack_part_bytes(part);
     if (!embd__is_packed(part->in.dtype))
         return to;
     embd__rows_to_f32(to, part->in.grads, part->in.dtype, part->table->schema.s.dim,

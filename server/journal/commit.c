@@ -262,13 +262,13 @@ static bool apply_some(struct commit *commit, struct journal_group *group)
     uint64_t now_ns = pace_now(), until_ns = now_ns + SLICE_NS;
     while (now_ns < until_ns) {
         struct journal_entry *entry = &group->entries[group->n_applied];
-        const void *origin = entry->op != NULL ? entry->op->origin : NULL;
+        uint64_t *spent_ns = entry->op != NULL ? entry->op->spent_ns : NULL;
         if (!apply_entry(commit, group, entry))
             return false;
         uint64_t began_ns = now_ns;
         now_ns = pace_now();
-        if (origin != NULL && commit->spent != NULL)
-            commit->spent(origin, now_ns - began_ns);
+        if (spent_ns != NULL)
+            *spent_ns += now_ns - began_ns;
         if (++group->n_applied == group->n_entries)
             return false;
     }

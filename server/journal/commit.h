@@ -33,10 +33,7 @@ struct commit {
     uint64_t reached; /* all records that were applied, or are being applied, are before it */
     bool settles;     /* nothing is applied until all operations have ended */
     bool follows;     /* it takes the records of another journal, and can refuse none of them */
-    /* An operation of `origin` (struct op) took so long to be applied. The owner's; NULL: nobody
-     * asks. */
-    void (*spent)(const void *origin, uint64_t ns);
-    struct msg msg; /* of the record being built */
+    struct msg msg;   /* of the record being built */
     struct frame_scanner frame;
     struct operation_reader reader; /* of records whose owner has left */
 };

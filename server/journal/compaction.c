@@ -128,7 +128,7 @@ static int add_foreign(struct compaction *c, struct embd__error *e)
     return add(c, e);
 }
 
-/* What the shard has promised of the staged tables, and what was decided last. */
+/* The shard's promise about staged tables, and the last decision. */
 static int add_replacing(struct compaction *c, struct embd__error *e)
 {
     struct op_replace *replace = &c->op.as.replace;

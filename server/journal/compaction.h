@@ -31,7 +31,7 @@ bool compaction_is_over(const struct compaction *c);
  * compaction_give_up if *again_out says so; EMBD_IO. Then the journal is unchanged. */
 int compaction_end(struct compaction *c, bool *again_out, struct embd__error *e);
 
-/* What a base of the tables as they are now takes, about. */
+/* Bytes that a base of the tables would take now, about. */
 uint64_t compaction_bytes(const struct commit *commit);
 
 /* All of it, before this returns. After an error the journal is as it was. */

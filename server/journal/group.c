@@ -5,8 +5,8 @@
 
 #include "proto/assert.h"
 
-/* What a group keeps for the next one: more than a second of ordinary pushes. Longer ones had a
- * large push. */
+/* Memory that a group keeps for the next one: more than a second of ordinary pushes. Longer ones
+ * had a large push. */
 #define KEPT_BYTES ((uint64_t)4 * LIMIT_FRAME_BYTES)
 
 static bool reserve(struct journal_group *group, uint64_t bytes)

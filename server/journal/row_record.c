@@ -86,7 +86,7 @@ void row_record_put_write(struct msg *m, const struct op *op)
     embd__put_bins_write(m, schema, &put->block);
 }
 
-/* What came after it in its stream is not left out. */
+/* Later pushes of its stream are not left out. */
 static void leave_out_but_number(struct op *op)
 {
     op->is_left_out = true;

@@ -7,7 +7,7 @@
 
 #include "server/journal/journal_internal.h"
 
-/* What was written is on disk when this returns; else the process has ended. */
+/* All written records are on disk when this returns; else the process has ended. */
 void segments_sync(struct journal *journal);
 /* Behind the last record, in the next segment if it is time; synced if it is durable, or if there
  * is no time to do so later. group->error: none of it is in the journal. */

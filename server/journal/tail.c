@@ -135,7 +135,7 @@ static bool open_segment(struct tail *t, uint64_t number)
     return true;
 }
 
-/* What is between records is passed over. False: no record's header follows. */
+/* Skips the bytes between records. False: no record's header follows. */
 static bool find_header(struct tail *t)
 {
     struct mark mark;
@@ -233,7 +233,7 @@ static bool find_place(struct tail *t)
 
 /* ---- records ---- */
 
-/* So many bytes of the record from `offset` on, at the end of the piece. */
+/* Copies n bytes of the record from `offset` on to the end of the piece. */
 static int copy(struct tail *t, uint64_t offset, uint64_t n)
 {
     struct tail_piece *piece = t->piece;

@@ -12,16 +12,11 @@
 enum { TEXT_BYTES = 400 };
 
 static void (*end_by)(const char *event, const char *text); /* set once */
-static atomic_bool has_ended;
+atomic_bool log_ended;
 
 void log_end_by(void (*tell)(const char *event, const char *text))
 {
     end_by = tell;
-}
-
-bool log_has_ended(void)
-{
-    return atomic_load_explicit(&has_ended, memory_order_relaxed);
 }
 
 /* Its memory and files may be half changed: nothing is unwound or freed. */
@@ -36,7 +31,7 @@ static void tell(const char *event, const char *format, va_list arguments)
 {
     char text[TEXT_BYTES];
     vsnprintf(text, sizeof text, format, arguments);
-    if (!atomic_exchange(&has_ended, true))
+    if (!atomic_exchange(&log_ended, true))
         end_by(event, text);
 }
 

@@ -5,6 +5,7 @@
 #ifndef EMBD_ENDING_H
 #define EMBD_ENDING_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 enum exit_status {
@@ -26,7 +27,11 @@ _Noreturn void log_exit(enum exit_status status, const char *event, const char *
  * call log_has_ended. All servers of the process have failed then. Before the first thread. */
 void log_end_by(void (*tell)(const char *event, const char *text));
 /* log_exit was called, and the process goes on. Any thread. */
-bool log_has_ended(void);
+extern atomic_bool log_ended; /* ending.c's */
+static inline bool log_has_ended(void)
+{
+    return atomic_load_explicit(&log_ended, memory_order_relaxed);
+}
 _Noreturn void log_stand_still(void);
 
 /* From now on EMBD_ASSERT logs and exits with EXIT_ASSERTION. Before the first thread starts. */

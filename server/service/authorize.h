@@ -17,7 +17,7 @@ int authorize_hello(struct call *call, const char *token, const char *acts_for);
 /* The connection is closed. */
 void authorize_leave(struct shard *shard, const struct shard_session *session);
 
-/* The method that call->reader found. */
+/* The method that call->reader found. The shard has a list of tokens. */
 int authorize_method(struct call *call);
 
 /* The token whose prefixes bound what the request may name: a trainer's. NULL: it may name all. */

@@ -27,7 +27,7 @@ static int check_shard(const char *data_dir, int dir, uint32_t shard, struct emb
         note.state == NOTE_PROMOTED)
         return e->status;
     return embd__error_set(e, EMBD_INVALID,
-                           "promote: shard %u of data_dir '%s' is no follower's that has a base; "
+                           "promote: shard %u of data_dir '%s' is not a follower that has a base; "
                            "nothing was promoted",
                            shard, data_dir);
 }

@@ -8,17 +8,15 @@
  * Every failure is answered to the peer, and changes nothing. Notifications have no effect and no
  * answer. */
 #include "server/snapshot/cut.h"
-#include "server/snapshot/cut_read.h"
 #include "server/snapshot/disk_phase.h"
 #include "server/snapshot/snapshot_fetch.h"
-#include "server/coordinator/coordinator.h"
 
 #include "proto/assert.h"
+#include "server/engine/capacity.h"
 #include "server/engine/staged.h"
 #include "server/log/log.h"
 #include "server/service/authorize.h"
 #include "server/service/behind.h"
-#include "server/service/devices.h"
 #include "server/service/deposing.h"
 #include "server/service/doubt.h"
 #include "server/service/following.h"
@@ -26,9 +24,11 @@
 #include "server/service/gates.h"
 #include "server/service/recovery.h"
 #include "server/service/handle_round.h"
+#include "server/service/prefetch.h"
 #include "server/service/state.h"
 #include "server/service/sweeps.h"
-#include "server/access/access.h"
+
+#include <stdatomic.h>
 
 static const struct method_entry {
     int (*handle)(struct call *call);
@@ -109,7 +109,7 @@ static int check_method(struct call *call)
                                call->request->listener == LISTENER_ADMIN ? "admin" : "data");
     }
     const struct method_entry *entry = &methods[r->method];
-    if (authorize_method(call) != EMBD_OK)
+    if (call->shard->access != NULL && authorize_method(call) != EMBD_OK)
         return call->error.status;
     if (call->shard->is_deposed && !entry->while_draining &&
         call->request->listener == LISTENER_DATA)
@@ -471,12 +471,24 @@ static bool sweep(struct shard *shard)
     return tables->n_swept > 0;
 }
 
+/* Its threads have news. While the shard loads it looks each time: what is refused then stops it
+ * behind the loading. */
+static void heed_identity(struct shard *shard)
+{
+    uint64_t news = atomic_load_explicit(shard->config.identity_news, memory_order_acquire);
+    if (news == shard->identity_heeded)
+        return;
+    shard->identity_heeded = shard->is_loading ? 0 : news;
+    shard->is_asked = identity_asked_decision(shard->config.identity) != 0;
+    recovery_heed_identity(shard);
+}
+
 /* A table may go while its neighbour's calls end: what is left is counted, not remembered. */
 bool shard_collect(struct shard *shard)
 {
     struct engine *engine = &shard->engine;
     if (shard->config.identity != NULL)
-        recovery_heed_identity(shard);
+        heed_identity(shard);
     if (doubt_may_be(shard) && doubt_look(shard))
         dispatch_parked(shard);
     bool loads = shard->is_loading && recovery_go_on(shard);
@@ -494,55 +506,60 @@ bool shard_collect(struct shard *shard)
     return loads || has_more || engine->n_in_flight > 0;
 }
 
-void shard_session_half_end(struct shard *shard, struct shard_session *session)
+/* ---- ends of requests ---- */
+
+void shard_request_sent(struct shard *shard, struct request *request, uint64_t now_ns)
 {
-    if (session->has_ended)
+    stages_sent(&shard->stages, &request->times, request->received_ns, now_ns);
+}
+
+static void unpark(struct shard *shard, struct request *request)
+{
+    switch (request->waits) {
+    case WAITS_HOLD:
+        hold_unpark(&shard->hold, request);
         return;
-    session->has_ended = true;
-    round_end_session(shard, session);
-    if (session->gated != NULL)
-        gate_refuse_ended(shard, session->gated);
-    dispatch_parked(shard);
+    case WAITS_ROUND:
+        round_drop(shard, request);
+        return;
+    case WAITS_GATE:
+        gate_drop(shard, request);
+        return;
+    case WAITS_FOLLOWERS:
+        replicated_forget(shard, request);
+        return;
+    case WAITS_BEHIND:
+        behind_unpark(request->session, request);
+        return;
+    }
 }
 
-void shard_session_end(struct shard *shard, struct shard_session *session)
+void shard_request_fini(struct shard *shard, struct request *request)
 {
-    if (session->holds)
-        log_event(LOG_WARN, "hold_lost", "shard=%u why=\"the holder's connection ended\"",
-                  shard->config.index);
-    hold_end(&shard->hold, session);
-    reach_name(&shard->reach, session, 0);
-    authorize_leave(shard, session);
-    staging_leave(shard, session);
-    cut_leave(shard, session);
-    cut_read_leave(shard, session);
-    disk_phase_leave(shard, session);
-    snapshot_leave(shard, session);
-    feeding_leave(shard, session);
-    subscribers_leave(shard, session);
-    moving_leave(shard, session);
-    if (session->asked_job != 0)
-        coordinator_leave(shard->config.coordinator, session->asked_job);
-    devices_leave(shard, session);
-    access_drop(session->access);
-    session->access = NULL;
-    session->grant = session->server = NULL;
-    dispatch_parked(shard);
-}
-
-/* A request that waits for a hold or for other workers has not started: it is refused at once, so
- * that it cannot keep a process from ending. */
-void shard_drain(struct shard *shard)
-{
-    shard->draining = true;
-    round_refuse_all(shard, "the server is shutting down");
-    while (shard->gated != NULL)
-        gate_refuse(shard, shard->gated, EMBD_DRAINING, "the server is shutting down");
-    compacting_stop(shard);
-    feeding_stop(shard);
-    cut_end(shard, EMBD_DRAINING, "the server shuts down");
-    cut_read_end(shard);
-    mark_end(shard);
-    subscribers_give_way(shard);
-    dispatch_parked(shard);
+    if (request->state == REQUEST_PARKED)
+        unpark(shard, request);
+    if (request->gate.number != 0)
+        gate_leave(request);
+    if (shard->cut != NULL)
+        cut_forget(shard, request);
+    if (shard->disk_phase != NULL)
+        disk_phase_forget(shard, request);
+    if (shard->fetch != NULL)
+        snapshot_fetch_forget(shard, request);
+    if (shard->feeding.n > 0)
+        feeding_forget(shard, request);
+    if (request->prefetch.is_tried)
+        prefetch_forget(shard, request);
+    if (request->work == NULL)
+        return;
+    struct op *op = &request->work->op;
+    if (op->record.is_waiting) {
+        request->session->n_journaled--;
+        commit_forget(op);
+    }
+    op_forget(op); /* a store call in flight reads the request's bins: it returns first */
+    if (op->kind == OP_PUSH)
+        capacity_left(op);
+    work_end_streaming(request->work);
+    work_free(request->work);
 }

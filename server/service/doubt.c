@@ -72,7 +72,7 @@ static void on_settled(struct op *op)
               is_made ? "new" : "old");
 }
 
-/* What is refused for now (a half-sent answer, a disk that takes no record) is tried again. */
+/* A refusal for now (a half-sent answer, a disk that takes no record) is tried again. */
 static void settle(struct shard *shard, bool is_made)
 {
     const struct prepared *prepared = &shard->engine.prepared;

@@ -6,7 +6,7 @@
 #include "server/identity/decision.h"
 #include "server/service/state.h"
 
-/* What shard 0 knows of it; of shard 0. REFUSED is final: it can be made no more from then on. */
+/* Shard 0's decision; called on shard 0. REFUSED is final: it can never be made from then on. */
 enum decision staging_decide(struct shard *shard, uint64_t decision);
 
 /* Whether the shard has prepared a replacement, and no coordinator goes on with it. */
@@ -19,9 +19,7 @@ static inline bool doubt_is_on(const struct shard *shard)
 /* Whether doubt_look has something to do. */
 static inline bool doubt_may_be(const struct shard *shard)
 {
-    const struct identity *identity = shard->config.identity;
-    return (shard->engine.prepared.id != 0 && shard->following == NULL) ||
-           (identity != NULL && identity_asked_decision(identity) != 0);
+    return (shard->engine.prepared.id != 0 && shard->following == NULL) || shard->is_asked;
 }
 
 /* Asks shard 0, does what it says, or answers another shard of the process. Whether parked requests

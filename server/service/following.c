@@ -45,7 +45,7 @@ static bool has_journal(const struct shard *shard)
     return tail_has_files(shard->data_dir, shard->config.index);
 }
 
-/* What there is of a journal is the other server's, or there is none. */
+/* The journal here is the other server's, or there is none. */
 static int check_note(struct shard *shard, struct note *note, struct embd__error *e)
 {
     if (note->state == NOTE_FOLLOWS)

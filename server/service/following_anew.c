@@ -11,7 +11,7 @@
 #include "server/snapshot/cut.h"
 #include "server/snapshot/cut_read.h"
 
-/* What came is right: the next records, or that there are none. */
+/* The answer is right: it has the next records, or says that there are none. */
 void following_note_right(struct shard *shard)
 {
     struct following *f = shard->following;
@@ -23,7 +23,7 @@ void following_note_right(struct shard *shard)
               f->address, (unsigned long long)f->place.position, (unsigned long long)f->end);
 }
 
-/* What has come is of no use: it is asked for again, from the records that were taken. */
+/* The answer is of no use: asks again, from the last record that was taken. */
 static void ask_anew(struct following *f, uint64_t after_ns)
 {
     f->n = f->used = 0;
@@ -55,15 +55,13 @@ void following_refuse(struct shard *shard, const char *why)
 
 /* ---- beginning anew ---- */
 
-/* What its owner has set stays. */
+/* The owner's settings stay. */
 static void empty_commit(struct shard *shard)
 {
     struct commit *commit = &shard->commit;
-    void (*spent)(const void *, uint64_t) = commit->spent;
     commit_init(commit, &shard->engine);
     commit->shard = shard->config.index;
     commit->data_dir = shard->data_dir;
-    commit->spent = spent;
     commit->is_deferred = shard->config.wake != NULL;
     commit->follows = true;
 }
@@ -72,6 +70,7 @@ static void empty_engine(struct shard *shard)
 {
     struct engine *engine = &shard->engine;
     struct row_memory *memory = engine->tables.memory;
+    void (*before_drop)(void *, const struct table *) = engine->before_drop;
     int (*before_change)(void *, const void *, const struct table *, enum change,
                          struct embd__error *) = engine->before_change;
     void (*on_returned)(void *) = engine->on_returned;
@@ -79,6 +78,7 @@ static void empty_engine(struct shard *shard)
     round_close(engine);
     engine_fini(engine);
     engine_init(engine, shard->config.store);
+    engine->before_drop = before_drop;
     engine->before_change = before_change;
     engine->on_returned = on_returned;
     engine->on_placed = on_placed;

@@ -73,7 +73,7 @@ struct following {
 /* NEXT_OTHER: the journal here has another record in its place. */
 enum next { NEXT_RECORD, NEXT_INCOMPLETE, NEXT_WRONG, NEXT_OTHER };
 
-/* What stands at following->used. */
+/* The record at following->used. */
 enum next following_next(const struct following *f, struct record *out);
 
 /* Takes records, of the base and of those behind it. True: there is more. */
@@ -102,7 +102,7 @@ static inline bool following_mark_stops(const struct following *f, uint64_t posi
 
 /* The last question has failed, or what came is of no use. The log has each new reason. */
 void following_lose(struct shard *shard, const char *why);
-/* What came is right: the next records, or that there are none. */
+/* The answer is right: it has the next records, or says that there are none. */
 void following_note_right(struct shard *shard);
 /* Bytes are not the other server's next records. */
 void following_refuse(struct shard *shard, const char *why);

@@ -13,7 +13,7 @@
  * asked for is applied: nobody sees an earlier position than before. */
 #include "server/service/following_inside.h"
 
-/* What admins may ask any follower for, and everybody a replica. */
+/* The methods that admins may call on any follower, and everybody on a replica. */
 bool following_serves(const struct shard *shard, enum method method)
 {
     if (shard->following == NULL || shard->following->state != FOLLOWING_RECORDS ||

@@ -55,7 +55,7 @@ static const char *why_gone(const struct changes_part *part)
         return "there is no such subscription on this connection: the server was started again, "
                "the connection was lost, the table was replaced, or nothing was asked for 60 s";
     if (s->instance != part->table->instance)
-        return "the table was created or restored anew";
+        return "the table was created again or restored";
     if (s->part != part->ask.part || s->chain != part->ask.chain)
         return "the subscriber's last part is not the last one that was sent";
     return NULL;

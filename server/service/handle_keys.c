@@ -20,7 +20,7 @@ static struct table *read_keys(struct call *call, struct list_fields *fields)
         return table;
     embd__error_set(&call->error, EMBD_INVALID,
                     "keys scan: %llu is not of table '%s' as it is now: the server was started "
-                    "again, or the table was created or restored anew; begin again with cursor 0",
+                    "again, or the table was created again or restored; begin again with cursor 0",
                     (unsigned long long)fields->scan, fields->table);
     return NULL;
 }

@@ -13,7 +13,6 @@
 #include "server/engine/pull.h"
 #include "proto/assert.h"
 #include "server/service/following.h"
-#include "server/service/materialize.h"
 #include "server/service/state.h"
 #include "server/service/token_use.h"
 
@@ -54,12 +53,12 @@ static void make_shared(struct shard_work *work, uint32_t i)
     struct answer_rows *rows = &work->rows[i];
     uint8_t *to = work->request->session->shared.base + part->in.into;
     if (rows->values == NULL) {
-        materialize_rows(work, i, to, part->in.n_rows);
+        work_make_rows(work, i, to, part->in.n_rows);
         return;
     }
     memcpy(to, rows->values, rows->values_bytes);
-    materialize_free(work->shard, rows);
-    materialize_end(work, &work->op.parts[i]);
+    work_free_rows(work->shard, rows);
+    work_end_part(work, &work->op.parts[i]);
 }
 
 /* ---- the answer ---- */
@@ -77,11 +76,11 @@ static void on_done(struct op *op)
         if (part->in.into > 0 && part->in.n_rows > 0)
             make_shared(work, i);
         else if (is_whole || part->in.n_rows == 0)
-            materialize_end(work, part);
+            work_end_part(work, part);
         has_rows = has_rows || part->table != NULL;
     }
     if (has_rows)
-        materialize_watch(work);
+        work_begin_streaming(work);
     stage_ends_call(&work->request->times, STAGE_STORE, work->began_ns, &counters->pull_ns);
     call_answer(work->shard, work->request, &op->error);
 }
@@ -189,11 +188,11 @@ int handle_pull(struct call *call)
         token_use_bound(op, call->request->session);
         clock_tell(op);
     }
-    if (engine_admit(op) != EMBD_OK) {
+    if (pull_admit(op) != EMBD_OK) {
         *e = op->error;
         return e->status;
     }
-    engine_apply(op);
+    pull_apply(op);
     return CALL_LATER;
 }
 
@@ -217,7 +216,7 @@ static size_t copy_values(struct shard_work *work, struct answer_rows *rows, voi
     memcpy(out, rows->values + rows->values_at, bytes);
     rows->values_at += bytes;
     if (rows->values_at == rows->values_bytes)
-        materialize_free(work->shard, rows);
+        work_free_rows(work->shard, rows);
     return bytes;
 }
 
@@ -236,9 +235,9 @@ static size_t make_values_now(struct shard_work *work, uint32_t i, void *out, si
     uint64_t fits = capacity / rows->row_bytes;
     uint32_t count = fits < left ? (uint32_t)fits : left;
     EMBD_ASSERT(count > 0);
-    materialize_rows(work, i, out, count);
+    work_make_rows(work, i, out, count);
     if (work->op.parts[i].table == NULL && is_streamed(work))
-        materialize_forget(work);
+        work_end_streaming(work);
     return count * rows->row_bytes;
 }
 

@@ -89,7 +89,7 @@ int push_begin(struct call *call)
         on_done(op);
         return CALL_LATER;
     }
-    if (replicated_lacks(&call->shard->replicated) &&
+    if (replicated_may_refuse(&call->shard->replicated, op) &&
         replicated_check(call->shard, op, e) != EMBD_OK)
         return e->status;
     int status = commit_submit(&call->shard->commit, op, on_turn, e);

@@ -16,56 +16,6 @@
 
 #define SESSION_BYTES_MAX (2 * LIMIT_FRAME_BYTES)
 
-void materialize_watch(struct shard_work *work)
-{
-    struct shard *shard = work->shard;
-    work->is_streaming = true;
-    work->before = NULL;
-    work->next = shard->streaming;
-    if (shard->streaming != NULL)
-        shard->streaming->before = work;
-    shard->streaming = work;
-}
-
-void materialize_forget(struct shard_work *work)
-{
-    if (!work->is_streaming)
-        return;
-    if (work->before != NULL)
-        work->before->next = work->next;
-    else
-        work->shard->streaming = work->next;
-    if (work->next != NULL)
-        work->next->before = work->before;
-    work->next = work->before = NULL;
-    work->is_streaming = false;
-}
-
-void materialize_end(struct shard_work *work, struct op_part *part)
-{
-    struct counters *counters = &work->shard->counters;
-    if (part->statuses != NULL) {
-        uint64_t n_hit = 0, n_missing = 0;
-        for (uint32_t i = 0; i < part->in.n_keys; i++) {
-            n_hit += part->statuses[i] == EMBD_KEY_HIT;
-            n_missing += part->statuses[i] == EMBD_KEY_MISSING;
-        }
-        counters->keys_hit += n_hit;
-        counters->keys_missing += n_missing;
-    }
-    part->table = NULL;
-}
-
-void materialize_rows(struct shard_work *work, uint32_t i, void *out, uint32_t count)
-{
-    struct op_part *part = &work->op.parts[i];
-    struct answer_rows *rows = &work->rows[i];
-    pull_rows(&work->op, part, rows->n_made, count, out);
-    rows->n_made += count;
-    if (rows->n_made == part->in.n_rows)
-        materialize_end(work, part);
-}
-
 static uint32_t rows_left(const struct shard_work *work, uint32_t i)
 {
     return work->op.parts[i].in.n_rows - work->rows[i].n_made;
@@ -86,7 +36,7 @@ static int materialize_part(struct shard_work *work, uint32_t i, struct embd__er
         return embd__error_set(e, EMBD_NO_MEMORY,
                                "no memory for %llu bytes of answers still being sent",
                                (unsigned long long)bytes);
-    materialize_rows(work, i, values, rows_left(work, i));
+    work_make_rows(work, i, values, rows_left(work, i));
     rows->values = values;
     rows->values_bytes = rows->room_bytes = bytes;
     rows->values_at = 0;
@@ -94,15 +44,6 @@ static int materialize_part(struct shard_work *work, uint32_t i, struct embd__er
     shard->materialized_bytes += bytes;
     shard->counters.materialized_bytes += bytes;
     return EMBD_OK;
-}
-
-void materialize_free(struct shard *shard, struct answer_rows *rows)
-{
-    shard->engine.tables.ops->buffer_free(rows->values, rows->room_bytes);
-    if (rows->is_materialized)
-        shard->materialized_bytes -= rows->values_bytes;
-    rows->values = NULL;
-    rows->is_materialized = false;
 }
 
 /* The change to come, and its connection. */
@@ -152,9 +93,10 @@ static int check_limits(const struct shard *shard, const struct coming *c, struc
     return EMBD_OK;
 }
 
-int materialize(struct shard *shard, const struct shard_session *session, const struct table *table,
-                enum change change, struct embd__error *e)
+int materialize(void *arg, const void *session, const struct table *table, enum change change,
+                struct embd__error *e)
 {
+    struct shard *shard = arg;
     const struct coming c = {session, table, change};
     if (check_limits(shard, &c, e) != EMBD_OK)
         return e->status;

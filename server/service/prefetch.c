@@ -71,12 +71,6 @@ void shard_arriving(struct shard *shard, struct request *request, uint64_t arriv
                                        prefetch->dtype, arrived / bytes - prefetch->n_finite);
 }
 
-/* Meanwhile another table may have come under its name. */
-bool prefetch_is_routed(const struct request *request, const struct table *table)
-{
-    return request->prefetch.is_on && request->prefetch.partition == table->schema.s.partition;
-}
-
 void prefetch_forget(struct shard *shard, struct request *request)
 {
     struct store_ticket *ticket = &request->prefetch.ticket;

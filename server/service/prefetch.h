@@ -11,9 +11,12 @@ static inline uint64_t prefetch_n_finite(const struct request *request)
     return request->prefetch.n_finite;
 }
 
-/* Whether the keys of the request's only part were found to be this shard's, as keys of this table.
- */
-bool prefetch_is_routed(const struct request *request, const struct table *table);
+/* Whether the keys of the request's only part were found to be this shard's, as keys of this table:
+ * meanwhile another one may have come under its name. */
+static inline bool prefetch_is_routed(const struct request *request, const struct table *table)
+{
+    return request->prefetch.is_on && request->prefetch.partition == table->schema.s.partition;
+}
 
 /* The push will not come, or has been made. */
 void prefetch_forget(struct shard *shard, struct request *request);

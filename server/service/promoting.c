@@ -76,7 +76,7 @@ static void vote(struct shard *shard)
     promotion_vote(promotion, attempt, why);
 }
 
-/* What a start with --promote leaves behind. */
+/* Leaves the directory as a start with --promote does. */
 static int become_own(struct shard *shard, struct embd__error *e)
 {
     struct note note = shard->following->note;

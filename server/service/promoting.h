@@ -11,7 +11,7 @@ bool promoting_rests(const struct shard *shard);
 /* Whether it has, and so takes nothing more until the decision. */
 bool promoting_has_voted(const struct shard *shard);
 
-/* What is to be done about an attempt. True: the shard has been promoted, and shard->following is
+/* Does the next step of an attempt. True: the shard has been promoted, and shard->following is
  * to be closed. An error is for good. */
 bool promoting_look(struct shard *shard, struct embd__error *e);
 

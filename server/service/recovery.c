@@ -92,7 +92,7 @@ static void log_dropped(const struct shard *shard, const struct left_out *left_o
 {
     log_event(LOG_WARN, "table_dropped",
               "shard=%u table=%s rows=%llu pushed_keys=%llu why=\"--drop-table: the journal begins "
-              "anew without it; start without that flag from now on\"",
+              "again without it; start without that flag from now on\"",
               shard->config.index, left_out->name, (unsigned long long)left_out->rows,
               (unsigned long long)left_out->pushed_keys);
 }

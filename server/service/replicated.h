@@ -34,10 +34,14 @@ void replicated_begin(struct shard *shard);
  * long. Not asked of pushes that are there already. */
 int replicated_check(const struct shard *shard, const struct op *op, struct embd__error *e);
 
-/* Whether replicated_check may refuse. */
-static inline bool replicated_lacks(const struct replicated *replicated)
+/* Whether replicated_check may refuse a push: a table of it is replicated, and followers are
+ * missing. */
+static inline bool replicated_may_refuse(const struct replicated *replicated, const struct op *op)
 {
-    return replicated->lacks_ns != 0;
+    bool is_replicated = false;
+    for (uint32_t i = 0; i < op->n_parts && replicated->lacks_ns != 0; i++)
+        is_replicated |= embd__durability_is_replicated(op->parts[i].table->schema.s.durability);
+    return is_replicated;
 }
 
 /* The push was applied before: its answer waits as the first one did. */

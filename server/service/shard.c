@@ -1,4 +1,4 @@
-/* shard.c - opening and closing a shard, and what it keeps for requests that are over. */
+/* shard.c - opening and closing a shard; the ends of its connections; its last requests. */
 #include "server/service/shard.h"
 
 #include "proto/assert.h"
@@ -9,23 +9,23 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/engine/capacity.h"
-#include "server/service/behind.h"
 #include "server/service/gates.h"
-#include "server/service/prefetch.h"
-#include "server/service/compacting.h"
 #include "server/snapshot/cut.h"
 #include "server/service/deposing.h"
 #include "server/service/following.h"
 #include "server/service/recovery.h"
 #include "server/service/handle_round.h"
 #include "server/service/materialize.h"
+#include "server/service/moving.h"
 #include "server/snapshot/cut_read.h"
 #include "server/snapshot/disk_phase.h"
 #include "server/snapshot/snapshot_fetch.h"
 #include "server/snapshot/snapshot_watch.h"
 #include "server/service/state.h"
-#include "server/access/access.h"
+#include "server/service/devices.h"
+#include "server/service/authorize.h"
+#include "server/log/log.h"
+#include "server/coordinator/coordinator.h"
 
 #define MATERIALIZE_LEAST_BYTES ((uint64_t)4 * LIMIT_FRAME_BYTES)
 
@@ -49,7 +49,6 @@ static int open_data_dir(struct shard *shard, struct embd__error *e)
     return EMBD_OK;
 }
 
-/* The engine is about to change a table: answers on their way still need what it has. */
 /* A follower refuses no change for a cut, as servers do: the cut ends. */
 static void end_cuts(struct shard *shard, const struct table *table)
 {
@@ -59,23 +58,13 @@ static void end_cuts(struct shard *shard, const struct table *table)
     cut_drop(shard, table);
 }
 
-static int before_change(void *arg, const void *origin, const struct table *table,
-                         enum change change, struct embd__error *e)
+/* Readers of the table let go of it. */
+static void before_drop(void *arg, const struct table *table)
 {
-    if (change == CHANGE_DROP) {
-        compacting_give_up(arg);
-        subscribers_drop(arg, table);
-        mark_drop(arg, table);
-        end_cuts(arg, table);
-    }
-    return materialize(arg, origin, table, change, e);
-}
-
-/* The journal's operations end before their session does, or are read from their records. */
-static void on_spent(const void *origin, uint64_t ns)
-{
-    struct shard_session *session = (struct shard_session *)(uintptr_t)origin;
-    session->spent_ns += ns;
+    compacting_give_up(arg);
+    subscribers_drop(arg, table);
+    mark_drop(arg, table);
+    end_cuts(arg, table);
 }
 
 static void on_returned(void *arg)
@@ -86,13 +75,13 @@ static void on_returned(void *arg)
 static void open_engine(struct shard *shard)
 {
     engine_init(&shard->engine, shard->config.store);
-    shard->engine.before_change = before_change;
+    shard->engine.before_drop = before_drop;
+    shard->engine.before_change = materialize; /* answers on their way need what the table has */
     shard->engine.on_returned = on_returned;
     shard->engine.on_placed = moving_adopt;
     shard->engine.arg = shard;
     commit_init(&shard->commit, &shard->engine);
     shard->commit.shard = shard->config.index;
-    shard->commit.spent = on_spent;
     shard->commit.is_deferred = shard->config.wake != NULL;
 }
 
@@ -163,58 +152,57 @@ void shard_close(struct shard *shard)
     free(shard);
 }
 
-void shard_request_sent(struct shard *shard, struct request *request, uint64_t now_ns)
+/* ---- ends of connections ---- */
+
+void shard_session_half_end(struct shard *shard, struct shard_session *session)
 {
-    stages_sent(&shard->stages, &request->times, request->received_ns, now_ns);
+    if (session->has_ended)
+        return;
+    session->has_ended = true;
+    round_end_session(shard, session);
+    if (session->gated != NULL)
+        gate_refuse_ended(shard, session->gated);
+    dispatch_parked(shard);
 }
 
-static void unpark(struct shard *shard, struct request *request)
+void shard_session_end(struct shard *shard, struct shard_session *session)
 {
-    switch (request->waits) {
-    case WAITS_HOLD:
-        hold_unpark(&shard->hold, request);
-        return;
-    case WAITS_ROUND:
-        round_drop(shard, request);
-        return;
-    case WAITS_GATE:
-        gate_drop(shard, request);
-        return;
-    case WAITS_FOLLOWERS:
-        replicated_forget(shard, request);
-        return;
-    case WAITS_BEHIND:
-        behind_unpark(request->session, request);
-        return;
-    }
+    if (session->holds)
+        log_event(LOG_WARN, "hold_lost", "shard=%u why=\"the holder's connection ended\"",
+                  shard->config.index);
+    hold_end(&shard->hold, session);
+    reach_name(&shard->reach, session, 0);
+    authorize_leave(shard, session);
+    staging_leave(shard, session);
+    cut_leave(shard, session);
+    cut_read_leave(shard, session);
+    disk_phase_leave(shard, session);
+    snapshot_leave(shard, session);
+    feeding_leave(shard, session);
+    subscribers_leave(shard, session);
+    moving_leave(shard, session);
+    if (session->asked_job != 0)
+        coordinator_leave(shard->config.coordinator, session->asked_job);
+    devices_leave(shard, session);
+    access_drop(session->access);
+    session->access = NULL;
+    session->grant = session->server = NULL;
+    dispatch_parked(shard);
 }
 
-void shard_request_fini(struct shard *shard, struct request *request)
+/* A request that waits for a hold or for other workers has not started: it is refused at once, so
+ * that it cannot keep a process from ending. */
+void shard_drain(struct shard *shard)
 {
-    if (request->state == REQUEST_PARKED)
-        unpark(shard, request);
-    if (request->gate.number != 0)
-        gate_leave(request);
-    if (shard->cut != NULL)
-        cut_forget(shard, request);
-    if (shard->disk_phase != NULL)
-        disk_phase_forget(shard, request);
-    if (shard->fetch != NULL)
-        snapshot_fetch_forget(shard, request);
-    if (shard->feeding.n > 0)
-        feeding_forget(shard, request);
-    if (request->prefetch.is_tried)
-        prefetch_forget(shard, request);
-    if (request->work == NULL)
-        return;
-    struct op *op = &request->work->op;
-    if (op->record.is_waiting) {
-        request->session->n_journaled--;
-        commit_forget(op);
-    }
-    op_forget(op); /* a store call in flight reads the request's bins: it returns first */
-    if (op->kind == OP_PUSH)
-        capacity_left(op);
-    materialize_forget(request->work);
-    work_free(request->work);
+    shard->draining = true;
+    round_refuse_all(shard, "the server is shutting down");
+    while (shard->gated != NULL)
+        gate_refuse(shard, shard->gated, EMBD_DRAINING, "the server is shutting down");
+    compacting_stop(shard);
+    feeding_stop(shard);
+    cut_end(shard, EMBD_DRAINING, "the server shuts down");
+    cut_read_end(shard);
+    mark_end(shard);
+    subscribers_give_way(shard);
+    dispatch_parked(shard);
 }

@@ -71,6 +71,7 @@ struct shard_config {
         *coordinator;          /* of the process; NULL: it makes no snapshots of the cluster */
     struct identity *identity; /* of the process's data directory: nothing is read or served until
                                   it is open. With `loaded` only; NULL: nobody asks */
+    const _Atomic uint64_t *identity_news; /* rises behind each change of what it says; with it */
     /* Names of tables that a start leaves out, for good; and which of them the process has found,
      * which any shard of it notes. */
     const char *const *dropped_tables; /* [n_dropped_tables], at most LEFT_OUT_MAX */
@@ -175,7 +176,7 @@ enum request_place {
     PLACE_AT,      /* it is the push, or is numbered with the pushes */
 };
 
-/* What a parked request waits for. */
+/* The event that a parked request waits for. */
 enum request_waits {
     WAITS_HOLD,      /* for a hold to end, or for the store */
     WAITS_ROUND,     /* for the pushes of other workers */

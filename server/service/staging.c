@@ -133,7 +133,7 @@ static void end_set(struct shard *shard, uint64_t id)
         staging->is_ending = false;
 }
 
-/* Those that a start found have no loader. */
+/* Staged tables that a start found have no loader. */
 static bool is_left(struct staging *staging, uint64_t id)
 {
     const struct staging_set *set = staging_find(staging, id);

@@ -3,7 +3,7 @@
 
 #include "server/service/state.h"
 
-/* What waits already goes before pushes to a table that takes long, or it might wait for ever. */
+/* Waiting requests go before pushes to a table that takes long, or they might wait for ever. */
 static bool stops_push(const struct shard *shard, const struct table *table, bool was_parked)
 {
     bool is_behind = shard->commit.n_long > 0 || (!was_parked && shard->hold.first != NULL);

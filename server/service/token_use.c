@@ -117,8 +117,8 @@ static uint64_t room(const struct op_quota *quota)
     return quota->limit > quota->used ? quota->limit - quota->used : 0;
 }
 
-/* What a set adds to the token's bytes when it takes its places. Two sets may have the same tables:
- * what one of them frees counts where it is loaded alone. */
+/* Bytes that a set adds to the token's when it takes its places. Two sets may have the same tables:
+ * the bytes that one of them frees count where it is loaded alone. */
 static uint64_t bytes_of_set(const struct tables *tables, const struct staged *set,
                              const struct grant *grant, bool is_loaded)
 {

@@ -1,18 +1,18 @@
-/* work.c - the pool of works. */
+/* work.c - the pool of works, and the rows of answers that are made while they are sent. */
 #include "server/service/work.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "proto/assert.h"
+#include "server/engine/pull.h"
 #include "server/engine/unpack.h"
-#include "server/service/materialize.h"
 #include "server/service/state.h"
 
 /* Kept for the next request; what is larger or more is given back to the system. */
 #define POOL_WORKS          64u
 #define POOL_STATUSES_BYTES (1u << 20)
-/* What requests of many parts take at once. It is many times what they take on the wire. */
+/* Bytes that requests of many parts take at once: many times as many as on the wire. */
 #define POOL_PARTS_BYTES (256u << 20)
 
 static void destroy(struct shard_work *work)
@@ -20,6 +20,15 @@ static void destroy(struct shard_work *work)
     op_fini(&work->op);
     free(work->rows);
     free(work);
+}
+
+void work_free_rows(struct shard *shard, struct answer_rows *rows)
+{
+    shard->engine.tables.ops->buffer_free(rows->values, rows->room_bytes);
+    if (rows->is_materialized)
+        shard->materialized_bytes -= rows->values_bytes;
+    rows->values = NULL;
+    rows->is_materialized = false;
 }
 
 struct shard_work *work_new(struct shard *shard, struct request *request)
@@ -39,7 +48,6 @@ struct shard_work *work_new(struct shard *shard, struct request *request)
     work->request = request;
     work->is_begun = false;
     work->fill = 0;
-    work_op(work, OP_PULL);
     request->work = work;
     return work;
 }
@@ -48,7 +56,7 @@ static void free_values(struct shard_work *work)
 {
     for (uint32_t i = 0; i < work->op.n_parts && work->op.kind == OP_PULL; i++)
         if (i < work->rows_capacity && work->rows[i].values != NULL)
-            materialize_free(work->shard, &work->rows[i]);
+            work_free_rows(work->shard, &work->rows[i]);
 }
 
 static void free_memory(struct shard_work *work)
@@ -183,6 +191,59 @@ struct op *work_op(struct shard_work *work, enum op_kind kind)
 {
     op_begin(&work->op, &work->shard->engine, kind);
     work->op.origin = work->request->session;
+    work->op.spent_ns = &work->request->session->spent_ns;
     work->op.now_ns = work->shard->now_ns;
     return &work->op;
+}
+
+/* ---- answers that are made while they are sent ---- */
+
+void work_begin_streaming(struct shard_work *work)
+{
+    struct shard *shard = work->shard;
+    work->is_streaming = true;
+    work->before = NULL;
+    work->next = shard->streaming;
+    if (shard->streaming != NULL)
+        shard->streaming->before = work;
+    shard->streaming = work;
+}
+
+void work_end_streaming(struct shard_work *work)
+{
+    if (!work->is_streaming)
+        return;
+    if (work->before != NULL)
+        work->before->next = work->next;
+    else
+        work->shard->streaming = work->next;
+    if (work->next != NULL)
+        work->next->before = work->before;
+    work->next = work->before = NULL;
+    work->is_streaming = false;
+}
+
+void work_end_part(struct shard_work *work, struct op_part *part)
+{
+    struct counters *counters = &work->shard->counters;
+    if (part->statuses != NULL) {
+        uint64_t n_hit = 0, n_missing = 0;
+        for (uint32_t i = 0; i < part->in.n_keys; i++) {
+            n_hit += part->statuses[i] == EMBD_KEY_HIT;
+            n_missing += part->statuses[i] == EMBD_KEY_MISSING;
+        }
+        counters->keys_hit += n_hit;
+        counters->keys_missing += n_missing;
+    }
+    part->table = NULL;
+}
+
+void work_make_rows(struct shard_work *work, uint32_t i, void *out, uint32_t count)
+{
+    struct op_part *part = &work->op.parts[i];
+    struct answer_rows *rows = &work->rows[i];
+    pull_rows(&work->op, part, rows->n_made, count, out);
+    rows->n_made += count;
+    if (rows->n_made == part->in.n_rows)
+        work_end_part(work, part);
 }

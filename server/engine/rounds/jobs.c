@@ -88,7 +88,7 @@ static void extend(struct job *job, uint64_t slept_ns)
 bool jobs_look(struct jobs *jobs, uint64_t now_ns)
 {
     uint64_t since_ns = now_ns - jobs->looked_ns;
-    if (!jobs_is_due(jobs, now_ns))
+    if (since_ns < JOBS_LOOK_NS)
         return false;
     for (uint32_t i = 0; i < JOBS_MAX; i++) {
         if (jobs->jobs[i] == NULL)

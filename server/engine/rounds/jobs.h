@@ -100,10 +100,10 @@ int jobs_beat(struct jobs *jobs, const struct job_tick *tick, uint64_t now_ns, s
 
 #define JOBS_LOOK_NS UINT64_C(10000000)
 
-/* Whether jobs_look has something to do. */
+/* Whether jobs_look has something to do: a shard without a job has not. */
 static inline bool jobs_is_due(const struct jobs *jobs, uint64_t now_ns)
 {
-    return now_ns - jobs->looked_ns >= JOBS_LOOK_NS;
+    return jobs->last_serial > 0 && now_ns - jobs->looked_ns >= JOBS_LOOK_NS;
 }
 
 /* Drops workers whose leases have run out, every 10 ms. To be called all the time: time in which it

@@ -9,11 +9,6 @@ const char *stage_name(enum stage stage)
     return names[stage];
 }
 
-int stages_index(int method)
-{
-    return method == METHOD_PULL ? 0 : method == METHOD_PUSH ? 1 : -1;
-}
-
 enum method stages_method(uint32_t index)
 {
     return index == 0 ? METHOD_PULL : METHOD_PUSH;
@@ -26,15 +21,10 @@ static void remember(struct stages *stages, const struct stage_times *times, uin
     memcpy(trace->ns, times->ns, sizeof trace->ns);
 }
 
-void stages_sent(struct stages *stages, struct stage_times *times, uint64_t received_ns,
-                 uint64_t now_ns)
+void stages_add(struct stages *stages, struct stage_times *times, uint64_t now_ns)
 {
-    if (times->method < 0)
-        return;
-    histogram_add(&stages->methods[times->method], now_ns > received_ns ? now_ns - received_ns : 0,
-                  1);
     int index = stages_index(times->method);
-    if (index < 0 || times->weight == 0)
+    if (index < 0)
         return;
     stage_end(times, STAGE_SEND, now_ns);
     times->ns[STAGE_SEND] -=

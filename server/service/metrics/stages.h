@@ -34,7 +34,10 @@ const char *stage_name(enum stage stage);
 
 /* The methods whose stages are reported: pulls and pushes. */
 #define STAGED_METHODS 2
-int stages_index(int method); /* 0 or 1; -1: none */
+static inline int stages_index(int method) /* 0 or 1; -1: none */
+{
+    return method == METHOD_PULL ? 0 : method == METHOD_PUSH ? 1 : -1;
+}
 enum method stages_method(uint32_t index);
 
 #define STAGES_SMALL_BYTES (16u << 10)
@@ -96,9 +99,20 @@ static inline void stage_end(struct stage_times *times, enum stage stage, uint64
     times->mark_ns = now_ns;
 }
 
+/* Counts the stages of a request that was split. */
+void stages_add(struct stages *stages, struct stage_times *times, uint64_t now_ns);
+
 /* The request's last byte is with the kernel. */
-void stages_sent(struct stages *stages, struct stage_times *times, uint64_t received_ns,
-                 uint64_t now_ns);
+static inline void stages_sent(struct stages *stages, struct stage_times *times,
+                               uint64_t received_ns, uint64_t now_ns)
+{
+    if (times->method < 0)
+        return;
+    histogram_add(&stages->methods[times->method], now_ns > received_ns ? now_ns - received_ns : 0,
+                  1);
+    if (times->weight > 0)
+        stages_add(stages, times, now_ns);
+}
 
 /* Whether stages_tick has something to do. */
 static inline bool stages_is_due(const struct stages *stages, uint64_t now_ns)

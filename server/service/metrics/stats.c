@@ -32,7 +32,7 @@ static void write_whole(struct msg *m, const struct shard *shard)
 
 /* ---- for a token that is not for all tables: nothing that others do shows ---- */
 
-/* What a client has to know of a server: whether it is ready, and what it began with. */
+/* The figures that a client has to know: whether the server is ready, and what it began with. */
 static bool is_for_everybody(const char *figure)
 {
     static const char *const names[] = {"uptime_us",
@@ -68,7 +68,7 @@ static void write_own(struct msg *m, const struct shard *shard, const struct gra
 
 /* ---- tokens ---- */
 
-/* What is not told, and a limit that there is none of, is left out. */
+/* Leaves out figures that are not known, and limits that are not set. */
 static void write_token(struct msg *m, const struct token_use *use)
 {
     const struct figure figures[] = {
