@@ -68,7 +68,7 @@ struct push_number {
     uint64_t stream;    /* u32 */
 };
 
-/* Whose a push is, and its place among the pushes of that client: the low 32 bits of its order. */
+/* The client of a push, and the push's place among that client's: the low 32 bits of its order. */
 struct push_source {
     uint64_t client; /* 0: it did not say */
     uint32_t place;

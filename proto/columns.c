@@ -179,8 +179,8 @@ static void check_flags(struct reader *r, uint32_t i, const struct record *recor
 {
     uint32_t flags = record->flags, unknown = flags & ~(uint32_t)flags_of[kind];
     if (unknown != 0)
-        embd__error_set(r->error, EMBD_INVALID, "part %u flags: 0x%x, of which 0x%x is not known",
-                        i, flags, unknown);
+        embd__error_set(r->error, EMBD_INVALID, "part %u flags: 0x%x has unknown bits 0x%x", i,
+                        flags, unknown);
     else if ((flags & (HAS_WEIGHTS | SCALE)) != 0 && !(flags & HAS_OFFSETS))
         embd__error_set(r->error, EMBD_INVALID, "part %u has %s, which needs 'rows' and offsets", i,
                         flags & HAS_WEIGHTS ? "weights" : "'scale'");

@@ -16,7 +16,7 @@ struct dialer {
     void (*hang_up)(const struct dialer *dialer, int fd);
 };
 
-/* What libembd-inproc exports. Both libraries are of one release. */
+/* The functions that libembd-inproc exports. Both libraries are of one release. */
 struct embd__inproc_library {
     const char *version;
     /* Starts the server of this configuration, or shares the one that runs, and waits until it has

@@ -32,7 +32,7 @@ static inline size_t embd__wire_row_bytes(embd_dtype dtype, uint32_t dim)
     return dim * embd__dtype_bytes(dtype);
 }
 
-/* What decides how a push's gradients are rounded, besides row and column. */
+/* The chances by which a push's gradients are rounded, besides row and column. */
 struct chance {
     uint64_t id, number; /* of who pushes, and of the push */
     uint32_t table;

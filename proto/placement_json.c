@@ -27,7 +27,7 @@ static void read_runs(const json_t *runs, struct placement *out, struct embd__er
     for (size_t i = 0; i + 1 < json_array_size(runs) && e->status == EMBD_OK; i += 2) {
         const json_t *shard = json_array_get(runs, i);
         if (!json_is_integer(shard) || json_integer_value(shard) < 0)
-            embd__error_set(e, EMBD_INVALID, "the placement has a shard that is no number");
+            embd__error_set(e, EMBD_INVALID, "the placement has a shard that is not a number");
         else
             embd__placement_add(out, number(shard), number(json_array_get(runs, i + 1)), e);
     }

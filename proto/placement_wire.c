@@ -30,7 +30,7 @@ static void read_runs(struct fields *f, struct placement *out)
     uint32_t n = embd__field_list_required(f, "runs", 2 * PLACEMENT_VSHARDS, &items);
     for (uint32_t i = 0; i + 1 < n && e->status == EMBD_OK && why.status == EMBD_OK; i += 2)
         if (items[i].type != MSGPACK_OBJECT_POSITIVE_INTEGER)
-            embd__error_set(&why, EMBD_INVALID, "the placement has a shard that is no number");
+            embd__error_set(&why, EMBD_INVALID, "the placement has a shard that is not a number");
         else
             embd__placement_add(out, items[i].via.u64, count_of(&items[i + 1]), &why);
     if (e->status == EMBD_OK && why.status == EMBD_OK)

@@ -314,9 +314,9 @@ static int read_name(const char *name, size_t bytes, uint64_t *out, struct embd_
         }
     char shown[SHOWN_TEXT];
     embd__show_text(shown, name, bytes);
-    return embd__error_set(e, EMBD_INVALID,
-                           "schema field 'changed' names '%s', which is no field that may change",
-                           shown);
+    return embd__error_set(
+        e, EMBD_INVALID, "schema field 'changed' names '%s', which is not a field that may change",
+        shown);
 }
 
 int embd__schema_changed_read(const char *names, uint64_t *out, struct embd__error *e)

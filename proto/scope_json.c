@@ -28,8 +28,8 @@ static void read_names(struct members *m, struct table_scope *out)
         if (json_is_string(name))
             embd__scope_add(out, json_string_value(name), json_string_length(name), m->error);
         else
-            embd__error_set(m->error, EMBD_CORRUPT, "%s 'scope' has an element that is no string",
-                            m->what);
+            embd__error_set(m->error, EMBD_CORRUPT,
+                            "%s 'scope' has an element that is not a string", m->what);
     }
 }
 

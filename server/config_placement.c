@@ -91,6 +91,6 @@ int config_read_placement(const struct sources *from, struct config *out, struct
     if (read_text(at->text, weights, out, &why) == EMBD_OK)
         return EMBD_OK;
     return config_complain(e, why.status, SETTING_PLACEMENT, at,
-                           "'%.60s' is no map of %u vshards to %u shards: %s", at->text,
+                           "'%.60s' is not a map of %u vshards to %u shards: %s", at->text,
                            PLACEMENT_VSHARDS, out->n_shards, why.text);
 }

@@ -56,7 +56,7 @@ enum {
     X(JOURNAL_STRICT, "journal_strict", IN_FLAGS | IN_TOP, "yes|no",                               \
       "yes: compact at journal_limit also where the base is larger: the disk has to hold no more " \
       "than 2.2 times the tables and journal_limit, but each journal_limit of changes writes the " \
-      "tables anew (no)")                                                                          \
+      "tables again (no)")                                                                         \
     X(RESTORE, "restore", IN_FLAGS | IN_TOP, "WHICH",                                              \
       "Snapshot to restore at start: newest (the newest one that verifies), NAME (the server "     \
       "does "                                                                                      \

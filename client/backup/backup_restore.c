@@ -69,7 +69,7 @@ static const struct catalog_entry *choose(struct restoring *r, const struct cata
     }
     if (entry == NULL && o->at != NULL && !read_time(o->at, &until_s)) {
         embd__error_set(r->e, EMBD_INVALID,
-                        "%s: has no backup '%.80s', which is no time either, as in "
+                        "%s: has no backup '%.80s', and that is not a time either, as in "
                         "2026-11-23T18:00:00",
                         r->place->url, o->at);
         return NULL;

@@ -24,7 +24,7 @@ void catalog_fini(struct catalog *catalog);
 
 /* The job of snapshots for backups of `job` (NULL: BACKUP_JOB). EMBD_INVALID: it is no name. */
 int catalog_set_job(struct table_scope *scope, const char *job, struct embd__error *e);
-/* What catalog_set_job was given; BACKUP_JOB for NULL. */
+/* The job that catalog_set_job was given; BACKUP_JOB for NULL. */
 const char *catalog_job(const struct record *record);
 
 /* NULL: there is none. */

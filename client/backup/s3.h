@@ -7,7 +7,8 @@
 #include "client/backup/backup.h"
 #include "proto/errors.h"
 
-/* What all requests to one bucket share. Its text is never in an error: it has the credentials. */
+/* The state that all requests to one bucket share. No error shows its text: it has the credentials.
+ * */
 struct s3 {
     char endpoint[512]; /* http://HOST:PORT, without '/' at its end */
     char bucket[64];

@@ -33,7 +33,7 @@ int staging_make(const char *in, struct staging *out, struct embd__error *e)
 
 /* ---- filling ---- */
 
-/* What the threads share. */
+/* The threads' shared state. */
 struct filling {
     const struct staging *staging;
     const struct restore_order *order;

@@ -109,7 +109,7 @@ static int check_options(const embd_data_shape *shape, const embd_reader_options
     return status;
 }
 
-/* What the options point to becomes the plan's own. */
+/* The plan gets its own copies of the arrays that the options point to. */
 static int copy_arrays(struct data_plan *plan, struct embd__error *e)
 {
     embd_reader_options *o = &plan->options;

@@ -186,7 +186,7 @@ static void fill(embd_reader *r, struct chunk *batch)
     }
 }
 
-/* What the options ask of a batch besides. */
+/* The other fields of a batch that the options ask for. */
 static int complete(embd_reader *r, struct chunk *batch)
 {
     const embd_reader_options *o = &r->plan.options;

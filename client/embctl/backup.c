@@ -216,7 +216,7 @@ int command_backup(int argc, char **argv)
         .doc = "Has the servers make a snapshot, and copies it from all of them to PLACE; or lists "
                "the backups there.\v" PLACES
                "A backup is the directory PLACE/NAME. Its last file is backup.json, with the "
-               "checksum of each of the others: without it, it is no backup. In a directory, "
+               "checksum of each of the others: without it, there is no backup. In a directory, "
                "embctl load, inspect and blobs read PLACE/NAME too. 'embctl verify PLACE' checks "
                "all backups there, 'embctl restore' brings one back.\n"
                "\n"

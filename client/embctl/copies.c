@@ -369,7 +369,7 @@ int command_load(int argc, char **argv)
             "With --set the tables get another definition; fields are named as 'embctl table "
             "describe' names them, and set in the order given. Rows keep their values, rounded to "
             "nearest if dtype is another one. With a larger dim the new columns begin as in a new "
-            "row. Optimizer state stays if the optimizer is the same one, and begins anew with "
+            "row. Optimizer state stays if the optimizer is the same one, and starts again with "
             "another. These cannot be set: slot_sizes; a smaller dim or slots; partition to or "
             "from slot; optimizer.update to or from lazy_global; optimizer.decay away from "
             "decoupled_global; durability with --replace.\n"

@@ -121,12 +121,12 @@ static uint64_t count_of(struct foreign_folder *f, const struct foreign_table *t
 {
     const json_t *value = json_object_get(args, name);
     if (value && (!json_is_integer(value) || json_integer_value(value) < 0))
-        foreign_fail(f, EMBD_CORRUPT, "%s_opt_args.json: %s is no whole number from 0 on", t->name,
-                     name);
+        foreign_fail(f, EMBD_CORRUPT, "%s_opt_args.json: %s is not a whole number from 0 on",
+                     t->name, name);
     return (uint64_t)json_integer_value(value);
 }
 
-/* What scores say, by the policy: counts, steps of the table, or else times or a caller's own. */
+/* The meaning of scores, by the policy: counts, steps of the table, or times or a caller's own. */
 static void set_score(struct foreign_folder *f, struct foreign_table *t, const json_t *args)
 {
     const char *policy = json_string_value(json_object_get(args, "evict_strategy"));
@@ -149,7 +149,7 @@ static void read_args(struct foreign_folder *f, struct foreign_table *t)
         return;
     }
     if (!json_is_object(args))
-        foreign_fail(f, EMBD_CORRUPT, "%s: is no object", name);
+        foreign_fail(f, EMBD_CORRUPT, "%s: not an object", name);
     set_optimizer(f, t, args);
     set_decay(f, t, args);
     set_score(f, t, args);

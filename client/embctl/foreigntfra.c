@@ -35,7 +35,7 @@ struct reading {
 
 /* ---- names ---- */
 
-/* What stands behind _mht_; table and rank are of this file. */
+/* The part of the name behind _mht_; table and rank are of this file. */
 static bool parse_end(const char *end, struct variable *v, unsigned *table, unsigned *rank)
 {
     int used = 0;

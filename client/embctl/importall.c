@@ -12,7 +12,7 @@ static const struct column columns[] = {
     {"is_new", CELL_FLAG},
 };
 
-/* What the file has without a meaning here, which stderr is told too. */
+/* Lists the members of the file that have no meaning here, also on stderr. */
 static void tell_ignored(const struct import_all *a, struct listing *ignored)
 {
     static const struct column ignored_columns[] = {{"key", CELL_TEXT}};

@@ -21,7 +21,7 @@ struct job_table {
     char *folder;                 /* its rows; NULL: PREFIX<I>_sparse_<N>.model, I its number */
     struct job_setting own[JOB_SETTINGS_MAX]; /* [n_own] */
     size_t n_own;
-    /* What bounds it in HugeCTR; 0 and NULL: the file does not say. */
+    /* Its bound in HugeCTR; 0 and NULL: the file does not say. */
     uint64_t workspace_mb, global_rows;
     uint64_t *slot_sizes; /* [n_slot_sizes] */
     size_t n_slot_sizes;

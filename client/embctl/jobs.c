@@ -75,7 +75,7 @@ static int find_gpus(struct job *j, struct moving *m, uint64_t gpu_rows)
         return refuse(j, EMBD_INVALID,
                       "%s: max_vocabulary_size_global of '%s' is %" PRIu64
                       "; workspace_size_per_gpu_in_mb %" PRIu64 " is room for %" PRIu64
-                      " rows on each GPU, of which it is no multiple",
+                      " rows on each GPU; expected a multiple of that",
                       j->a->file, m->table->name, all, m->table->workspace_mb, gpu_rows);
     uint32_t n_gpus = (uint32_t)(all / gpu_rows);
     if (j->a->has_gpus && n_gpus != m->options.n_gpus)

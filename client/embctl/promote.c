@@ -49,7 +49,7 @@ static int parse(int key, char *arg, struct argp_state *state)
 
 /* ---- other followers ---- */
 
-/* What each shard has of a cluster or follower. */
+/* The figures of each shard of a cluster or follower. */
 static int read_figures(const char *servers, struct figures *out)
 {
     embd_client *client;

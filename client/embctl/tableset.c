@@ -15,7 +15,7 @@ embd_field parse_field(struct argp_state *state, char *pair)
 {
     char *equals = strchr(pair, '=');
     if (equals == NULL)
-        argp_error(state, "'%s' is no FIELD=VALUE", pair);
+        argp_error(state, "'%s': expected FIELD=VALUE", pair);
     *equals = '\0';
     return (embd_field){pair, equals + 1};
 }

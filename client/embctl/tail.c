@@ -83,7 +83,7 @@ static bool add(struct tailed *to, const uint64_t *keys, const uint16_t *slots, 
     return true;
 }
 
-/* What came of a share that begins again does not count. */
+/* A share that begins again is counted from 0. */
 static void begin_share(struct tailed *tailed, const embd_changes_part *part)
 {
     if (part->is_first)

@@ -171,7 +171,7 @@ static void count(embd_changes *changes, const struct changes_answer *a)
         a->n_rows * (key_bytes + embd__value_bytes(a->dtype, a->dim)) + a->n_gone * key_bytes;
 }
 
-/* What goes on from here is set. */
+/* Sets where the next answer goes on. */
 static void give(embd_changes *changes, const struct changes_answer *a, embd_changes_part *part)
 {
     struct subscription *s = &changes->shards[changes->shard];

@@ -26,7 +26,7 @@ static bool ends_with(const char *name, const char *end)
     return n >= n_end && !strcmp(name + n - n_end, end);
 }
 
-/* What cannot be read is no complete snapshot. */
+/* A snapshot that cannot be read is not complete. */
 static bool is_of_job(const struct checkpoints *c, const char *path, uint64_t *id_out,
                       uint64_t *sequence_out)
 {

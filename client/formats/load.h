@@ -10,7 +10,7 @@
 #include "proto/stored/chain.h"
 #include "proto/stored/ticker.h"
 
-/* What a table becomes. */
+/* The definition that a table gets. */
 struct definition {
     const struct manifest_table *table;
     embd_schema schema;

@@ -167,8 +167,8 @@ static struct initializer initializer_of(const struct redefining *r, uint64_t ke
     return own;
 }
 
-/* What the new row is rounded from: the master values of the row, or its own; then the columns of a
- * new one. */
+/* The values that the new row is rounded from: the row's master values, or its own; then the
+ * columns of a new one. */
 static void widen(const struct redefining *r, uint32_t i, const uint8_t *row, const float *state,
                   float *values)
 {

@@ -258,8 +258,8 @@ func (t *Table) Erase(b *Batch) (*Erased, error) {
 		if err != nil {
 			return err
 		}
-		told, err := first(answer)
-		counts[i] = number(told["erased"])
+		erased, err := first(answer)
+		counts[i] = number(erased["erased"])
 		if err != nil {
 			return err
 		}

@@ -136,7 +136,7 @@ static int compare_keys(const struct array *array, uint64_t first, const uint64_
         uint32_t file = embd__array_file_of(array, first + i, &row);
         return embd__error_set(e, EMBD_CORRUPT,
                                "%s: row %" PRIu64 " has key %" PRIu64
-                               ", of which the table has no row",
+                               ", which has no row in the table",
                                array->paths[file], row, keys[i]);
     }
     return EMBD_OK;

@@ -23,8 +23,8 @@ struct block {
     struct embd__error error;
 };
 
-/* What reads the files, on the reader thread. Both readers fill the arrays of the block's rows, and
- * set and return the block's error. */
+/* The functions that read the files, on the reader thread. Both readers fill the arrays of the
+ * block's rows, and set and return the block's error. */
 struct blocks_source {
     uint64_t (*rows_from)(void *arg, uint64_t row);   /* that a block beginning there may have */
     int (*read_keys)(void *arg, struct block *block); /* and slots; checked */

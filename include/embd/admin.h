@@ -38,7 +38,7 @@ typedef struct embd_latency {
                                                last: longer */
 } embd_latency;
 
-/* What a client has seen of a shard since embd_connect. A call is one request to each shard, or
+/* A client's view of a shard since embd_connect. A call is one request to each shard, or
  * several where it is large. */
 typedef struct embd_shard_figures {
     uint32_t struct_bytes; /* sizeof(embd_shard_figures) */
@@ -376,7 +376,7 @@ EMBD_API int embd_blob_read(const char *dir, const char *name, void **data_out,
 #define EMBD_DIGEST_PARTS    1024
 #define EMBD_DIGEST_NO_SHARD UINT32_MAX
 
-/* What a table holds, as numbers: keys, slots, rows as they are stored, optimizer state, and keys
+/* Digests of a table's content: keys, slots, rows as they are stored, optimizer state, and keys
  * that wait for admission. They depend neither on the order of the rows, nor on the number of
  * shards, nor on the store. */
 typedef struct embd_table_digest {

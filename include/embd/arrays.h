@@ -23,7 +23,7 @@ typedef enum embd_arrays_key {
     EMBD_ARRAYS_U32, /* 4 bytes, extended by zeros */
 } embd_arrays_key;
 
-/* What a score says of its row, and how it becomes the row's use in a table that evicts. */
+/* The meaning of a score for its row, and how it becomes the row's use in a table that evicts. */
 typedef enum embd_arrays_score {
     EMBD_ARRAYS_STEP,  /* score_now - score steps have passed since the row's last one: evict_lru,
                           evict_lfu, and evict_ttl with ttl */

@@ -87,7 +87,7 @@ typedef enum embd_data_share {
                                 batches differ by one at most */
 } embd_data_share;
 
-/* What a path in a list is relative to, where it does not begin with '/'. */
+/* The folder that a path in a list is relative to, where it does not begin with '/'. */
 typedef enum embd_data_paths {
     EMBD_DATA_PATHS_FOUND, /* the working directory, as HugeCTR opens it, or the list's folder:
                               wherever the first file lies that is there. Different files in both

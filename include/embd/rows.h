@@ -96,7 +96,7 @@ EMBD_API int embd_put(embd_client *client, const embd_rows *rows, uint64_t *inse
  * embd_get, whose statuses tell which are gone. Blocks.
  *   EMBD_INVALID         struct_bytes, capacity 0; slots that are missing or given; a place that
  *                        no call left, or that is not of this table: a server was started again,
- *                        or the table was created or restored anew. Begin again
+ *                        or the table was created again or restored. Begin again
  *   EMBD_TOO_LARGE       more than `capacity` keys share a place in the table's index, which
  *                        happens only to keys that were chosen for it: 131072 always suffice
  *   EMBD_NO_MEMORY       others as embd_get */
@@ -104,7 +104,7 @@ EMBD_API int embd_list_keys(embd_client *client, embd_key_list *list);
 
 /* ---- what changes ---- */
 
-/* What changed in a table since the last round, on all shards. Belongs to its client, whose thread
+/* The changes of a table since the last round, on all shards. Belongs to its client, whose thread
  * uses it. */
 typedef struct embd_changes embd_changes;
 

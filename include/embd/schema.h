@@ -129,8 +129,8 @@ typedef enum embd_decay {
                                     The step of the last push is part of the state (two floats). */
 } embd_decay;
 
-/* What goes with every optimizer, in this order. By default nothing does. The order of sums and
- * the bits: SEMANTICS.md. Needs update local. First values are not changed: bounds and max_norm
+/* Regularization, with every optimizer, in this order. By default there is none. The order of sums
+ * and the bits: SEMANTICS.md. Needs update local. First values are not changed: bounds and max_norm
  * hold for rows that were pushed. */
 typedef struct embd_regularization {
     float clip_value;   /* g = each column clipped to [-clip_value, clip_value]; 0: no clipping */
@@ -160,10 +160,10 @@ typedef struct embd_initializer {
     float a, b;
 } embd_initializer;
 
-/* What a table does if a request needs more rows than `capacity`. An evict policy removes rows
- * of keys that the request does not name: as many as are missing or a sixteenth of capacity,
- * whichever is more, all at once. The choice depends only on the pushes that a shard has seen.
- * If that is not enough, EMBD_ON_FULL_ERROR applies. */
+/* The policy of a table when a request needs more rows than `capacity`. An evict policy removes
+ * rows of keys that the request does not name: as many as are missing or a sixteenth of capacity,
+ * whichever is more, all at once. The choice depends only on the pushes that a shard has seen. If
+ * that is not enough, EMBD_ON_FULL_ERROR applies. */
 typedef enum embd_on_full {
     EMBD_ON_FULL_GROW,      /* capacity is not a bound */
     EMBD_ON_FULL_ERROR,     /* keys beyond it get no row: EMBD_FULL or EMBD_KEY_FULL */

@@ -17,8 +17,8 @@ struct local_place {
     uint64_t device, inode;      /* of the file */
 };
 
-/* What is at `path` here. False: no socket, or this host has no boot id; errno says why. owner_out,
- * which may be NULL, gets the user that the file belongs to. */
+/* The file at `path` on this host. False: no socket, or this host has no boot id; errno says why.
+ * owner_out, which may be NULL, gets the user that the file belongs to. */
 bool embd__local_look(const char *path, struct local_place *out, uint32_t *owner_out);
 bool embd__local_is_same(const struct local_place *a, const struct local_place *b);
 

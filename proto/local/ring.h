@@ -18,7 +18,7 @@
 #define RING_LEAST_BYTES 4096u
 #define RING_MOST_BYTES  (16u << 20)
 
-/* What a side waits for before it sleeps. */
+/* The events that a side waits for before it sleeps. */
 enum ring_wait {
     RING_BYTES = 1, /* there are some */
     RING_ROOM = 2,  /* half of the ring is free */

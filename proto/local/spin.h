@@ -31,7 +31,7 @@ static inline bool embd__spin_is_worth(const struct spin *spin)
     return spin->most_ns > 0 && spin->n_skips == 0;
 }
 
-/* What was waited for came while the thread looked. */
+/* The bytes came while the thread looked. */
 static inline void embd__spin_paid(struct spin *spin)
 {
     spin->penalty = spin->n_skips = 0;

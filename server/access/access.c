@@ -230,7 +230,7 @@ static void set_default(uint64_t *limit, uint64_t value)
         *limit = value;
 }
 
-/* What stands behind the hash. */
+/* The fields behind the hash. */
 static int read_limits(struct line *line, struct grant *out)
 {
     char text[48];

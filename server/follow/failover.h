@@ -101,7 +101,7 @@ struct failover_view *failover_view_of(struct failover *failover, uint32_t shard
  * version. */
 void failover_report(struct failover *failover, uint32_t shard, uint32_t version,
                      const struct failover_set *live, const struct failover_set *even);
-/* Those that every shard has; `even_out` by reports of the last version alone. */
+/* The followers that every shard has; `even_out` by reports of the last version alone. */
 void failover_look(struct failover *failover, struct failover_set *live_out,
                    struct failover_set *even_out);
 

@@ -171,7 +171,7 @@ static int read_object(const json_t *object, const char *path, struct identity_f
     out->is_moved = json_is_true(json_object_get(object, "moved"));
     out->is_moving = json_is_true(json_object_get(object, "moving"));
     if (!read_placement(object, version, out))
-        return refuse_file(path, "has a placement that is no map of its shards", e);
+        return refuse_file(path, "has a placement that is not a map of its shards", e);
     snprintf(out->server, sizeof out->server, "%s", server);
     out->known = calloc(out->cluster_shards, sizeof *out->known);
     if (out->known == NULL)

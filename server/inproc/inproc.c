@@ -88,7 +88,7 @@ static void note_end(struct inproc *s)
     else
         embd__error_set(&s->error, EMBD_UNREACHABLE,
                         "the server in this process was drained; close its handles, then connect "
-                        "anew");
+                        "again");
     if (s->state == INPROC_STARTING || s->state == INPROC_RUNNING)
         s->state = INPROC_STOPPING;
     inproc_unlock();

@@ -44,7 +44,7 @@ static int check_epoch(struct member *m, const struct entry_epoch *there, struct
     return embd__error_set(e, EMBD_BUSY, "%s", why);
 }
 
-/* Whose name it is; the revision, 0: nobody's. */
+/* The owner of the name, and its revision; 0: nobody has it. */
 static int check_name(struct member *m, uint64_t *revision_out, struct embd__error *e)
 {
     struct etcd_value there;
@@ -123,7 +123,7 @@ static int look_at_published(struct member *m, struct embd__error *e)
     return EMBD_OK;
 }
 
-/* Of those that are required: one more that is even, and without those that have gone, as long as
+/* The required followers: one more that is even, and without those that have gone, as long as
  * enough are left. */
 static void choose(const struct member *m, const struct failover_set *live,
                    const struct failover_set *even, struct failover_set *out)
@@ -136,7 +136,7 @@ static void choose(const struct member *m, const struct failover_set *live,
             failover_remove(out, out->ids[i - 1]);
 }
 
-/* Who is published, and who takes records now. */
+/* The published followers, and those that take records now. */
 static void require(struct member *m, const struct failover_set *live)
 {
     struct failover_set now, next = m->published;

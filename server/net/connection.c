@@ -320,7 +320,7 @@ static void write_now(struct connection *c)
         write_later(c);
 }
 
-/* What there is room for; `later`: the next batch when others had their turn. */
+/* Writes what the ring has room for; `later`: the next batch when others had their turn. */
 static void write_ring(struct connection *c, bool later)
 {
     size_t n = ring_put(c);

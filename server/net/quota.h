@@ -61,7 +61,7 @@ void quota_give_connection(struct quota *quota, uint64_t bytes);
 bool quota_take_shared(struct quota *quota, uint64_t bytes);
 void quota_give_shared(struct quota *quota, uint64_t bytes);
 
-/* What is received of a large push is charged here first. */
+/* Received bytes of a large push are charged here first. */
 bool quota_take_large(struct quota *quota, uint64_t bytes);
 static inline void quota_give_large(struct quota *quota, uint64_t bytes)
 {

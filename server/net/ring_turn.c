@@ -153,7 +153,7 @@ static bool look_at_all(struct shard_io *io)
     return found;
 }
 
-/* What a connection waits for that is not watched: of these, nothing is missed. */
+/* The peer rings for connections that are not watched: none of their events is missed. */
 static bool sleep_all(struct shard_io *io)
 {
     bool found = false;

@@ -231,7 +231,7 @@ static void end_and_remove(struct disk_phase *phase)
         snapshot_remove(phase->in.data_dir, phase->name, &phase->error);
 }
 
-/* What was begun may be another one: then this was of remains. */
+/* Another snapshot may have begun: then this one was of remains. */
 static void on_aborted(struct disk_phase *phase, struct msg *m)
 {
     struct snapshot_parts *begun = &phase->shard->snapshot;

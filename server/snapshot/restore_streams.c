@@ -120,7 +120,7 @@ static void swap(struct list *a, struct list *b)
     *b = other;
 }
 
-/* What all snapshots up to `at` say alike. */
+/* Keeps the streams on which all snapshots up to `at` agree. */
 static int narrow(const struct shard *shard, uint32_t at, bool is_begun[2], struct streams_of *kept,
                   struct embd__error *e)
 {

@@ -124,8 +124,8 @@ static int leave_out(struct call *call, const struct written_part *told)
     return EMBD_OK;
 }
 
-/* What the base does not have cannot have changed since: snapshots leave out tables that are on
- * some shards only. */
+/* A table that the base does not have cannot have changed since: snapshots leave out tables that
+ * are on some shards only. */
 static int check_changes(struct call *call, const struct written_part *told, bool is_left_out)
 {
     const struct snapshot_parts *parts = &call->shard->snapshot;

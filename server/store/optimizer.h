@@ -50,7 +50,7 @@
 #include "proto/dtype.h"
 #include "proto/stamp.h"
 
-/* What a step needs besides the row and its gradient: the same for all rows of a push. */
+/* The inputs of a step besides the row and its gradient: the same for all rows of a push. */
 struct optimizer_step {
     float lr, scaler, momentum, beta1, beta2, eps, l1, l2;
     float one_plus_momentum, one_minus_beta1, one_minus_beta2;
@@ -205,7 +205,7 @@ EMBD_INLINE void optimizer_column(embd_optimizer_kind kind, const struct optimiz
     }
 }
 
-/* What one row's lazy step needs besides: the same for all its columns. */
+/* The other inputs of one row's lazy step: the same for all its columns. */
 struct optimizer_lazy {
     float pay, decay1, decay2;
 };

@@ -22,7 +22,7 @@
 
 #define ROUNDING_COLUMNS 8u /* of a draw */
 
-/* What decides, besides the column. */
+/* The inputs that decide, besides the column. */
 struct rounding {
     uint64_t seed, key, step;
     uint32_t slot; /* 0 but in slot tables */

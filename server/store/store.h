@@ -43,7 +43,7 @@ struct store_keys {
     bool on_device;
 };
 
-/* What a store keeps for one request: all zero for a new one, then the store's. It may be moved
+/* A store's state of one request: all zero for a new one, then the store's. It may be moved
  * between two calls of prepare, and not from pull or apply on. */
 struct store_ticket {
     uint64_t number; /* of keys that were looked up; 0: none were */
@@ -106,7 +106,7 @@ static inline bool store_may_drop(const struct store_change *change)
     return change->statuses != NULL && !change->is_whole;
 }
 
-/* What prepare sees to. */
+/* The task of prepare. */
 enum store_prepare {
     /* Keys may be looked up already, while the gradients are on their way. Never fails. Only `in`
      * is read, and not kept: the same contents come again. */
@@ -140,8 +140,8 @@ struct store_erase {
     uint32_t n_erased; /* set on success: distinct keys that had a row */
 };
 
-/* What a scan fills: as struct row_block, but writable. `rows` NULL: neither rows nor states are
- * wanted. */
+/* The arrays that a scan fills: as struct row_block, but writable. `rows` NULL: neither rows nor
+ * states are wanted. */
 struct store_scan {
     uint32_t n_rows, n_candidates;
     uint64_t *keys;

@@ -42,7 +42,7 @@ EMBD_INLINE void use_begin(float *use, uint64_t step)
     embd__stamp_put(use, step);
 }
 
-/* What a table's rank is made of, besides steps and keys. */
+/* The inputs of a table's ranks, besides steps and keys. */
 struct use_rule {
     bool counts, occurrences; /* pushes, or each occurrence of a key */
     bool scores;              /* pushes give them; they stand where counts do */

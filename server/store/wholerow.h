@@ -100,7 +100,7 @@ EMBD_INLINE float wholerow_clip(const struct wholerow_step *p, float g)
     return g;
 }
 
-/* What brings a norm down to its limit; 1 where it is not above it, or there is none. */
+/* The factor that brings a norm down to its limit; 1 where it is not above it, or there is none. */
 EMBD_INLINE float wholerow_factor(float limit, float squares)
 {
     float norm = sqrtf(squares);

@@ -86,7 +86,7 @@ def case_all_fields_are_set_or_none():
             embctl(server, "table", "set", "t", *words, code=REFUSED, says=says)
             assert state(server) == before, words
         embctl(server, "table", "set", "t", code=USAGE, says="FIELD=VALUE")
-        embctl(server, "table", "set", "t", "optimizer.lr", code=USAGE, says="'optimizer.lr' is no FIELD=VALUE")
+        embctl(server, "table", "set", "t", "optimizer.lr", code=USAGE, says="'optimizer.lr': expected FIELD=VALUE")
         embctl(server, "table", "set", "u", "optimizer.lr=1", code=NOT_FOUND, says="'u'")
         with connect(server, SHARDS - 1) as wire:
             wire.call("table_drop", {"name": "t"})
@@ -450,7 +450,7 @@ def case_a_load_sets_fields_of_the_tables_it_makes():
         with Embd(shards=1) as other:
             embctl(other, "load", "--set", "capacity=9", scratch("dump"), code=REFUSED, says="capacity 9")
             embctl(other, "load", "--set", "dim=0", scratch("dump"), code=REFUSED, says="dim")
-            embctl(other, "load", "--set", "dim", scratch("dump"), code=USAGE, says="'dim' is no FIELD=VALUE")
+            embctl(other, "load", "--set", "dim", scratch("dump"), code=USAGE, says="'dim': expected FIELD=VALUE")
             embctl(other, "load", "--set", "capacity=24", "--set", "optimizer.lr=0.125", scratch("dump"))
             assert counted(other, shards=1) == [24] and described(other)["optimizer.lr"] == 0.125
             embctl(other, "table", "create", "t", *FIRST, "--on-full", "error", "--capacity", 24, code=REFUSED,

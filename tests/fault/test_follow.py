@@ -380,7 +380,7 @@ class Promoted(Follow):
     def test_only_a_follower_is_promoted(self):
         self.start_primary().stop()
         never = run("--http", "off", "--data-dir", self.path("primary"), "--listen", "127.0.0.1:0", "--promote")
-        self.assertIn("is no follower's", never.stderr)
+        self.assertIn("is not a follower", never.stderr)
 
 
 class Questions(Follow):

@@ -240,8 +240,8 @@ class DynamicEmb(ForeignTest):
             keys.tofile(self.path("z_emb_keys." + more))
             self.refused(f"z_emb_keys.{more}: {says}")
             os.unlink(self.path("z_emb_keys." + more))
-        for text, says, code in (("{", "z_opt_args.json: line 1", DAMAGED), ("[]", "z_opt_args.json: is no object", DAMAGED),
-                                 (json.dumps({**self.ADAM, "iters": -1}), "iters is no whole number", DAMAGED)):
+        for text, says, code in (("{", "z_opt_args.json: line 1", DAMAGED), ("[]", "z_opt_args.json: not an object", DAMAGED),
+                                 (json.dumps({**self.ADAM, "iters": -1}), "iters is not a whole number", DAMAGED)):
             with open(self.path("z_opt_args.json"), "w") as out:
                 out.write(text)
             self.refused(says, code=code)
@@ -388,7 +388,7 @@ class Tfra(ForeignTest):
         path = self.path(f"{state}_mht_1of2_rank0_size2-keys")
         keys = np.fromfile(path, np.uint64)
         np.append(keys[:-1], np.uint64(77)).tofile(path)
-        self.refused(f"row {len(keys) - 1} has key 77, of which the table has no row", *lr)
+        self.refused(f"row {len(keys) - 1} has key 77, which has no row in the table", *lr)
         np.append(keys[:-1], keys[0]).tofile(path)
         self.refused(f"row {len(keys) - 1} has key {keys[0]}, which row 0 of {path} has too", *lr)
         keys.tofile(path)

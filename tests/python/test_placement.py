@@ -261,7 +261,7 @@ class Servers(unittest.TestCase):
                            {"placement": {"version": 1, "base": 1, "runs": [1, 1024]}}, {"placement": 1}):
                 with open(cluster.path("a/identity.json"), "w", encoding="ascii") as file:
                     json.dump({**whole, **damage}, file)
-                with self.assertRaisesRegex(NotReady, "identity.json has a placement that is no map of its shards"):
+                with self.assertRaisesRegex(NotReady, "identity.json has a placement that is not a map of its shards"):
                     cluster.start("a")
 
     def test_weights_divide_the_keys_among_hosts_of_different_size(self):

@@ -257,7 +257,7 @@ class Definitions(Tables):
                 ({"kind": "adam", "update": "global", "clip_norm": 1.0}, "optimizer.update' is 'global'"),
                 ({"kind": "amsgrad", "update": "lazy_global"}, "lazy_global"),
                 ({"kind": "lamb", "decay": "decoupled_global"}, "lamb does not support"),
-                ({"kind": "ftrl", "decay": "decoupled"}, "ftrl makes each w anew"),
+                ({"kind": "ftrl", "decay": "decoupled"}, "ftrl computes each w"),
                 ({"kind": "counter_adagrad", "counter_halflife": 0.5}, "counter_halflife' is 0.5, allowed are 0 and 1 to")):
             with self.subTest(text), self.assertRaisesRegex((embd.Error, ValueError), text):
                 self.client.create_table("no", 2, optimizer=embd.Optimizer(**fields))

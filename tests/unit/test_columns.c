@@ -233,9 +233,9 @@ static void counts_are_within_their_limits_and_their_bins(void **state)
 static void flags_and_values_are_known(void **state)
 {
     (void)state;
-    refused_u16(1, 12, 128, EMBD_INVALID, "part 1 flags: 0x80, of which 0x80 is not known");
+    refused_u16(1, 12, 128, EMBD_INVALID, "part 1 flags: 0x80 has unknown bits 0x80");
     refused_u16(1, 12, 64, EMBD_MALFORMED, "the bin of grads is missing");
-    refused_u16(1, 12, 16, EMBD_INVALID, "part 1 flags: 0x10, of which 0x10 is not known");
+    refused_u16(1, 12, 16, EMBD_INVALID, "part 1 flags: 0x10 has unknown bits 0x10");
     refused_u16(1, 12, 4, EMBD_INVALID, "part 1 has weights, which needs 'rows' and offsets");
     refused_u16(1, 12, 32, EMBD_INVALID, "part 1 has 'scale', which needs 'rows' and offsets");
     refused_u16(1, 14, 5, EMBD_INVALID, "part 1 field 'dtype' is 5, which is not known");
@@ -263,7 +263,7 @@ static void each_method_has_its_own_values(void **state)
     refused(send_list(&pull, 1, PARTS_PULL), PARTS_PULL, EMBD_INVALID,
             "part 0 has 4 bytes of gradients, only a push may");
     refused(send_list(&erase, 1, PARTS_ERASE), PARTS_ERASE, EMBD_INVALID,
-            "part 0 flags: 0x10, of which 0x10 is not known");
+            "part 0 flags: 0x10 has unknown bits 0x10");
     erase.zero_missing = false;
     erase.dtype = EMBD_DTYPE_F16;
     refused(send_list(&erase, 1, PARTS_ERASE), PARTS_ERASE, EMBD_INVALID,
@@ -271,7 +271,7 @@ static void each_method_has_its_own_values(void **state)
     pull.grads_bytes = 0;
     pull.scores = weights;
     refused(send_list(&pull, 1, PARTS_PULL), PARTS_PULL, EMBD_INVALID,
-            "part 0 flags: 0x40, of which 0x40 is not known");
+            "part 0 flags: 0x40 has unknown bits 0x40");
 }
 
 static void arrays_are_checked_as_those_of_maps(void **state)

@@ -453,7 +453,7 @@ static void what_a_manifest_says_is_checked(void **state)
             EMBD_CORRUPT, "vshards of shard 9");
     refused("\"format\": 1,",
             "\"format\": 6, \"placement\": {\"version\": 1, \"base\": 2, \"runs\": [-1, 1024]},",
-            EMBD_CORRUPT, "a shard that is no number");
+            EMBD_CORRUPT, "a shard that is not a number");
     refused("\"format\": 1,",
             "\"format\": 5, \"placement\": {\"version\": 1, \"base\": 2, \"runs\": [1, 1024]},",
             EMBD_CORRUPT, "1 of them unknown");
@@ -462,7 +462,7 @@ static void what_a_manifest_says_is_checked(void **state)
             "snapshot job: 'J', expected a name of 1 to 63 bytes");
     refused("\"format\": 1,", "\"format\": 5, \"scope\": [],", EMBD_CORRUPT,
             "'scope' has no names");
-    refused("\"format\": 1,", "\"format\": 5, \"scope\": [1],", EMBD_CORRUPT, "is no string");
+    refused("\"format\": 1,", "\"format\": 5, \"scope\": [1],", EMBD_CORRUPT, "is not a string");
     refused("\"format\": 1,", "\"format\": 5, \"scope\": [\"*\"],", EMBD_CORRUPT,
             "snapshot tables: '*', expected a name, or PREFIX*,");
     refused("\"format\": 1,", "\"format\": 5, \"scope\": [\"users\"],", EMBD_CORRUPT,

@@ -76,7 +76,7 @@ def follow(client: "Client", table: Union[str, "Table"], *, interval: float = 1.
         for keys, rows, gone, step, *_ in embd.follow(client, "items", interval=0.5):
             ...
 
-    Raises embd.Error as pulls do, and of status PROTOCOL where a part was lost or changed on its way; then follow anew."""
+    Raises embd.Error as pulls do, and of status PROTOCOL where a part was lost or changed on its way; then follow again."""
     if not 0 <= interval <= _INTERVAL_MOST:
         raise ValueError(f"interval is {interval}; it is 0 to {_INTERVAL_MOST:g} seconds")
     if dtype not in _DTYPES:

@@ -117,7 +117,7 @@ class DeviceMemory:
     def pull_start(self, table: "Table", n_keys: int, keys_at: int, rows_at: int, gate: NDArray[Any], number: int, *,
                    needs: int = 0, dtype: str = "f32", zero_missing: bool = False) -> DeviceCall:
         """A pull that begins when the gate's word GATE_READY is `number`, and then makes GATE_DONE so, whatever becomes of
-        it. `gate`: an array of Client.buffer of GATE_BYTES, of which is_shared() is true."""
+        it. `gate`: an array of GATE_BYTES from Client.buffer; is_shared() is true of it."""
         return self._start(lib.embd_device_pull_start, table, n_keys, keys_at, rows_at, gate, (number, needs), dtype,
                            zero_missing, 0)
 

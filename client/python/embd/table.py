@@ -252,7 +252,7 @@ class Table:
 
     def erase(self, keys: Keys, offsets: Optional[ArrayLike] = None, *, lengths: Optional[ArrayLike] = None,
               statuses: Optional[NDArray[np.uint8]] = None, **options: Any) -> None:
-        """Erases keys, their rows and optimizer state; one that is pushed again starts anew. Statuses become EVICTED,
+        """Erases keys, their rows and optimizer state; one that is pushed again starts from its first value. Statuses become EVICTED,
         or MISSING where there was no row. In slot tables the rows of the batch say which slots keys belong to."""
         self.client.erase([Part(self, keys, offsets, lengths=lengths, statuses=statuses)], **options)
 
@@ -276,7 +276,7 @@ class Table:
     def put(self, keys: Keys, values: ArrayLike, states: Optional[ArrayLike] = None, *,
             slots: Optional[ArrayLike] = None, step: int = 0) -> int:
         """Writes rows: values [n_keys, dim], and states [n_keys, state_floats], or those of a new row. Keys without a row get
-        one. A put is no step. `step`, if it is not 0, sets how many steps the table has made, which optimizers such as adam count;
+        one. A put counts as no step. `step`, if it is not 0, sets how many steps the table has made, which optimizers such as adam count;
         no fewer than it has made. Returns how many keys had no row before."""
         return rows.put(self, keys, values, states, slots, step)
 

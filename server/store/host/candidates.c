@@ -51,7 +51,7 @@ void candidates_sweep(struct store *store)
         sweep_segment(store);
 }
 
-/* What the request's keys were found as before that: its generation is the next one's too. */
+/* Forgets how the request's keys were found before: the next request has the same generation. */
 static void drop_stale(struct merge *merge, const struct store *store)
 {
     for (uint32_t i = 0; i < merge->n; i++)

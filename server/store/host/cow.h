@@ -98,7 +98,7 @@ struct changes {
 };
 
 void changes_fini(struct changes *changes);
-/* What has changed until now is not known any more: a cut since an earlier one has all rows. */
+/* Earlier changes are not known any more: a cut since an earlier one has all rows. */
 void changes_forget(struct changes *changes);
 uint64_t changes_bytes(const struct changes *changes);
 

@@ -19,7 +19,7 @@ struct index_chunk {
     struct index_bucket *blocks; /* the last n_blocks_left of the first chunk are free */
 };
 
-/* So many entries fill buckets to `full` hundredths. */
+/* The number of entries that fill the buckets to `full` hundredths. */
 static uint64_t part(uint64_t n_buckets, uint32_t full)
 {
     return n_buckets * INDEX_BUCKET * full / 100;
@@ -348,7 +348,7 @@ static uint64_t most_share(double mean, uint64_t n)
     return most < (double)n ? (uint64_t)most : n;
 }
 
-/* So many new keys that most_share of them is no more than what each segment has beyond FULL. */
+/* The number of new keys whose most_share is no more than each segment's room beyond FULL. */
 static uint64_t sure(uint64_t fewest_buckets, double largest)
 {
     double room = (double)(part(fewest_buckets, MOST) - part(fewest_buckets, FULL));
@@ -356,7 +356,7 @@ static uint64_t sure(uint64_t fewest_buckets, double largest)
     return room < 2 ? 0 : (uint64_t)(root * root / largest);
 }
 
-/* What a walk over all segments found. */
+/* The result of a walk over all segments. */
 struct found {
     uint64_t fewest; /* buckets of one */
     double largest;  /* part of all hashes that one has */

@@ -19,7 +19,7 @@
 typedef void row_step(const struct optimizer_step *p, float *restrict w, float *restrict state,
                       const float *restrict g, uint32_t dim);
 
-/* What is asked for next: the occurrences of one key after the other. */
+/* The next memory to prefetch: the occurrences of one key after the other. */
 struct prefetch {
     uint32_t key;              /* the next distinct one */
     uint32_t occurrence, left; /* of the one before it: the last asked for, and those behind that */

@@ -247,7 +247,7 @@ static void remove_some(struct store *store)
     pending_remove(store, units());
 }
 
-/* What an eviction left is removed first. */
+/* Rows that an eviction left are removed first. */
 static int choose(struct store *store, struct store_shrink *shrink, struct embd__error *e)
 {
     if (store->pending.n_left > 0) {

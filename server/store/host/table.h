@@ -99,7 +99,7 @@ static inline float *host_state(const struct store *store, uint8_t *record)
     return (float *)(void *)(record + store->state_at);
 }
 
-/* What stands for the time of a row's use. */
+/* The number that stands for the time of a row's use. */
 static inline uint64_t host_use_time(const struct store *store)
 {
     return store->is_timed ? store->now : store->step;
@@ -162,7 +162,7 @@ static inline bool host_is_stale(const struct store *store, uint32_t ref)
     return (ref & INDEX_CANDIDATE) != 0 && (ref & INDEX_GENERATION) != store->generation;
 }
 
-/* What an entry says, or 0 if that is forgotten, or about to be. */
+/* The entry's content, or 0 if that is forgotten, or about to be. */
 static inline uint32_t host_known(const struct store *store, uint32_t ref)
 {
     if (index_has_row(ref) || ref == 0)
@@ -224,7 +224,7 @@ void tickets_set_counts(struct store_change *change, const struct created *creat
 uint64_t tickets_clock(const struct store *store, const struct store_change *change);
 bool tickets_is_merged(const struct store *store, const struct store_ticket *ticket);
 
-/* What is no row; and that with all rows that were taken once. */
+/* Bytes that are not rows; and these with all rows that were ever taken. */
 static inline uint64_t host_overhead_bytes(const struct store *store)
 {
     uint64_t bytes = sizeof *store + index_bytes(&store->index) + merge_bytes(&store->merge) +
@@ -262,7 +262,7 @@ bool late_collect(struct store *store);
  * called. */
 bool late_is_of(const struct store *store, const struct store_ticket *ticket);
 int late_cancel(struct store *store);
-/* What the table takes when it has ended; 0: there is none, or its keys are not counted. */
+/* Bytes that the table takes when it has ended; 0: there is none, or its keys are not counted. */
 uint64_t late_memory_bytes(const struct store *store);
 /* All slices that are left, as whoever reads or changes the table needs it; not its done. */
 void late_finish(struct store *store);

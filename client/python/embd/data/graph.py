@@ -33,7 +33,7 @@ def _data_layer(path: str) -> Any:
             layers = json.load(file)["layers"]
             found = [layer for layer in layers if layer["type"] == "Data"]
         except (KeyError, TypeError, ValueError) as error:
-            raise errors.make(lib.EMBD_CORRUPT, f"{path}: is no graph of a model: {error!r}") from None
+            raise errors.make(lib.EMBD_CORRUPT, f"{path}: not a graph of a model: {error!r}") from None
     if len(found) != 1:
         raise errors.make(lib.EMBD_CORRUPT, f"{path}: has {len(found)} layers of type Data; one is expected")
     return found[0]

@@ -53,9 +53,9 @@ class _Metadata:
         except OSError as error:
             raise errors.make(lib.EMBD_IO, f"{self.path}: cannot open: {error.strerror}") from None
         except ValueError as error:
-            raise _corrupt(self.path, f"is no JSON: {error}") from None
+            raise _corrupt(self.path, f"is not JSON: {error}") from None
         if not isinstance(found, dict):
-            raise _corrupt(self.path, "is no JSON object")
+            raise _corrupt(self.path, "is not a JSON object")
         self.columns = {group: self._columns(found.get(group, []), group) for group in GROUPS}
         self.files = [self._file(item) for item in self._list(found.get("file_stats"), "file_stats")]
         names = [column.name for group in GROUPS for column in self.columns[group]]
@@ -66,7 +66,7 @@ class _Metadata:
 
     def _list(self, value: Any, name: str) -> list[Any]:
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            raise _corrupt(self.path, f"{name} is no list of objects")
+            raise _corrupt(self.path, f"{name} is not a list of objects")
         return value
 
     def _columns(self, value: Any, group: str) -> list[_Column]:
@@ -81,7 +81,7 @@ class _Metadata:
     def _file(self, item: dict[str, Any]) -> tuple[str, int]:
         name, n_rows = item.get("file_name"), item.get("num_rows")
         if not isinstance(name, str) or os.path.basename(name) != name or name in ("", ".", ".."):
-            raise _corrupt(self.path, f"file_name {name!r} is no name of a file in this folder")
+            raise _corrupt(self.path, f"file_name {name!r} is not the name of a file in this folder")
         if not isinstance(n_rows, int) or n_rows < 0:
             raise _corrupt(self.path, f"num_rows of {name} is {n_rows!r}")
         return name, n_rows
