@@ -163,32 +163,3 @@ void tables_begin_set(struct tables *tables, struct table *table,
     tables->n_swept += !table->is_swept;
     table->is_swept = true;
 }
-
-/* ---- all at once ---- */
-
-struct waiting {
-    struct setting_owner owner; /* first */
-    bool has_ended;
-    uint32_t n_gone;
-    struct embd__error *e;
-};
-
-static void on_ended(struct setting_owner *owner, uint32_t n_gone, const struct embd__error *e)
-{
-    struct waiting *waiting = (struct waiting *)(void *)owner;
-    waiting->has_ended = true;
-    waiting->n_gone = n_gone;
-    if (e->status != EMBD_OK)
-        *waiting->e = *e;
-}
-
-int tables_set(struct tables *tables, struct table *table, const struct schema_change *change,
-               uint32_t *n_gone_out, struct embd__error *e)
-{
-    struct waiting waiting = {.owner = {.ended = on_ended}, .e = e};
-    tables_begin_set(tables, table, change, &waiting.owner);
-    while (!waiting.has_ended)
-        go_on(tables);
-    *n_gone_out = waiting.n_gone;
-    return e->status;
-}

@@ -32,8 +32,4 @@ void tables_begin_set(struct tables *tables, struct table *table,
  * a table's last. */
 bool tables_sweep(struct tables *tables);
 
-/* The same as tables_begin_set and all its slices. */
-int tables_set(struct tables *tables, struct table *table, const struct schema_change *change,
-               uint32_t *n_gone_out, struct embd__error *e);
-
 #endif

@@ -251,6 +251,7 @@ void journal_close(struct journal *journal)
     if (journal->reached_fd >= 0)
         close(journal->reached_fd);
     close_base(journal);
+    room_close(&journal->room);
     for (int i = 0; i < 3; i++)
         group_fini(&journal->groups[i]);
     pthread_cond_destroy(&journal->news);

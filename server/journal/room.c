@@ -43,9 +43,11 @@ static void drop(struct room *room)
     atomic_store(&room->told, 0);
 }
 
-void room_fini(struct room *room)
+void room_close(struct room *room)
 {
-    drop(room);
+    if (room->fd >= 0)
+        close(room->fd);
+    room->fd = -1;
 }
 
 /* ---- what is free ---- */

@@ -29,7 +29,8 @@ struct room {
 };
 
 void room_init(struct room *room, int data_dir, uint32_t shard);
-void room_fini(struct room *room);
+/* The reserve stays until the next start, so that the disk has room then. */
+void room_close(struct room *room);
 void room_name(char out[64], uint32_t shard);
 
 /* Before records of so many bytes are written: the next base has its room. 0 or errno, ENOSPC. */

@@ -104,11 +104,6 @@ uint16_t loop_admin_port(const struct loop *loop)
     return loop->doors.admin_port;
 }
 
-const char *loop_admin_path(const struct loop *loop)
-{
-    return loop->doors.admin_path;
-}
-
 /* ---- draining ---- */
 
 static void enter(struct loop *loop, enum phase phase)

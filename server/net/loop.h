@@ -40,7 +40,6 @@ int loop_open(const struct loop_config *config, struct loop **out, struct embd__
 
 /* Known from loop_open on. */
 uint16_t loop_port(const struct loop *loop);
-const char *loop_admin_path(const struct loop *loop);
 
 /* Port of the admin listener on TCP; 0: none. */
 uint16_t loop_admin_port(const struct loop *loop);
