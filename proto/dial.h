@@ -1,5 +1,5 @@
 /* dial.h - the way to a shard of the same process, in the place of an address: a pair of connected
- * sockets, of which the shard takes one. libembd-inproc (server/inproc) has it; clients and the
+ * sockets; the shard takes one of them. libembd-inproc (server/inproc) has it; clients and the
  * server's own requests to its shards use it. */
 #ifndef EMBD_PROTO_DIAL_H
 #define EMBD_PROTO_DIAL_H

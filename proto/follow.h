@@ -15,7 +15,7 @@ struct follow_ask {
     char name[FOLLOW_NAME_MAX + 1]; /* of who follows */
     char cluster[64];
     uint64_t epoch;   /* the greatest that it has heard of */
-    uint64_t start;   /* number of the follower's start; 0: not told */
+    uint64_t start;   /* number of the follower's start; 0: not known */
     uint64_t lineage; /* of the cluster whose records it has; 0: it has none, or it is not known */
     uint64_t who;     /* of one that was promoted, and tells it; 0: not so, or not known */
     bool is_base;     /* the records of the base are wanted, and not those behind it */

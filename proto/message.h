@@ -168,7 +168,7 @@ struct msg_piece {
     uint64_t bytes;   /* may be 0 */
 };
 uint32_t embd__msg_n_pieces(const struct msg *m); /* 2 * n_bins + 1 */
-/* Those in front of the last bin's payload, of which there is one. */
+/* The bytes in front of the last bin's payload. There is a bin. */
 uint32_t embd__msg_pieces_before_last(const struct msg *m);
 struct msg_piece embd__msg_piece(const struct msg *m, uint32_t i);
 
@@ -289,7 +289,7 @@ int embd__push_read(struct reader *r, struct part *parts, uint32_t capacity,
 int embd__push_read_record(struct reader *r, struct part *parts, uint32_t capacity,
                            struct push_extra *extra_out, struct push_source *sources_out,
                            uint32_t *n_sources_out);
-/* The same for parts as columns, of which there may be LIMIT_PARTS; embd__parts_read and
+/* The same for parts as columns, at most LIMIT_PARTS; embd__parts_read and
  * embd__push_read read both forms. `extra` as above; NULL for other kinds. */
 void embd__columns_write(struct msg *m, const struct part_list *list, enum parts_kind kind,
                          const struct push_extra *extra);

@@ -48,7 +48,9 @@ void embd__streamsfile_header(uint8_t out[STREAMSFILE_HEADER_BYTES], const struc
     embd__put_u64(out + AT_CHAIN, file->chain);
 }
 
-int embd__stream_check(const struct push_stream *stream, bool has_principals, struct embd__error *e)
+/* Whether a stream may be so. EMBD_INVALID naming the value. */
+static int check_stream(const struct push_stream *stream, bool has_principals,
+                        struct embd__error *e)
 {
     if (stream->stream > UINT32_MAX)
         return embd__error_set(e, EMBD_INVALID, "writers stream: %llu, the maximum is %u",
@@ -60,7 +62,7 @@ int embd__stream_check(const struct push_stream *stream, bool has_principals, st
     return EMBD_OK;
 }
 
-struct push_stream embd__stream_read(const uint8_t *list, bool has_principals, uint64_t i)
+static struct push_stream read_stream(const uint8_t *list, bool has_principals, uint64_t i)
 {
     const uint8_t *at = list + i * (has_principals ? STREAM_BYTES : STREAM_BYTES_OLD);
     return (struct push_stream){embd__get_u64(at), embd__get_u64(at + 8), embd__get_u64(at + 16),
@@ -70,8 +72,7 @@ struct push_stream embd__stream_read(const uint8_t *list, bool has_principals, u
 
 struct push_stream embd__streamsfile_stream(const uint8_t *bytes, uint64_t i)
 {
-    return embd__stream_read(bytes + STREAMSFILE_HEADER_BYTES,
-                             embd__get_u32(bytes + AT_VERSION) != 1, i);
+    return read_stream(bytes + STREAMSFILE_HEADER_BYTES, embd__get_u32(bytes + AT_VERSION) != 1, i);
 }
 
 static int check_streams(const uint8_t *bytes, const struct streamsfile *file,
@@ -81,7 +82,7 @@ static int check_streams(const uint8_t *bytes, const struct streamsfile *file,
     struct embd__error inner = {.status = EMBD_OK};
     for (uint64_t i = 0; i < n; i++) {
         struct push_stream stream = embd__streamsfile_stream(bytes, i);
-        if (embd__stream_check(&stream, file->version != 1, &inner) != EMBD_OK)
+        if (check_stream(&stream, file->version != 1, &inner) != EMBD_OK)
             return embd__error_set(e, EMBD_CORRUPT, "entry %llu: %s", (unsigned long long)i,
                                    inner.text);
     }
@@ -133,8 +134,8 @@ struct push_stream *embd__streams_take(const uint8_t *list, uint64_t n, bool has
     if (streams == NULL)
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for %llu streams", (unsigned long long)n);
     for (uint64_t i = 0; i < n && e->status == EMBD_OK; i++) {
-        streams[i] = embd__stream_read(list, has_principals, i);
-        embd__stream_check(&streams[i], has_principals, e);
+        streams[i] = read_stream(list, has_principals, i);
+        check_stream(&streams[i], has_principals, e);
     }
     if (e->status == EMBD_OK)
         return streams;

@@ -48,7 +48,6 @@ struct push_stream embd__streamsfile_stream(const uint8_t *bytes, uint64_t i);
 /* The same of a list by itself, as a file of that version has it. */
 #define STREAM_BYTES_OLD 32u
 #define STREAM_BYTES     40u
-struct push_stream embd__stream_read(const uint8_t *list, bool has_principals, uint64_t i);
 
 /* n streams of such a list, malloc'd, each checked. NULL: EMBD_NO_MEMORY, EMBD_INVALID. */
 struct push_stream *embd__streams_take(const uint8_t *list, uint64_t n, bool has_principals,
@@ -58,9 +57,5 @@ struct push_stream *embd__streams_take(const uint8_t *list, uint64_t n, bool has
  * other[n_other], which is put in order. Returns how many these are. */
 uint64_t embd__streams_common(struct push_stream *kept, uint64_t n, struct push_stream *other,
                               uint64_t n_other);
-
-/* Whether a stream may be so. EMBD_INVALID naming the value. */
-int embd__stream_check(const struct push_stream *stream, bool has_principals,
-                       struct embd__error *e);
 
 #endif

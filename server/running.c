@@ -39,7 +39,7 @@ enum exit_status process_fail(struct process *p, enum exit_status status,
                               const struct embd__error *e)
 {
     p->failure = *e;
-    if (p->is_embedded) /* who opened it is told */
+    if (p->is_embedded) /* its opener gets the error */
         return status;
     if (status == EXIT_USAGE)
         fprintf(stderr, "%s: %s\n", program_invocation_short_name, e->text);

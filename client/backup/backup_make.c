@@ -6,7 +6,7 @@
  * backup.json; remove older backups.
  * What can fail: the servers do not know what changed since the base (then all rows are taken); the
  * snapshot; a server or the place while files are copied: what was put there is removed, and as
- * backup.json is missing it is no backup even where it cannot be removed.
+ * backup.json is missing it does not count as a backup, even where it cannot be removed.
  *
  * The servers keep the snapshots of the two newest backups: the next increment is upon one. They
  * are of a job of their own, so that no others are removed for them. */

@@ -1,5 +1,5 @@
 /* backup_verify.c - backup_verify: every file of the backups in a place, from its first to its last
- * byte. What was cut off is no backup, and is passed over. */
+ * byte. A backup that was cut off does not count. */
 #include <stdio.h>
 
 #include "client/backup/catalog.h"

@@ -133,7 +133,7 @@ static int read_entry(const struct catalog *c, struct catalog_entry *entry, stru
         read_known(c->place, entry))
         return EMBD_OK;
     char *text = c->place->ops->read(c->place, path, &bytes, e);
-    if (e->status == EMBD_CORRUPT) { /* it is no file, or a far too large one */
+    if (e->status == EMBD_CORRUPT) { /* it is not a file, or far too large */
         entry->error = *e;
         entry->state = BACKUP_DAMAGED;
         *e = (struct embd__error){0};
@@ -299,6 +299,7 @@ const struct catalog_entry *catalog_base(const struct catalog *catalog,
     return NULL;
 }
 
+/* The one with all rows, which it may be itself. */
 const struct catalog_entry *catalog_root(const struct catalog *catalog,
                                          const struct catalog_entry *entry)
 {

@@ -22,7 +22,7 @@ struct catalog {
 int catalog_read(struct place *place, struct catalog *out, struct embd__error *e);
 void catalog_fini(struct catalog *catalog);
 
-/* The job of snapshots for backups of `job` (NULL: BACKUP_JOB). EMBD_INVALID: it is no name. */
+/* The job of snapshots for backups of `job` (NULL: BACKUP_JOB). EMBD_INVALID: it is not a name. */
 int catalog_set_job(struct table_scope *scope, const char *job, struct embd__error *e);
 /* The job that catalog_set_job was given; BACKUP_JOB for NULL. */
 const char *catalog_job(const struct record *record);
@@ -45,7 +45,8 @@ const struct catalog_entry *catalog_root(const struct catalog *catalog,
  * that one. */
 uint64_t catalog_cluster(const struct catalog *catalog, const char **name_out);
 
-/* Removes every file of `name`: backup.json first, so that it is no backup from then on. */
+/* Removes every file of `name`: backup.json first, so that it does not count as a backup from then
+ * on. */
 int catalog_remove(struct place *place, const char *name, struct embd__error *e);
 
 /* After `made`: of its job and tables only the `n` newest bases stay, and their increments. *n_out:

@@ -121,8 +121,8 @@ static bool is_manifest(const struct record_file *file)
     return slash != NULL && strcmp(slash + 1, MANIFEST_NAME) == 0;
 }
 
-int contents_manifests(struct place *place, const struct record *record, contents_visit *visit,
-                       void *arg, struct embd__error *e)
+static int visit_manifests(struct place *place, const struct record *record, contents_visit *visit,
+                           void *arg, struct embd__error *e)
 {
     int stop = 0;
     for (uint32_t i = 0; i < record->n_files && !stop && e->status == EMBD_OK; i++) {
@@ -229,7 +229,7 @@ static int check_manifest(void *arg, const char *share, const struct manifest *m
 int contents_check(struct place *place, const struct record *record, struct embd__error *e)
 {
     struct checking c = {.place = place, .record = record, .e = e};
-    if (contents_manifests(place, record, check_manifest, &c, e) != EMBD_OK)
+    if (visit_manifests(place, record, check_manifest, &c, e) != EMBD_OK)
         return e->status;
     if (c.n_found != record->n_files)
         embd__error_set(e, EMBD_CORRUPT,

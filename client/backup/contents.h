@@ -17,8 +17,6 @@ int contents_read(struct place *place, const struct record *record, const struct
 /* Calls `visit` for the share manifests of the record, each read and compared: `share` is its
  * directory below the backup. */
 typedef int contents_visit(void *arg, const char *share, const struct manifest *manifest);
-int contents_manifests(struct place *place, const struct record *record, contents_visit *visit,
-                       void *arg, struct embd__error *e);
 
 /* Whether the record has just the files that its manifests promise, with their sizes and checksums,
  * for one cut and one base. EMBD_CORRUPT. */

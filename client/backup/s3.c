@@ -2,8 +2,8 @@
  *
  * The happy path: one request by libcurl, which signs it (AWS Signature Version 4) and hashes its
  * body. What can fail: the connection, or the service has too much to do (5xx, 429): then the same
- * request is sent again, later each time. What a service refuses is told with its code. Bodies of
- * refusals are not shown: they may name keys of accounts. */
+ * request is sent again, later each time. Errors have the code of the service's refusal, and not
+ * its body, which may name keys of accounts. */
 #include "client/backup/s3.h"
 
 #include <stdio.h>
@@ -94,7 +94,7 @@ struct attempt {
     CURL *curl;
     struct s3_request *request;
     long http;
-    char refusal[REFUSAL_BYTES_MAX + 1]; /* body of an answer that is no success */
+    char refusal[REFUSAL_BYTES_MAX + 1]; /* body of an answer that refuses */
     size_t n_refusal;
     bool is_too_large;
     char why[CURL_ERROR_SIZE];

@@ -18,7 +18,7 @@ struct s3 {
     const char *authorities; /* a file; NULL: the system's */
 };
 
-/* `bucket`: BUCKET or BUCKET/..., of which the first part is taken. EMBD_INVALID names the setting
+/* `bucket`: BUCKET or BUCKET/...; takes the first part. EMBD_INVALID names the setting
  * that is missing or wrong. */
 int s3_init(struct s3 *s3, const char *bucket, const struct backup_where *where,
             struct embd__error *e);

@@ -56,8 +56,11 @@ static bool has_room(struct opened *opened)
     return true;
 }
 
-int embd__opened_begin(struct opened *opened, const struct push_number *stream, uint32_t shard,
-                       uint64_t now_ns, bool *opens_out)
+/* *opens_out: the first push of the stream follows an opening; call end_opening when that is
+ * answered. There is no opening if the shard has answered one, or if one was sent so long ago
+ * without an answer that the shard may have forgotten the stream since. EMBD_NO_MEMORY. */
+static int begin_opening(struct opened *opened, const struct push_number *stream, uint32_t shard,
+                         uint64_t now_ns, bool *opens_out)
 {
     const struct opened_stream *s = find(opened, stream, shard);
     *opens_out = s == NULL || (s->since_ns != 0 && now_ns - s->since_ns < REMEMBERED_NS);
@@ -70,8 +73,9 @@ int embd__opened_begin(struct opened *opened, const struct push_number *stream, 
     return EMBD_OK;
 }
 
-void embd__opened_end(struct opened *opened, const struct push_number *stream, uint32_t shard,
-                      uint64_t began_ns, enum opened_end end)
+/* For the opening that was begun at began_ns. */
+static void end_opening(struct opened *opened, const struct push_number *stream, uint32_t shard,
+                        uint64_t began_ns, enum opened_end end)
 {
     struct opened_stream *s = find(opened, stream, shard);
     if (s == NULL)
@@ -139,13 +143,13 @@ static int open_stream(struct embd_call *call, uint32_t shard)
     bool opens;
     struct opened *opened = &call->client->opened;
     uint64_t now_ns = uv_hrtime();
-    if (embd__opened_begin(opened, &call->extra.number, shard, now_ns, &opens) != EMBD_OK)
+    if (begin_opening(opened, &call->extra.number, shard, now_ns, &opens) != EMBD_OK)
         return embd__call_no_memory(call);
     if (!opens)
         return EMBD_OK;
     struct message *message = embd__numbered_opening(call, shard);
     if (message == NULL) {
-        embd__opened_end(opened, &call->extra.number, shard, now_ns, NOT_OPENED);
+        end_opening(opened, &call->extra.number, shard, now_ns, NOT_OPENED);
         return call->client->error.status;
     }
     message->began_ns = now_ns;
@@ -176,9 +180,9 @@ static enum opened_end end_of(struct exchange *x)
 void embd__numbered_end(struct embd_call *call, bool were_sent)
 {
     for (uint32_t i = 0; i < call->n_openings; i++)
-        embd__opened_end(&call->client->opened, &call->extra.number, call->messages[i]->shard,
-                         call->messages[i]->began_ns,
-                         were_sent ? end_of(&call->messages[i]->x) : NOT_OPENED);
+        end_opening(&call->client->opened, &call->extra.number, call->messages[i]->shard,
+                    call->messages[i]->began_ns,
+                    were_sent ? end_of(&call->messages[i]->x) : NOT_OPENED);
 }
 
 /* ---- who pushes, and how far each shard is with it ---- */

@@ -22,13 +22,4 @@ enum opened_end {
     NOT_OPENED,    /* it was refused, or not sent */
 };
 
-/* *opens_out: the first push of the stream follows an opening; call embd__opened_end when that is
- * answered. There is no opening if the shard has answered one, or if one was sent so long ago
- * without an answer that the shard may have forgotten the stream since. EMBD_NO_MEMORY. */
-int embd__opened_begin(struct opened *opened, const struct push_number *stream, uint32_t shard,
-                       uint64_t now_ns, bool *opens_out);
-/* For the opening that was begun at began_ns. */
-void embd__opened_end(struct opened *opened, const struct push_number *stream, uint32_t shard,
-                      uint64_t began_ns, enum opened_end end);
-
 #endif

@@ -70,7 +70,7 @@ static struct chance chance_of(const struct embd_call *call)
     return (struct chance){.id = own->high ^ own->low, .number = extra->order};
 }
 
-/* Rows of gradients, of which the first is row `row` of the push's part. */
+/* Rows of gradients; the first is row `row` of the push's part. */
 static void write_rows(const struct embd_call *call, const struct work *work, uint8_t *to,
                        const float *from, uint32_t row, uint32_t n)
 {

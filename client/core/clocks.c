@@ -16,6 +16,9 @@
 
 #define PAUSE_MIN_NS 100000u
 #define PAUSE_MAX_NS 4000000u
+#define AWAITED_TEXT 128u /* " waits for worker 2, ..." */
+
+enum tick_kind { TICK_CLOCK, TICK_BEAT, TICK_LEAVE };
 
 /* ---- ticks ---- */
 
@@ -85,7 +88,8 @@ int embd__tick_read(struct reader *r, struct tick_answer *out)
 
 /* ---- the list ---- */
 
-struct member *embd__member_find(embd_client *client, const char *job, uint32_t worker)
+/* NULL: none. */
+static struct member *find_member(embd_client *client, const char *job, uint32_t worker)
 {
     struct member *m = client->members;
     while (m != NULL && (m->worker != worker || strcmp(m->job, job) != 0))
@@ -109,7 +113,8 @@ static struct member *make(embd_client *client, const embd_clock *clock)
     return m;
 }
 
-int embd__clock_take(embd_client *client, const embd_clock **clock, embd_clock *own)
+/* Copies the caller's clock, and sets *clock to the copy. EMBD_INVALID: its struct_bytes. */
+static int take_clock(embd_client *client, const embd_clock **clock, embd_clock *own)
 {
     *own = (embd_clock)EMBD_CLOCK();
     int status = embd__take(embd_clock, own, *clock, &client->error);
@@ -117,14 +122,16 @@ int embd__clock_take(embd_client *client, const embd_clock **clock, embd_clock *
     return status;
 }
 
-int embd__member_get(embd_client *client, const embd_clock *clock, struct member **out)
+/* The worker that a clock is of. EMBD_INVALID: its job's name is missing, empty or too long;
+ * EMBD_NO_MEMORY. */
+static int get_member(embd_client *client, const embd_clock *clock, struct member **out)
 {
     struct embd__error *e = &client->error;
     if (clock->job == NULL || clock->job[0] == '\0' || strlen(clock->job) > EMBD_NAME_MAX)
         return embd__error_set(e, EMBD_INVALID,
                                "the clock's job has %zu bytes, allowed are 1 to %d",
                                clock->job != NULL ? strlen(clock->job) : 0, EMBD_NAME_MAX);
-    *out = embd__member_find(client, clock->job, clock->worker);
+    *out = find_member(client, clock->job, clock->worker);
     if (*out == NULL)
         *out = make(client, clock);
     return *out != NULL ? EMBD_OK
@@ -133,7 +140,8 @@ int embd__member_get(embd_client *client, const embd_clock *clock, struct member
 
 /* ---- joining and leaving ---- */
 
-int embd__member_tell(embd_client *client, struct member *member, uint32_t shard,
+/* One tick to one shard, whose epoch of the job is known from then on. Errors of embd_tick. */
+static int tell_shard(embd_client *client, struct member *member, uint32_t shard,
                       const embd_clock *clock, uint64_t value, enum tick_kind kind,
                       struct tick_answer *out)
 {
@@ -151,21 +159,9 @@ int embd__member_tell(embd_client *client, struct member *member, uint32_t shard
     return status;
 }
 
-int embd__member_join(embd_client *client, struct member *member, const embd_clock *clock,
-                      uint64_t value, struct tick_answer *out)
-{
-    if (member->has_joined)
-        return EMBD_OK;
-    for (uint32_t shard = client->n_shards; shard-- > 0;)
-        if (embd__member_tell(client, member, shard, clock, value, TICK_CLOCK, out) != EMBD_OK) {
-            member->is_late |= client->error.status == EMBD_LATE;
-            return client->error.status;
-        }
-    return embd__member_joined(client, member, clock, value);
-}
-
-int embd__member_joined(embd_client *client, struct member *member, const embd_clock *clock,
-                        uint64_t value)
+/* Every shard has taken it in: it sends heartbeats from now on. EMBD_NO_MEMORY. */
+static int note_joined(embd_client *client, struct member *member, const embd_clock *clock,
+                       uint64_t value)
 {
     member->has_joined = true;
     member->is_late = false;
@@ -176,7 +172,22 @@ int embd__member_joined(embd_client *client, struct member *member, const embd_c
     return embd__heartbeats_add(client, member);
 }
 
-void embd__member_leave(embd_client *client, struct member *member)
+/* Every shard knows it, with that clock. Nothing where that is so. EMBD_LATE, and errors of
+ * embd_tick. */
+static int join_all(embd_client *client, struct member *member, const embd_clock *clock,
+                    uint64_t value, struct tick_answer *out)
+{
+    if (member->has_joined)
+        return EMBD_OK;
+    for (uint32_t shard = client->n_shards; shard-- > 0;)
+        if (tell_shard(client, member, shard, clock, value, TICK_CLOCK, out) != EMBD_OK) {
+            member->is_late |= client->error.status == EMBD_LATE;
+            return client->error.status;
+        }
+    return note_joined(client, member, clock, value);
+}
+
+static void forget_member(embd_client *client, struct member *member)
 {
     struct member **at = &client->members;
     while (*at != member)
@@ -195,7 +206,7 @@ void embd__member_free(const embd_client *client, struct member *member)
 void embd__members_fini(embd_client *client)
 {
     while (client->members != NULL)
-        embd__member_leave(client, client->members);
+        forget_member(client, client->members);
     embd__heartbeats_close(client);
 }
 
@@ -207,12 +218,12 @@ int embd__clock_take_round(embd_client *client, const embd_clock *clock, uint64_
     struct member *member;
     struct tick_answer ignored;
     embd_clock own;
-    if (embd__clock_take(client, &clock, &own) != EMBD_OK)
+    if (take_clock(client, &clock, &own) != EMBD_OK)
         return client->error.status;
     if (clock->n_workers == 0)
         return embd__error_set(&client->error, EMBD_INVALID, "the round's n_workers is 0");
-    if (embd__member_get(client, clock, &member) != EMBD_OK ||
-        embd__member_join(client, member, clock, value, &ignored) != EMBD_OK)
+    if (get_member(client, clock, &member) != EMBD_OK ||
+        join_all(client, member, clock, value, &ignored) != EMBD_OK)
         return client->error.status;
     *round_out = (struct push_round){.worker = clock->worker,
                                      .n_workers = clock->n_workers,
@@ -224,7 +235,7 @@ int embd__clock_take_round(embd_client *client, const embd_clock *clock, uint64_
     return EMBD_OK;
 }
 
-void embd__awaited_text(const struct awaited *awaited, char out[AWAITED_TEXT])
+static void awaited_text(const struct awaited *awaited, char out[AWAITED_TEXT])
 {
     uint64_t ms = (uv_hrtime() - awaited->seen_ns) / 1000000;
     if (!awaited->has_joined)
@@ -237,7 +248,7 @@ void embd__awaited_text(const struct awaited *awaited, char out[AWAITED_TEXT])
 
 void embd__member_push_failed(embd_client *client, const struct push_round *round)
 {
-    struct member *member = embd__member_find(client, round->job, round->worker);
+    struct member *member = find_member(client, round->job, round->worker);
     struct embd__error e = client->error;
     struct awaited awaited;
     char text[AWAITED_TEXT];
@@ -246,7 +257,7 @@ void embd__member_push_failed(embd_client *client, const struct push_round *roun
     member->is_late |= e.status == EMBD_LATE;
     if (e.status != EMBD_DEADLINE || !embd__heartbeats_awaited(client, member, &awaited))
         return;
-    embd__awaited_text(&awaited, text);
+    awaited_text(&awaited, text);
     client->error.status = EMBD_OK;
     embd__error_set(&client->error, e.status, "%.700s; job '%s' %s", e.text, round->job, text);
 }
@@ -265,8 +276,8 @@ static int refuse_late(embd_client *client, const struct member *member)
 static int take_worker(embd_client *client, const embd_clock **clock, embd_clock *own,
                        struct member **out)
 {
-    int status = embd__clock_take(client, clock, own);
-    return status == EMBD_OK ? embd__member_get(client, *clock, out) : status;
+    int status = take_clock(client, clock, own);
+    return status == EMBD_OK ? get_member(client, *clock, out) : status;
 }
 
 /* The worker's clock to shard 0, and with the first one to all. */
@@ -276,8 +287,8 @@ static int tick(embd_client *client, struct member *member, const embd_clock *cl
     if (member->is_late)
         return refuse_late(client, member);
     if (!member->has_joined)
-        return embd__member_join(client, member, clock, value, out);
-    int status = embd__member_tell(client, member, 0, clock, value, TICK_CLOCK, out);
+        return join_all(client, member, clock, value, out);
+    int status = tell_shard(client, member, 0, clock, value, TICK_CLOCK, out);
     if (status == EMBD_OK)
         member->value = value;
     member->is_late = status == EMBD_LATE;
@@ -319,7 +330,7 @@ static int fail_waiting(embd_client *client, const embd_clock *clock, uint64_t v
 {
     char awaited[AWAITED_TEXT] = "waits for nobody";
     if (answer->awaited.is_known)
-        embd__awaited_text(&answer->awaited, awaited);
+        awaited_text(&answer->awaited, awaited);
     return embd__error_set(&client->error, EMBD_DEADLINE,
                            "job '%.63s' is at %llu, worker %u at %llu waits for it to be within "
                            "%llu; the job %s",
@@ -359,7 +370,7 @@ static int find_clock(embd_client *client, struct member *member, const embd_clo
     struct tick_answer answer;
     uint64_t greatest = *value > member->value ? *value : member->value;
     for (uint32_t shard = 0; shard < client->n_shards; shard++) {
-        int status = embd__member_tell(client, member, shard, clock, *value, TICK_BEAT, &answer);
+        int status = tell_shard(client, member, shard, clock, *value, TICK_BEAT, &answer);
         if (status != EMBD_OK)
             return status;
         if (answer.clock > greatest)
@@ -376,7 +387,7 @@ static int join_at(embd_client *client, struct member *member, const embd_clock 
     int first = EMBD_OK;
     for (uint32_t shard = client->n_shards; shard-- > 0;) {
         client->error = (struct embd__error){0};
-        int status = embd__member_tell(client, member, shard, clock, value, TICK_CLOCK, out);
+        int status = tell_shard(client, member, shard, clock, value, TICK_CLOCK, out);
         if (status != EMBD_OK && status != EMBD_LATE)
             return status;
         first = status != EMBD_OK ? status : first;
@@ -412,7 +423,7 @@ int embd_tick_rejoin(embd_client *client, const embd_clock *clock, uint64_t *val
     *value = at;
     if (report_out != NULL)
         *report_out = answer.report;
-    return embd__error_keep(&client->error, embd__member_joined(client, member, clock, at));
+    return embd__error_keep(&client->error, note_joined(client, member, clock, at));
 }
 
 /* ---- leaving ---- */
@@ -425,8 +436,8 @@ int embd_tick_leave(embd_client *client, const embd_clock *clock, uint64_t value
     client->error = (struct embd__error){0};
     int status = take_worker(client, &clock, &own, &member);
     for (uint32_t shard = 0; shard < client->n_shards && status == EMBD_OK; shard++)
-        status = embd__member_tell(client, member, shard, clock, value, TICK_LEAVE, &answer);
+        status = tell_shard(client, member, shard, clock, value, TICK_LEAVE, &answer);
     if (status == EMBD_OK)
-        embd__member_leave(client, member);
+        forget_member(client, member);
     return embd__error_keep(&client->error, status);
 }

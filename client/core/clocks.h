@@ -58,43 +58,17 @@ struct tick_answer {
 void embd__tick_write(struct msg *m, const struct tick *tick);
 int embd__tick_read(struct reader *r, struct tick_answer *out);
 
-/* Copies the caller's clock, and sets *clock to the copy. EMBD_INVALID: its struct_bytes. */
-int embd__clock_take(embd_client *client, const embd_clock **clock, embd_clock *own);
-
-/* The worker that a clock is of. EMBD_INVALID: its job's name is missing, empty or too long;
- * EMBD_NO_MEMORY. */
-int embd__member_get(embd_client *client, const embd_clock *clock, struct member **out);
-/* NULL: none. */
-struct member *embd__member_find(embd_client *client, const char *job, uint32_t worker);
-enum tick_kind { TICK_CLOCK, TICK_BEAT, TICK_LEAVE };
-
-/* One tick to one shard, whose epoch of the job is known from then on. Errors of embd_tick. */
-int embd__member_tell(embd_client *client, struct member *member, uint32_t shard,
-                      const embd_clock *clock, uint64_t value, enum tick_kind kind,
-                      struct tick_answer *out);
-/* Every shard knows it, with that clock. Nothing where that is so. EMBD_LATE, and errors of
- * embd_tick. */
-int embd__member_join(embd_client *client, struct member *member, const embd_clock *clock,
-                      uint64_t value, struct tick_answer *out);
-/* Every shard has taken it in: it sends heartbeats from now on. EMBD_NO_MEMORY. */
-int embd__member_joined(embd_client *client, struct member *member, const embd_clock *clock,
-                        uint64_t value);
-void embd__member_leave(embd_client *client, struct member *member);
 void embd__member_free(const embd_client *client, struct member *member);
 /* Ends heartbeats, and frees all members. */
 void embd__members_fini(embd_client *client);
 
 /* A push to a round: the worker joins where it has not yet, and *round_out is what the push says of
- * it, but for the epoch, which is each shard's. EMBD_INVALID, and errors of embd__member_join. */
+ * it, but for the epoch, which is each shard's. EMBD_INVALID, and errors of embd_tick. */
 int embd__clock_take_round(embd_client *client, const embd_clock *clock, uint64_t value,
                            struct push_round *round_out, const struct member **member_out);
 /* A round's push has ended with the client's error: notes that the worker is late, or names the
  * worker that a push has waited for in vain. */
 void embd__member_push_failed(embd_client *client, const struct push_round *round);
-
-/* " waits for worker 2, ..." */
-#define AWAITED_TEXT 128u
-void embd__awaited_text(const struct awaited *awaited, char out[AWAITED_TEXT]);
 
 /* ---- heartbeats.c ---- */
 

@@ -30,7 +30,7 @@ struct lanes {
 /* Makes the lanes and starts their threads. EMBD_NO_MEMORY. To be closed after a failure too. */
 int embd__lanes_open(struct lanes *lanes, const struct data_plan *plan, struct embd__error *e);
 
-/* Waits for the threads, each of which stops after the chunk it is filling. */
+/* Waits for the threads; each stops after the chunk that it is filling. */
 void embd__lanes_close(struct lanes *lanes);
 
 /* The next chunk of a piece, once it is read. Pieces must be taken in order, each to its end; the

@@ -125,7 +125,7 @@ static const char *slot_in(const char *variable, const char *of)
     return NULL;
 }
 
-/* The longest name counts. A table that was asked for by its name is no state. */
+/* The longest name counts. A table that was asked for by its name is not a state. */
 static void find_owner(const struct reading *r, struct variable *v)
 {
     const char *only = r->f->a->only;

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The iteration of which PREFIX0_sparse_<N>.model is there. -1: none or several, `why` says which.
+/* The iteration N whose PREFIX0_sparse_<N>.model is there. -1: none or several, `why` says which.
  */
 int job_find_iteration(const char *prefix, uint64_t *iteration, char *why, size_t why_bytes);
 

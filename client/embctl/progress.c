@@ -41,8 +41,9 @@ static int percent(uint64_t done, uint64_t total)
     return total ? (int)(100.0 * (double)done / (double)total) : 100;
 }
 
-void progress_format(char *to, int to_bytes, const char *label, uint64_t rows_done,
-                     uint64_t rows_total, uint64_t bytes_done, double seconds)
+/* The line's text, without anything for the terminal. */
+static void format_line(char *to, int to_bytes, const char *label, uint64_t rows_done,
+                        uint64_t rows_total, uint64_t bytes_done, double seconds)
 {
     char rows[32], bytes[32], rate[32], left[32] = "";
     double per_second = seconds > 0 ? (double)bytes_done / seconds : 0;
@@ -62,7 +63,7 @@ static void show(struct progress *p, uint64_t rows_done, uint64_t rows_total, ui
 {
     char line[160];
     double seconds = (double)(now - p->phase_ns) / 1e9;
-    progress_format(line, (int)sizeof line, p->label, rows_done, rows_total, bytes_done, seconds);
+    format_line(line, (int)sizeof line, p->label, rows_done, rows_total, bytes_done, seconds);
     fprintf(stderr, "\r\033[K%s", line);
     p->is_shown = true;
 }

@@ -33,8 +33,4 @@ bool progress_is_stopped(void);
 /* Takes the line away. Returns the microseconds since begin. */
 uint64_t progress_end(struct progress *p);
 
-/* The line's text, without anything for the terminal. */
-void progress_format(char *to, int to_bytes, const char *label, uint64_t rows_done,
-                     uint64_t rows_total, uint64_t bytes_done, double seconds);
-
 #endif

@@ -17,11 +17,20 @@
 #include "proto/stored/partread.h"
 #include "client/formats/load.h"
 #include "client/formats/rebound.h"
-#include "client/formats/vacancy.h"
+#include "client/formats/check_empty.h"
 #include "embd/admin.h"
 #include "proto/stored/verify.h"
 
 /* ---- before anything changes ---- */
+
+/* NULL: it is as in the directory. */
+static struct definition *definition_of(const struct load *l, const struct manifest_table *table)
+{
+    for (uint32_t i = 0; i < l->n_definitions; i++)
+        if (l->definitions[i].table == table)
+            return &l->definitions[i];
+    return NULL;
+}
 
 /* Remembers the table when this load is the one to create it. */
 static int plan_table(void *arg, const struct manifest_table *table)
@@ -35,7 +44,7 @@ static int plan_table(void *arg, const struct manifest_table *table)
     /* how a table is kept does not belong to its content */
     if (!embd__load_sets(l, "durability"))
         schema.durability = EMBD_DURABILITY_AUTO;
-    int is_new = embd__vacancy(l->client, &schema, l->dir->path);
+    int is_new = embd__check_empty(l->client, &schema, l->dir->path);
     if (is_new <= 0)
         return is_new;
     const char **grown = realloc(l->created, (l->n_created + 1) * sizeof *grown);
@@ -44,7 +53,7 @@ static int plan_table(void *arg, const struct manifest_table *table)
     l->created = grown;
     l->created[l->n_created++] = table->schema.s.name;
     if (!embd__load_sets(l, "capacity"))
-        embd__rebound_begin(l, embd__load_definition(l, table));
+        embd__rebound_begin(l, definition_of(l, table));
     return 0;
 }
 
@@ -235,17 +244,9 @@ static int add_totals(void *arg, const struct manifest_table *table)
 
 /* ---- definitions ---- */
 
-struct definition *embd__load_definition(const struct load *l, const struct manifest_table *table)
-{
-    for (uint32_t i = 0; i < l->n_definitions; i++)
-        if (l->definitions[i].table == table)
-            return &l->definitions[i];
-    return NULL;
-}
-
 const embd_schema *embd__load_schema(const struct load *l, const struct manifest_table *table)
 {
-    const struct definition *d = embd__load_definition(l, table);
+    const struct definition *d = definition_of(l, table);
     return d != NULL ? &d->schema : &table->schema.s;
 }
 
@@ -326,7 +327,7 @@ static void undo(struct load *l)
 static int rebound(void *arg, const struct manifest_table *table)
 {
     struct load *l = arg;
-    const struct definition *d = embd__load_definition(l, table);
+    const struct definition *d = definition_of(l, table);
     return d != NULL ? embd__rebound_end(l, d) : EMBD_OK;
 }
 

@@ -49,8 +49,6 @@ int embd__load_open(struct load *l, const char *dir, embd_progress *progress, vo
 /* Frees, also after a failure. Returns `status`, as the client's last error. */
 int embd__load_end(struct load *l, int status, embd_dump_report *report_out);
 
-/* NULL: it is as in the directory. */
-struct definition *embd__load_definition(const struct load *l, const struct manifest_table *table);
 /* The table's definition here. */
 const embd_schema *embd__load_schema(const struct load *l, const struct manifest_table *table);
 /* Whether the caller has set the field. */
@@ -65,7 +63,5 @@ int embd__load_table(void *arg, const struct manifest_table *table);
 
 /* From the first step to the last, of tables that are not there, or empty. */
 int embd__load_new(struct load *l, const char *dir, embd_progress *progress, void *arg);
-/* Of tables that take the places of others. */
-int embd__load_replacing(struct load *l, const char *dir, embd_progress *progress, void *arg);
 
 #endif

@@ -158,7 +158,8 @@ static int check_set(const struct load *l)
                            "keep theirs; drop the tables, and load without replacing");
 }
 
-int embd__load_replacing(struct load *l, const char *dir, embd_progress *progress, void *arg)
+/* Of tables that take the places of others. */
+static int load_replacing(struct load *l, const char *dir, embd_progress *progress, void *arg)
 {
     struct streams_staged streams = {.id = 0};
     l->streams = &streams;
@@ -196,7 +197,7 @@ EMBD_API int embd_load_tables(embd_client *client, const char *dir,
     l.n_tables = own.n_tables;
     l.set = own.set;
     l.n_set = own.n_set;
-    int status = own.replace ? embd__load_replacing(&l, dir, own.progress, own.arg)
+    int status = own.replace ? load_replacing(&l, dir, own.progress, own.arg)
                              : embd__load_new(&l, dir, own.progress, own.arg);
     return embd__load_end(&l, status, report_out);
 }

@@ -9,7 +9,7 @@
 #include "client/formats/admin.h"
 #include "client/formats/scatter.h"
 #include "client/formats/table_copy.h"
-#include "client/formats/vacancy.h"
+#include "client/formats/check_empty.h"
 
 struct table_fill {
     embd_client *client;
@@ -20,7 +20,7 @@ struct table_fill {
 
 int embd__copy_fill_check(embd_client *client, const embd_schema *schema, const char *source)
 {
-    int is_new = embd__vacancy(client, schema, source);
+    int is_new = embd__check_empty(client, schema, source);
     return is_new < 0 ? is_new : EMBD_OK;
 }
 
@@ -28,7 +28,7 @@ int embd__copy_fill_open(embd_client *client, const embd_schema *schema, const c
                          struct table_fill **out)
 {
     *out = NULL;
-    int is_new = embd__vacancy(client, schema, source);
+    int is_new = embd__check_empty(client, schema, source);
     if (is_new < 0)
         return is_new;
     struct table_fill *f = calloc(1, sizeof *f);

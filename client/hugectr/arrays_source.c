@@ -301,7 +301,7 @@ static int read_use(struct arrays_source *s, struct block *block)
     uint32_t n_use = embd__schema_use_floats(s->schema), n = s->blocks->n_state;
     uint32_t own = embd__schema_optimizer_floats(s->schema);
     bool has_stamp = embd__schema_has_stamp(s->schema);
-    uint64_t *scores = block->wide_slots, step; /* of which arrays have none */
+    uint64_t *scores = block->wide_slots, step; /* arrays have none */
     if (s->given->scores &&
         embd__array_read(&s->scores, block->first, block->n, scores, &block->error))
         return block->error.status;

@@ -19,7 +19,7 @@ struct channel {
     size_t empty_bytes;        /* of ciphertext that came since there was plaintext in it */
 };
 
-/* A server that sends only key updates, each of which requires an answer, is given up after this
+/* Each key update requires an answer. A server that sends nothing else is given up after this
  * many bytes; the longest record has 16 KiB. */
 #define CHANNEL_EMPTY_BYTES (128u << 10)
 

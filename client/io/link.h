@@ -30,7 +30,7 @@ struct link_config {
     bool is_path;                /* of a Unix socket */
     const struct dialer *dialer; /* to shards of this process, in the address's place; or NULL */
     bool is_admin;               /* the dialer's: by the admin listener */
-    enum transport transport;    /* where it is no path */
+    enum transport transport;    /* where it is not a path */
     struct credentials *credentials; /* token and TLS; NULL: neither. Outlives the link */
     struct shared *shared;           /* memory of the client; NULL: none. Outlives the link */
     struct rings *rings;             /* of the loop; NULL: bytes go through the socket */

@@ -94,7 +94,7 @@ struct link {
     struct exchange *receiving; /* owns the destination of the bin that is coming in */
     struct receiver receiver;
     msgpack_zone zone;
-    struct server_start seen;           /* by the last hello that told */
+    struct server_start seen;           /* by the last hello that said it */
     char server_version[VERSION_BYTES]; /* "0.1.0"; "": not known, or not of embd */
     struct link_figures figures;
 };

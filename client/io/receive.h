@@ -29,7 +29,7 @@ struct receiver {
     /* The bin being received: `left` bytes to `to`; NULL: they are dropped. */
     uint8_t *to;
     uint32_t left;
-    /* 0: `to` has room for all of it. Else for one unit, of which `kept` bytes have come. */
+    /* 0: `to` has room for all of it. Else for one unit; `kept` bytes of it have come. */
     uint32_t unit, kept;
     bool bin_ended;        /* call the scanner again, also without more bytes */
     bool has_heard;        /* a byte, on this connection */

@@ -2,7 +2,7 @@
  *
  * A link that waits for an answer is watched: its ring is looked at in each turn of the loop, and,
  * where that was worth it lately (proto/local/spin.h), for some microseconds before the loop
- * sleeps. Then the server is told that we wait, and a doorbell on the socket wakes the loop. While
+ * sleeps. Then the server learns that we wait, and a doorbell on the socket wakes the loop. While
  * short answers are due by sockets, the loop looks at these as long before it sleeps. */
 #ifndef EMBD_IO_RINGS_H
 #define EMBD_IO_RINGS_H

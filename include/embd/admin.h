@@ -114,7 +114,7 @@ typedef struct embd_promote_report {
  * `max_behind`: records of a shard that it may lack of those that the server had when it answered
  * last; EMBD_PROMOTE_FORCE: any number. Blocks until it serves, at most 30 s. `report_out` may be
  * NULL. Needs the admin listener of shard 0.
- *   EMBD_INVALID   it is no follower's, or not ready to be promoted; nothing was changed
+ *   EMBD_INVALID   not a follower, or not ready to be promoted; nothing was changed
  *   EMBD_BUSY      a promotion is under way
  *   EMBD_EXISTS    it was promoted
  *   others as embd_ping */

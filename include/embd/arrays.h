@@ -78,9 +78,9 @@ typedef struct embd_arrays {
  * this call created it. Needs up to 48 bytes of memory a key, and as much for each state that has
  * keys of its own. `report_out` (its pause_us is 0) and `progress` may be NULL. Blocks.
  *   EMBD_EXISTS        the table has rows or another definition
- *   EMBD_CORRUPT       a file is missing, is no regular file, or has another size than its keys and
- *                      width need; a key is there twice; a state has a key without a row; a score
- *                      is beyond score_now. Names the files and numbers
+ *   EMBD_CORRUPT       a file is missing, is not a regular file, or has another size than its keys
+ *                      and width need; a key is there twice; a state has a key without a row; a
+ *                      score is beyond score_now. Names the files and numbers
  *   EMBD_INVALID       a member of `arrays`; states of another width than the optimizer's; a table
  *                      with partition slot
  *   EMBD_NOT_FINITE    a value or state, where the table does not admit that

@@ -11,8 +11,9 @@
  *         puts(embd_error_text());
  *     embd_close(client);
  *
- * The other headers: data.h (batches, data sets), sync.h (workers of one job), admin.h (dumps,
- * snapshots, figures), hugectr.h (HugeCTR's model folders), arrays.h (tables as plain arrays).
+ * The other headers: data.h (batches, data sets), rows.h (rows by key, changes), job.h (checkpoints
+ * of a job), sync.h (its workers in step), device.h (memory of a GPU), admin.h (dumps, snapshots,
+ * figures), hugectr.h (HugeCTR's model folders), arrays.h (tables as plain arrays).
  *
  * Return values: EMBD_OK (0) or a negative status. After a failure embd_error_text() returns a
  * sentence that names the server and the cause. Outputs are set only on success, except that the
@@ -90,8 +91,8 @@ EMBD_API void embd_options_init_sized(embd_options *options, uint32_t struct_byt
  * host, "/run/embd/7700.sock", is for operators: without a token, and when all data connections are
  * in use, shards of this host answer all but pulls and changes of rows. A lost connection looks the
  * host of its shard's address up again; if a shard has moved (the map is in etcd then), the client
- * asks another server. "inproc:DIR?SETTING=VALUE&..." is no address: it starts a server with the
- * data directory DIR in this process, or shares the one of the same text, and returns when its
+ * asks another server. "inproc:DIR?SETTING=VALUE&..." is not an address: it starts a server with
+ * the data directory DIR in this process, or shares the one of the same text, and returns when its
  * tables are loaded (client/GUIDE.md). `options` may be NULL. Blocks up to the deadline. On failure
  * `*client_out` is NULL.
  *   EMBD_INVALID       an option; an address, token or certificate cannot be read

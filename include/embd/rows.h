@@ -72,12 +72,12 @@ EMBD_API uint32_t embd_table_state_floats(const embd_table *table);
 EMBD_API int embd_get(embd_client *client, const embd_rows *rows);
 
 /* Writes rows, replacing those that there are; a key without a row gets one, whatever admit_after
- * says. Of equal keys the last row counts. It is no step of the table. A request has up to 4 MiB,
- * and its shard applies it whole or not at all; after an error other requests may have been
- * applied. The client numbers requests as it does pushes: they are sent again until the deadline,
- * whatever happens to servers, and applied once, in the order of the client's calls. *inserted_out,
- * or NULL: how many rows there were not before, without those of requests whose first answer was
- * lost. Blocks.
+ * says. Of equal keys the last row counts. It does not count as a step of the table. A request has
+ * up to 4 MiB, and its shard applies it whole or not at all; after an error other requests may have
+ * been applied. The client numbers requests as it does pushes: they are sent again until the
+ * deadline, whatever happens to servers, and applied once, in the order of the client's calls.
+ * *inserted_out, or NULL: how many rows there were not before, without those of requests whose
+ * first answer was lost. Blocks.
  *   as embd_get, and
  *   EMBD_NOT_FINITE   a value or state is NaN or infinite and the table does not admit them; a
  *                     finite f32 is infinite in the table's f16 or bf16: then nothing was sent

@@ -29,7 +29,7 @@ struct ring_way {
     _Atomic uint64_t *written, *taken;
     uint8_t *data;
     uint64_t bytes; /* a power of two */
-    uint64_t at;    /* written or taken by this side, of which the other may not know yet */
+    uint64_t at;    /* written or taken by this side; the other may not know it yet */
 };
 
 struct ring {

@@ -13,7 +13,7 @@
  * A foreign push to a table that is not journaled has a record of its number alone, so that the
  * next record of its stream follows. A start has lost the push itself, as it has those to a table
  * that had left the journal, or was to join it: unless the snapshot has the last of them, it
- * forgets the stream, and the trainer is told. */
+ * forgets the stream, and the trainer gets an error. */
 #ifndef EMBD_ENGINE_FOREIGN_H
 #define EMBD_ENGINE_FOREIGN_H
 

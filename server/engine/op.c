@@ -384,7 +384,7 @@ static void forget_set(struct op *op)
     op->in_flight = false;
 }
 
-/* Those of others are not told meanwhile. */
+/* The calls of other operations do not return meanwhile. */
 static void end_calls(struct op *op)
 {
     const struct store_ops *ops = op->engine->tables.ops;

@@ -19,7 +19,7 @@
 
 #define SETS_BYTES ((PUSHER_STREAMS_MAX + 1) * sizeof(struct table_set))
 
-/* 34 MiB, of which streams take what they need. */
+/* 34 MiB; streams take as much as they need. */
 static struct table_set *new_sets(void)
 {
     void *sets = mmap(NULL, SETS_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

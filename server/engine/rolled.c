@@ -4,7 +4,7 @@
  * snapshot, the position goes back to that of the snapshot: a trainer that resumes from there goes
  * on with the next number, and one that does not know has a gap. Where only some of them are
  * replaced, its pushes since are in the others and not in these. So it is forgotten: nothing is
- * applied twice to the others, and its trainer is told. */
+ * applied twice to the others, and its trainer gets an error. */
 #include "server/engine/pushers_inside.h"
 
 void pushers_each(struct pushers *pushers, void (*fn)(struct pushers *, uint32_t, const void *),

@@ -35,7 +35,7 @@ struct follower {
     /* Under the lock. */
     bool has_ask, has_answer, stops, leaves;
     struct peers *asking; /* that a stop ends; NULL: none */
-    struct places known;  /* the last map that was told */
+    struct places known;  /* the last map that came */
     /* The thread's while has_ask; the shard's while has_answer. */
     struct follow_ask ask;
     struct follower_answer answer;

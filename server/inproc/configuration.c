@@ -20,7 +20,7 @@ static const char place[] = "inproc"; /* where a setting stands, for errors */
 
 /* Of the server's program alone. */
 static const enum setting_id of_program[] = {SETTING_SERVER, SETTING_CHECK, SETTING_READY_FD};
-/* A service that reads again what it is told keeps its working directory; a trainer may not. */
+/* A service reads its files again from its working directory; a trainer may change that. */
 static const enum setting_id paths[] = {
     SETTING_DATA_DIR,   SETTING_ADMIN_DIR, SETTING_LOCAL_SOCKET,
     SETTING_TLS_CERT,   SETTING_TLS_KEY,   SETTING_PEER_CA,
@@ -29,7 +29,7 @@ static const enum setting_id paths[] = {
 
 /* ---- the text ---- */
 
-/* Sixteen for what is no digit. */
+/* 16: not a digit. */
 static unsigned digit_of(char c)
 {
     static const char digits[] = "0123456789abcdef";

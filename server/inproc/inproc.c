@@ -4,8 +4,8 @@
  * are loaded; others of the same text share it; the last one stops it as SIGTERM stops the program,
  * and waits. What runs when the process exits is stopped then.
  *
- * What can fail: the server cannot start (its first user is told why); it ends by itself, when an
- * operator drains it; it fails (log_exit). A failed server is never closed: its threads may hold
+ * What can fail: the server cannot start (its first user gets the reason); it ends by itself, when
+ * an operator drains it; it fails (log_exit). A failed server is never closed: its threads may hold
  * any lock. */
 #include "server/inproc/inproc.h"
 

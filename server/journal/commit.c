@@ -28,7 +28,7 @@
 #include "proto/assert.h"
 #include "server/engine/apply.h"
 #include "server/engine/capacity.h"
-#include "server/journal/pace.h"
+#include "server/journal/sync_deadline.h"
 #include "server/log/ending.h"
 #include "server/log/log.h"
 
@@ -47,7 +47,7 @@ static void note_refusal(struct commit *commit, const char *why)
     commit->n_errors++;
     if (commit->n_refused++ > 0)
         return;
-    commit->refused_since_ns = pace_now();
+    commit->refused_since_ns = monotonic_ns();
     log_event(LOG_ERROR, "journal_refuses", "shard=%u why=\"%s\"", commit->shard, why);
 }
 
@@ -57,7 +57,7 @@ static void note_writing(struct commit *commit)
         return;
     log_event(LOG_INFO, "journal_takes_again", "shard=%u refused=%llu seconds=%.1f", commit->shard,
               (unsigned long long)commit->n_refused,
-              (double)(pace_now() - commit->refused_since_ns) / 1e9);
+              (double)(monotonic_ns() - commit->refused_since_ns) / 1e9);
     commit->n_refused = 0;
 }
 
@@ -259,14 +259,14 @@ static bool apply_entry(struct commit *commit, struct journal_group *group,
  * these are applied. True: the time was over, and there is more. */
 static bool apply_some(struct commit *commit, struct journal_group *group)
 {
-    uint64_t now_ns = pace_now(), until_ns = now_ns + SLICE_NS;
+    uint64_t now_ns = monotonic_ns(), until_ns = now_ns + SLICE_NS;
     while (now_ns < until_ns) {
         struct journal_entry *entry = &group->entries[group->n_applied];
         uint64_t *spent_ns = entry->op != NULL ? entry->op->spent_ns : NULL;
         if (!apply_entry(commit, group, entry))
             return false;
         uint64_t began_ns = now_ns;
-        now_ns = pace_now();
+        now_ns = monotonic_ns();
         if (spent_ns != NULL)
             *spent_ns += now_ns - began_ns;
         if (++group->n_applied == group->n_entries)

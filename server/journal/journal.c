@@ -33,22 +33,24 @@
 
 static bool is_due(const struct journal *journal)
 {
-    return journal->pace.is_dirty && pace_now() >= pace_sync_by(&journal->pace);
+    return journal->deadline.is_dirty && monotonic_ns() >= sync_deadline_of(&journal->deadline);
 }
 
 static bool is_mark_due(const struct journal *journal)
 {
-    return !journal->pace.is_dirty && !journal->is_marked && pace_now() >= journal->mark_at_ns;
+    return !journal->deadline.is_dirty && !journal->is_marked &&
+           monotonic_ns() >= journal->mark_at_ns;
 }
 
 /* For a group, or until the sync or the mark is due. */
 static void wait_for_news(struct journal *journal)
 {
-    if (!journal->pace.is_dirty && journal->is_marked) {
+    if (!journal->deadline.is_dirty && journal->is_marked) {
         pthread_cond_wait(&journal->news, &journal->lock);
         return;
     }
-    uint64_t by = journal->pace.is_dirty ? pace_sync_by(&journal->pace) : journal->mark_at_ns;
+    uint64_t by =
+        journal->deadline.is_dirty ? sync_deadline_of(&journal->deadline) : journal->mark_at_ns;
     const struct timespec until = {(time_t)(by / 1000000000u), (long)(by % 1000000000u)};
     pthread_cond_timedwait(&journal->news, &journal->lock, &until);
 }
@@ -194,7 +196,7 @@ int journal_open(const struct journal_config *config, const struct journal_end *
     pthread_condattr_destroy(&clock);
     pthread_mutex_init(&journal->lock, NULL);
     journal->config = *config;
-    pace_init(&journal->pace);
+    sync_deadline_init(&journal->deadline);
     room_init(&journal->room, config->data_dir, config->shard);
     journal->file.fd = journal->file.direct_fd = journal->base.fd = journal->reached_fd = -1;
     journal->base.number = end->base;
@@ -206,7 +208,7 @@ int journal_open(const struct journal_config *config, const struct journal_end *
     atomic_init(&journal->told_synced, end->position);
     journal->chain = end->chain;
     journal->is_marked = true; /* until it is open */
-    journal->mark_at_ns = pace_now() + MARK_AFTER_NS;
+    journal->mark_at_ns = monotonic_ns() + MARK_AFTER_NS;
     journal->gathering = &journal->groups[0];
     journal->out = &journal->groups[1];
     journal->spare = &journal->groups[2];
@@ -243,7 +245,7 @@ void journal_close(struct journal *journal)
         pthread_mutex_unlock(&journal->lock);
         pthread_join(journal->thread, NULL);
     }
-    if (journal->pace.is_dirty)
+    if (journal->deadline.is_dirty)
         segments_sync(journal);
     if (!journal->is_marked)
         segments_mark(journal);
@@ -466,6 +468,6 @@ void journal_figures(const struct journal *journal, struct journal_figures *out)
         .base_made_s = journal->base.made_s,
         .syncs = atomic_load_explicit(&journal->syncs.n, memory_order_relaxed),
         .sync_ns = atomic_load_explicit(&journal->syncs.total_ns, memory_order_relaxed),
-        .sync_longest_ns = syncs_longest_ns(&journal->syncs, pace_now()),
+        .sync_longest_ns = syncs_longest_ns(&journal->syncs, monotonic_ns()),
     };
 }

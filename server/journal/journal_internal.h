@@ -8,7 +8,7 @@
 
 #include "server/journal/group.h"
 #include "server/journal/journal.h"
-#include "server/journal/pace.h"
+#include "server/journal/sync_deadline.h"
 #include "server/journal/recordfile.h"
 #include "server/journal/room.h"
 #include "server/journal/syncs.h"
@@ -34,7 +34,7 @@ struct journal {
     int reached_fd; /* -1: not written yet */
     uint64_t segment, offset, position, chain, synced;
     struct record_key key; /* of the file */
-    struct pace pace;
+    struct sync_deadline deadline;
     struct room room;
     struct syncs syncs;           /* any thread reads */
     bool is_marked;               /* the file ends with a mark, or has nothing behind its header */

@@ -18,7 +18,7 @@
 #define MAGIC "embdrch1"
 enum { AT_POSITION = 8, AT_CHECKSUM = 16, REACHED_BYTES = 24 };
 
-void reached_name(char out[64], uint32_t shard)
+static void name_file(char out[64], uint32_t shard)
 {
     snprintf(out, 64, "journal.%u.reached", shard);
 }
@@ -44,7 +44,7 @@ int reached_read(int data_dir, uint32_t shard, uint64_t *position_out, struct em
 {
     char name[64];
     uint8_t bytes[REACHED_BYTES];
-    reached_name(name, shard);
+    name_file(name, shard);
     *position_out = 0;
     int fd = below_open(data_dir, name, O_RDONLY, 0);
     if (fd < 0)
@@ -62,7 +62,7 @@ void reached_note(int *fd, int data_dir, uint32_t shard, uint64_t position)
 {
     char name[64];
     uint8_t bytes[REACHED_BYTES];
-    reached_name(name, shard);
+    name_file(name, shard);
     if (*fd < 0)
         *fd = below_open(data_dir, name, O_WRONLY | O_CREAT, 0600);
     memcpy(bytes, MAGIC, AT_POSITION);
@@ -79,7 +79,7 @@ int reached_lower(int data_dir, uint32_t shard, uint64_t position, struct embd__
     char name[64];
     if (reached_read(data_dir, shard, &said, e) != EMBD_OK || said <= position)
         return e->status;
-    reached_name(name, shard);
+    name_file(name, shard);
     reached_note(&fd, data_dir, shard, position);
     if (fd < 0 || fdatasync(fd) != 0)
         failed(name, e);

@@ -10,8 +10,6 @@
 
 #include "proto/errors.h"
 
-void reached_name(char out[64], uint32_t shard);
-
 /* *position_out: records that were on disk; 0: unknown, or the file does not verify, which is
  * logged. EMBD_IO. */
 int reached_read(int data_dir, uint32_t shard, uint64_t *position_out, struct embd__error *e);

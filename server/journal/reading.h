@@ -33,8 +33,6 @@ int reading_failed(struct journal_reading *r);
 /* EMBD_CORRUPT; or where damage is accepted, nothing of the file and of those behind it is read any
  * more. */
 int reading_damaged(struct journal_reading *r, uint64_t offset, const char *what);
-/* EMBD_CORRUPT; or, if damage is accepted, the reading goes on without this many bytes. */
-int reading_lacks(struct journal_reading *r, uint64_t offset, uint64_t bytes, const char *what);
 int reading_open_file(struct journal_reading *r);
 void reading_close_file(struct journal_reading *r);
 /* NULL with r->e set: they cannot be read. */

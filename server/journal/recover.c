@@ -56,7 +56,8 @@ int reading_damaged(struct journal_reading *r, uint64_t offset, const char *what
     return EMBD_OK;
 }
 
-int reading_lacks(struct journal_reading *r, uint64_t offset, uint64_t bytes, const char *what)
+/* EMBD_CORRUPT; or, if damage is accepted, the reading goes on without this many bytes. */
+static int lacks(struct journal_reading *r, uint64_t offset, uint64_t bytes, const char *what)
 {
     if (!r->config.accepts_damage)
         return refuse(r, offset, what, "what does not verify, and nothing else");
@@ -250,8 +251,7 @@ static int begin_base(struct journal_reading *r)
     if (reading_open_file(r) != EMBD_OK)
         return r->e->status;
     if (!header_read(r, &header)) {
-        if (r->e->status != EMBD_OK ||
-            reading_lacks(r, 0, 0, "its header does not verify") != EMBD_OK)
+        if (r->e->status != EMBD_OK || lacks(r, 0, 0, "its header does not verify") != EMBD_OK)
             return r->e->status;
         header = (struct segment_header){.shard = r->config.shard,
                                          .n_shards = r->config.n_shards,
@@ -296,7 +296,7 @@ static int read_withdrawn(struct journal_reading *r)
     withdrawn_name(r->name, r->config.shard);
     snprintf(what, sizeof what, "pushes refused up to segment %llu are not known any more",
              (unsigned long long)r->greatest);
-    return reading_lacks(r, list->damaged_at, list->n_damaged * WITHDRAWN_BYTES, what);
+    return lacks(r, list->damaged_at, list->n_damaged * WITHDRAWN_BYTES, what);
 }
 
 int journal_reading_open(const struct journal_config *config, struct journal_reading **out,

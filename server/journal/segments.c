@@ -28,15 +28,15 @@ _Noreturn static void end_process(const struct journal *journal, const char *wha
 
 void segments_sync(struct journal *journal)
 {
-    uint64_t begin = pace_now();
+    uint64_t begin = monotonic_ns();
     if (fdatasync(journal->file.fd) != 0)
         end_process(journal, "fdatasync");
-    uint64_t end = pace_now();
+    uint64_t end = monotonic_ns();
     journal->synced = journal->position;
     atomic_store_explicit(&journal->told_synced, journal->synced, memory_order_release);
     reached_note(&journal->reached_fd, journal->config.data_dir, journal->config.shard,
                  journal->synced);
-    pace_synced(&journal->pace, begin, end);
+    sync_deadline_synced(&journal->deadline, begin, end);
     syncs_note(&journal->syncs, begin, end);
 }
 
@@ -120,7 +120,7 @@ static void try_group(struct journal *journal, struct journal_group *group)
     group->error = make_ready(journal, group);
     if (group->error != 0)
         return;
-    uint64_t begin_ns = pace_now();
+    uint64_t begin_ns = monotonic_ns();
     uint64_t end, chain = group_seal(group, &journal->key, journal->position, journal->synced,
                                      journal->chain);
     group->error =
@@ -136,13 +136,13 @@ static void try_group(struct journal *journal, struct journal_group *group)
     journal->offset = end;
     journal->position += group->n_entries;
     atomic_fetch_add_explicit(&journal->written_bytes, end - begin, memory_order_relaxed);
-    bool is_held = group->is_durable || pace_holds(&journal->pace);
+    bool is_held = group->is_durable || sync_deadline_holds(&journal->deadline);
     /* So that the sync finds less to do, and holds up the next writes for less long. */
     if (!is_held)
         sync_file_range(journal->file.fd, (off_t)begin, (off_t)(end - begin),
                         SYNC_FILE_RANGE_WRITE);
-    uint64_t end_ns = pace_now();
-    pace_wrote(&journal->pace, begin_ns, end_ns);
+    uint64_t end_ns = monotonic_ns();
+    sync_deadline_wrote(&journal->deadline, begin_ns, end_ns);
     journal->is_marked = false;
     journal->mark_at_ns = end_ns + MARK_AFTER_NS;
     if (is_held)

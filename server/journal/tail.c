@@ -7,7 +7,7 @@
  * there on lead to it.
  *
  * The chain is compared where reading begins: an asker whose records are not those of this journal
- * is told so, and never gets the next one. */
+ * gets that answer, and never the next one. */
 #include "server/journal/tail.h"
 
 #include <dirent.h>

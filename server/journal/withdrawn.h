@@ -12,7 +12,7 @@
 struct withdrawn {
     struct record_id *ids; /* [n], ascending */
     uint64_t n;
-    uint64_t n_damaged, damaged_at; /* lost entries, the first of which begins at this byte */
+    uint64_t n_damaged, damaged_at; /* lost entries; the first begins at this byte */
     bool is_old;                    /* written by an earlier version */
 };
 

@@ -6,7 +6,7 @@
  *     followers/NAME/ID  {"position", "ready"}, under the follower's lease
  *
  * Numbers of processes and directories are text of 16 digits. What is read is checked: text of
- * another kind is EMBD_CORRUPT, and an entry of a follower that cannot be read is no follower. */
+ * another kind is EMBD_CORRUPT, and an entry of a follower that cannot be read does not count. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -17,7 +17,7 @@
 /* ---- the fence ---- */
 
 /* A tenth of the lease is for clocks that run at other speeds, and what is on its way. */
-void lead_extend(struct member *m)
+static void extend(struct member *m)
 {
     uint64_t lease_ns = (uint64_t)m->config.lease_s * 1000000000u;
     failover_extend(m->config.failover, m->renewed_ns + lease_ns - lease_ns / 10);
@@ -71,7 +71,7 @@ static void begin(struct member *m)
     failover_require(m->config.failover, &nobody);
     m->has_had_name = true;
     m->state = MEMBER_UNLISTED;
-    lead_extend(m);
+    extend(m);
 }
 
 int lead_begin(struct member *m, struct embd__error *e)
@@ -203,7 +203,7 @@ static int renew(struct member *m, struct embd__error *e)
         return EMBD_OK;
     }
     m->renewed_ns = asked_ns;
-    lead_extend(m);
+    extend(m);
     say_fence(m);
     return EMBD_OK;
 }

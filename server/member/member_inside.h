@@ -110,7 +110,4 @@ int lead_keep(struct member *m, struct embd__error *e);
 int elect_follow(struct member *m, struct embd__error *e);
 int elect_rise(struct member *m, struct embd__error *e);
 
-/* Until the lease may lapse, but for a margin, this process may acknowledge. */
-void lead_extend(struct member *m);
-
 #endif

@@ -4,7 +4,7 @@
  * ring and answers go by the other. Rings of connections that may have more to do are watched: they
  * are looked at in each turn of the loop, and, where that was worth it lately (spin.h), for some
  * microseconds before the loop sleeps. Sockets that were read from are polled as long. Then the
- * peer is told that we wait (embd__ring_wait), nothing is watched any more, and a doorbell wakes
+ * peer learns that we wait (embd__ring_wait), nothing is watched any more, and a doorbell wakes
  * the loop. The socket's end is the connection's.
  *
  * What can fail: the peer writes impossible positions: it is dropped. It does not read its answers,

@@ -38,8 +38,8 @@ bool authorizes_staged(const struct call *call, uint64_t id);
 /* Whether it may know what tokens of others take. */
 bool authorizes_tokens(const struct call *call);
 /* Rows of part `i`, whose table is NULL where there is none; a pull that creates rows is for those
- * who may push. EMBD_UNKNOWN_TABLE: the peer may not know of the table, and is told what it would
- * be told if there were none. */
+ * who may push. EMBD_UNKNOWN_TABLE: the peer may not know of the table, and gets the same
+ * answer as if there were none. */
 int authorize_part(struct call *call, const struct op_part *part, uint32_t i, bool is_push);
 
 /* A job is named like a table: under a prefix of the token. EMBD_FULL: a token that is not for all

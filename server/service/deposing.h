@@ -19,7 +19,7 @@
 struct follower;
 struct note;
 
-/* Before any shard is promoted. EMBD_INVALID: one of them is no follower's that has a base;
+/* Before any shard is promoted. EMBD_INVALID: one of them is not a follower that has a base;
  * EMBD_IO, EMBD_CORRUPT. */
 int deposing_check(const char *data_dir, uint32_t n_shards, struct embd__error *e);
 

@@ -45,9 +45,6 @@ int following_refuse_method(struct call *call);
 /* Of a pull that asks: what is answered, in its reader's lag. EMBD_LOADING: the replica is further
  * behind than the pull allows. A shard that follows nobody is not behind. */
 int following_check_lag(struct call *call);
-/* How long ago the other server had no acknowledged change that is not here; LIMIT_BEHIND_MS: as
- * long or longer, or not known. */
-uint64_t following_behind_ms(const struct shard *shard);
 
 /* following_marks.c: `scan` with a mark: has the tables compared with those of the other server, or
  * says how far that is. */

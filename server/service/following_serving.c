@@ -72,7 +72,9 @@ bool following_has_all(const struct shard *shard)
     return f->state == FOLLOWING_RECORDS && shard->commit.journal != NULL && !f->catches_up;
 }
 
-uint64_t following_behind_ms(const struct shard *shard)
+/* How long ago the other server had no acknowledged change that is not here; LIMIT_BEHIND_MS: as
+ * long or longer, or not known. */
+static uint64_t behind_ms(const struct shard *shard)
 {
     const struct following *f = shard->following;
     uint64_t ms = (clock_ns() - f->fresh_ns + 999999) / 1000000;
@@ -89,7 +91,7 @@ int following_check_lag(struct call *call)
     if (shard->following == NULL)
         return EMBD_OK;
     following_note_fresh(shard);
-    lag->ms = following_behind_ms(shard);
+    lag->ms = behind_ms(shard);
     if (most == 0 || lag->ms <= most)
         return EMBD_OK;
     return embd__error_set(&call->error, EMBD_LOADING,

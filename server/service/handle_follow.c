@@ -2,7 +2,7 @@
  *
  * The happy path: a follower asks from where it is. If there are records behind that, a thread
  * reads them, and they are the answer; if not, the question waits for the next one. A follower that
- * has what this journal has not, or needs what it has no more, is told to begin anew. */
+ * has what this journal has not, or needs what it has no more, has to begin anew. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

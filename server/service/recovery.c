@@ -59,7 +59,7 @@ static int take_record(struct shard *shard, uint8_t *bytes, const struct record 
                            shard->config.index, (unsigned long long)record->position, own.text);
 }
 
-/* Journaled tables have less than the shard had acknowledged; clients that only pull are told. */
+/* Journaled tables have less than the shard had acknowledged; clients that only pull learn it. */
 static void begin_history(struct shard *shard)
 {
     if (shard->config.identity != NULL)
@@ -304,7 +304,7 @@ static int check_empty(const struct shard *shard, struct embd__error *e)
     return EMBD_OK;
 }
 
-/* For the other shards of the process, none of which serves before all of them are empty. */
+/* For the other shards of the process: none serves before all of them are empty. */
 static bool waits_for_placement(struct shard *shard, struct embd__error *e)
 {
     struct identity *identity = shard->config.identity;

@@ -2,7 +2,7 @@
 #include "server/service/replicated.h"
 
 #include "server/follow/failover.h"
-#include "server/journal/pace.h"
+#include "server/journal/sync_deadline.h"
 #include "server/service/feeding.h"
 #include "server/service/request_list.h"
 #include "server/service/state.h"
@@ -166,7 +166,7 @@ static void take_out(struct replicated *r, struct request *request)
 static void end(struct request *request, bool is_sent)
 {
     if (request->times.weight > 0)
-        stage_end(&request->times, STAGE_STORE, pace_now());
+        stage_end(&request->times, STAGE_STORE, monotonic_ns());
     request->has_answer = is_sent;
     request->state = REQUEST_ANSWERED;
     request->on_answer(request);
@@ -189,7 +189,7 @@ static void send_answers(struct replicated *r, bool is_over, bool is_fenced)
 void replicated_look(struct shard *shard)
 {
     struct replicated *r = &shard->replicated;
-    uint64_t now_ns = pace_now();
+    uint64_t now_ns = monotonic_ns();
     if (shard->commit.journal == NULL || shard->following != NULL)
         return;
     if (!shard->is_deposed)
@@ -226,7 +226,7 @@ void replicated_forget(struct shard *shard, struct request *request)
 
 void replicated_begin(struct shard *shard)
 {
-    shard->replicated.lacks_ns = shard->config.replicas > 0 ? pace_now() : 0;
+    shard->replicated.lacks_ns = shard->config.replicas > 0 ? monotonic_ns() : 0;
 }
 
 /* It stays as it is: a trainer that begins may read it. */
@@ -242,7 +242,7 @@ int replicated_check(const struct shard *shard, const struct op *op, struct embd
     embd_durability durability;
     if (r->lacks_ns == 0)
         return EMBD_OK;
-    uint64_t lacks_ns = pace_now() - r->lacks_ns;
+    uint64_t lacks_ns = monotonic_ns() - r->lacks_ns;
     if (lacks_ns < REPLICATED_PATIENCE_NS || op_durability(op, &durability, e) != EMBD_OK ||
         !embd__durability_is_replicated(durability) || is_table_there(op))
         return e->status;

@@ -43,7 +43,7 @@ struct shard_net_stats {
 struct shard_config {
     uint32_t index, n_shards; /* in the cluster */
     const char *cluster_name;
-    uint64_t start;       /* a number that no other start of a server has; 0: not told */
+    uint64_t start;       /* a number that no other start of a server has; 0: not known */
     uint64_t map_version; /* of the cluster's shard map */
     const struct placement *placement; /* which shard has which keys; NULL: the even map */
     const char *const *addresses; /* [n_shards] "host:port" of data listeners; "": not known yet */

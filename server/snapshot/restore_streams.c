@@ -5,9 +5,9 @@
  * that follows those in the snapshot, and what came after the cut is neither there nor said to be.
  *
  * Where tables come from several snapshots, each at its own cut, a position is true of all tables
- * only if the stream made no push between these cuts: it is the same in all of them, the last of
- * which is of all tables. Such a stream is kept. Any other is forgotten: its pusher is told
- * (FORGOTTEN), so that no push is applied twice and none is left out in silence.
+ * only if the stream made no push between these cuts: it is the same in all of them, and the last
+ * is of all tables. Such a stream is kept. Any other is forgotten: its pusher gets
+ * FORGOTTEN, so that no push is applied twice and none is left out in silence.
  *
  * Streams of journaled tables and the others are counted apart: a snapshot that gives no table of
  * one kind says nothing about the streams of that kind. */

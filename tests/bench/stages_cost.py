@@ -24,7 +24,7 @@ import wire  # noqa: E402
 # file, what stands there once, what stands there without stages
 WITHOUT = [
     ("service/metrics/stages.h", "    times->weight = bytes >=", "    times->weight = 0;\n    return false;\n    times->weight = bytes >="),
-    ("service/metrics/stages.c", "    if (times->method < 0)\n        return;\n", "    return;\n"),
+    ("service/metrics/stages.h", "    if (times->method < 0)\n        return;\n", "    return;\n"),
     ("service/metrics/stages.h", "    return now_ns - stages->turned_ns >=", "    return false;\n    return now_ns - stages->turned_ns >="),
 ]
 

@@ -146,7 +146,7 @@ class Power(unittest.TestCase):
     def test_a_server_that_does_not_foresee_slow_syncs_is_caught(self):
         with unittest.mock.patch.dict(os.environ, preloaded("slow-sync", EMBD_SYNC_MS="500")), \
                 self.assertRaises(oracle.LostPush):
-            self.run_buffered(10, os.path.join(TOOLS, "embd-without-pace_holds"))
+            self.run_buffered(10, os.path.join(TOOLS, "embd-without-sync_deadline_holds"))
 
     def test_a_server_of_buffered_tables_whose_syncs_do_nothing_is_caught(self):
         with unittest.mock.patch.dict(os.environ, preloaded("unsynced")), \

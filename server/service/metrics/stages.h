@@ -12,7 +12,7 @@
  * The whole duration is counted of every request. What is not split has weight 0.
  *
  * The host store makes rows while they are sent; that time is taken out of `send` and is `store`.
- * Every WINDOW the histograms are remembered, so that quantiles can be told of the last moments,
+ * Every WINDOW the histograms are remembered, so that there are quantiles of the last moments,
  * not only since the start. Owner: the shard's thread. */
 #ifndef EMBD_SERVICE_STAGES_H
 #define EMBD_SERVICE_STAGES_H

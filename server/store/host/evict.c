@@ -60,7 +60,8 @@ bool pending_reserve(struct pending_removal *pending, uint64_t n, uint64_t n_row
     return pending->rows != NULL;
 }
 
-void pending_begin(struct store *store, uint64_t n)
+/* The first n of `rows`, which the caller has filled, lose their keys. */
+static void begin_pending(struct store *store, uint64_t n)
 {
     struct pending_removal *pending = &store->pending;
     for (uint64_t i = 0; i < n; i++) {
@@ -243,7 +244,7 @@ bool evict_choose(struct store *store, uint64_t missing, uint64_t *n_out)
 
 void evict_rows(struct store *store, uint64_t n)
 {
-    pending_begin(store, n);
+    begin_pending(store, n);
     if (store->queue.is_on)
         eviction_queue_cut(store, n);
 }

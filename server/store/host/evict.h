@@ -111,8 +111,6 @@ struct pending_removal {
 
 /* Where no removal is pending: memory for n of n_rows rows. Out of memory: false. */
 bool pending_reserve(struct pending_removal *pending, uint64_t n, uint64_t n_rows);
-/* The first n of `rows`, which the caller has filled, lose their keys. */
-void pending_begin(struct store *store, uint64_t n);
 
 /* Removes the rows that keys of store->merge had, and the keys' references to them. */
 void pending_remove_merged(struct store *store);

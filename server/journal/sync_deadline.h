@@ -1,4 +1,4 @@
-/* pace.h - when a journal's buffered records must be synced, so that each is on disk
+/* sync_deadline.h - when a journal's buffered records must be synced, so that each is on disk
  * JOURNAL_BUFFERED_MS after it was acknowledged.
  *
  * A sync must begin earlier by the time that it will take, and that a write before it will take.
@@ -9,20 +9,20 @@
  * meanwhile.
  *
  * Owner: the thread that writes the journal's file. */
-#ifndef EMBD_JOURNAL_PACE_H
-#define EMBD_JOURNAL_PACE_H
+#ifndef EMBD_JOURNAL_SYNC_DEADLINE_H
+#define EMBD_JOURNAL_SYNC_DEADLINE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 
-struct pace {
+struct sync_deadline {
     bool is_dirty;              /* something is written and not synced */
     uint64_t since_ns;          /* the oldest of it; of CLOCK_MONOTONIC, as all times here */
     uint64_t sync_ns, write_ns; /* how long one is expected to take */
 };
 
-static inline uint64_t pace_now(void)
+static inline uint64_t monotonic_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -30,14 +30,14 @@ static inline uint64_t pace_now(void)
 }
 
 /* Nothing is written, and nothing known. */
-void pace_init(struct pace *pace);
+void sync_deadline_init(struct sync_deadline *deadline);
 /* Records are written, from `begin_ns` until `end_ns`; they are synced next, or may be
  * acknowledged. */
-void pace_wrote(struct pace *pace, uint64_t begin_ns, uint64_t end_ns);
-void pace_synced(struct pace *pace, uint64_t begin_ns, uint64_t end_ns);
+void sync_deadline_wrote(struct sync_deadline *deadline, uint64_t begin_ns, uint64_t end_ns);
+void sync_deadline_synced(struct sync_deadline *deadline, uint64_t begin_ns, uint64_t end_ns);
 /* Whether there is no time to sync records after they are acknowledged. */
-bool pace_holds(const struct pace *pace);
+bool sync_deadline_holds(const struct sync_deadline *deadline);
 /* When the next sync must begin; while something is dirty. */
-uint64_t pace_sync_by(const struct pace *pace);
+uint64_t sync_deadline_of(const struct sync_deadline *deadline);
 
 #endif

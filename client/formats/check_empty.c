@@ -1,10 +1,10 @@
-/* vacancy.c - whether a table may be filled from files: it must not exist, or be empty. */
+/* check_empty.c - whether a table may be filled from files: it must not exist, or be empty. */
 #include <inttypes.h>
 
 #include "client/formats/admin.h"
-#include "client/formats/vacancy.h"
+#include "client/formats/check_empty.h"
 
-/* embd__vacancy for one shard. */
+/* embd__check_empty for one shard. */
 static int look_at(embd_client *client, const embd_schema *schema, const char *source,
                    uint32_t shard)
 {
@@ -33,7 +33,7 @@ static int look_at(embd_client *client, const embd_schema *schema, const char *s
     return 0;
 }
 
-int embd__vacancy(embd_client *client, const embd_schema *schema, const char *source)
+int embd__check_empty(embd_client *client, const embd_schema *schema, const char *source)
 {
     int is_new = 1;
     for (uint32_t shard = 0; shard < embd_shard_count(client); shard++) {
