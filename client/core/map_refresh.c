@@ -114,7 +114,7 @@ static void move_shard(struct map_refresh *f, struct client_shard *shard,
     }
     bool is_other = replace(f, &shard->admin_address, to->admin);
     is_other |= replace(f, &shard->admin_host, to->admin_tcp);
-    struct link_config config;
+    struct link_config config = {.dialer = NULL};
     if (is_other && shard->admin != NULL && embd__choose_admin(shard, &config))
         embd__link_move(shard->admin, config.address, config.is_path, &ignored);
 }
