@@ -1,6 +1,5 @@
 /* test_journal.c - a shard that starts on the journal of another has the same tables, whatever
  * changed them; a journal that has grown long begins anew; what cannot be kept is refused. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -760,38 +759,6 @@ static void requests_are_received_between_pushes_that_were_written_together(void
     free(grads);
 }
 
-static uint32_t count_descriptors(void)
-{
-    uint32_t n = 0;
-    DIR *list = opendir("/proc/self/fd");
-    assert_non_null(list);
-    while (readdir(list) != NULL)
-        n++;
-    closedir(list);
-    return n;
-}
-
-/* Also that of the reserve, whose file stays. */
-static void a_closed_journal_leaves_no_descriptor_open(void **state)
-{
-    (void)state;
-    struct journaled j;
-    embd_schema schema = kept_schema("a", EMBD_DURABILITY_DURABLE);
-    uint32_t before = count_descriptors();
-    journaled_new(&j);
-    create_table(&j.rig, &schema);
-    push_two(&j.rig, "a", 1);
-    journaled_stop(&j);
-    for (int i = 0; i < 3; i++) {
-        journaled_start(&j);
-        push_two(&j.rig, "a", 1);
-        journaled_stop(&j);
-    }
-    journaled_start(&j);
-    journaled_end(&j);
-    assert_int_equal(count_descriptors(), before);
-}
-
 static void a_server_without_a_data_directory_refuses_by_name(void **state)
 {
     (void)state;
@@ -824,7 +791,6 @@ int main(void)
             a_directory_that_may_not_be_read_keeps_nobody_from_starting_or_from_snapshots),
         cmocka_unit_test(a_base_is_written_beside_pushes),
         cmocka_unit_test(requests_are_received_between_pushes_that_were_written_together),
-        cmocka_unit_test(a_closed_journal_leaves_no_descriptor_open),
         cmocka_unit_test(a_server_without_a_data_directory_refuses_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,8 @@
 /* test_journal_synced.c - the order in which a journal's files are written, synced, renamed and
  * removed: what an acknowledgement, a removal or a served request relies on is on disk before.
- * (Power cuts of a file system that keeps the order of such steps by itself do not tell.) */
+ * (Power cuts of a file system that keeps the order of such steps by itself do not tell.) And
+ * which descriptors it closes. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -230,6 +232,40 @@ static void what_was_withdrawn_is_on_disk_before_it_is_told(void **state)
     scratch_remove(dir);
 }
 
+/* ---- descriptors ---- */
+
+static uint32_t count_descriptors(void)
+{
+    uint32_t n = 0;
+    DIR *list = opendir("/proc/self/fd");
+    assert_non_null(list);
+    while (readdir(list) != NULL)
+        n++;
+    closedir(list);
+    return n;
+}
+
+/* Also that of the reserve, whose file stays. */
+static void a_closed_journal_leaves_no_descriptor_open(void **state)
+{
+    (void)state;
+    struct journaled j;
+    embd_schema schema = kept_schema("a", EMBD_DURABILITY_DURABLE);
+    uint32_t before = count_descriptors();
+    journaled_new(&j);
+    create_table(&j.rig, &schema);
+    push_two(&j.rig, "a", 1);
+    journaled_stop(&j);
+    for (int i = 0; i < 3; i++) {
+        journaled_start(&j);
+        push_two(&j.rig, "a", 1);
+        journaled_stop(&j);
+    }
+    journaled_start(&j);
+    journaled_end(&j);
+    assert_int_equal(count_descriptors(), before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,6 +273,7 @@ int main(void)
         cmocka_unit_test(what_a_start_has_read_is_on_disk_before_it_is_served),
         cmocka_unit_test(a_table_has_left_the_journal_on_disk_before_that_is_told),
         cmocka_unit_test(what_was_withdrawn_is_on_disk_before_it_is_told),
+        cmocka_unit_test(a_closed_journal_leaves_no_descriptor_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
