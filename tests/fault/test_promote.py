@@ -86,7 +86,7 @@ class Promoted(test_follow.Follow):
         self.assertEqual(ran.returncode, 0, ran.stderr)
         with wire.connect(follower) as peer:
             self.push(peer, table, wire.owned(6, 0, self.shards), 21)
-        self.assertLess(time.monotonic() - began, 10)
+        self.assertLess(time.monotonic() - began, 18)  # a question to the one that stands still ends after 20 s
         primary.go_on()
         primary.wait_log(" deposed shard=0")
 
