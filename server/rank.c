@@ -76,10 +76,29 @@ static int make_aside(int dir, uint64_t epoch, char out[64], struct embd__error 
     return complain("cannot make the directory", out, e);
 }
 
-static int move_all(DIR *from, int to, struct embd__error *e)
+static bool is_directory(const char *path, const struct stat *is)
 {
+    struct stat of;
+    return path[0] != '\0' && stat(path, &of) == 0 && of.st_dev == is->st_dev &&
+           of.st_ino == is->st_ino;
+}
+
+/* This process listens there already. */
+static bool has_sockets(const struct process *p, int dir, const char *name)
+{
+    const struct config_server *self = process_self(p);
+    struct stat is;
+    return fstatat(dir, name, &is, AT_SYMLINK_NOFOLLOW) == 0 &&
+           (S_ISSOCK(is.st_mode) || is_directory(self->admin_dir, &is) ||
+            is_directory(self->local_dir, &is));
+}
+
+static int move_all(const struct process *p, DIR *from, int to, struct embd__error *e)
+{
+    int dir = dirfd(from);
     for (struct dirent *entry; e->status == EMBD_OK && (entry = readdir(from)) != NULL;)
-        if (!stays(entry->d_name) && renameat(dirfd(from), entry->d_name, to, entry->d_name) != 0)
+        if (!stays(entry->d_name) && !has_sockets(p, dir, entry->d_name) &&
+            renameat(dir, entry->d_name, to, entry->d_name) != 0)
             complain("cannot keep aside", entry->d_name, e);
     if (e->status == EMBD_OK && (fsync(to) != 0 || fsync(dirfd(from)) != 0))
         complain("cannot sync", ASIDE, e);
@@ -97,7 +116,7 @@ static int keep_aside(const struct process *p, int dir, const struct notes *note
     if (to < 0 || from == NULL)
         complain("cannot open", name, e);
     else
-        move_all(from, to, e);
+        move_all(p, from, to, e);
     if (from != NULL)
         closedir(from);
     if (to >= 0)

@@ -184,13 +184,13 @@ class Failover(unittest.TestCase):
 
     program = os.path.join(os.environ["EMBD_BIN"], "embd")
 
-    def start(self, name, file=None, program=None):
+    def start(self, name, file=None, program=None, admin=None):
         path = os.path.join(self.data, name)
         os.makedirs(path, exist_ok=True)
         self.ports.setdefault(name, free_ports(SHARDS))
         server = clusters.Embd("--config", file or self.file, "--server", "a", "--data-dir", path,
                                "--listen", f"127.0.0.1:{self.ports[name]}", listen=None, shards=SHARDS, waits=False,
-                               program=program or self.program)
+                               program=program or self.program, admin=admin)
         self.addCleanup(server.kill)
         self.servers[name] = server
         self.all.append((name, server))

@@ -275,7 +275,8 @@ class Races(Failover):
 
     @begins_anew
     def test_keeping_aside_that_was_interrupted_goes_on_at_the_next_start(self):
-        """The journals of a process that had served are in a directory aside, and the notes that they are its own are not yet."""
+        """The journals of a process that had served are in a directory aside, and the notes that they are its own are not yet. Its
+        sockets, which are below, stay."""
         self.begin("x", "y")
         trainers = self.train()
         self.kill("x")
@@ -290,8 +291,9 @@ class Races(Failover):
         for name in os.listdir(path):
             if name.startswith("journal"):
                 os.rename(os.path.join(path, name), os.path.join(path, "aside-2-1", name))
-        self.start("y")
+        y = self.start("y", admin=os.path.join(path, "admin"))
         self.until(lambda: self.insync() == 1)
+        self.assertTrue(os.path.exists(y.admin_path(0)), os.listdir(path))
         self.finish(*trainers)
 
 
