@@ -12,6 +12,7 @@
 #include "client/backup/sequence.h"
 
 #define MOST     4096u
+#define KNOWN    7u /* cuts that a server knows: server/snapshot/cuts_known.h */
 #define EVERY_S  60u
 #define BEGIN_S  1800000000u
 #define HOUR_S   3600u
@@ -23,7 +24,7 @@ static const struct backup_sequence sequence = {.base_s = 86400, .recent_s = 360
 struct world {
     struct catalog c; /* its entries have room for MOST */
     uint64_t now_s, next_id;
-    uint64_t known[SEQUENCE_KNOWN]; /* ids of the last ones that were made, the newest last */
+    uint64_t known[KNOWN]; /* ids of the last ones that were made, the newest last */
     uint32_t n_bases, n_steps;
     const struct backup_sequence *sequence;
     bool is_due;
@@ -54,15 +55,15 @@ static struct catalog_entry *add(struct world *w, const struct table_scope *scop
     memcpy(r->name, entry->name, sizeof r->name);
     memcpy(r->base, base.name, sizeof r->base);
     assert_int_equal(record_add(r, "0/x", bytes, 0, &e), EMBD_OK);
-    memmove(w->known, w->known + 1, (SEQUENCE_KNOWN - 1) * sizeof *w->known);
-    w->known[SEQUENCE_KNOWN - 1] = r->id;
+    memmove(w->known, w->known + 1, (KNOWN - 1) * sizeof *w->known);
+    w->known[KNOWN - 1] = r->id;
     w->n_bases += upon == NULL;
     return entry;
 }
 
 static bool is_known(const struct world *w, uint64_t id)
 {
-    for (uint32_t i = 0; i < SEQUENCE_KNOWN; i++)
+    for (uint32_t i = 0; i < KNOWN; i++)
         if (w->known[i] == id)
             return true;
     return false;
