@@ -1,6 +1,8 @@
 /* moving.c - see moving.h. */
 #include "server/service/moving.h"
 
+#include <stdlib.h>
+
 #include "server/identity/identity.h"
 #include "server/log/ending.h"
 #include "server/log/log.h"
@@ -40,6 +42,23 @@ bool moving_lost_tables(const struct shard *shard)
     const struct moving *moving = &shard->moving;
     const struct tables *tables = &shard->engine.tables;
     return moving->n_opened != tables->n_opened || moving->n_tables != tables->n;
+}
+
+/* ---- the sweep's keys ---- */
+
+void moving_drop_keys(struct moving *moving)
+{
+    free(moving->block);
+    moving->block = NULL;
+    moving->n_keys = 0;
+}
+
+void moving_read_anew(struct moving *moving)
+{
+    moving->table[0] = '\0';
+    moving->is_read = false;
+    if (!moving->is_erasing)
+        moving_drop_keys(moving);
 }
 
 /* ---- the map ---- */
@@ -82,7 +101,7 @@ void moving_adopt(void *arg, const struct placement *place)
               (unsigned long long)place->version,
               embd__placement_count(place, shard->config.index));
     shard->cuts = (struct cuts_known){0}; /* keys that went are not gone, for an increment */
-    moving_sweep_anew(moving);
+    moving_read_anew(moving);
     round_refuse_moved(shard);
     subscribers_end_each(shard);
 }

@@ -79,6 +79,11 @@ void moving_begin(struct shard *shard);
 /* The data directory has the shard's map from now on, which was in its journal alone. */
 void moving_keep(struct shard *shard);
 
+/* The keys to be erased go. */
+void moving_drop_keys(struct moving *moving);
+/* What was found to be others' may not be so any more: all tables are read again. */
+void moving_read_anew(struct moving *moving);
+
 /* Whether tables came or went since the move began: rows of theirs may lie where none belong. */
 bool moving_lost_tables(const struct shard *shard);
 
@@ -90,8 +95,8 @@ struct table *moving_table(struct shard *shard);
 struct subscriber *moving_subscriber(struct shard *shard, const struct shard_session *session,
                                      const struct table *table, struct embd__error *e);
 /* The next block of the table's cut, with all rows or, for the same connection, what has changed
- * since its last one. False: not now, or, with an error, not any more: blocks of an earlier cut were
- * given, and which of their keys have lost their rows since is not known (EMBD_BUSY). Sets
+ * since its last one. False: not now, or, with an error, not any more: blocks of an earlier cut
+ * were given, and which of their keys have lost their rows since is not known (EMBD_BUSY). Sets
  * moving.is_read where it was the last one. */
 bool moving_scan(struct shard *shard, struct subscriber *subscriber, struct table *table,
                  uint32_t max_rows, struct store_scan *out, struct embd__error *e);
@@ -108,8 +113,6 @@ void moving_keep_foreign(const struct shard *shard, const struct table *table,
 /* Removes rows of others' keys, some at a time. Whether there is more to do now; *rested_out:
  * parked requests may go on. */
 bool moving_collect(struct shard *shard, bool *rested_out);
-/* What was found to be others' may not be so any more: all tables are read again. */
-void moving_sweep_anew(struct moving *moving);
 void moving_leave(struct shard *shard, const struct shard_session *session);
 /* Behind the journal's last record: one may be of the sweep. */
 void moving_close(struct shard *shard);

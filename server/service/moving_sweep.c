@@ -17,28 +17,12 @@
 #define SWEEP_ROWS  8192u      /* of a block: some milliseconds of erasing */
 #define AGAIN_NS    100000000u /* after a record that the disk did not take */
 
-static void drop_keys(struct moving *moving)
-{
-    free(moving->block);
-    moving->block = NULL;
-    moving->n_keys = 0;
-}
-
 /* Whether changes waited, which may go on. */
 static bool stop_resting(struct moving *moving)
 {
     bool rested = moving->rests;
     moving->rests = false;
     return rested;
-}
-
-/* Its subscriptions are over. */
-void moving_sweep_anew(struct moving *moving)
-{
-    moving->table[0] = '\0';
-    moving->is_read = false;
-    if (!moving->is_erasing)
-        drop_keys(moving);
 }
 
 /* ---- erasing ---- */
@@ -60,7 +44,7 @@ static void on_erased(struct op *op)
     }
     moving->is_erasing = false;
     moving->n_swept += moving->n_keys;
-    drop_keys(moving);
+    moving_drop_keys(moving);
 }
 
 static void submit_erase(struct shard *shard)
@@ -107,7 +91,7 @@ static bool erase(struct shard *shard, bool *rested_out)
 {
     struct moving *moving = &shard->moving;
     if (!has_table(shard)) {
-        drop_keys(moving);
+        moving_drop_keys(moving);
         *rested_out = stop_resting(moving);
         return true;
     }
@@ -146,7 +130,7 @@ static bool read_block(struct shard *shard, struct table *table)
     max_rows = max_rows == 0 ? 1 : max_rows < SWEEP_ROWS ? max_rows : SWEEP_ROWS;
     moving->block = s != NULL ? block_new(&table->schema.s, max_rows, &scan) : NULL;
     if (moving->block == NULL || !moving_scan(shard, s, table, max_rows, &scan, &e)) {
-        drop_keys(moving);
+        moving_drop_keys(moving);
         return false;
     }
     moving_keep_foreign(shard, table, shard->config.placement, &scan);
@@ -156,7 +140,7 @@ static bool read_block(struct shard *shard, struct table *table)
     moving->slots = scan.slots;
     take_keys(moving, &scan);
     if (moving->n_keys == 0)
-        drop_keys(moving);
+        moving_drop_keys(moving);
     if (moving->is_read)
         subscriber_end(shard, s);
     return true;
@@ -208,11 +192,11 @@ void moving_leave(struct shard *shard, const struct shard_session *session)
     if (moving->mover != session)
         return;
     moving->mover = NULL;
-    moving_sweep_anew(moving);
+    moving_read_anew(moving);
 }
 
 void moving_close(struct shard *shard)
 {
-    drop_keys(&shard->moving);
+    moving_drop_keys(&shard->moving);
     op_fini(&shard->moving.erase);
 }
