@@ -46,8 +46,7 @@ static int check_all(struct call *call)
 int check_placement(struct call *call)
 {
     const struct placement *own = call->shard->config.placement;
-    bool is_even = own == NULL || own->is_even;
-    uint64_t theirs = call->reader.placement, ours = is_even ? 0 : own->version;
+    uint64_t theirs = call->reader.placement, ours = shard_split_by(call->shard);
     if (theirs == ours || call->shard->config.n_shards == 1)
         return EMBD_OK;
     unsigned long long version = own == NULL ? 1 : own->version;

@@ -28,7 +28,8 @@ static const struct part *read_part(struct shard *shard, struct request *request
         return NULL;
     struct push_extra extra;
     int n = embd__push_read(&reader, shard->parts, 1, &extra);
-    return n == 1 && extra.round.n_workers == 0 ? &shard->parts[0] : NULL;
+    bool is_split_here = reader.placement == shard_split_by(shard); /* it may be later, else */
+    return n == 1 && extra.round.n_workers == 0 && is_split_here ? &shard->parts[0] : NULL;
 }
 
 static void begin(struct shard *shard, struct request *request)

@@ -195,6 +195,13 @@ static inline uint64_t shard_push_bytes(const struct shard *shard)
 }
 
 /* The place whose keys requests may have. */
+/* What a request says that was split by the shard's map: its version; 0: it is even. */
+static inline uint64_t shard_split_by(const struct shard *shard)
+{
+    const struct placement *own = shard->config.placement;
+    return own == NULL || own->is_even ? 0 : own->version;
+}
+
 static inline struct routed_place shard_place(const struct shard *shard)
 {
     return (struct routed_place){shard->config.index, shard->config.n_shards,

@@ -324,6 +324,30 @@ class Compacted(WithCluster):
         self.assertEqual(rows, len(keys))
 
 
+class Arriving(WithCluster):
+    def test_a_push_that_arrives_while_keys_move_is_of_the_map_that_it_names(self):
+        """Its keys, which are looked at when they arrive, are another shard's when it is whole."""
+        cluster = self.cluster
+        for shard in range(SHARDS):
+            with cluster.data(shard) as peer:
+                wire.create(peer, "wide", 1024, durability="durable")
+        mover = Mover(cluster)
+        keys = [key for key in range(5000) if owner(cluster.map, key) == 0 != owner(mover.map, key)][:200]
+        with cluster.data(0) as early, cluster.data(0) as late:
+            part = {"table": cluster.id(early, "wide"), "keys": len(keys)}
+            frames = [wire.request(1, "push", {"parts": [part], **split}, wire.keys(keys), wire.floats([1.0] * 1024 * len(keys)))
+                      for split in ({}, {"placement": cluster.version + 1})]
+            for peer, frame in zip((early, late), frames):
+                peer.send(frame[:-1000])
+            time.sleep(0.3)  # so that keys are looked at, where that is done before the rest is there
+            mover.all()
+            for peer, frame, number in ((early, frames[0], MOVED), (late, frames[1], wire.INVALID)):
+                peer.send(frame[-1000:])
+                error = peer.receive()[2]
+                self.assertEqual(error and error[0], number, error)
+        cluster.check()
+
+
 class Denied(test_tokens.TokenCase):
     def test_keys_are_moved_by_admins(self):
         place = placement(EVEN, 2)
