@@ -64,49 +64,28 @@ func (b *Batch) check(partition string) error {
 	return nil
 }
 
-// mix64 is MurmurHash3's 64-bit finalizer.
-func mix64(x uint64) uint64 {
-	x = (x ^ x>>33) * 0xff51afd7ed558ccd
-	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
-	return x ^ x>>33
-}
-
-// shardOf returns which of n shards has the key.
-func shardOf(partition string, key uint64, slot uint16, n int) int {
-	switch partition {
-	case "modulo":
-		return int(key % uint64(n))
-	case "slot":
-		return int(slot) % n
-	}
-	return int((mix64(key) >> 54) * uint64(n) / 1024)
-}
-
 // A share is what one shard gets of a batch.
 type share struct {
 	keys, offsets, slots, weights, scores []byte // as they travel; offsets begin with 0
+	placement                             uint64 // version of the map that they were split by; 0: the even one
 	rows                                  []int  // of the batch, in its order
 	at                                    []int  // place of each key in the batch
 	isWeighted                            bool
 }
 
 // shares gives each key to its shard. A row has a share wherever it has keys; one without keys goes to a single shard.
-func (b *Batch) shares(partition string, weights []float32, n int) []share {
+func (b *Batch) shares(partition string, weights []float32, p *placement, n int) []share {
 	shares := make([]share, n)
 	for s := range shares {
-		shares[s] = share{offsets: make([]byte, 4), isWeighted: weights != nil}
+		shares[s] = share{placement: p.told, offsets: make([]byte, 4), isWeighted: weights != nil}
 	}
 	for r := 0; r < b.rows(); r++ {
 		begin, end := b.span(r)
 		if begin == end {
-			s := &shares[0]
-			if partition == "slot" {
-				s = &shares[int(b.slot(r))%n]
-			}
-			s.beginRow(b, r)
+			shares[p.shardOf(partition, 0, b.slot(r))].beginRow(b, r)
 		}
 		for k := begin; k < end; k++ {
-			s := &shares[shardOf(partition, b.Keys[k], b.slot(r), n)]
+			s := &shares[p.shardOf(partition, b.Keys[k], b.slot(r))]
 			if len(s.rows) == 0 || s.rows[len(s.rows)-1] != r {
 				s.beginRow(b, r)
 			}

@@ -6,13 +6,16 @@
 //	rows, err := table.Pull(&embd.Batch{Keys: []uint64{7, 9}})
 //	pushed, err := table.Push(&embd.Batch{Keys: []uint64{7, 9}}, gradients)
 //
-// A Client is safe for concurrent use. Pushes of one goroutine are applied in their order.
+// A Client is safe for concurrent use. Its pushes are made one after the other.
 package embd
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,10 +23,16 @@ import (
 type Options struct {
 	Token   string        // for servers that ask for one
 	Timeout time.Duration // of a call to a shard; 0: 30 s
+	id      uint64        // of the client: proto/PROTOCOL.md, "The order of pushes"
 }
 
 // Client has a connection to each shard.
-type Client struct{ shards []*shard }
+type Client struct {
+	shards    []*shard
+	placement atomic.Pointer[placement]
+	pushing   sync.Mutex
+	order     uint64 // of the last push's messages; under `pushing`
+}
 
 // Schema is the map of a table's definition: proto/PROTOCOL.md, "Schemas".
 type Schema = map[string]interface{}
@@ -32,6 +41,9 @@ type Schema = map[string]interface{}
 func Connect(address string, options Options) (*Client, error) {
 	if options.Timeout == 0 {
 		options.Timeout = 30 * time.Second
+	}
+	if err := binary.Read(rand.Reader, binary.LittleEndian, &options.id); err != nil {
+		return nil, err
 	}
 	first := &shard{address: address, options: options}
 	defer first.hangUp()
@@ -48,6 +60,11 @@ func Connect(address string, options Options) (*Client, error) {
 	if len(places) == 0 {
 		return nil, &Error{Protocol, "the cluster has no shards"}
 	}
+	p, err := placementOf(answer, len(places))
+	if err != nil {
+		return nil, err
+	}
+	c.placement.Store(p)
 	_, err = c.askAll("ping", fields{})
 	return c, err
 }
@@ -61,8 +78,8 @@ func (c *Client) Close() {
 	}
 }
 
-// each runs f for all shards at once, and returns the error of the first shard that has one.
-func (c *Client) each(f func(i int, s *shard) error) error {
+// all runs f for all shards at once, and returns each one's error.
+func (c *Client) all(f func(i int, s *shard) error) []error {
 	failures := make([]error, len(c.shards))
 	var all sync.WaitGroup
 	for i, s := range c.shards {
@@ -73,23 +90,28 @@ func (c *Client) each(f func(i int, s *shard) error) error {
 		}(i, s)
 	}
 	all.Wait()
+	return failures
+}
+
+// first returns the error of the first shard that has one. Moved is before all others: such a request is not repeated.
+func first(failures []error) (first error) {
 	for i, err := range failures {
 		var e *Error
-		if errors.As(err, &e) {
-			return &Error{e.Code, fmt.Sprintf("shard %d: %s", i, e.Text)}
+		if errors.As(err, &e) && (first == nil || isMoved(err) && !isMoved(first)) {
+			first = &Error{e.Code, fmt.Sprintf("shard %d: %s", i, e.Text)}
 		}
 	}
-	return nil
+	return first
 }
 
 // askAll sends the same request to all shards.
 func (c *Client) askAll(method string, params fields, bins ...[]byte) ([]fields, error) {
 	answers := make([]fields, len(c.shards))
-	err := c.each(func(i int, s *shard) (err error) {
+	failures := c.all(func(i int, s *shard) (err error) {
 		answers[i], _, err = s.call(method, params, bins...)
 		return err
 	})
-	return answers, err
+	return answers, first(failures)
 }
 
 // Tables returns the names of the tables with their ids.

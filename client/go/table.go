@@ -91,10 +91,16 @@ func (t *Table) part(b *Batch, i int, s *share) (fields, [][]byte) {
 	return part, bins
 }
 
-func parts(part fields) fields { return fields{"parts": []fields{part}} }
+func (s *share) parts(part fields) fields {
+	params := fields{"parts": []fields{part}}
+	if s.placement > 0 {
+		params["placement"] = s.placement
+	}
+	return params
+}
 
-// first returns the map of the answer's part.
-func first(answer fields) (fields, error) {
+// onlyPart returns the map of the answer's part.
+func onlyPart(answer fields) (fields, error) {
 	list, _ := answer["parts"].([]interface{})
 	if len(list) != 1 {
 		return nil, &Error{Protocol, "the answer has not one part"}
@@ -130,22 +136,21 @@ func (t *Table) Pull(b *Batch) (*Rows, error) {
 	if err := b.check(t.partition); err != nil {
 		return nil, err
 	}
-	shares := b.shares(t.partition, b.Weights, len(t.client.shards))
 	rows := &Rows{Values: make([]float32, b.rows()*t.Dim), Statuses: newStatuses(b)}
-	sums := make([][]float32, len(shares))
-	err := t.client.each(func(i int, s *shard) error {
-		if len(shares[i].rows) == 0 && len(shares) > 1 {
+	sums := make([][]float32, len(t.client.shards))
+	shares, err := t.placed(b, b.Weights, false, func(i int, to *shard, s *share) error {
+		if len(s.rows) == 0 && len(sums) > 1 {
 			return nil
 		}
-		part, bins := t.part(b, i, &shares[i])
-		_, data, err := s.call("pull", parts(part), bins...)
+		part, bins := t.part(b, i, s)
+		_, data, err := to.call("pull", s.parts(part), bins...)
 		if err != nil || len(data) == 0 {
 			return err
 		}
-		if sums[i] = floatsOf(data[0], b.Wire); len(sums[i]) != len(shares[i].rows)*t.Dim {
+		if sums[i] = floatsOf(data[0], b.Wire); len(sums[i]) != len(s.rows)*t.Dim {
 			return &Error{Protocol, "the answer has not the rows asked for"}
 		}
-		return shares[i].tell(rows.Statuses, data, 1)
+		return s.tell(rows.Statuses, data, 1)
 	})
 	if err != nil {
 		return nil, err
@@ -193,10 +198,11 @@ func (t *Table) push(b *Batch, gradients []float32, stream *Stream) (*Pushed, er
 	if t.divides(b) && len(t.client.shards) > 1 {
 		weights = b.divided(t.combiner)
 	}
-	shares := b.shares(t.partition, weights, len(t.client.shards))
-	answers, statuses := make([]fields, len(shares)), newStatuses(b)
-	err := t.client.each(func(i int, s *shard) (err error) {
-		answers[i], err = t.pushShare(s, b, i, &shares[i], gradients, stream, statuses)
+	t.client.pushing.Lock()
+	defer t.client.pushing.Unlock()
+	answers, statuses := make([]fields, len(t.client.shards)), newStatuses(b)
+	_, err := t.placed(b, weights, true, func(i int, to *shard, s *share) (err error) {
+		answers[i], err = t.pushShare(to, b, i, s, gradients, stream, statuses)
 		return err
 	})
 	if err != nil {
@@ -211,7 +217,8 @@ func (t *Table) pushShare(to *shard, b *Batch, i int, s *share, gradients []floa
 	for _, r := range s.rows {
 		grads = appendFloats(grads, b.Wire, gradients[r*t.Dim:(r+1)*t.Dim])
 	}
-	params := parts(part)
+	params := s.parts(part)
+	params["order"] = t.client.order
 	if stream != nil {
 		writer := stream.fields()
 		writer["sequence"] = stream.Next
@@ -224,7 +231,7 @@ func (t *Table) pushShare(to *shard, b *Batch, i int, s *share, gradients []floa
 	if err = s.tell(statuses, data, 0); err != nil {
 		return nil, err
 	}
-	return first(answer)
+	return onlyPart(answer)
 }
 
 func (t *Table) sum(answers []fields, statuses []byte) *Pushed {
@@ -250,20 +257,19 @@ func (t *Table) Erase(b *Batch) (*Erased, error) {
 	if err := b.check(t.partition); err != nil {
 		return nil, err
 	}
-	shares := b.shares(t.partition, nil, len(t.client.shards))
-	counts, statuses := make([]uint64, len(shares)), newStatuses(b)
-	err := t.client.each(func(i int, s *shard) error {
-		part, bins := t.part(&Batch{Slots: b.Slots, Status: b.Status}, i, &shares[i])
-		answer, data, err := s.call("erase", parts(part), bins...)
+	counts, statuses := make([]uint64, len(t.client.shards)), newStatuses(b)
+	_, err := t.placed(b, nil, false, func(i int, to *shard, s *share) error {
+		part, bins := t.part(&Batch{Slots: b.Slots, Status: b.Status}, i, s)
+		answer, data, err := to.call("erase", s.parts(part), bins...)
 		if err != nil {
 			return err
 		}
-		erased, err := first(answer)
-		counts[i] = number(erased["erased"])
+		erased, err := onlyPart(answer)
+		counts[i] += number(erased["erased"])
 		if err != nil {
 			return err
 		}
-		return shares[i].tell(statuses, data, 0)
+		return s.tell(statuses, data, 0)
 	})
 	erased := &Erased{Statuses: statuses}
 	for _, n := range counts {

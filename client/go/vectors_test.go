@@ -279,14 +279,22 @@ func route(raw json.RawMessage) interface{} {
 		Slots     []uint16
 		Shards    int
 	}
+	var answer fields
 	json.Unmarshal(raw, &what)
+	decoder := json.NewDecoder(strings.NewReader(string(raw)))
+	decoder.UseNumber()
+	decoder.Decode(&answer)
+	p, err := placementOf(plain(answer).(fields), what.Shards)
+	if err != nil {
+		return err.Error()
+	}
 	places := []int{}
 	for i, key := range what.Keys {
 		slot := uint16(0)
 		if what.Slots != nil {
 			slot = what.Slots[i]
 		}
-		places = append(places, shardOf(what.Partition, key, slot, what.Shards))
+		places = append(places, p.shardOf(what.Partition, key, slot))
 	}
 	return places
 }

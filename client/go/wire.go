@@ -32,6 +32,7 @@ const (
 	Gap           = 21
 	Forgotten     = 22
 	Loading       = 24
+	Moved         = 26 // keys have moved between shards, and the request could not be split again
 )
 
 // Error is what a server refused a request with, or a failure to reach it. A refused request has changed nothing on
@@ -83,7 +84,7 @@ func (s *shard) dial() error {
 		return &Error{Unreachable, err.Error()}
 	}
 	s.conn, s.reader = conn, msgpack.NewDecoder(bufio.NewReaderSize(conn, 1<<16))
-	hello := fields{"protocol": 1, "client": "embd-go"}
+	hello := fields{"protocol": 1, "client": "embd-go", "client_id": s.options.id}
 	if s.options.Token != "" {
 		hello["token"] = s.options.Token
 	}

@@ -1,10 +1,11 @@
 """The client in client/LANGUAGE, built offline with Debian's toolchain and packages, agrees with all vectors on servers of 1
-and 3 shards. Exit status 77: there is no toolchain. Usage: test_clients.py go|rust BUILD_FOLDER"""
+and 3 shards, also with an uneven map of keys, and goes on while keys move. Exit status 77: there is no toolchain. Usage: test_clients.py go|rust BUILD_FOLDER"""
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -13,6 +14,7 @@ from embd_process import Embd  # noqa: E402
 
 SKIPPED = 77
 MSGPACK_GO = pathlib.Path("/usr/share/gocode/src/github.com/vmihailenco/msgpack/v5")
+MOVES = {"go": "-test.run=TestKeysMove", "rust": "keys_move"}  # the test that moves keys
 CRATES = pathlib.Path("/usr/share/cargo/registry")
 
 
@@ -22,8 +24,12 @@ def need(there, what):
         sys.exit(SKIPPED)
 
 
-def run(command, folder, **environment):
-    subprocess.run(command, cwd=folder, env={**os.environ, **environment}, check=True, timeout=500)
+def run(command, folder, stdout=None, **environment):
+    environment = {**os.environ, **environment}
+    done = subprocess.run(command, cwd=folder, env=environment, stdout=stdout, text=True, check=False, timeout=500)
+    print(done.stdout or "", end="", flush=True)
+    done.check_returncode()
+    return done.stdout
 
 
 def build_go(build):
@@ -51,8 +57,10 @@ def build_rust(build):
     run([cargo, "test", "--offline", "--no-run", "--config", 'source.crates-io.replace-with="debian"',
          "--config", f'source.debian.directory="{CRATES}"'], source, RUSTC=rustc, CARGO_HOME=str(build / "home"),
         CARGO_TARGET_DIR=str(build / "target"))
-    programs = [path for path in (build / "target/debug/deps").glob("vectors-*") if path.suffix == ""]
-    vectors = max(programs, key=lambda path: path.stat().st_mtime)
+    programs = [path for path in (build / "target/debug/deps").iterdir() if path.suffix == ""]
+    units, vectors = (max((path for path in programs if path.name.startswith(name)), key=lambda path: path.stat().st_mtime)
+                      for name in ("embd-", "vectors-"))
+    run([units], build)
     return [[vectors, "--nocapture", "--test-threads=1"], [build / "target/debug/examples/first"]]
 
 
@@ -60,11 +68,16 @@ def main():
     language, build = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
     build.mkdir(parents=True, exist_ok=True)
     commands = {"go": build_go, "rust": build_rust}[language](build)
-    for shards in (1, 3):
-        with Embd(shards=shards) as server:
+    for shards, *flags in ((1,), (3,), (3, "--placement", "1:1=700,0=300,2=24")):
+        with Embd(*flags, shards=shards) as server:
             for i, command in enumerate(commands):
                 address = [server.addresses[0]] if i > 0 else []  # of examples
                 run([*command, *address], build, EMBD_SERVER=server.addresses[0], EMBD_VECTORS=str(ROOT / "proto/vectors"))
+    for flags in ([], ["--placement", "1:0=700,1=324"]):
+        with tempfile.TemporaryDirectory() as data, Embd("--data-dir", data, *flags, shards=2) as server:
+            said = run([*commands[0], MOVES[language]], build, subprocess.PIPE, EMBD_SERVER=server.addresses[0],
+                       EMBCTL=os.path.join(os.environ["EMBD_BIN"], "embctl"))
+            assert "pushes while keys moved" in said
 
 
 main()

@@ -1,6 +1,7 @@
 //! The keys of a request: which shard gets which, and what pooled rows are divided by.
 
 use crate::half::Wire;
+use crate::placement::Placement;
 use crate::wire::{code, Error, Result};
 
 /// The keys of a pull, push or erase. `Batch::of(&keys)` has only keys; set what else it has.
@@ -96,16 +97,16 @@ impl<'a> Batch<'a> {
     }
 
     /// Gives each key to its shard. A row has a share wherever it has keys; one without keys goes to a single shard.
-    pub(crate) fn shares(&self, partition: &str, weights: Option<&[f32]>, n: usize) -> Vec<Share> {
-        let new = || Share { is_weighted: weights.is_some(), offsets: vec![0; 4], ..Share::default() };
+    pub(crate) fn shares(&self, partition: &str, weights: Option<&[f32]>, p: &Placement, n: usize) -> Vec<Share> {
+        let (placement, is_weighted) = (p.told, weights.is_some());
+        let new = || Share { placement, is_weighted, offsets: vec![0; 4], ..Share::default() };
         let mut shares: Vec<Share> = (0..n).map(|_| new()).collect();
         for r in 0..self.n_rows() {
             if self.span(r).is_empty() {
-                let place = if partition == "slot" { self.slot(r) as usize % n } else { 0 };
-                shares[place].begin_row(self, r);
+                shares[p.shard_of(partition, 0, self.slot(r))].begin_row(self, r);
             }
             for k in self.span(r) {
-                let share = &mut shares[shard_of(partition, self.keys[k], self.slot(r), n)];
+                let share = &mut shares[p.shard_of(partition, self.keys[k], self.slot(r))];
                 if share.rows.last() != Some(&r) {
                     share.begin_row(self, r);
                 }
@@ -113,22 +114,6 @@ impl<'a> Batch<'a> {
             }
         }
         shares
-    }
-}
-
-/// MurmurHash3's 64-bit finalizer.
-fn mix64(x: u64) -> u64 {
-    let x = (x ^ x >> 33).wrapping_mul(0xff51afd7ed558ccd);
-    let x = (x ^ x >> 33).wrapping_mul(0xc4ceb9fe1a85ec53);
-    x ^ x >> 33
-}
-
-/// Which of n shards has the key.
-pub fn shard_of(partition: &str, key: u64, slot: u16, n: usize) -> usize {
-    match partition {
-        "modulo" => (key % n as u64) as usize,
-        "slot" => slot as usize % n,
-        _ => ((mix64(key) >> 54) * n as u64 / 1024) as usize,
     }
 }
 
@@ -141,6 +126,8 @@ pub(crate) struct Share {
     pub weights: Vec<u8>,
     pub scores: Vec<u8>,
     pub is_weighted: bool,
+    /// Version of the map that they were split by. 0: the even one.
+    pub placement: u64,
     /// Of the batch, in its order.
     pub rows: Vec<usize>,
     /// The place of each key in the batch.

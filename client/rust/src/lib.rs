@@ -1,20 +1,26 @@
 //! A client of the embd parameter server: tables, pulls, pushes, erases and numbered pushes, over the protocol of
 //! proto/PROTOCOL.md. It is small on purpose: copy it, and change what you need. `examples/first.rs` shows it in use.
 //!
-//! A `Client` may be shared by threads. Pushes of one thread are applied in their order.
+//! A `Client` may be shared by threads. Its pushes are made one after the other.
 
 mod batch;
 mod half;
+mod placement;
 mod table;
 mod value;
 mod wire;
 
-pub use batch::{shard_of, Batch};
+pub use batch::Batch;
 pub use half::Wire;
+pub use placement::Placement;
 pub use table::{status, Erased, Pushed, Rows, Table};
 pub use value::{fields, Value};
 pub use wire::{code, Error, Options, Result};
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use wire::Shard;
@@ -22,23 +28,33 @@ use wire::Shard;
 /// A connection to each shard.
 pub struct Client {
     pub(crate) shards: Vec<Shard>,
+    pub(crate) placement: Mutex<Arc<Placement>>,
+    pub(crate) pushing: Mutex<()>,
+    /// Of the last push's messages: proto/PROTOCOL.md, "The order of pushes".
+    pub(crate) order: AtomicU64,
 }
 
 impl Client {
     /// Asks the shard at `address` where the others are, and connects to all of them.
     pub fn connect(address: &str, options: &Options) -> Result<Client> {
-        let (answer, _) = Shard::new(address, options).call("cluster", &fields(&[]), &[])?;
+        let (answer, _) = Shard::new(address, options, 0).call("cluster", &fields(&[]), &[])?;
         let places = answer.get("shards").list();
-        let client = Client { shards: places.iter().map(|p| Shard::new(p.get("address").str(), options)).collect() };
-        if places.is_empty() {
-            return Err(Error::new(code::PROTOCOL, "the cluster has no shards"));
-        }
+        let id = RandomState::new().build_hasher().finish();
+        let shards = places.iter().map(|p| Shard::new(p.get("address").str(), options, id)).collect();
+        let placement = Placement::of(&answer, places.len())?;
+        let (placement, order) = (Mutex::new(Arc::new(placement)), AtomicU64::new(0));
+        let client = Client { shards, placement, pushing: Mutex::new(()), order };
         client.ask_all("ping", &fields(&[]), &[])?;
         Ok(client)
     }
 
     pub fn n_shards(&self) -> usize {
         self.shards.len()
+    }
+
+    /// Which shard has which keys, as far as the client knows.
+    pub fn placement(&self) -> Arc<Placement> {
+        self.placement.lock().unwrap().clone()
     }
 
     /// The names of the tables with their ids.
@@ -90,11 +106,11 @@ impl Client {
         Ok(stream)
     }
 
-    /// Runs f for all shards at once. The first shard with an error is that of the call.
-    pub(crate) fn each<T: Send>(&self, f: impl Fn(usize, &Shard) -> Result<T> + Sync) -> Result<Vec<T>> {
+    /// Runs f for all shards at once.
+    pub(crate) fn all<T: Send>(&self, f: impl Fn(usize, &Shard) -> Result<T> + Sync) -> Vec<Result<T>> {
         let run = |i: usize, shard| f(i, shard).map_err(|e| Error::new(e.code, format!("shard {}: {}", i, e.text)));
         if let [only] = &self.shards[..] {
-            return Ok(vec![run(0, only)?]);
+            return vec![run(0, only)];
         }
         let run = &run;
         thread::scope(|scope| {
@@ -104,10 +120,10 @@ impl Client {
         })
     }
 
-    /// Sends the same request to all shards.
+    /// Sends the same request to all shards. The first shard with an error is that of the call.
     #[doc(hidden)]
     pub fn ask_all(&self, method: &str, params: &Value, bins: &[&[u8]]) -> Result<Vec<Value>> {
-        self.each(|_, shard| Ok(shard.call(method, params, bins)?.0))
+        self.all(|_, shard| Ok(shard.call(method, params, bins)?.0)).into_iter().collect()
     }
 
     /// Sends a request as it is to one shard.

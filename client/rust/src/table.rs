@@ -4,6 +4,7 @@ use crate::batch::{Batch, Share};
 use crate::value::{fields, Value};
 use crate::wire::{code, Error, Result};
 use crate::{Client, Stream};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Statuses of keys.
 pub mod status {
@@ -56,8 +57,13 @@ pub struct Erased {
     pub statuses: Vec<u8>,
 }
 
-fn parts(part: Value) -> Value {
-    fields(&[("parts", Value::List(vec![part]))])
+fn parts(share: &Share, part: Value, more: &[(&str, Value)]) -> Value {
+    let mut params = vec![("parts", Value::List(vec![part]))];
+    params.extend_from_slice(more);
+    if share.placement > 0 {
+        params.push(("placement", share.placement.into()));
+    }
+    fields(&params)
 }
 
 fn new_statuses(batch: &Batch) -> Vec<u8> {
@@ -74,14 +80,13 @@ impl Table<'_> {
     /// the shards' sums are rounded before they are added.
     pub fn pull(&self, batch: &Batch) -> Result<Rows> {
         batch.check(&self.partition)?;
-        let shares = self.shares(batch, batch.weights);
-        let answers = self.client.each(|i, shard| {
-            if shares[i].rows.is_empty() && shares.len() > 1 {
+        let (shares, answers) = self.placed(batch, batch.weights, false, |i, shard, share| {
+            if share.rows.is_empty() && self.ids.len() > 1 {
                 return Ok(vec![vec![], vec![]]);
             }
-            let (part, bins) = self.part(batch, i, &shares[i]);
-            let (_, data) = shard.call("pull", &parts(part), &bins)?;
-            match data.first().map(Vec::len) == Some(shares[i].rows.len() * self.dim * batch.wire.bytes()) {
+            let (part, bins) = self.part(batch, i, share);
+            let (_, data) = shard.call("pull", &parts(share, part, &[]), &bins)?;
+            match data.first().map(Vec::len) == Some(share.rows.len() * self.dim * batch.wire.bytes()) {
                 true => Ok(data),
                 false => Err(Error::new(code::PROTOCOL, "the answer has not the rows asked for")),
             }
@@ -105,15 +110,16 @@ impl Table<'_> {
             return Err(Error::new(code::INVALID, "an erase has neither offsets nor weights"));
         }
         batch.check(&self.partition)?;
-        let shares = self.shares(batch, None);
         let keys = Batch { status: batch.status, slots: batch.slots, ..Batch::of(batch.keys) };
-        let answers = self.client.each(|i, shard| {
-            let (part, bins) = self.part(&keys, i, &shares[i]);
-            shard.call("erase", &parts(part), &bins)
+        let count = AtomicU64::new(0);
+        let (shares, answers) = self.placed(batch, None, false, |i, shard, share| {
+            let (part, bins) = self.part(&keys, i, share);
+            let (answer, data) = shard.call("erase", &parts(share, part, &[]), &bins)?;
+            count.fetch_add(first(&answer)?.get("erased").uint(), Ordering::Relaxed);
+            Ok(data)
         })?;
-        let mut erased = Erased { erased: 0, statuses: new_statuses(batch) };
-        for (share, (answer, data)) in shares.iter().zip(&answers) {
-            erased.erased += first(answer)?.get("erased").uint();
+        let mut erased = Erased { erased: count.into_inner(), statuses: new_statuses(batch) };
+        for (share, data) in shares.iter().zip(&answers) {
             share.tell(data.first(), &mut erased.statuses)?;
         }
         Ok(erased)
@@ -129,15 +135,17 @@ impl Table<'_> {
             true => Some(batch.divided(&self.combiner)),
             false => None,
         };
-        let shares = self.shares(batch, divided.as_deref().or(batch.weights));
-        let answers = self.client.each(|i, shard| {
-            let (part, mut bins) = self.part(batch, i, &shares[i]);
+        let weights = divided.as_deref().or(batch.weights);
+        let _one = self.client.pushing.lock().unwrap();
+        let (shares, answers) = self.placed(batch, weights, true, |i, shard, share| {
+            let (part, mut bins) = self.part(batch, i, share);
             let mut grads = Vec::new();
-            for r in &shares[i].rows {
+            for r in &share.rows {
                 batch.wire.write(&gradients[r * self.dim..(r + 1) * self.dim], &mut grads);
             }
             bins.push(&grads);
-            shard.call("push", &numbered(parts(part), stream), &bins)
+            let order = self.client.order.load(Ordering::Relaxed);
+            shard.call("push", &parts(share, part, &numbered(order, stream)), &bins)
         })?;
         let mut pushed = Pushed { statuses: new_statuses(batch), ..Pushed::default() };
         for (share, (answer, data)) in shares.iter().zip(&answers) {
@@ -153,10 +161,6 @@ impl Table<'_> {
     /// Whether rows are divided, and gradients with them.
     fn divides(&self, batch: &Batch) -> bool {
         batch.offsets.is_some() && !batch.sums && matches!(self.combiner.as_str(), "mean" | "sqrtn")
-    }
-
-    fn shares(&self, batch: &Batch, weights: Option<&[f32]>) -> Vec<Share> {
-        batch.shares(&self.partition, weights, self.client.shards.len())
     }
 
     /// The map of a shard's part, and its bins but gradients.
@@ -235,11 +239,13 @@ fn first(answer: &Value) -> Result<&Value> {
     }
 }
 
-fn numbered(mut params: Value, stream: Option<&Stream>) -> Value {
-    if let (Value::Map(list), Some(stream)) = (&mut params, stream) {
+/// What the messages of a push have besides their parts.
+fn numbered(order: u64, stream: Option<&Stream>) -> Vec<(&'static str, Value)> {
+    let mut more = vec![("order", order.into())];
+    if let Some(stream) = stream {
         let mut writer = stream.fields();
         writer.push(("sequence", stream.next.into()));
-        list.push(("writer".to_string(), fields(&writer)));
+        more.push(("writer", fields(&writer)));
     }
-    params
+    more
 }

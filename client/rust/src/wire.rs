@@ -29,6 +29,8 @@ pub mod code {
     pub const GAP: u32 = 21;
     pub const FORGOTTEN: u32 = 22;
     pub const LOADING: u32 = 24;
+    /// Keys have moved between shards, and the request could not be split again.
+    pub const MOVED: u32 = 26;
 }
 
 /// What a server refused a request with, or a failure to reach it. A refused request has changed nothing on that shard;
@@ -85,12 +87,17 @@ struct Connection {
 pub(crate) struct Shard {
     address: String,
     options: Options,
+    client_id: u64,
     connection: Mutex<Option<Connection>>,
 }
 
 impl Shard {
-    pub fn new(address: &str, options: &Options) -> Shard {
-        Shard { address: address.to_string(), options: options.clone(), connection: Mutex::new(None) }
+    pub fn new(address: &str, options: &Options, client_id: u64) -> Shard {
+        Shard { address: address.to_string(), options: options.clone(), client_id, connection: Mutex::new(None) }
+    }
+
+    pub fn timeout(&self) -> Duration {
+        self.options.timeout
     }
 
     /// Sends a request and reads its answer: the map, and the bins.
@@ -109,7 +116,8 @@ impl Shard {
     fn dial(&self) -> Result<Connection> {
         let stream = self.reach().map_err(|e| Error::new(code::UNREACHABLE, format!("{}: {}", self.address, e)))?;
         let mut connection = Connection { stream: BufReader::new(stream), msgid: 0 };
-        let mut hello = vec![("protocol", 1.into()), ("client", "embd-rust".into())];
+        let mut hello =
+            vec![("protocol", 1.into()), ("client", "embd-rust".into()), ("client_id", self.client_id.into())];
         if !self.options.token.is_empty() {
             hello.push(("token", self.options.token.as_str().into()));
         }

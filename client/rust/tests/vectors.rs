@@ -1,10 +1,11 @@
 //! Runs the files of $EMBD_VECTORS (../../proto/vectors) against the server at $EMBD_SERVER, which must be fresh. See
 //! proto/vectors/README.md.
 
-use embd::{fields, shard_of, Batch, Client, Options, Result, Stream, Value, Wire};
+use embd::{fields, Batch, Client, Options, Placement, Result, Stream, Table, Value, Wire};
 use serde_json::{json, Value as Json};
+use std::process::Command;
 use std::time::Duration;
-use std::{env, fs, path::Path};
+use std::{env, fs, path::Path, thread};
 
 fn connect() -> Option<Client> {
     match env::var("EMBD_SERVER") {
@@ -192,7 +193,8 @@ fn ask(client: &Client, step: &Json) -> Result<Option<Json>> {
         "route" => {
             let slot = |i: usize| arrays.slots.get(i).copied().unwrap_or(0);
             let n = what["shards"].as_u64().unwrap() as usize;
-            let place = |(i, &key)| shard_of(text(&what["partition"]), key, slot(i), n);
+            let placement = Placement::of(&value_of(what), n)?;
+            let place = |(i, &key)| placement.shard_of(text(&what["partition"]), key, slot(i));
             Ok(Some(json!(arrays.keys.iter().enumerate().map(place).collect::<Vec<_>>())))
         }
         "call" => {
@@ -257,4 +259,71 @@ fn a_push_whose_connection_is_lost_is_applied_once() {
     stream.next = 3;
     assert!(stream.push(&table, &batch, &[1.0; 5]).unwrap().again);
     assert_eq!(table.pull(&batch).unwrap().values, [-3.0; 5]);
+}
+
+// ---- keys that move ----
+
+const MOVES: u64 = 5;
+
+/// Moves keys. By an even move shard 0 has none then, by an odd one the last shard.
+fn rebalance(embctl: &str, shards: usize, number: u64) {
+    let weight = |i| if number % 2 == 1 { shards - 1 - i } else { i };
+    let weights: Vec<_> = (0..shards).map(|i| weight(i).to_string()).collect();
+    let (servers, weights) = (env::var("EMBD_SERVER").unwrap(), weights.join(","));
+    let moved =
+        Command::new(embctl).args(["--servers", &servers, "rebalance", "--weights", &weights]).output().unwrap();
+    assert!(moved.status.success(), "{}", String::from_utf8_lossy(&moved.stderr));
+}
+
+fn moving<'a>(client: &'a Client, partition: &str) -> Table<'a> {
+    let schema = fields(&[
+        ("name", format!("moving-{}", partition).as_str().into()),
+        ("dim", 1.into()),
+        ("partition", partition.into()),
+        ("slots", if partition == "slot" { 7 } else { 1 }.into()),
+        ("optimizer", fields(&[("kind", "sgd".into()), ("lr", 1.into())])),
+        ("initializer", fields(&[("kind", "constant".into())])),
+    ]);
+    client.create_table(&schema, &[]).unwrap()
+}
+
+/// Each push takes 1 from every row, and is applied once. Clients that were connected before follow the new map, whatever
+/// they ask first. $EMBD_SERVER has several shards and a data directory; $EMBCTL is embctl.
+#[test]
+fn keys_move_while_a_client_pushes() {
+    let (pusher, puller, eraser, embctl) = match (connect(), connect(), connect(), env::var("EMBCTL")) {
+        (Some(pusher), Some(puller), Some(eraser), Ok(embctl)) => (pusher, puller, eraser, embctl),
+        _ => return println!("skipped: EMBD_SERVER or EMBCTL is not set"),
+    };
+    let (keys, slots): (Vec<u64>, Vec<u16>) = (0..1000).map(|k| (k, (k % 7) as u16)).unzip();
+    let all = [("hash", false), ("modulo", false), ("slot", true)].map(|(partition, has_slots)| {
+        let slots = has_slots.then(|| &slots[..]);
+        let half = Batch { slots: slots.map(|slots| &slots[..500]), status: true, ..Batch::of(&keys[..500]) };
+        (partition, Batch { slots, status: true, ..Batch::of(&keys) }, half)
+    });
+    let tables = |client| all.map(|(partition, ..)| moving(client, partition));
+    let (pushed, pulled, erased) = (tables(&pusher), tables(&puller), tables(&eraser));
+    let mut stream = pusher.open_stream(79, 80, 0, true).unwrap();
+    let (before, mut pushes, mut more) = (pusher.placement().version(), 0, 3);
+    thread::scope(|scope| {
+        let moves = scope.spawn(|| (0..MOVES).for_each(|number| rebalance(&embctl, pusher.n_shards(), number)));
+        while more > 0 {
+            for (table, (_, batch, _)) in pushed.iter().zip(&all) {
+                stream.push(table, batch, &[1.0; 1000]).unwrap();
+            }
+            pushes += 1;
+            more -= i32::from(moves.is_finished());
+        }
+    });
+    assert_eq!(pusher.placement().version(), before + MOVES);
+    println!("{} pushes while keys moved", pushes);
+
+    for (i, (_, batch, half)) in all.iter().enumerate() {
+        assert_eq!(pulled[i].pull(batch).unwrap().values, [-pushes as f32; 1000]);
+        assert_eq!(erased[i].erase(half).unwrap().erased, 500);
+        let shards =
+            pusher.ask_all("table_describe", &fields(&[("name", pushed[i].name.as_str().into())]), &[]).unwrap();
+        let rows: Vec<_> = shards.iter().map(|shard| shard.get("rows").uint()).collect();
+        assert_eq!((rows[0], rows.iter().sum::<u64>()), (0, 500));
+    }
 }

@@ -1,0 +1,118 @@
+package embd
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+const vshards = 1024
+
+// placement is the map of vshards to shards: proto/PROTOCOL.md, "Placement".
+type placement struct {
+	version uint64
+	told    uint64       // version in requests; 0: none, the map is even
+	base    uint64       // shards of the even map that residues go by
+	owners  [vshards]int // the shard of each vshard
+}
+
+// placementOf returns the map in an answer to "cluster" of n shards. Where there is none, it is the even one.
+func placementOf(answer fields, n int) (*placement, error) {
+	even := placement{version: 1, base: uint64(n)}
+	for v := range even.owners {
+		even.owners[v] = v * n / vshards
+	}
+	p, filled, isMap := even, vshards, n > 0 && n <= vshards
+	if given, is := answer["placement"].(map[string]interface{}); is && isMap {
+		p.version, p.base, filled = number(given["version"]), number(given["base"]), 0
+		runs, _ := given["runs"].([]interface{})
+		for i := 0; i+1 < len(runs); i += 2 {
+			shard, count := number(runs[i]), number(runs[i+1])
+			if isMap = isMap && shard < uint64(n) && count <= uint64(vshards-filled); !isMap {
+				break
+			}
+			for ; count > 0; count-- {
+				p.owners[filled] = int(shard)
+				filled++
+			}
+		}
+	}
+	if !isMap || filled < vshards || p.base == 0 || p.base > vshards {
+		return nil, &Error{Protocol, fmt.Sprintf("the cluster's placement is not a map of 1024 vshards to %d shards", n)}
+	}
+	if p.base != even.base || p.owners != even.owners {
+		p.told = p.version
+	}
+	return &p, nil
+}
+
+// mix64 is MurmurHash3's 64-bit finalizer.
+func mix64(x uint64) uint64 {
+	x = (x ^ x>>33) * 0xff51afd7ed558ccd
+	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
+}
+
+// shardOf returns which shard has the key.
+func (p *placement) shardOf(partition string, key uint64, slot uint16) int {
+	switch partition {
+	case "modulo":
+		return p.residue(key)
+	case "slot":
+		return p.residue(uint64(slot))
+	}
+	return p.owners[mix64(key)>>54]
+}
+
+func (p *placement) residue(of uint64) int {
+	r := of % (p.base * (vshards / p.base))
+	return p.owners[(r%p.base*vshards+p.base-1)/p.base+r/p.base]
+}
+
+func isMoved(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Code == Moved
+}
+
+// splitsAgain says whether a request has to be split by another map. A push that a shard may have applied is never split
+// again: its number there stands for other keys.
+func splitsAgain(failures []error, isPush bool) bool {
+	moved := 0
+	for _, err := range failures {
+		if isMoved(err) {
+			moved++
+		}
+	}
+	return moved == len(failures) || moved > 0 && !isPush
+}
+
+// placed sends each shard its share of the batch. Where shards have another map, it asks for that one, splits the whole
+// batch again and sends it again, until the timeout of a call has passed.
+func (t *Table) placed(b *Batch, weights []float32, isPush bool, send func(i int, to *shard, s *share) error) ([]share, error) {
+	c := t.client
+	end := time.Now().Add(c.shards[0].options.Timeout)
+	for pause := 10 * time.Millisecond; ; pause += 10 * time.Millisecond {
+		p := c.placement.Load()
+		if isPush {
+			c.order++ // also of a push that was refused: servers have seen that one
+		}
+		shares := b.shares(t.partition, weights, p, len(c.shards))
+		failures := c.all(func(i int, s *shard) error { return send(i, s, &shares[i]) })
+		if !splitsAgain(failures, isPush) || time.Now().Add(pause).After(end) {
+			return shares, first(failures)
+		}
+		answer, _, err := c.shards[0].call("cluster", fields{})
+		if err != nil {
+			return nil, err
+		}
+		next, err := placementOf(answer, len(c.shards))
+		if err != nil {
+			return nil, err
+		}
+		if next.version > p.version {
+			c.placement.Store(next)
+		} else {
+			time.Sleep(pause) // the server is behind
+		}
+	}
+}

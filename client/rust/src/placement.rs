@@ -1,0 +1,149 @@
+//! Which shard has which keys, and requests whose keys have moved.
+
+use crate::batch::{Batch, Share};
+use crate::value::{fields, Value};
+use crate::wire::{code, Error, Result, Shard};
+use crate::Table;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const VSHARDS: usize = 1024;
+
+/// The map of vshards to shards: proto/PROTOCOL.md, "Placement".
+pub struct Placement {
+    version: u64,
+    /// Version in requests. 0: none, the map is even.
+    pub(crate) told: u64,
+    /// Shards of the even map that residues go by.
+    base: usize,
+    /// The shard of each vshard.
+    owners: [usize; VSHARDS],
+}
+
+impl Placement {
+    /// The map in an answer to `cluster` of n shards. Where there is none, it is the even one.
+    pub fn of(answer: &Value, n: usize) -> Result<Placement> {
+        let wrong = || {
+            let text = format!("the cluster's placement is not a map of {} vshards to {} shards", VSHARDS, n);
+            Error::new(code::PROTOCOL, text)
+        };
+        let mut p = Placement { version: 1, told: 0, base: n, owners: [0; VSHARDS] };
+        (0..VSHARDS).for_each(|v| p.owners[v] = v * n / VSHARDS);
+        let given = answer.get("placement");
+        if given != &Value::Nil {
+            let mut owners = vec![];
+            for run in given.get("runs").list().chunks_exact(2) {
+                let (shard, count) = (run[0].uint() as usize, run[1].uint() as usize);
+                if shard >= n || count > VSHARDS - owners.len() {
+                    return Err(wrong());
+                }
+                owners.resize(owners.len() + count, shard);
+            }
+            let owners = owners.try_into().map_err(|_| wrong())?;
+            let (version, base) = (given.get("version").uint(), given.get("base").uint() as usize);
+            let told = if base == n && owners == p.owners { 0 } else { version };
+            p = Placement { version, told, base, owners };
+        }
+        match n > 0 && (1..=VSHARDS).contains(&p.base) {
+            true => Ok(p),
+            false => Err(wrong()),
+        }
+    }
+
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Which shard has the key.
+    pub fn shard_of(&self, partition: &str, key: u64, slot: u16) -> usize {
+        let residue = match partition {
+            "modulo" => key,
+            "slot" => slot.into(),
+            _ => return self.owners[(mix64(key) >> 54) as usize],
+        };
+        let r = (residue % (self.base * (VSHARDS / self.base)) as u64) as usize;
+        self.owners[(r % self.base * VSHARDS + self.base - 1) / self.base + r / self.base]
+    }
+}
+
+/// MurmurHash3's 64-bit finalizer.
+fn mix64(x: u64) -> u64 {
+    let x = (x ^ x >> 33).wrapping_mul(0xff51afd7ed558ccd);
+    let x = (x ^ x >> 33).wrapping_mul(0xc4ceb9fe1a85ec53);
+    x ^ x >> 33
+}
+
+fn is_moved<T>(answer: &Result<T>) -> bool {
+    matches!(answer, Err(e) if e.code == code::MOVED)
+}
+
+/// Whether a request has to be split by another map. A push that a shard may have applied is never split again: its
+/// number there stands for other keys.
+fn splits_again<T>(answers: &[Result<T>], is_push: bool) -> bool {
+    let moved = answers.iter().filter(|answer| is_moved(answer)).count();
+    moved == answers.len() || moved > 0 && !is_push
+}
+
+/// All answers, or the first error. MOVED is before all others: such a request is not repeated.
+fn all_or_first<T>(mut answers: Vec<Result<T>>) -> Result<Vec<T>> {
+    if let Some(i) = answers.iter().position(is_moved) {
+        answers.swap(0, i);
+    }
+    answers.into_iter().collect()
+}
+
+impl Table<'_> {
+    /// Sends each shard its share of the batch. Where shards have another map, it asks for that one, splits the whole
+    /// batch again and sends it again, until the timeout of a call has passed.
+    pub(crate) fn placed<T: Send>(
+        &self,
+        batch: &Batch,
+        weights: Option<&[f32]>,
+        is_push: bool,
+        send: impl Fn(usize, &Shard, &Share) -> Result<T> + Sync,
+    ) -> Result<(Vec<Share>, Vec<T>)> {
+        let (client, mut pause) = (self.client, Duration::from_millis(10));
+        let (shards, end) = (&client.shards, Instant::now() + client.shards[0].timeout());
+        loop {
+            let placement = client.placement();
+            if is_push {
+                client.order.fetch_add(1, Ordering::Relaxed); // also of a push that was refused: servers have seen that one
+            }
+            let shares = batch.shares(&self.partition, weights, &placement, shards.len());
+            let answers = client.all(|i, shard| send(i, shard, &shares[i]));
+            if !splits_again(&answers, is_push) || Instant::now() + pause > end {
+                return Ok((shares, all_or_first(answers)?));
+            }
+            let (answer, _) = shards[0].call("cluster", &fields(&[]), &[])?;
+            let next = Placement::of(&answer, shards.len())?;
+            if next.version > placement.version {
+                *client.placement.lock().unwrap() = Arc::new(next);
+            } else {
+                thread::sleep(pause); // the server is behind
+                pause += Duration::from_millis(10);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pushes_that_may_be_applied_are_not_split_again() {
+        let (fine, moved) = (Ok(()), Err(Error::new(code::MOVED, "moved")));
+        let closed = Err(Error::new(code::CLOSED, "closed"));
+        for (answers, pulls, pushes, number) in [
+            (vec![moved.clone(), moved.clone()], true, true, code::MOVED),
+            (vec![fine.clone(), moved.clone()], true, false, code::MOVED),
+            (vec![closed.clone(), moved], true, false, code::MOVED),
+            (vec![fine, closed], false, false, code::CLOSED),
+        ] {
+            assert_eq!((splits_again(&answers, false), splits_again(&answers, true)), (pulls, pushes), "{:?}", answers);
+            assert_eq!(all_or_first(answers).unwrap_err().code, number);
+        }
+    }
+}
