@@ -22,6 +22,14 @@ def owner(key, shards):
     return (mix64(key) >> 54) * shards // 1024
 
 
+def vshard(partition, key, slot, base):
+    """What of a key a map of shards goes by: PROTOCOL.md, "Placement"."""
+    if partition == "hash":
+        return mix64(key) >> 54
+    residue = (key if partition == "modulo" else slot) % (base * (1024 // base))
+    return -(-(residue % base) * 1024 // base) + residue // base
+
+
 def owned(count, shard, shards, first=0):
     """The first `count` keys from `first` on that the shard has."""
     found = []

@@ -17,6 +17,7 @@ from clusters import Embd, run
 from embd_process import NotReady
 from listed import Listed
 from ports import free_ports
+from wire import vshard
 
 EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
 DIM, KEYS = 4, 400
@@ -31,14 +32,6 @@ def random_map(rng, shards, version=1):
         runs.append((rng.randrange(shards), n))
         left -= n
     return f"{version}:" + ",".join(f"{s}={n}" for s, n in runs), [s for s, n in runs for _ in range(n)]
-
-
-def vshard(partition, key, slot, base):
-    """As PROTOCOL.md has it."""
-    if partition == "hash":
-        return wire.mix64(key) >> 54
-    residue = (key if partition == "modulo" else slot) % (base * (1024 // base))
-    return -(-(residue % base) * 1024 // base) + residue // base
 
 
 def connect(server):

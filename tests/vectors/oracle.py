@@ -7,7 +7,7 @@ import sys
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
-from wire import owner  # noqa: E402
+from wire import owner, vshard  # noqa: E402
 
 f32 = np.float32
 NAMES = {"f32": 8, "f16": 4, "bf16": 4}
@@ -216,13 +216,17 @@ class Vector:
                 candidates.append({"key": key, "slot": slot, "count": sights})
         return rows, candidates
 
-    def route(self, partition, keys, shards, slots=None):
+    def route(self, partition, keys, shards, slots=None, placement=None):
         """Which shard has each key: for clients, without a server."""
-        if partition == "hash":
+        if placement:
+            owners = [s for s, n in zip(placement["runs"][::2], placement["runs"][1::2]) for _ in range(n)]
+            answer = [owners[vshard(partition, key, slot, placement["base"])] for key, slot in zip(keys, slots or keys)]
+        elif partition == "hash":
             answer = [owner(key, shards) for key in keys]
         else:
             answer = [number % shards for number in (keys if partition == "modulo" else slots)]
-        what = {"partition": partition, "keys": keys, **({"slots": slots} if slots else {}), "shards": shards}
+        what = {"partition": partition, "keys": keys, **({"slots": slots} if slots else {}), "shards": shards,
+                **({"placement": placement} if placement else {})}
         self.step("route", what, answer)
 
     def call(self, method, params, *bins, error):

@@ -330,7 +330,12 @@ class Cluster:
 
     def route(self, what):
         slots = what.get("slots", [0] * len(what["keys"]))
-        return [shard_of(what["partition"], key, slot, what["shards"]) for key, slot in zip(what["keys"], slots)]
+        places = list(zip(what["keys"], slots))
+        if "placement" not in what:
+            return [shard_of(what["partition"], key, slot, what["shards"]) for key, slot in places]
+        runs, base = what["placement"]["runs"], what["placement"]["base"]
+        owners = [shard for shard, n in zip(runs[::2], runs[1::2]) for _ in range(n)]
+        return [owners[wire.vshard(what["partition"], key, slot, base)] for key, slot in places]
 
     def rows(self, what):
         table, rows, candidates = self.tables[what["table"]], [], []

@@ -402,6 +402,15 @@ def routing(oracle, rng):
         v.pull(t, [1, 2, 3, 4], status=True)
         v.describe(t)
     yield v
+    v = Vector(oracle, "placement: the map of a cluster says which shard has a key")
+    for shards, base, runs in ((2, 2, [0, 700, 1, 324]), (3, 3, [2, 1, 0, 341, 2, 1, 1, 681]), (5, 3, [4, 1000, 0, 23, 3, 1]),
+                               (2, 1024, [1, 512, 0, 512]), (1, 7, [0, 1024])):
+        placement = {"version": 9, "base": base, "runs": runs}
+        keys = [*range(7), 341, 682, 700, 1019, 1020, 1022, 1023, 1024, 4294967295, (1 << 53) + 1, (1 << 64) - 1]
+        v.route("hash", keys, shards, placement=placement)
+        v.route("modulo", keys, shards, placement=placement)
+        v.route("slot", keys, shards, [key % 65536 for key in keys], placement)
+    yield v
 
 
 def refused(oracle, rng):
