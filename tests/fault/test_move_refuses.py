@@ -11,6 +11,11 @@ DENIED = 20
 STRIPES = [vshard % SHARDS for vshard in range(1024)]
 
 
+def peer_tables(cluster):
+    with cluster.admin(2) as peer:
+        return peer.call("tables", {})[0]["tables"]
+
+
 class Refuses(WithCluster):
     def refused(self, peer, numbers, method, *params):
         with self.assertRaises(wire.RpcError, msg=(method, params[0])) as caught:
@@ -178,6 +183,18 @@ class Refuses(WithCluster):
                         with cluster.data(shard) as peer:
                             until(lambda peer=peer: "becomes" not in peer.call("table_describe", {"name": "t"})[0])
                 self.unchanged(before)
+
+    def test_tables_that_followers_have_do_not_move(self):
+        cluster, before = self.cluster, self.digest()
+        with cluster.data(2) as peer:
+            peer.begin("table_create", {"schema": {**SCHEMA, "name": "copied", "durability": "replicated"}})  # until a follower is there
+            with cluster.admin(2) as mover:
+                until(lambda: "copied" in [table["name"] for table in peer_tables(cluster)])
+                self.assertIn("replicated", self.refused(mover, (wire.UNSUPPORTED,), "move", {
+                    "phase": "begin", "id": 5, "placement": placement(turned(cluster.map), cluster.version + 1)}))
+                mover.begin("table_drop", {"name": "copied"})
+                until(lambda: "copied" not in [table["name"] for table in peer_tables(cluster)])
+        self.unchanged(before)
 
     def test_keys_that_are_erased_meanwhile_stay_erased(self):
         cluster = self.cluster
