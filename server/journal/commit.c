@@ -367,6 +367,14 @@ static int apply_unrecorded(struct op *op)
     return EMBD_OK;
 }
 
+/* Where no process outlives itself, a map of keys does not either. */
+static bool is_unrecorded(const struct commit *commit, const struct op *op,
+                          embd_durability durability)
+{
+    bool may_be_map = op->kind == OP_REPLACE || op->kind == OP_PREPARE;
+    return durability == EMBD_DURABILITY_SNAPSHOT || (may_be_map && commit->journal == NULL);
+}
+
 static int submit(struct commit *commit, struct op *op, void (*turn)(struct op *op),
                   struct embd__error *e)
 {
@@ -375,7 +383,7 @@ static int submit(struct commit *commit, struct op *op, void (*turn)(struct op *
         return e->status;
     op->record.is_replicated = embd__durability_is_replicated(durability);
     op->record.is_synced = embd__durability_is_synced(durability);
-    if (durability == EMBD_DURABILITY_SNAPSHOT)
+    if (is_unrecorded(commit, op, durability))
         return capacity_reserve(op, e) == EMBD_OK ? apply_unrecorded(op) : e->status;
     if (commit->journal == NULL)
         return embd__error_set(

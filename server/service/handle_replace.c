@@ -98,7 +98,8 @@ static int check_move(struct call *call, const struct replace_request *r)
         return embd__error_set(&call->error, EMBD_BUSY,
                                "tables were created, dropped or replaced while keys were moved: "
                                "move them again");
-    if (moving_check_tables(call->shard, &call->error) != EMBD_OK)
+    if (moving_check_tables(call->shard, &call->error) != EMBD_OK ||
+        moving_check_pushes(call->shard, &call->error) != EMBD_OK)
         return call->error.status;
     return moving_check_followers(call->shard, &call->error);
 }

@@ -61,6 +61,20 @@ void moving_read_anew(struct moving *moving)
         moving_drop_keys(moving);
 }
 
+#define REFUSED_NS UINT64_C(60000000000)
+
+int moving_check_pushes(const struct shard *shard, struct embd__error *e)
+{
+    const struct moving *moving = &shard->moving;
+    if (moving->refused_ns == 0 || shard->now_ns - moving->refused_ns >= REFUSED_NS)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_BUSY,
+                           "move: shard %u refused a push %llu s ago, which other shards may have; "
+                           "its trainer repeats it: try again after a minute without a refusal",
+                           shard->config.index,
+                           (unsigned long long)((shard->now_ns - moving->refused_ns) / 1000000000));
+}
+
 /* ---- the map ---- */
 
 static void lose(const struct shard *shard, const struct embd__error *e)

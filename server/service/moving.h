@@ -51,7 +51,8 @@ struct moving {
     uint64_t *keys;  /* [n_keys] */
     uint16_t *slots; /* [n_keys], or NULL */
     uint32_t n_keys;
-    uint64_t n_swept; /* rows and candidates that went */
+    uint64_t refused_ns; /* when a push was refused last that others may have; 0: none was */
+    uint64_t n_swept;    /* rows and candidates that went */
 };
 
 /* Whether this shard's rows are not all its own, or are on their way: no cut of it is made. */
@@ -83,6 +84,15 @@ void moving_keep(struct shard *shard);
 void moving_drop_keys(struct moving *moving);
 /* What was found to be others' may not be so any more: all tables are read again. */
 void moving_read_anew(struct moving *moving);
+
+/* A push was refused for a reason that may be gone when it is repeated, and this shard's alone. */
+static inline bool moving_heeds(int status)
+{
+    return status == EMBD_BUSY || status == EMBD_NO_MEMORY || status == EMBD_INTERNAL;
+}
+/* EMBD_BUSY: that was lately. A push that some shards have must be repeated before its keys are
+ * elsewhere: there its number stands for other keys. */
+int moving_check_pushes(const struct shard *shard, struct embd__error *e);
 
 /* Whether tables came or went since the move began: rows of theirs may lie where none belong. */
 bool moving_lost_tables(const struct shard *shard);

@@ -237,6 +237,14 @@ class Moves(Rebalance):
             self.assertEqual((ran.returncode, json.loads(ran.stdout)["rebalance"][0]["vshards"]), (0, 0))
         self.assertEqual((digests(cluster.address("a")), self.rows(client, "t")), before)
 
+    def test_servers_without_a_data_directory_move_keys_in_memory(self):
+        with Embd(shards=3) as server, embd.connect(server.addresses[0], deadline=60) as client:
+            self.counted(client).push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
+            client.rebalance([0, 1, 1])
+            self.assertEqual((client.vshards()[0], self.rows(client, "t")[0]), (0, 0))
+            client.table("t").push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
+            self.assertEqual({float(v) for v in client.table("t").pull(np.arange(KEYS)).ravel()}, {2.0})
+
     def test_snapshots_and_moves_follow_each_other(self):
         """And a snapshot of a map is loaded into a cluster of another one."""
         cluster = self.begin("ab")
