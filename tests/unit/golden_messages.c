@@ -7,6 +7,7 @@
 #include "tests/unit/golden_changes.h"
 #include "tests/unit/golden_follow.h"
 #include "tests/unit/golden_lag.h"
+#include "tests/unit/golden_move.h"
 #include "tests/unit/golden_shared.h"
 #include "tests/unit/golden_hold.h"
 #include "tests/unit/golden_identity.h"
@@ -726,6 +727,9 @@ const struct golden goldens[] = {
     GOLDEN(table_replace_request, read_table_replace_request, read_table_replace_request),
     GOLDEN(table_replace_prepare_request, read_table_replace_prepare_request,
            read_table_replace_prepare_request),
+    GOLDEN(move_begin_request, read_move_begin_request, read_move_begin_request),
+    GOLDEN(move_read_result, read_move_read_result, read_move_read_result),
+    GOLDEN(move_load_request, read_move_load_request, read_move_load_request),
     GOLDEN(hot_request, read_hot_request, read_hot_request),
     GOLDEN(hot_result, read_hot_result, read_hot_result),
     GOLDEN(trace_request, read_trace_request, read_trace_request),

@@ -1,0 +1,124 @@
+/* golden_move.c - the messages of keys that move, as golden_messages.c has the others. */
+#include "tests/unit/golden_move.h"
+
+#include "proto/placement_wire.h"
+
+#define ID 0x0123456789abcdefu
+
+static const uint64_t keys[1] = {7};
+static const float row[2] = {1, 2}, state[2] = {0.5f, 0.25f};
+
+void build_move_begin_request(struct msg *m)
+{
+    struct placement place;
+    struct embd__error e = {.status = EMBD_OK};
+    embd__placement_begin(&place, 2, 2, 2, &e);
+    embd__placement_add(&place, 0, 256, &e);
+    embd__placement_add(&place, 1, 768, &e);
+    embd__placement_end(&place, &e);
+    embd__msg_request(m, 51, METHOD_MOVE);
+    embd__msg_map(m, 3);
+    embd__msg_field_str(m, "phase", "begin");
+    embd__msg_field_uint(m, "id", ID);
+    embd__placement_write(m, &place);
+    embd__msg_end(m);
+}
+
+static void read_phase(struct fields *f, const char *phase)
+{
+    const char *const phases[] = {phase};
+    embd__field_enum(f, "phase", phases, 1, -1);
+}
+
+void read_move_begin_request(struct reader *r)
+{
+    struct fields f;
+    struct placement place;
+    embd__read_fields(&f, r, "move");
+    read_phase(&f, "begin");
+    embd__field_uint(&f, "id", ID, ID, FIELD_REQUIRED);
+    embd__placement_read(&f, 2, &place);
+    embd__fields_end(&f);
+    embd__reader_end(r);
+    if (r->error->status == EMBD_OK &&
+        (place.version != 2 || place.of_vshard[255] != 0 || place.of_vshard[256] != 1))
+        embd__error_set(r->error, EMBD_INVALID, "the placement is another");
+}
+
+static void add_row(struct msg *m)
+{
+    embd__msg_bin(m, keys, sizeof keys);
+    embd__msg_bin(m, row, sizeof row);
+    embd__msg_bin(m, state, sizeof state);
+    embd__msg_bin(m, NULL, 0);
+    embd__msg_bin(m, NULL, 0);
+    embd__msg_end(m);
+}
+
+static void read_row(struct reader *r)
+{
+    embd__read_bin(r, "keys", sizeof keys);
+    embd__read_bin(r, "rows", sizeof row);
+    embd__read_bin(r, "states", sizeof state);
+    embd__read_bin(r, "candidate keys", 0);
+    embd__read_bin(r, "candidate counts", 0);
+    embd__reader_end(r);
+}
+
+void build_move_read_result(struct msg *m)
+{
+    embd__msg_result(m, 52);
+    embd__msg_map(m, 8);
+    embd__msg_field_bool(m, "waits", false);
+    embd__msg_field_bool(m, "done", false);
+    embd__msg_field_uint(m, "rows", 1);
+    embd__msg_field_uint(m, "candidates", 0);
+    embd__msg_field_str(m, "table", "items");
+    embd__msg_field_uint(m, "partition", EMBD_PARTITION_HASH);
+    embd__msg_field_uint(m, "row_bytes", sizeof row);
+    embd__msg_field_uint(m, "state_bytes", sizeof state);
+    add_row(m);
+}
+
+void read_move_read_result(struct reader *r)
+{
+    struct fields f;
+    char table[EMBD_NAME_MAX + 1];
+    embd__read_fields(&f, r, "move");
+    embd__field_bool(&f, "waits", true);
+    embd__field_bool(&f, "done", true);
+    embd__field_uint(&f, "rows", 1, 1, FIELD_REQUIRED);
+    embd__field_uint(&f, "candidates", 0, 0, FIELD_REQUIRED);
+    embd__field_str(&f, "table", table, sizeof table, NULL);
+    embd__field_uint(&f, "partition", 0, 0, FIELD_REQUIRED);
+    embd__field_uint(&f, "row_bytes", sizeof row, sizeof row, FIELD_REQUIRED);
+    embd__field_uint(&f, "state_bytes", sizeof state, sizeof state, FIELD_REQUIRED);
+    embd__fields_end(&f);
+    read_row(r);
+}
+
+void build_move_load_request(struct msg *m)
+{
+    embd__msg_request(m, 53, METHOD_MOVE_LOAD);
+    embd__msg_map(m, 5);
+    embd__msg_field_uint(m, "id", ID);
+    embd__msg_field_str(m, "table", "items");
+    embd__msg_field_uint(m, "rows", 1);
+    embd__msg_field_uint(m, "candidates", 0);
+    embd__msg_field_bool(m, "gone", false);
+    add_row(m);
+}
+
+void read_move_load_request(struct reader *r)
+{
+    struct fields f;
+    char table[EMBD_NAME_MAX + 1];
+    embd__read_fields(&f, r, "move_load");
+    embd__field_uint(&f, "id", ID, ID, FIELD_REQUIRED);
+    embd__field_str(&f, "table", table, sizeof table, NULL);
+    embd__field_uint(&f, "rows", 1, 1, FIELD_REQUIRED);
+    embd__field_uint(&f, "candidates", 0, 0, FIELD_REQUIRED);
+    embd__field_bool(&f, "gone", true);
+    embd__fields_end(&f);
+    read_row(r);
+}

@@ -1,0 +1,14 @@
+/* golden_move.h - a move of keys begins, a row that leaves, and the same row where it comes to. */
+#ifndef EMBD_TESTS_GOLDEN_MOVE_H
+#define EMBD_TESTS_GOLDEN_MOVE_H
+
+#include "proto/message.h"
+
+void build_move_begin_request(struct msg *m);
+void read_move_begin_request(struct reader *r);
+void build_move_read_result(struct msg *m);
+void read_move_read_result(struct reader *r);
+void build_move_load_request(struct msg *m);
+void read_move_load_request(struct reader *r);
+
+#endif
