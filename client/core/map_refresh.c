@@ -239,8 +239,9 @@ int embd__map_refresh_open(embd_client *client, const char *servers, struct embd
     uv_timer_start(&f->timer, on_check, CHECK_MS, CHECK_MS);
     uv_unref((uv_handle_t *)&f->timer);
     f->servers = strdup(servers);
-    for (const char *c = servers; c != NULL; c = strchr(c + 1, ','))
-        f->n_servers++;
+    f->n_servers = 1;
+    for (const char *c = servers; *c != '\0'; c++)
+        f->n_servers += *c == ',';
     return f->servers != NULL ? EMBD_OK
                               : embd__error_set(e, EMBD_NO_MEMORY, "no memory for a client");
 }

@@ -23,10 +23,13 @@ struct mark_table {
 
 /* ---- beginning ---- */
 
+#define WANTED_NS UINT64_C(10000000000) /* for its follower, which may have died, to ask again */
+
 static bool is_free(const struct shard *shard)
 {
     const struct marking *mark = &shard->mark;
-    bool is_wanted = mark->state == MARK_DONE && !mark->is_told && clock_ns() < mark->until_ns;
+    bool is_wanted = mark->state == MARK_DONE && !mark->is_told &&
+                     clock_ns() + MARK_KEPT_NS < mark->until_ns + WANTED_NS;
     return mark->state != MARK_READS && mark->state != MARK_RESTS && !is_wanted;
 }
 

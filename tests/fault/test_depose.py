@@ -4,6 +4,7 @@ import os
 import shutil
 import time
 import unittest
+import unittest.mock
 
 import partfiles
 import wire
@@ -26,11 +27,10 @@ class Deposed(Follow):
         return refused.exception.text
 
     def test_a_change_under_way_is_not_acknowledged(self):
-        os.environ.update(LD_PRELOAD=os.path.join(TOOLS, "libembd-slow-sync.so"), EMBD_SYNC_MS="700")
-        try:
+        slow = {"LD_PRELOAD": os.path.join(TOOLS, "libembd-slow-sync.so"), "EMBD_SYNC_MS": "700",
+                "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+        with unittest.mock.patch.dict(os.environ, slow):
             primary = self.start_primary()
-        finally:
-            del os.environ["LD_PRELOAD"], os.environ["EMBD_SYNC_MS"]
         with wire.connect(primary) as peer, wire.connect(primary) as other:
             table = wire.create(peer, "a", durability="durable")
             peer.begin("push", {"parts": [{"table": table, "keys": 1}]}, wire.keys([5]), wire.floats([1.0] * 4))

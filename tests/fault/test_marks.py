@@ -43,6 +43,8 @@ def flip(pid, value, times=4):
             if not rights.startswith("rw"):
                 continue
             begin, end = (int(part, 16) for part in span.split("-"))
+            if end - begin > 1 << 32:  # a sanitizer's shadow
+                continue
             try:
                 memory.seek(begin)
                 data = memory.read(end - begin)
