@@ -4,6 +4,7 @@
  * decides, and then applies it on each (coordinator/cluster_replace.c). A shard that has prepared
  * changes nothing by itself. If its coordinator's hold ends, it asks shard 0, again and again, and
  * makes the replacement or withdraws it. So all shards have the new tables, or all the old ones.
+ * A map of keys to shards takes the place of another one in the same way (moving.h).
  *
  * A coordinator prepares after shard 0's `check`, and nobody but that connection can apply there,
  * under its hold. So what shard 0 neither has, nor may still come to, will never be: it is refused.
@@ -105,12 +106,17 @@ static void tell(struct shard *shard)
     if (shard->staging.is_doubt_told)
         return;
     shard->staging.is_doubt_told = true;
+    bool is_place = shard->engine.prepared.place != NULL;
     log_event(LOG_WARN, "replacement_in_doubt",
-              "shard=%u id=%016llx why=\"tables are prepared to take the places of others, and the "
-              "coordinator has left, or this server was started again: %s until shard 0 says "
-              "whether they do; if that lasts, start the server of shard 0\"",
+              "shard=%u id=%016llx why=\"%s, and the coordinator has left, or this server was "
+              "started again: %s until shard 0 says whether they do; if that lasts, start the "
+              "server of shard 0\"",
               shard->config.index, (unsigned long long)shard->engine.prepared.id,
-              shard->is_loading ? "the shard is not ready" : "changes wait");
+              is_place ? "keys are prepared to move"
+                       : "tables are prepared to take the places of others",
+              shard->is_loading ? "the shard is not ready"
+              : is_place        ? "changes and pulls wait"
+                                : "changes wait");
 }
 
 /* Without a data directory nobody can be asked, and nothing outlives a process. */

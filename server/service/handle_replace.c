@@ -73,8 +73,8 @@ static int check_decision(struct call *call, const struct replace_request *r)
 {
     if (call->shard->engine.prepared.id != 0)
         return embd__error_set(&call->error, EMBD_BUSY,
-                               "table_replace: an earlier replacement of tables waits for the "
-                               "decision of shard 0; try again");
+                               "table_replace: an earlier replacement of tables, or a move of "
+                               "keys, waits for the decision of shard 0; try again");
     if (r->decision != 0 && call->shard->engine.tables.n_joining > 0)
         return embd__error_set(&call->error, EMBD_BUSY,
                                "table_replace: a table is about to become durable; try again");

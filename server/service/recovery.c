@@ -410,7 +410,8 @@ static void tell_doubt(const struct shard *shard, char text[RECOVERY_TEXT_BYTES]
     snprintf(
         text, RECOVERY_TEXT_BYTES,
         "shard %u is not ready: it waits for the decision of shard 0 about tables that were to "
-        "take the places of others; start the server of shard 0, or if its data directory is "
+        "take the places of others, or keys that were to move; start the server of shard 0, or if "
+        "its data directory is "
         "lost, start that server with --accept-empty",
         shard->config.index);
 }

@@ -330,6 +330,31 @@ class Moves(Rebalance):
 class Kills(Moves):
     """The classes' other tests run once, above."""
 
+    def test_a_server_that_stands_still_while_keys_move_costs_waiting_alone(self):
+        """For less than a hold lasts, and for longer: then the move fails, or shard 0 has decided it."""
+        cluster = self.begin("ab")
+        client = self.connect(cluster)
+        self.counted(client)
+        trainer = Trainer(cluster.address("b"), "t", 0)
+        trainer.start()
+        rng = random.Random(int(os.environ.get("EMBD_MOVE_SEED", "12")))
+        for i in range(int(os.environ.get("EMBD_MOVE_PAUSES", "3"))):
+            trainer.until(10)
+            with subprocess.Popen([EMBCTL, "--servers", cluster.address("a"), "rebalance", "--weights", ("1,3", "3,1")[i % 2]],
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as mover:
+                time.sleep(rng.uniform(0, 0.12))
+                server = cluster.running[rng.choice("ab")]
+                server.pause()
+                time.sleep((0.3, 6.5)[i % 2])
+                server.go_on()
+                _, why = mover.communicate(timeout=90)
+            versions = {embd_version(cluster, name) for name in "ab"}
+            self.assertEqual(len(versions), 1, (why, versions))
+        trainer.until(10).end()
+        trainer.check(client)
+        self.until_swept(cluster)
+        self.assertEqual(sum(self.rows(client, "t")), int((trainer.counts > 0).sum()))
+
     def test_whoever_dies_while_keys_move_no_push_is_lost(self):
         cluster = self.begin("ab")
         client = self.connect(cluster)

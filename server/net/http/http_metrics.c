@@ -31,7 +31,9 @@ static const struct metric shard_metrics[] = {
     {"loading_total_bytes", "embd_shard_loading_total_bytes",
      "Bytes of the journal or snapshot to replay; 0 once that is done.", GAUGE, 1},
     {"replacement_in_doubt", "embd_shard_replacement_in_doubt",
-     "1 while shard 0 has yet to say whether prepared tables take the places of others.", GAUGE, 1},
+     "1 while shard 0 has yet to say whether prepared tables take the places of others, or keys "
+     "move.",
+     GAUGE, 1},
     {"restored_cut", "embd_shard_restored_cut",
      "Cut of the snapshot restored at start; 0: none. It should be the same on all shards.", GAUGE,
      1},
