@@ -103,7 +103,7 @@ def measure(cluster, o):
     trainer.start()
     time.sleep(o.seconds)
     begin = time.monotonic()
-    tell("before", trainer, begin - o.seconds + 1, begin)
+    tell("before", trainer, begin - o.seconds / 2, begin)
     report = client.rebalance([1, 1, 1, 1])
     end = time.monotonic()
     tell("half of the rows move", trainer, begin, end)
