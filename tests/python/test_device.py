@@ -166,7 +166,7 @@ def torch_memory(table, in_order=True):
 
 @unittest.skipIf(torch is None, "no PyTorch")
 class Torch(unittest.TestCase):
-    """embd.torch.Embedding on lent memory beside the same by the host."""
+    """Modules on lent memory beside the same by the host."""
 
     in_order = True
 
@@ -175,14 +175,14 @@ class Torch(unittest.TestCase):
         self.addCleanup(self.server.stop)
         self.client = embd.connect(self.server.addresses[0], deadline=20)
         self.addCleanup(self.client.close)
-        lends = mock.patch.object(modules.Embedding, "_lent", lambda module, input, scores:
+        lends = mock.patch.object(modules._Rows, "_lent", lambda module, input, scores:
                                   module.source.lent(input.device, input.numel()) if scores is None else None)
         lends.start()
         self.addCleanup(lends.stop)
 
-    def pair(self, **fields):
+    def pair(self, made=None, **fields):
         """The same module twice; the first one's memory is lent."""
-        pair = [embd.torch.Embedding(500, DIM, client=self.client, name=name, seed=3, **fields) for name in ("ours", "theirs")]
+        pair = [(made or embd.torch.Embedding)(500, DIM, client=self.client, name=name, seed=3, **fields) for name in ("ours", "theirs")]
         ours = torch_memory(pair[0].table, self.in_order)
         pair[0].source.lending.of = lambda device, n_keys: pair[0].source.lending._by_device.setdefault(device, ours)
         return pair
@@ -192,8 +192,8 @@ class Torch(unittest.TestCase):
             module.flush()
         self.assertTrue(np.array_equal(*(module.table.pull(np.arange(500), raw=True) for module in pair)))
 
-    def step(self, module, keys, factor):
-        out = module(keys)
+    def step(self, module, keys, factor, *bags):
+        out = module(keys, *bags)
         (out * factor).sum().backward()
         return out.detach()
 
@@ -214,6 +214,56 @@ class Torch(unittest.TestCase):
                 with self.assertRaises(TypeError):
                     module(torch.tensor([3.0]))
                 module.table.drop()
+
+    def test_bags(self):
+        rng = np.random.default_rng(5)
+        for fields in ({"mode": "sum"}, {"mode": "mean", "padding_idx": 7}, {"mode": "sum", "include_last_offset": True},
+                       {"mode": "sum", "padding_idx": 3, "weighted": True}):
+            weighted = fields.pop("weighted", False)
+            pair = self.pair(embd.torch.EmbeddingBag, optimizer="adagrad", **fields)
+            for turn in range(4):
+                keys = torch.from_numpy(rng.integers(0, 500, 200))
+                offsets = torch.from_numpy(np.concatenate([[0], np.sort(rng.integers(0, 200, 30)), [200]]))
+                weights = torch.from_numpy(rng.standard_normal(200, dtype=np.float32)) if weighted else None
+                out = [self.step(module, keys, float(turn), offsets, weights) for module in pair]
+                self.assertTrue(torch.equal(*out), fields)
+                square = torch.from_numpy(rng.integers(0, 500, (20, 4)))
+                self.assertTrue(torch.equal(*(self.step(module, square, 0.5) for module in pair)), fields)
+            self.assertIsInstance(pair[0].prefetch(keys, offsets), rows.LentTicket)
+            self.check(pair)
+            for module in pair:
+                self.refuse_bags(module)
+            self.check(pair)
+            for module in pair:
+                module.table.drop()
+
+    def refuse_bags(self, module):
+        keys = torch.arange(4)
+        for wrong in (torch.tensor([1, 4]), torch.tensor([0, 3, 2, 4]), torch.tensor([0, 2, 9]), torch.tensor([[0, 4]])):
+            with self.assertRaisesRegex((ValueError, embd.InvalidError), "offset", msg=wrong):
+                module(keys, wrong)
+        with self.assertRaises(TypeError):
+            module(torch.ones(2, 2))
+        with self.assertRaises(IndexError):
+            module(torch.tensor([[3, 500]]))
+
+    def test_bags_that_pytorch_combines(self):
+        pair = self.pair(embd.torch.EmbeddingBag, mode="sum", optimizer="sgd")
+        keys, offsets = torch.randint(0, 500, (60,)), torch.arange(0, 60, 5)
+        weights = [torch.arange(60, dtype=torch.float32).requires_grad_() for _ in pair]
+        out = [self.step(module, keys, 2.0, offsets, each) for module, each in zip(pair, weights)]
+        self.assertTrue(torch.equal(*out))
+        self.assertTrue(torch.equal(*(each.grad for each in weights)))
+        self.check(pair)
+
+    def test_operators_of_the_compiler_push_what_they_pulled(self):
+        pair = self.pair(embd.torch.EmbeddingBag, mode="mean", optimizer="sgd")
+        keys, offsets = torch.randint(0, 500, (60,)), torch.arange(0, 60, 5)
+        number = pair[0].started(keys, offsets, None).number
+        self.assertEqual(number > 0, self.in_order)
+        for module in pair:
+            module.push_pooled(torch.full((12, DIM), 0.3), keys, offsets, None, number if module is pair[0] else 0)
+        self.check(pair)
 
     def test_tickets_passes_and_rates(self):
         pair = self.pair(optimizer="sgd")

@@ -12,6 +12,7 @@ import numpy as np
 
 try:
     import torch
+    from embd.torch import bags as bags_of_rows
 except ImportError:
     torch = None
 
@@ -256,6 +257,38 @@ class Modules(TorchTest):
 
 class ModulesOnThreeShards(Modules):
     shards = 3
+
+
+class BagsOfRows(TorchTest):
+    """What a GPU does with single rows in the place of servers that pool: embd/torch/bags.py. On the CPU here."""
+
+    def test_pooled_rows_and_gradients_have_the_bits_of_servers(self):
+        rng = np.random.default_rng(7)
+        for mode, weighted, padding in ("sum", False, None), ("sum", True, 3), ("mean", False, None), ("mean", False, 3):
+            with self.subTest(mode=mode, weighted=weighted, padding=padding):
+                name = f"bags_{mode}_{weighted}_{padding}".lower()
+                pooled, single = (self.client.create_table(f"{name}_{i}", 5, combiner=mode, seed=4,
+                                                           optimizer=embd.Optimizer("adagrad", lr=0.1)) for i in range(2))
+                for _ in range(4):
+                    offsets = np.concatenate([[0], np.sort(rng.integers(0, 400, 60)), [400]])
+                    keys = torch.from_numpy(rng.integers(0, 120, 400))
+                    weights = torch.from_numpy(rng.standard_normal(400, dtype=np.float32)) if weighted else None
+                    made = bags_of_rows.made(keys, torch.from_numpy(offsets), weights, True, padding)
+                    kept, ends = made.keys.numpy(), made.ends.numpy()
+                    factors = None if made.weights is None else made.weights.numpy()
+                    rows = torch.from_numpy(single.pull(kept, raw=True)).requires_grad_()
+                    out = bags_of_rows.pool(rows, made, mode)
+                    np.testing.assert_array_equal(out.detach().numpy(), pooled.pull(kept, ends, weights=factors))
+                    gradient = rng.standard_normal(out.shape, dtype=np.float32)
+                    out.backward(torch.from_numpy(gradient))
+                    single.push(kept, rows.grad.numpy(), raw=True)
+                    pooled.push(kept, gradient, ends, weights=factors)
+                np.testing.assert_array_equal(single.pull(np.arange(120), raw=True), pooled.pull(np.arange(120), raw=True))
+
+    def test_offsets_in_disorder_are_seen(self):
+        for offsets, last, expected in [([0, 2, 2], False, True), ([0, 2, 4], True, True), ([0, 2], True, False), ([1, 2], False, False),
+                                        ([0, 3, 2], False, False), ([0, 5], False, False), ([], False, False)]:
+            self.assertEqual(bags_of_rows.are_in_order(torch.tensor(offsets, dtype=torch.int64), 4, last), expected, offsets)
 
 
 class Trajectories(TorchTest):

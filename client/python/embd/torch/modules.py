@@ -5,22 +5,22 @@ weights of samples want gradients, single rows travel and PyTorch combines them,
 PyTorch's own."""
 from __future__ import annotations
 
+import functools
 from typing import Any, NoReturn, Optional, Union
 
 import numpy as np
 import torch
-from torch.nn import functional
 
-from ..errors import UnsupportedError
+from ..errors import InvalidError, Status, UnsupportedError
 from ..schema import Initializer, Optimizer
 from ..table import Part, Table
-from . import op
+from . import bags, op
 from .base import Reference, Weight
 from .home import Home, open_home
 from .checkpoints import put_weight
 from .copies import Device, device_named, to_device, to_numpy
 from .lent import Lent
-from .rows import AnyTicket, LentTicket, Source, Ticket
+from .rows import AnyTicket, LentTicket, Pulled, Source, Ticket, parts_with
 
 NORMAL = Initializer("normal", 0.0, 1.0)  # what torch.nn draws from
 
@@ -33,6 +33,11 @@ def _shape_of(embeddings: torch.Tensor) -> tuple[int, int]:
     if embeddings.dim() != 2:
         raise ValueError(f"embeddings have {embeddings.dim()} dimensions; 2 are expected")
     return len(embeddings), embeddings.shape[1]
+
+
+def _check_integers(indices: torch.Tensor) -> None:
+    if indices.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"indices are {indices.dtype}; int64 or int32 is expected")
 
 
 class _Rows(Reference):
@@ -69,8 +74,7 @@ class _Rows(Reference):
         return padding_idx + self.num_embeddings
 
     def _keys(self, tensor: torch.Tensor) -> Any:
-        if tensor.dtype not in (torch.int64, torch.int32):
-            raise TypeError(f"indices are {tensor.dtype}; int64 or int32 is expected")
+        _check_integers(tensor)
         keys, = to_numpy(tensor)
         if self.num_embeddings is not None and keys.size and (keys.min() < 0 or keys.max() >= self.num_embeddings):
             raise IndexError(f"index out of range: {keys.min()} to {keys.max()}, num_embeddings is {self.num_embeddings}")
@@ -79,6 +83,12 @@ class _Rows(Reference):
     def device_of(self, input: torch.Tensor) -> torch.device:
         """Where the rows of a forward are."""
         return self.device or input.device
+
+    def _lent(self, input: torch.Tensor, scores: Optional[torch.Tensor]) -> Optional[Lent]:
+        """Memory of a GPU where the pull and the push of these indices can stay."""
+        if not input.is_cuda or scores is not None or self.device_of(input) != input.device:
+            return None
+        return self.source.lent(input.device, input.numel())
 
     def _scores(self, input: torch.Tensor, scores: torch.Tensor, kept: Any) -> Any:
         """[n_keys] of the keys that are not padding, which `kept` selects; None: all."""
@@ -155,15 +165,8 @@ class Embedding(_Rows):
     def weights(self) -> list[Weight]:
         return [Weight("weight", self.table, self.num_embeddings, self.padding_idx)]
 
-    def _lent(self, input: torch.Tensor, scores: Optional[torch.Tensor]) -> Optional[Lent]:
-        """Memory of a GPU where the pull and the push of these indices can stay."""
-        if not input.is_cuda or scores is not None or self.device_of(input) != input.device:
-            return None
-        return self.source.lent(input.device, input.numel())
-
     def _prefetch_lent(self, lent: Lent, input: torch.Tensor, once: bool) -> LentTicket:
-        if input.dtype not in (torch.int64, torch.int32):
-            raise TypeError(f"indices are {input.dtype}; int64 or int32 is expected")
+        _check_integers(input)
         keys, kept = input.detach().reshape(-1), None
         if self.padding_idx is not None:
             kept = torch.nonzero(keys != self.padding_idx).reshape(-1)
@@ -252,6 +255,10 @@ class EmbeddingBag(_Rows):
         starts, = to_numpy(offsets)
         if starts.size and starts[0] != 0:
             raise ValueError(f"offsets start at {starts[0]}, not at 0")
+        wrong = np.flatnonzero((starts > len(input)) | (np.diff(starts, prepend=0) < 0))
+        if wrong.size:
+            raise InvalidError(Status.INVALID, f"offset {wrong[0]} is {starts[wrong[0]]}; expected offsets that do not fall, up to the "
+                                               f"{len(input)} indices")
         if not self.include_last_offset:
             return np.append(starts, len(input))
         if not starts.size or starts[-1] != len(input):
@@ -259,16 +266,60 @@ class EmbeddingBag(_Rows):
         return starts
 
     def prefetch(self, input: torch.Tensor, offsets: Optional[torch.Tensor] = None,
-                 per_sample_weights: Optional[torch.Tensor] = None, *, scores: Optional[torch.Tensor] = None) -> Ticket:
+                 per_sample_weights: Optional[torch.Tensor] = None, *, scores: Optional[torch.Tensor] = None) -> AnyTicket:
         """Starts the pull of a forward to come; give the ticket to forward in the place of its arguments. It does
         not see pushes that are started later. `scores`, shaped as the indices, go with the gradient: see
         embd.Part."""
+        return self.started(input, offsets, per_sample_weights, scores, False)
+
+    def started(self, input: torch.Tensor, offsets: Optional[torch.Tensor], per_sample_weights: Optional[torch.Tensor],
+                scores: Optional[torch.Tensor] = None, once: bool = True) -> AnyTicket:
+        """`once`: one forward uses it. The layout of the ticket makes bags of what it pulls."""
+        lent = self._lent(input, scores)
+        if lent is not None and self._are_bags(input, offsets):
+            try:
+                return self._started_lent(lent, input, offsets, per_sample_weights, once)
+            except UnsupportedError:
+                self.source.end_lending(input.device)
+        return self._started(input, offsets, per_sample_weights, scores)
+
+    def _started(self, input: torch.Tensor, offsets: Optional[torch.Tensor], per_sample_weights: Optional[torch.Tensor],
+                 scores: Optional[torch.Tensor]) -> Ticket:
         flat = None if scores is None else self._scores(input, scores, self._kept(input))
         if self._pools(per_sample_weights):
             part = self.pooled_part(input, offsets, per_sample_weights, flat)
-            return self.source.start([part], self.device_of(input))
+            return self.source.start([part], self.device_of(input), _as_they_are)
         keys, ends, weights = self._batch(input, offsets, per_sample_weights)
-        return self.source.start([Part(self.table, keys, raw=True, scores=flat)], self.device_of(input), (ends, weights))
+        device = self.device_of(input)
+        layout = functools.partial(bags.combine, offsets=to_device(ends, device), mode=self.mode, weights=weights)
+        return self.source.start([Part(self.table, keys, raw=True, scores=flat)], device, layout)
+
+    def _are_bags(self, input: torch.Tensor, offsets: Optional[torch.Tensor]) -> bool:
+        """Otherwise the road through the host says what is wrong."""
+        if offsets is None:
+            return bool(input.dim() == 2 and input.shape[1] > 0)
+        return bool(input.dim() == 1 and bags.are_in_order(offsets, input.numel(), self.include_last_offset))
+
+    def _started_lent(self, lent: Lent, input: torch.Tensor, offsets: Optional[torch.Tensor],
+                      per_sample_weights: Optional[torch.Tensor], once: bool) -> LentTicket:
+        _check_integers(input)
+        weights = self._weights(input, per_sample_weights)
+        made = bags.made(input, offsets, weights, self.include_last_offset, self.padding_idx)
+        if self._pools(weights):
+            layout: Any = functools.partial(bags.pool, bags=made, mode=self.mode)
+        else:
+            layout = functools.partial(bags.combine, offsets=made.ends, mode=self.mode, weights=made.weights)
+        return LentTicket(self.source, lent, made.keys, self.num_embeddings, layout, once)
+
+    def push_pooled(self, gradient: torch.Tensor, input: torch.Tensor, offsets: Optional[torch.Tensor],
+                    weights: Optional[torch.Tensor], number: int) -> None:
+        """The gradient of bags that servers pool, or that are pooled as servers do. `number`: of the pull."""
+        lent = self._lent(input, None)
+        if lent is None:
+            self.source.take(parts_with([self.pooled_part(input, offsets, weights)], [gradient]))
+            return
+        made = bags.made(input, offsets, weights, self.include_last_offset, self.padding_idx)
+        self.source.take_lent(Pulled(lent, made.keys, number), made.spread(gradient.to(torch.float32), self.mode))
 
     def _kept(self, input: torch.Tensor) -> Any:
         """[n_indices], true where there is no padding; None: there is none."""
@@ -307,29 +358,22 @@ class EmbeddingBag(_Rows):
             raise ValueError(f"per_sample_weights are {tuple(weights.shape)}, input is {tuple(input.shape)}")
         return weights.reshape(-1)
 
-    def forward(self, input: Union[torch.Tensor, Ticket], offsets: Optional[torch.Tensor] = None,
+    def forward(self, input: Union[torch.Tensor, AnyTicket], offsets: Optional[torch.Tensor] = None,
                 per_sample_weights: Optional[torch.Tensor] = None, *,
                 scores: Optional[torch.Tensor] = None) -> torch.Tensor:
-        if (op.is_compiling() and not isinstance(input, Ticket) and scores is None
-                and self._pools(per_sample_weights)):
+        is_ticket = isinstance(input, (Ticket, LentTicket))
+        if op.is_compiling() and not is_ticket and scores is None and self._pools(per_sample_weights):
             anchor = self.source.anchor if self._pushes else self.source.anchor.detach()
-            pooled: torch.Tensor = op.bags(anchor, input, offsets, per_sample_weights, self._operand)
+            pooled: torch.Tensor = op.bags(anchor, input, offsets, per_sample_weights, self._operand)[0]
             return pooled.to(self.dtype)
-        ticket = input if isinstance(input, Ticket) else self.prefetch(input, offsets, per_sample_weights, scores=scores)
+        ticket = input if isinstance(input, (Ticket, LentTicket)) else self.started(input, offsets, per_sample_weights, scores)
         rows, = ticket.rows(self._pushes)
-        if ticket.layout is not None:
-            ends, weights = ticket.layout
-            rows = combine(rows, to_device(ends, rows.device), self.mode, weights)
-        return rows.to(self.dtype)
+        made: torch.Tensor = ticket.layout(rows)
+        return made.to(self.dtype)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, mode={self.mode}"
 
 
-def combine(rows: torch.Tensor, offsets: torch.Tensor, mode: str, weights: Optional[torch.Tensor]) -> torch.Tensor:
-    """Bags of single rows, by PyTorch: offsets [bags + 1]."""
-    if len(rows) == 0:
-        return rows.new_zeros((len(offsets) - 1, rows.shape[1])) + rows.sum()
-    each = torch.arange(len(rows), device=rows.device)
-    return functional.embedding_bag(each, rows, offsets, mode=mode, include_last_offset=True,
-                                    per_sample_weights=None if weights is None else weights.to(rows.device, rows.dtype))
+def _as_they_are(rows: torch.Tensor) -> torch.Tensor:
+    return rows

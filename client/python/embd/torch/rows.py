@@ -28,6 +28,8 @@ PUSHES_IN_FLIGHT = 4
 class Ticket:
     """A pull on its way, and what a forward needs to know to make use of it."""
 
+    number = 0
+
     def __init__(self, source: "Source", parts: list[Part], landings: list[torch.Tensor], device: torch.device, layout: Any):
         self.source = source
         self.parts = parts
@@ -52,16 +54,33 @@ class Ticket:
         self.source.take(parts_with(self.parts, gradients))
 
 
-class LentTicket:
+class Pulled:
+    """What a push of gradients has to know of the pull of their rows, which stay on a GPU."""
+
+    def __init__(self, lent: Lent, keys: torch.Tensor, number: int):
+        self.lent = lent
+        self.keys = keys
+        self.number = number  # of the pull, in that memory; 0: it has ended
+
+    def needed_by(self, lent: Lent) -> int:
+        """The number of the pull, for a push through the same memory."""
+        return self.number if lent is self.lent else 0
+
+    def end(self) -> None:
+        """Raises what the pull failed with."""
+        self.lent.settle(all=True)
+
+
+class LentTicket(Pulled):
     """A pull of single keys of one table that stays on a GPU: lent.py. What the current stream does next has its rows."""
 
     def __init__(self, source: "Source", lent: Lent, keys: torch.Tensor, limit: Optional[int], layout: Any, once: bool):
+        keys = keys.clone()  # the caller may change its own before the backward
         self.source = source
-        self.keys = keys.clone()  # the caller may change its own before the backward
         self.layout = layout
         self.once = once  # it is used by one forward
-        self._lent = lent
-        self._rows, self._number = lent.pull(self.keys, limit)
+        self._rows, number = lent.pull(keys, limit)
+        super().__init__(lent, keys, number)
 
     def wait(self) -> tuple[torch.Tensor, ...]:
         return self._rows if self.once else self._rows.clone(),
@@ -76,14 +95,6 @@ class LentTicket:
         gradient, = gradients
         if gradient is not None:
             self.source.take_lent(self, gradient.detach().to(torch.float32))
-
-    def needed_by(self, lent: Lent) -> int:
-        """The number of the pull, for a push through the same memory."""
-        return self._number if lent is self._lent else 0
-
-    def end(self) -> None:
-        """Raises what the pull failed with."""
-        self._lent.settle(all=True)
 
 
 class _Rows(torch.autograd.Function):
@@ -148,7 +159,7 @@ class Source:
         if self.lending is not None:
             self.lending.end(device)
 
-    def take_lent(self, ticket: LentTicket, gradient: torch.Tensor) -> None:
+    def take_lent(self, ticket: Pulled, gradient: torch.Tensor) -> None:
         """The gradient of a LentTicket. What waits for others, and steps of several workers, go by the host."""
         keys = ticket.keys
         lent = None if self.is_holding or self.round is not None else self.lent(keys.device, keys.numel())
