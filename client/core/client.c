@@ -199,6 +199,7 @@ int embd_connect(const char *servers, const embd_options *options, embd_client *
     if (status == EMBD_OK) {
         embd__msg_init(&client->request.msg);
         embd__device_calls_init(client);
+        embd__device_nodes_init(client);
         status = take_options(client, options);
         if (status == EMBD_OK)
             status = establish(client, servers);
@@ -239,6 +240,7 @@ void embd_close(embd_client *client)
     embd__opened_fini(&client->opened);
     embd__numbering_fini(&client->numbering);
     embd__tables_fini(client);
+    embd__device_nodes_fini(client);
     embd__device_calls_fini(client);
     embd__devices_fini(client);
     embd__distinct_fini(&client->distinct);

@@ -71,6 +71,8 @@ struct embd_client {
     struct numbering numbering;                                /* of pushes that name none */
     struct embd_device *devices;                               /* memory of GPUs that is lent */
     struct embd_device_call *device_calls, *free_device_calls; /* all ever made; not in use */
+    struct embd_device_node *device_nodes; /* calls of CUDA graphs; guarded, as all they do: */
+    pthread_mutex_t nodes_lock;
     struct gate_turn *turns; /* of its calls that have not ended; guarded: */
     pthread_mutex_t turns_lock;
     struct member *members;        /* of clocks.h */
@@ -120,6 +122,9 @@ void embd__tables_fini(struct embd_client *client);
 /* device.c: frees what is lent; the server's end of it is the connection's. */
 void embd__devices_fini(struct embd_client *client);
 void embd__device_calls_init(embd_client *client);
+/* device_node.c */
+void embd__device_nodes_init(embd_client *client);
+void embd__device_nodes_fini(embd_client *client);
 /* device_call.c: frees all calls; the loop stands still. */
 void embd__device_calls_fini(struct embd_client *client);
 /* EMBD_INVALID: none, or too long. */

@@ -160,6 +160,40 @@ EMBD_API bool embd_device_is_done(embd_device_call *call);
  * end with embd_close. */
 EMBD_API int embd_device_wait(embd_device_call *call);
 
+/* ---- in a CUDA graph ---- */
+
+/* A pull or push that a stream makes each time it comes there, also as a node of a graph:
+ * cuLaunchHostFunc(stream, embd_device_node_run, node). The stream goes on when the call has ended.
+ *
+ * Nodes run in a thread of CUDA's. So their client serves nodes alone, and its other functions are
+ * called only while no stream can come to a node. Nodes of a client run one at a time. A node stays
+ * until no stream and no graph has it.
+ * Owner: the client's thread. */
+typedef struct embd_device_node embd_device_node;
+
+/* Makes a node of a pull, or of a push.
+ *   part      copied; its memories are lent by this client
+ *   needs     a push fails, and changes nothing, where the last run of this node failed: the pull
+ *             of the rows that its gradients are of. NULL: none
+ *   node_out  set to the node, until embd_device_node_free or embd_close; NULL after a failure
+ *
+ * EMBD_INVALID, EMBD_TOO_LARGE, EMBD_UNSUPPORTED of the part; EMBD_NO_MEMORY. */
+EMBD_API int embd_device_pull_node(embd_client *client, const embd_device_part *part,
+                                   embd_device_node **node_out);
+EMBD_API int embd_device_push_node(embd_client *client, const embd_device_part *part,
+                                   embd_device_node *needs, embd_device_node **node_out);
+
+/* Makes the call, of `node`: an embd_device_node. A CUhostFn. Blocks as embd_device_pull and
+ * embd_device_push do. A failure is kept for embd_device_node_status. */
+EMBD_API void embd_device_node_run(void *node);
+
+/* Returns what the first run that failed since it was asked last failed with, and its text by
+ * embd_error_text; EMBD_OK: none did. Any thread. */
+EMBD_API int embd_device_node_status(embd_device_node *node);
+
+/* No stream comes there any more. NULL is allowed. */
+EMBD_API void embd_device_node_free(embd_device_node *node);
+
 #ifdef __cplusplus
 }
 #endif

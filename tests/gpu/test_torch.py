@@ -3,6 +3,7 @@
 usage: test_torch.py            - the tests, then the figures
        test_torch.py --measure  - the figures alone: medians of a forward and of a step with its push applied, beside
                                   torch.nn.Embedding in the GPU's own memory, the same pull into numpy arrays, and the bare copies"""
+import gc
 import os
 import statistics
 import sys
@@ -140,6 +141,76 @@ class Lent(Cuda):
         with self.assertRaises(IndexError):
             module(torch.tensor([3, 1000], device=GPU))
 
+    def test_bags_stay_there(self):
+        for mode, weighted in ("sum", False), ("sum", True), ("mean", False):
+            name = f"stay_{mode}_{weighted}".lower()
+            cpu, gpu = (embd.torch.EmbeddingBag(1000, DIM, mode=mode, client=self.client, name=f"{name}_{i}", optimizer="adagrad", seed=3)
+                        for i in range(2))
+            for turn in range(6):
+                keys, offsets = torch.randint(0, 1000, (900,)), torch.randint(0, 900, (200,)).sort().values
+                offsets[0] = 0
+                weights = torch.randn(900) if weighted else None
+                busy()
+                ticket = gpu.prefetch(keys.to(GPU), offsets.to(GPU), None if weights is None else weights.to(GPU))
+                self.assertIsInstance(ticket, embd.torch.rows.LentTicket)
+                out = [cpu(keys, offsets, weights), gpu(ticket)]
+                self.assertTrue(torch.equal(out[0], out[1].cpu()), (mode, weighted, turn))
+                factor = torch.randn(out[0].shape)
+                for rows in out:
+                    (rows * factor.to(rows.device)).sum().backward()
+                for module in cpu, gpu:
+                    module.flush()
+            self.assertTrue(np.array_equal(*(module.table.pull(np.arange(1000), raw=True) for module in (cpu, gpu))), (mode, weighted))
+
+    def test_compiled_bags_stay_there(self):
+        compiled, plain = (embd.torch.EmbeddingBag(1000, DIM, mode="sum", client=self.client, name=name, optimizer=SGD, seed=3)
+                           for name in ("compiled_there", "plain_there"))
+        model = torch.compile(lambda keys, offsets: compiled(keys, offsets) * 2, fullgraph=True)
+        for _ in range(5):
+            keys, offsets = torch.randint(0, 1000, (600,)), torch.arange(0, 600, 3)
+            out = [model(keys.to(GPU), offsets.to(GPU)), plain(keys, offsets) * 2]
+            self.assertTrue(torch.equal(out[0].cpu(), out[1]))
+            for rows in out:
+                rows.sum().backward()
+            for module in compiled, plain:
+                module.flush()
+        self.assertTrue(np.array_equal(*(module.table.pull(np.arange(1000), raw=True) for module in (compiled, plain))))
+
+    def test_graphs_replay_pulls_and_steps(self):
+        makers = [(embd.torch.Embedding, (512,), {}), (embd.torch.EmbeddingBag, (100, 5), {"mode": "mean"})]
+        for number, (make, shape, fields) in enumerate(makers):
+            pair = [make(1000, DIM, client=self.client, name=f"graph_{number}_{i}", optimizer="adagrad", seed=3, **fields) for i in range(2)]
+            keys = torch.zeros(shape, dtype=torch.int64, device=GPU)
+            graph, expected = torch.cuda.CUDAGraph(), pair[1]
+            left = embd.torch.Embedding(1000, DIM, client=self.client, name=f"left_{number}", optimizer=SGD)
+            left(keys)
+            with torch.cuda.graph(graph):
+                out = pair[0](keys)
+                del left
+                gc.collect()  # what it lent is not freed now: that would end the capture
+                (out * 0.5).sum().backward()
+            for turn in range(8):
+                batch = torch.randint(0, 1000, shape)
+                keys.copy_(batch)
+                if turn % 2:
+                    busy()
+                graph.replay()
+                theirs = expected(batch)
+                self.assertTrue(torch.equal(out.detach().cpu(), theirs), (number, turn))
+                (theirs * 0.5).sum().backward()
+                for module in pair:
+                    module.flush()
+            self.assertTrue(np.array_equal(*(module.table.pull(np.arange(1000), raw=True) for module in pair)))
+
+    def test_what_no_graph_takes(self):
+        module = embd.torch.Embedding(1000, DIM, padding_idx=3, client=self.client, name="no_graph", optimizer=SGD, seed=3)
+        keys = torch.zeros(8, dtype=torch.int64, device=GPU)
+        with self.assertRaisesRegex(RuntimeError, "padding_idx"):
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                module(keys)
+        torch.cuda.synchronize()
+        module(keys)
+
     def test_steps_of_several_passes_and_rates(self):
         out = []
         for device in "cpu", GPU:
@@ -178,6 +249,11 @@ def measure(client):
         keys = np.arange(first, first + (1 << 16), dtype=np.uint64)
         table.push(keys, np.zeros((keys.size, dim), np.float32))
     ours = embd.torch.Embedding(None, dim, table=table)
+    bags = embd.torch.EmbeddingBag(None, dim, mode="sum", client=client, name="measured_bags", optimizer="sgd", seed=3)
+    for first in range(0, rows, 1 << 16):
+        bags.table.push(np.arange(first, first + (1 << 16)), np.zeros((1 << 16, dim), np.float32), raw=True)
+    their_bags = torch.nn.EmbeddingBag(rows, dim, mode="sum", sparse=True, device=GPU)
+    bag_sgd = torch.optim.SGD(their_bags.parameters(), lr=0.01)
     theirs = torch.nn.Embedding(rows, dim, sparse=True, device=GPU)
     sgd = torch.optim.SGD(theirs.parameters(), lr=0.01)
 
@@ -189,6 +265,25 @@ def measure(client):
         sgd.zero_grad()
         theirs(keys).sum().backward()
         sgd.step()
+
+    def bag_step(keys):
+        bags(keys.view(-1, 8)).sum().backward()
+        bags.flush()
+
+    def their_bag_step(keys):
+        bag_sgd.zero_grad()
+        their_bags(keys.view(-1, 8)).sum().backward()
+        bag_sgd.step()
+
+    def captured(n):
+        keys, graph = torch.zeros(n, dtype=torch.int64, device=GPU), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            ours(keys).sum().backward()
+
+        def replay(batch):
+            keys.copy_(batch)
+            graph.replay()
+        return replay
 
     for n in 4096, 65536:
         host = [torch.randint(0, rows, (n,)) for _ in range(8)]
@@ -202,6 +297,10 @@ def measure(client):
             say("torch.nn.Embedding, forward", n, lambda i: theirs(batches[i % 8]))
         say("embd.torch.Embedding, forward, backward, push applied", n, lambda i: step(batches[i % 8]))
         say("torch.nn.Embedding, forward, backward, sparse SGD", n, lambda i: their_step(batches[i % 8]))
+        say("embd.torch.Embedding, the same as one CUDA graph", n, (lambda replay: lambda i: replay(batches[i % 8]))(captured(n)))
+        ours.flush()
+        say("embd.torch.EmbeddingBag, bags of 8: step applied", n, lambda i: bag_step(batches[i % 8]))
+        say("torch.nn.EmbeddingBag, bags of 8: step with sparse SGD", n, lambda i: their_bag_step(batches[i % 8]))
 
 
 if __name__ == "__main__":

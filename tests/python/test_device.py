@@ -1,9 +1,11 @@
 """Memory that a client lends to a server of a GPU: what libembd and the Python package do, against a server whose GPU is emulated
 (EMBD_TRIED), to which a handle is the path of a file that both can map. tests/gpu/test_lent.py does the same on a GPU."""
+import ctypes
 import mmap
 import os
 import shutil
 import tempfile
+import threading
 import time
 import unittest
 import weakref
@@ -298,6 +300,78 @@ class TorchBlocking(Torch):
     """The same where no gate can be."""
 
     in_order = False
+
+
+def run(node):
+    """What CUDA does when a stream comes to the node: in a thread of its own."""
+    thread = threading.Thread(target=ctypes.CFUNCTYPE(None, ctypes.c_void_p)(node.function), args=[node.argument])
+    thread.start()
+    thread.join()
+
+
+class Nodes(unittest.TestCase):
+    """Calls that streams make, as often as they come to them."""
+
+    def setUp(self):
+        self.port = free_ports(1)
+        self.server = server("--listen", f"127.0.0.1:{self.port}")
+        self.addCleanup(lambda: self.server.stop())
+        self.client = embd.connect(f"127.0.0.1:{self.port}", deadline=3)
+        self.addCleanup(self.client.close)
+        self.table = self.client.create_table("nodes", DIM, optimizer="sgd", initializer="constant")
+        self.nodes_client = self.client.again(own_thread=False)
+        self.addCleanup(self.nodes_client.close)
+        self.memory = Memory()
+        self.lent = self.memory.lend(self.nodes_client)
+
+    def nodes(self, n=20):
+        table = self.nodes_client.table("nodes")
+        pull = self.lent.pull_node(table, n, 0, ROWS_AT)
+        return pull, self.lent.push_node(table, n, 0, ROWS_AT, pull, lr=0.5)
+
+    def test_each_run_is_a_pull_or_a_push(self):
+        pull, push = self.nodes()
+        expected = np.zeros((100, DIM), np.float32)
+        for turn in range(6):
+            keys = np.arange(turn, turn + 20, dtype=np.uint64)
+            self.memory.keys(20)[:] = keys
+            run(pull)
+            np.testing.assert_array_equal(self.memory.rows(20), expected[keys])
+            gradient = np.full((20, DIM), turn - 2.0, np.float32)
+            self.memory.rows(20)[:] = gradient
+            run(push)
+            expected[keys] -= np.float32(0.5) * gradient
+            pull.check()
+            push.check()
+        np.testing.assert_array_equal(self.table.pull(np.arange(100), raw=True), expected)
+
+    def test_a_push_whose_rows_were_not_pulled_is_not_made(self):
+        pull, push = self.nodes()
+        self.memory.keys(20)[:] = np.arange(20)
+        self.memory.rows(20)[:] = 1
+        run(push)
+        self.assertEqual(self.server.stop(), 0)
+        run(pull)
+        self.server = server("--listen", f"127.0.0.1:{self.port}")
+        table = self.client.create_table("nodes", DIM, optimizer="sgd", initializer="constant")
+        run(push)
+        np.testing.assert_array_equal(table.pull(np.arange(20), raw=True), 0)
+        with self.assertRaises(embd.Error):
+            pull.check()
+        pull.check()  # it is said once
+        with self.assertRaisesRegex(embd.Error, "were not pulled"):
+            push.check()
+
+    def test_nodes_that_cannot_be(self):
+        table = self.nodes_client.table("nodes")
+        with self.assertRaises(embd.Error):
+            self.lent.pull_node(table, (1 << 22) + 1, 0, ROWS_AT)
+        node = self.lent.pull_node(table, 20, 8, ROWS_AT)  # which the server says
+        run(node)
+        with self.assertRaisesRegex(embd.InvalidError, "16"):
+            node.check()
+        self.nodes_client.close()
+        node.check()
 
 
 class Gates(unittest.TestCase):

@@ -143,6 +143,12 @@ class Client:
             raise TypeError("the client was given a token, which a pickle would disclose; give token_file, or EMBD_TOKEN_FILE")
         return _connected, (self._servers, self._options)
 
+    def again(self, **options: Any) -> "Client":
+        """Another client of the same cluster, with connections of its own: what connect() was given, and `options`."""
+        if self._servers.startswith("inproc:"):
+            raise errors.make(errors.Status["UNSUPPORTED"], "a server in this process has one client")
+        return connect(self._servers, **{**self._options, **options})
+
     def __enter__(self) -> "Client":
         return self
 

@@ -6,7 +6,7 @@ import contextlib
 import weakref
 from typing import TYPE_CHECKING, Any, Optional
 
-from . import arrays, structs
+from . import arrays, errors, structs
 from ._native import ffi, lib
 from .errors import Error
 
@@ -62,6 +62,22 @@ class DeviceCall:
     def __del__(self) -> None:
         if getattr(self, "_c", None) is not None:
             self._memory._left.append((self._c, self._gate))
+
+
+class DeviceNode:
+    """A pull or push that a stream makes whenever it comes there: launch `function` with `argument` by cuLaunchHostFunc, also
+    while a graph is captured. Both are addresses. Kept until no graph has it."""
+
+    def __init__(self, memory: "DeviceMemory", c_node: Any):
+        self.memory = memory
+        self._c = c_node
+        self.function = int(ffi.cast("uintptr_t", ffi.addressof(lib, "embd_device_node_run")))
+        self.argument = int(ffi.cast("uintptr_t", c_node))
+
+    def check(self) -> None:
+        """Raises what the first run that failed since the last check failed with. Runs have ended: synchronize the stream."""
+        if self.memory.client.handle.c is not None:
+            errors.check(lib.embd_device_node_status(self._c))
 
 
 class DeviceMemory:
@@ -140,6 +156,28 @@ class DeviceMemory:
             c_gate = ffi.new("embd_device_gate *", (ffi.cast("void *", gate.ctypes.data), *numbers))
             self.client.handle.check(start(c, part, c_gate, out))
             return DeviceCall(self, out[0], gate)
+
+    def pull_node(self, table: "Table", n_keys: int, keys_at: int, rows_at: int) -> DeviceNode:
+        """A pull that streams make. From now on the client serves nodes alone."""
+        return self._node(table, n_keys, keys_at, rows_at, 0, None)
+
+    def push_node(self, table: "Table", n_keys: int, keys_at: int, rows_at: int, needs: Optional[DeviceNode] = None, *,
+                  lr: Optional[float] = None) -> DeviceNode:
+        """Likewise a push. needs: the pull of the rows; where that failed, this one fails and changes nothing."""
+        return self._node(table, n_keys, keys_at, rows_at, 0 if lr is None else arrays.rate("lr", lr), needs, pushes=True)
+
+    def _node(self, table: "Table", n_keys: int, keys_at: int, rows_at: int, lr: float, needs: Optional[DeviceNode],
+              pushes: bool = False) -> DeviceNode:
+        out = ffi.new("embd_device_node **")
+        with self.client.handle as c:
+            part = self._part(table, n_keys, keys_at, rows_at, "f32")
+            part.lr = lr
+            if pushes:
+                status = lib.embd_device_push_node(c, part, ffi.NULL if needs is None else needs._c, out)
+            else:
+                status = lib.embd_device_pull_node(c, part, out)
+            self.client.handle.check(status)
+        return DeviceNode(self, out[0])
 
     def _reap(self) -> None:
         for _ in range(len(self._left)):

@@ -32,39 +32,49 @@ class NoMemory(Exception):
     """CUDA gives none that can be lent."""
 
 
-def _driver() -> Any:
+def driver() -> Any:
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         raise NoMemory(str(error)) from error
 
 
-def _checked(what: str, status: int) -> None:
+def checked(what: str, status: int) -> None:
     if status:
         raise NoMemory(f"{what}: CUDA error {status}")
 
 
-class _Allocation:
+_unfreed: list[Callable[[], None]] = []
+
+
+def _freed(device: int, free: Callable[[], None]) -> None:
+    """At once; or, where this thread captures a graph, which that would end, with what is freed next."""
+    _unfreed.append(free)
+    with torch.cuda.device(device):
+        while _unfreed and not torch.cuda.is_current_stream_capturing():
+            _unfreed.pop()()
+
+
+class Allocation:
     """Memory of the driver's, as PyTorch takes it (__cuda_array_interface__). The device's context is current."""
 
     def __init__(self, n_bytes: int, device: int):
-        self._driver = _driver()
+        self._driver = driver()
         pointer, number = ctypes.c_uint64(), ctypes.c_int()
         handle, uuid = (ctypes.c_ubyte * HANDLE_BYTES)(), (ctypes.c_ubyte * UUID_BYTES)()
-        _checked("cuCtxGetDevice", self._driver.cuCtxGetDevice(ctypes.byref(number)))
-        _checked("cuDeviceGetUuid", self._driver.cuDeviceGetUuid(uuid, number))
-        _checked("cuMemAlloc", self._driver.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(n_bytes)))
+        checked("cuCtxGetDevice", self._driver.cuCtxGetDevice(ctypes.byref(number)))
+        checked("cuDeviceGetUuid", self._driver.cuDeviceGetUuid(uuid, number))
+        checked("cuMemAlloc", self._driver.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(n_bytes)))
         self.pointer = pointer.value
         self.device = device
-        _checked("cuIpcGetMemHandle", self._driver.cuIpcGetMemHandle(handle, ctypes.c_uint64(self.pointer)))
+        checked("cuIpcGetMemHandle", self._driver.cuIpcGetMemHandle(handle, ctypes.c_uint64(self.pointer)))
         self.handle, self.uuid = bytes(handle), bytes(uuid)
         self.__cuda_array_interface__ = {"version": 3, "typestr": "|u1", "shape": (n_bytes,), "data": (self.pointer, False),
                                          "strides": None}
 
     def __del__(self) -> None:
         if getattr(self, "pointer", 0):
-            with torch.cuda.device(self.device):
-                self._driver.cuMemFree_v2(ctypes.c_uint64(self.pointer))
+            _freed(self.device, functools.partial(self._driver.cuMemFree_v2, ctypes.c_uint64(self.pointer)))
 
 
 PAGE_BYTES = 4096
@@ -72,21 +82,27 @@ PORTABLE_AND_MAPPED = 3  # CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVI
 AT_LEAST = 0  # CU_STREAM_WAIT_VALUE_GEQ
 
 
+def _unregister(library: Any, address: Any, words: Any) -> None:
+    """`words` stay until then."""
+    library.cuCtxSynchronize()  # streams may still write there
+    library.cuMemHostUnregister(address)
+
+
 class Gate:
     """Two words of memory of the host that this process and the server share, and that streams write and wait for. The device's
     context is current."""
 
     def __init__(self, client: "Client"):
-        self._driver = _driver()
+        self._driver = driver()
         self._device = torch.cuda.current_device()
         self.words = client.buffer(PAGE_BYTES // 4, np.uint32)
         self.number = 0
         if not client.is_shared(self.words):
             raise NoMemory("the server shares no memory with this process")
         address, at = ctypes.c_void_p(self.words.ctypes.data), ctypes.c_uint64()
-        _checked("cuMemHostRegister", self._driver.cuMemHostRegister_v2(address, ctypes.c_size_t(PAGE_BYTES), PORTABLE_AND_MAPPED))
+        checked("cuMemHostRegister", self._driver.cuMemHostRegister_v2(address, ctypes.c_size_t(PAGE_BYTES), PORTABLE_AND_MAPPED))
         self._registered = address
-        _checked("cuMemHostGetDevicePointer", self._driver.cuMemHostGetDevicePointer_v2(ctypes.byref(at), address, 0))
+        checked("cuMemHostGetDevicePointer", self._driver.cuMemHostGetDevicePointer_v2(ctypes.byref(at), address, 0))
         self._at = at.value
         self._write, self._wait = self._driver.cuStreamWriteValue32_v2, self._driver.cuStreamWaitValue32_v2
         for function in self._write, self._wait:
@@ -94,17 +110,15 @@ class Gate:
 
     def reach(self, stream: torch.cuda.Stream, number: int) -> None:
         """The server may begin when the stream has come here."""
-        _checked("cuStreamWriteValue32", self._write(stream.cuda_stream, self._at + GATE_READY, number, 0))
+        checked("cuStreamWriteValue32", self._write(stream.cuda_stream, self._at + GATE_READY, number, 0))
 
     def wait(self, stream: torch.cuda.Stream, number: int) -> None:
         """The stream goes on when that call has ended."""
-        _checked("cuStreamWaitValue32", self._wait(stream.cuda_stream, self._at + GATE_DONE, number, AT_LEAST))
+        checked("cuStreamWaitValue32", self._wait(stream.cuda_stream, self._at + GATE_DONE, number, AT_LEAST))
 
     def __del__(self) -> None:
         if getattr(self, "_registered", None) is not None:
-            with torch.cuda.device(self._device):
-                self._driver.cuCtxSynchronize()  # streams may still write there
-                self._driver.cuMemHostUnregister(self._registered)
+            _freed(self._device, functools.partial(_unregister, self._driver, self._registered, self.words))
 
 
 class Lent:
@@ -119,7 +133,7 @@ class Lent:
         assert self.rows_at % ALIGNMENT == 0
         with torch.cuda.device(device):
             torch.cuda.current_stream().synchronize()  # makes the context current, too
-            allocation = _Allocation(n_bytes, torch.cuda.current_device())
+            allocation = Allocation(n_bytes, torch.cuda.current_device())
             bytes_ = torch.as_tensor(allocation, device=device)
         self.memory = DeviceMemory(table.client, allocation.handle, allocation.uuid, n_bytes, allocation)
         self._keys = bytes_[:self.rows_at].view(torch.int64)

@@ -16,6 +16,7 @@ from ..schema import Initializer, Optimizer
 from ..table import Part, Table
 from . import bags, op
 from .base import Reference, Weight
+from .captured import is_capturing
 from .home import Home, open_home
 from .checkpoints import put_weight
 from .copies import Device, device_named, to_device, to_numpy
@@ -89,6 +90,13 @@ class _Rows(Reference):
         if not input.is_cuda or scores is not None or self.device_of(input) != input.device:
             return None
         return self.source.lent(input.device, input.numel())
+
+    def _capture(self, input: torch.Tensor, keys: torch.Tensor, scores: Optional[torch.Tensor], layout: Any) -> AnyTicket:
+        """The pull of keys [n] as a node of the CUDA graph that is captured. Nobody looks at them: the host is not there."""
+        if self.padding_idx is not None or scores is not None or self.device_of(input) != input.device:
+            raise RuntimeError("a CUDA graph takes no padding_idx, no scores and no other device's rows: the host has to see the indices")
+        _check_integers(input)
+        return self.source.capture(keys, layout)
 
     def _scores(self, input: torch.Tensor, scores: torch.Tensor, kept: Any) -> Any:
         """[n_keys] of the keys that are not padding, which `kept` selects; None: all."""
@@ -180,6 +188,8 @@ class Embedding(_Rows):
         return self._prefetched(input, scores, False)
 
     def _prefetched(self, input: torch.Tensor, scores: Optional[torch.Tensor], once: bool) -> AnyTicket:
+        if is_capturing(input):
+            return self._capture(input, input.detach().reshape(-1), scores, (input.shape, None))
         lent = self._lent(input, scores)
         if lent is not None:
             try:
@@ -196,7 +206,7 @@ class Embedding(_Rows):
         return self.source.start([part], self.device_of(input), (input.shape, kept))
 
     def forward(self, input: Union[torch.Tensor, AnyTicket], *, scores: Optional[torch.Tensor] = None) -> torch.Tensor:
-        ticket = input if isinstance(input, (Ticket, LentTicket)) else self._prefetched(input, scores, True)
+        ticket = input if isinstance(input, AnyTicket) else self._prefetched(input, scores, True)
         shape, kept = ticket.layout
         rows, = ticket.rows(self._pushes)
         if kept is not None:
@@ -257,8 +267,8 @@ class EmbeddingBag(_Rows):
             raise ValueError(f"offsets start at {starts[0]}, not at 0")
         wrong = np.flatnonzero((starts > len(input)) | (np.diff(starts, prepend=0) < 0))
         if wrong.size:
-            raise InvalidError(Status.INVALID, f"offset {wrong[0]} is {starts[wrong[0]]}; expected offsets that do not fall, up to the "
-                                               f"{len(input)} indices")
+            raise InvalidError(Status["INVALID"], f"offset {wrong[0]} is {starts[wrong[0]]}; expected offsets that do not fall, up to the "
+                                                  f"{len(input)} indices")
         if not self.include_last_offset:
             return np.append(starts, len(input))
         if not starts.size or starts[-1] != len(input):
@@ -275,6 +285,9 @@ class EmbeddingBag(_Rows):
     def started(self, input: torch.Tensor, offsets: Optional[torch.Tensor], per_sample_weights: Optional[torch.Tensor],
                 scores: Optional[torch.Tensor] = None, once: bool = True) -> AnyTicket:
         """`once`: one forward uses it. The layout of the ticket makes bags of what it pulls."""
+        if is_capturing(input):
+            made, layout = self._made(input, offsets, per_sample_weights)
+            return self._capture(input, made.keys, scores, layout)
         lent = self._lent(input, scores)
         if lent is not None and self._are_bags(input, offsets):
             try:
@@ -303,17 +316,23 @@ class EmbeddingBag(_Rows):
     def _started_lent(self, lent: Lent, input: torch.Tensor, offsets: Optional[torch.Tensor],
                       per_sample_weights: Optional[torch.Tensor], once: bool) -> LentTicket:
         _check_integers(input)
+        made, layout = self._made(input, offsets, per_sample_weights)
+        return LentTicket(self.source, lent, made.keys, self.num_embeddings, layout, once)
+
+    def _made(self, input: torch.Tensor, offsets: Optional[torch.Tensor],
+              per_sample_weights: Optional[torch.Tensor]) -> tuple[bags.Bags, Any]:
+        """The bags on the GPU, and what makes them of single rows."""
         weights = self._weights(input, per_sample_weights)
         made = bags.made(input, offsets, weights, self.include_last_offset, self.padding_idx)
         if self._pools(weights):
-            layout: Any = functools.partial(bags.pool, bags=made, mode=self.mode)
-        else:
-            layout = functools.partial(bags.combine, offsets=made.ends, mode=self.mode, weights=made.weights)
-        return LentTicket(self.source, lent, made.keys, self.num_embeddings, layout, once)
+            return made, functools.partial(bags.pool, bags=made, mode=self.mode)
+        return made, functools.partial(bags.combine, offsets=made.ends, mode=self.mode, weights=made.weights)
 
     def push_pooled(self, gradient: torch.Tensor, input: torch.Tensor, offsets: Optional[torch.Tensor],
                     weights: Optional[torch.Tensor], number: int) -> None:
         """The gradient of bags that servers pool, or that are pooled as servers do. `number`: of the pull."""
+        if is_capturing(input):
+            raise RuntimeError("a CUDA graph takes no compiled model: capture the model itself")
         lent = self._lent(input, None)
         if lent is None:
             self.source.take(parts_with([self.pooled_part(input, offsets, weights)], [gradient]))
@@ -361,12 +380,12 @@ class EmbeddingBag(_Rows):
     def forward(self, input: Union[torch.Tensor, AnyTicket], offsets: Optional[torch.Tensor] = None,
                 per_sample_weights: Optional[torch.Tensor] = None, *,
                 scores: Optional[torch.Tensor] = None) -> torch.Tensor:
-        is_ticket = isinstance(input, (Ticket, LentTicket))
+        is_ticket = isinstance(input, AnyTicket)
         if op.is_compiling() and not is_ticket and scores is None and self._pools(per_sample_weights):
             anchor = self.source.anchor if self._pushes else self.source.anchor.detach()
             pooled: torch.Tensor = op.bags(anchor, input, offsets, per_sample_weights, self._operand)[0]
             return pooled.to(self.dtype)
-        ticket = input if isinstance(input, (Ticket, LentTicket)) else self.started(input, offsets, per_sample_weights, scores)
+        ticket = input if isinstance(input, AnyTicket) else self.started(input, offsets, per_sample_weights, scores)
         rows, = ticket.rows(self._pushes)
         made: torch.Tensor = ticket.layout(rows)
         return made.to(self.dtype)

@@ -17,6 +17,7 @@ from ..device import DeviceCall
 from ..errors import UnsupportedError
 from ..table import Call, Part, Table
 from . import copies
+from .captured import Captured, Capturing
 from .lent import Lending, Lent
 
 if TYPE_CHECKING:
@@ -25,10 +26,30 @@ if TYPE_CHECKING:
 PUSHES_IN_FLIGHT = 4
 
 
-class Ticket:
+class AnyTicket:
     """A pull on its way, and what a forward needs to know to make use of it."""
 
-    number = 0
+    source: "Source"
+    layout: Any
+    number = 0  # of the pull, in memory that is lent
+
+    def wait(self) -> tuple[torch.Tensor, ...]:
+        """One matrix for each part, on the device."""
+        raise NotImplementedError
+
+    def take(self, gradients: Sequence[Optional[torch.Tensor]]) -> None:
+        """Those of a backward, one for each part."""
+        raise NotImplementedError
+
+    def rows(self, push: bool) -> tuple[torch.Tensor, ...]:
+        """One matrix for each part, as a node of the graph when gradients are to be pushed."""
+        anchor = self.source.anchor if push else self.source.anchor.detach()
+        rows: tuple[torch.Tensor, ...] = _Rows.apply(anchor, self)
+        return rows
+
+
+class Ticket(AnyTicket):
+    """One that goes by the host."""
 
     def __init__(self, source: "Source", parts: list[Part], landings: list[torch.Tensor], device: torch.device, layout: Any):
         self.source = source
@@ -39,18 +60,10 @@ class Ticket:
         self.call: Call[Any] = source.client.pull_start(parts)
 
     def wait(self) -> tuple[torch.Tensor, ...]:
-        """One matrix for each part, on the device."""
         self.call.wait()
         return tuple(copies.landed(rows, self.device) for rows in self.landings)
 
-    def rows(self, push: bool) -> tuple[torch.Tensor, ...]:
-        """One matrix for each part, as a node of the graph when gradients are to be pushed."""
-        anchor = self.source.anchor if push else self.source.anchor.detach()
-        rows: tuple[torch.Tensor, ...] = _Rows.apply(anchor, self)
-        return rows
-
     def take(self, gradients: Sequence[Optional[torch.Tensor]]) -> None:
-        """Those of a backward, one for each part."""
         self.source.take(parts_with(self.parts, gradients))
 
 
@@ -71,7 +84,7 @@ class Pulled:
         self.lent.settle(all=True)
 
 
-class LentTicket(Pulled):
+class LentTicket(Pulled, AnyTicket):
     """A pull of single keys of one table that stays on a GPU: lent.py. What the current stream does next has its rows."""
 
     def __init__(self, source: "Source", lent: Lent, keys: torch.Tensor, limit: Optional[int], layout: Any, once: bool):
@@ -85,16 +98,28 @@ class LentTicket(Pulled):
     def wait(self) -> tuple[torch.Tensor, ...]:
         return self._rows if self.once else self._rows.clone(),
 
-    def rows(self, push: bool) -> tuple[torch.Tensor, ...]:
-        """As Ticket.rows."""
-        anchor = self.source.anchor if push else self.source.anchor.detach()
-        rows: tuple[torch.Tensor, ...] = _Rows.apply(anchor, self)
-        return rows
-
     def take(self, gradients: Sequence[Optional[torch.Tensor]]) -> None:
         gradient, = gradients
         if gradient is not None:
             self.source.take_lent(self, gradient.detach().to(torch.float32))
+
+
+class CapturedTicket(AnyTicket):
+    """A pull that every replay of a CUDA graph makes: captured.py."""
+
+    def __init__(self, source: "Source", captured: Captured, keys: torch.Tensor, layout: Any):
+        self.source = source
+        self.layout = layout
+        self._captured = captured
+        self._rows = captured.pull(keys)
+
+    def wait(self) -> tuple[torch.Tensor, ...]:
+        return self._rows.clone(),
+
+    def take(self, gradients: Sequence[Optional[torch.Tensor]]) -> None:
+        gradient, = gradients
+        if gradient is not None:
+            self.source.take_captured(self._captured, gradient.detach().to(torch.float32))
 
 
 class _Rows(torch.autograd.Function):
@@ -110,9 +135,6 @@ class _Rows(torch.autograd.Function):
         ticket: AnyTicket = ctx.ticket
         ticket.take(gradients)
         return None, None
-
-
-AnyTicket = Union[Ticket, LentTicket]
 
 
 def parts_with(parts: Sequence[Part], gradients: Sequence[Optional[torch.Tensor]]) -> list[Part]:
@@ -136,6 +158,7 @@ class Source:
         self.is_holding = False
         self.round: Optional[Clock] = None
         self.lending = Lending(tables[0]) if len(tables) == 1 else None
+        self.capturing = Capturing(tables[0]) if len(tables) == 1 else None
         self._held: list[Part] = []
         self._pushes: list[Union[Call[None], DeviceCall]] = []
 
@@ -180,6 +203,18 @@ class Source:
         if call is not None:
             self._pushes.append(call)
 
+    def capture(self, keys: torch.Tensor, layout: Any) -> CapturedTicket:
+        """The pull of keys [n] by every replay of the graph that is captured."""
+        if self.capturing is None:
+            raise RuntimeError("a CUDA graph takes modules of one table; a collection has several")
+        return CapturedTicket(self, self.capturing.make(keys.device, keys.numel()), keys, layout)
+
+    def take_captured(self, captured: Captured, gradient: torch.Tensor) -> None:
+        """The gradient of a CapturedTicket."""
+        if self.is_holding or self.round is not None:
+            raise RuntimeError("a CUDA graph steps at each backward: capture it outside of accumulate() and synchronous()")
+        captured.push(gradient, None if self.optimizer is None else self.optimizer.rate(self.tables[0]))
+
     def take(self, parts: list[Part]) -> None:
         """Gradients of a backward."""
         self._held += parts
@@ -203,6 +238,8 @@ class Source:
         self._settle(0)
         if self.lending is not None:
             self.lending.settle()
+        if self.capturing is not None:
+            self.capturing.settle()
 
     def _settle(self, n_left: int) -> None:
         while self._pushes and (len(self._pushes) > n_left or self._pushes[0].done()):
