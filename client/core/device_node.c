@@ -1,9 +1,9 @@
-/* device_node.c - embd/device.h: calls in lent memory of a GPU that streams make, also as nodes of CUDA
- * graphs.
+/* device_node.c - embd/device.h: calls in lent memory of a GPU that streams make, also as nodes of
+ * CUDA graphs.
  *
- * The happy path: CUDA calls embd_device_node_run in a thread of its own when the stream comes there,
- * and the stream goes on when that returns. Nobody can be told of a failure then: the node keeps
- * the first one, and a push whose rows were not pulled is not made. */
+ * The happy path: CUDA calls embd_device_node_run in a thread of its own when the stream comes
+ * there, and the stream goes on when that returns. Nobody can be told of a failure then: the node
+ * keeps the first one, and a push whose rows were not pulled is not made. */
 #include <pthread.h>
 #include <stdlib.h>
 

@@ -74,7 +74,8 @@ def python_steps(number, text):
         return write_file(name, WORKER + text) + each + 'for rank in "${ranks[@]}"; do wait $rank; done\n'
     run = f"venv/bin/python {name}\n"
     if "torch" in text:
-        run = f"if venv/bin/python -c 'import torch' 2>/dev/null; then {run.strip()}; else echo 'skipped: no PyTorch'; fi\n"
+        has, what = ("import torch; assert torch.cuda.is_available()", "GPU") if '"cuda"' in text else ("import torch", "PyTorch")
+        run = f"if venv/bin/python -c '{has}' 2>/dev/null; then {run.strip()}; else echo 'skipped: no {what}'; fi\n"
     return write_file(name, text) + run
 
 
