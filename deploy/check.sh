@@ -80,13 +80,13 @@ failures() {
          shown > 0 && NF { print "    | " $0; shown-- }' "$1"
 }
 
-# suite TITLE FOLDER CTEST-ARG...: counts each test of a build folder. Half of the time that tests take is waiting: so two run
-# for each core; those that need it to themselves say how many PROCESSORS they are.
+# suite TITLE FOLDER CTEST-ARG...: counts each test of a build folder. Two thirds of the time that tests take is waiting: so six run
+# on two cores; those that need it to themselves say how many PROCESSORS they are.
 suite() {
     local title=$1 folder=$2 log=$WORK/ctest.log report=$WORK/ctest.xml start=$SECONDS n bad off
     shift 2
     rm -f "$report"
-    "${ctest[@]}" --test-dir "$folder" --output-on-failure -j4 --no-tests=error --output-junit "$report" "$@" \
+    "${ctest[@]}" --test-dir "$folder" --output-on-failure -j6 --no-tests=error --output-junit "$report" "$@" \
         >"$log" 2>&1 </dev/null
     local status=$?
     n=$(junit "$report" tests 2>/dev/null)

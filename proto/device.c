@@ -12,8 +12,10 @@
 
 void embd__device_open_write(struct msg *m, const struct device_lent *lent)
 {
-    embd__msg_map(m, 1);
+    embd__msg_map(m, 1u + (lent->address != 0));
     embd__msg_field_uint(m, "bytes", lent->bytes);
+    if (lent->address != 0)
+        embd__msg_field_uint(m, "address", lent->address);
     embd__msg_bin(m, lent->handle, DEVICE_HANDLE_BYTES);
     embd__msg_bin(m, lent->uuid, DEVICE_UUID_BYTES);
 }
@@ -23,6 +25,7 @@ int embd__device_open_read(struct reader *r, struct device_lent *out)
     struct fields f;
     embd__read_fields(&f, r, "device_open");
     out->bytes = embd__field_uint(&f, "bytes", 1, LIMIT_DEVICE_BYTES, FIELD_REQUIRED);
+    out->address = embd__field_uint(&f, "address", 0, UINT64_MAX, 0);
     embd__fields_end(&f);
     out->handle = embd__read_bin(r, "device_open handle", DEVICE_HANDLE_BYTES);
     out->uuid = embd__read_bin(r, "device_open uuid", DEVICE_UUID_BYTES);

@@ -60,6 +60,7 @@ struct device_lent {
     uint64_t bytes;        /* from the begin of the allocation that the handle is of */
     const uint8_t *handle; /* [DEVICE_HANDLE_BYTES] */
     const uint8_t *uuid;   /* [DEVICE_UUID_BYTES] of its GPU */
+    uint64_t address;      /* where the peer is this process: of the memory; 0: the handle is */
 };
 
 void embd__device_open_write(struct msg *m, const struct device_lent *lent);

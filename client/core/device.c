@@ -21,7 +21,7 @@ struct embd_device {
     struct embd_client *client;
     struct embd_device *next; /* of the client's */
     uint8_t handle[DEVICE_HANDLE_BYTES], uuid[DEVICE_UUID_BYTES];
-    uint64_t bytes;
+    uint64_t bytes, address; /* address: of memory of this process; 0: the handle is another's */
     struct device_opened opened;
     uint64_t connection; /* that it was opened on: how many there had been */
 };
@@ -47,7 +47,7 @@ static int end_empty(embd_client *client, struct answer *answer)
 static int lend(embd_device *device)
 {
     embd_client *client = device->client;
-    const struct device_lent lent = {device->bytes, device->handle, device->uuid};
+    const struct device_lent lent = {device->bytes, device->handle, device->uuid, device->address};
     struct answer *answer;
     struct msg *m = embd__request_begin(client, METHOD_DEVICE_OPEN);
     embd__device_open_write(m, &lent);
@@ -59,11 +59,9 @@ static int lend(embd_device *device)
     return client->error.status;
 }
 
-static int check_open(embd_client *client, const void *handle, const void *uuid, uint64_t bytes)
+static int check_open(embd_client *client, uint64_t bytes)
 {
     struct embd__error *e = &client->error;
-    if (handle == NULL || uuid == NULL)
-        return embd__error_set(e, EMBD_INVALID, "%s is NULL", handle == NULL ? "handle" : "uuid");
     if (bytes == 0 || bytes > LIMIT_DEVICE_BYTES)
         return embd__error_set(e, EMBD_INVALID, "bytes is %llu, expected 1 to %llu",
                                (unsigned long long)bytes, (unsigned long long)LIMIT_DEVICE_BYTES);
@@ -74,29 +72,58 @@ static int check_open(embd_client *client, const void *handle, const void *uuid,
     return EMBD_OK;
 }
 
-int embd_device_open(embd_client *client, const void *handle, const void *uuid, uint64_t bytes,
-                     embd_device **device_out)
+/* What is lent is in `given`. */
+static int open_device(embd_client *client, const embd_device *given, embd_device **device_out)
 {
-    *device_out = NULL;
-    client->error = (struct embd__error){0};
-    if (check_open(client, handle, uuid, bytes) != EMBD_OK)
-        return embd__error_keep(&client->error, client->error.status);
-    embd_device *device = calloc(1, sizeof *device);
-    if (device == NULL) {
-        embd__error_set(&client->error, EMBD_NO_MEMORY, "no memory to lend a GPU's");
-        return embd__error_keep(&client->error, EMBD_NO_MEMORY);
-    }
-    *device = (embd_device){.client = client, .bytes = bytes};
-    memcpy(device->handle, handle, sizeof device->handle);
-    memcpy(device->uuid, uuid, sizeof device->uuid);
+    if (check_open(client, given->bytes) != EMBD_OK)
+        return client->error.status;
+    embd_device *device = malloc(sizeof *device);
+    if (device == NULL)
+        return embd__error_set(&client->error, EMBD_NO_MEMORY, "no memory to lend a GPU's");
+    *device = *given;
+    device->client = client;
     if (lend(device) != EMBD_OK) {
         free(device);
-        return embd__error_keep(&client->error, client->error.status);
+        return client->error.status;
     }
     device->next = client->devices;
     client->devices = device;
     *device_out = device;
     return EMBD_OK;
+}
+
+int embd_device_open(embd_client *client, const void *handle, const void *uuid, uint64_t bytes,
+                     embd_device **device_out)
+{
+    struct embd__error *e = &client->error;
+    embd_device given = {.bytes = bytes};
+    *device_out = NULL;
+    *e = (struct embd__error){0};
+    if (handle == NULL || uuid == NULL) {
+        embd__error_set(e, EMBD_INVALID, "%s is NULL", handle == NULL ? "handle" : "uuid");
+        return embd__error_keep(e, EMBD_INVALID);
+    }
+    memcpy(given.handle, handle, sizeof given.handle);
+    memcpy(given.uuid, uuid, sizeof given.uuid);
+    return embd__error_keep(e, open_device(client, &given, device_out));
+}
+
+int embd_device_open_here(embd_client *client, void *memory, uint64_t bytes,
+                          embd_device **device_out)
+{
+    struct embd__error *e = &client->error;
+    const embd_device given = {.bytes = bytes, .address = (uintptr_t)memory};
+    *device_out = NULL;
+    *e = (struct embd__error){0};
+    if (memory == NULL)
+        embd__error_set(e, EMBD_INVALID, "memory is NULL");
+    else if (client->dialer == NULL)
+        embd__error_set(e, EMBD_UNSUPPORTED,
+                        "the server is another process, which takes memory by its handle: "
+                        "embd_device_open");
+    else
+        open_device(client, &given, device_out);
+    return embd__error_keep(e, e->status);
 }
 
 static void unlink_device(embd_device *device)
@@ -215,9 +242,17 @@ int embd__device_lend_again(const embd_device_part *part)
     return EMBD_OK;
 }
 
-bool embd__device_has_gates(const embd_device *device)
+int embd__device_check_gates(const embd_device *device)
 {
-    return device->opened.has_gates;
+    if (device->address != 0)
+        return embd__error_set(&device->client->error, EMBD_UNSUPPORTED,
+                               "the server is in this process, where CUDA may let its kernels wait "
+                               "for the stream that would wait for them: embd_device_pull and "
+                               "embd_device_push");
+    if (!device->opened.has_gates)
+        return embd__error_set(&device->client->error, EMBD_UNSUPPORTED,
+                               "the server is of an earlier version");
+    return EMBD_OK;
 }
 
 /* A number that the server does not know is of a connection that was lost meanwhile: nothing has

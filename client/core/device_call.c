@@ -91,9 +91,7 @@ static int check_gate(embd_client *client, const embd_device_part *part,
                                "gate.words is not %u bytes, at a multiple of %u, of a buffer that "
                                "the server shares (embd_buffer_new)",
                                GATE_BYTES, GATE_ALIGNMENT);
-    if (!embd__device_has_gates(part->keys_in))
-        return embd__error_set(e, EMBD_UNSUPPORTED, "the server is of an earlier version");
-    return EMBD_OK;
+    return embd__device_check_gates(part->keys_in);
 }
 
 /* The loop's thread. */

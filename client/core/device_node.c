@@ -38,7 +38,8 @@ static int make(embd_client *client, const embd_device_part *given,
 {
     embd_device_part part = {0};
     *node_out = NULL;
-    if (embd__device_take(client, given, &part) != EMBD_OK)
+    if (embd__device_take(client, given, &part) != EMBD_OK ||
+        embd__device_check_gates(part.keys_in) != EMBD_OK)
         return client->error.status;
     embd_device_node *node = calloc(1, sizeof *node);
     if (node == NULL)

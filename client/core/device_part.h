@@ -14,7 +14,8 @@ int embd__device_take(embd_client *client, const embd_device_part *given, embd_d
 int embd__device_lend_again(const embd_device_part *part);
 
 struct device_batch embd__device_batch_of(const embd_device_part *part);
-bool embd__device_has_gates(const embd_device *device);
+/* Whether a stream may wait for calls in that memory. EMBD_UNSUPPORTED. */
+int embd__device_check_gates(const embd_device *device);
 
 /* Reads the answer and frees it. */
 int embd__device_end(embd_client *client, enum method method, struct answer *answer);

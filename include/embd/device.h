@@ -4,7 +4,8 @@
  * A memory is lent once, by its CUDA IPC handle. Pulls and pushes then name places in it. libembd
  * itself does not need CUDA: the caller brings the handle's bytes.
  *
- * The server is one shard with the store `cuda`, and the client is connected by its data socket.
+ * The server is one shard with the store `cuda`, and the client is connected by its data socket, or
+ * the server is in its process.
  * Where that is not so, EMBD_UNSUPPORTED or EMBD_UNKNOWN_METHOD says it, and embd_pull and
  * embd_push go through the host. Tables with slots are not taken.
  *
@@ -46,6 +47,15 @@ typedef struct embd_device embd_device;
  * EMBD_NO_MEMORY, and those of embd_ping */
 EMBD_API int embd_device_open(embd_client *client, const void *handle, const void *uuid,
                               uint64_t bytes, embd_device **device_out);
+
+/* Lends memory of this process to a server in this process ("inproc:"): `bytes` from `memory` on, of
+ * cudaMalloc, cuMemAlloc or an allocator over these, such as PyTorch's. Calls on it block: those in
+ * the order of a stream, and nodes of graphs, are refused.
+ *
+ * EMBD_UNSUPPORTED  the server is another process, and those of embd_device_open
+ * EMBD_INVALID      the allocation ends before, and those of embd_device_open */
+EMBD_API int embd_device_open_here(embd_client *client, void *memory, uint64_t bytes,
+                                   embd_device **device_out);
 
 /* Ends it: the server gives the memory back, where it can be reached. Blocks. Before embd_close,
  * which ends all that are left. NULL is allowed. */

@@ -235,6 +235,7 @@ void connection_adopt(struct shard_io *io, int fd, enum door door)
         return;
     c->is_adopted = status == 0;
     c->session.grant = &grant_of_owner;
+    c->session.is_own_process = true;
     if (status == 0)
         let_in(c);
     else

@@ -19,10 +19,14 @@ static const struct store_ops *ops_of(const struct shard *shard)
 
 /* ---- opening ---- */
 
-static int check_session(struct call *call)
+static int check_session(struct call *call, const struct device_lent *lent)
 {
     const struct shard_session *session = call->request->session;
     uint32_t n = 0;
+    if (lent->address != 0 && !session->is_own_process)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "device_open field 'address': the memory is of another process, "
+                               "which lends it by its handle");
     if (session->share == NULL)
         return embd__error_set(&call->error, EMBD_UNSUPPORTED,
                                "device_open: this connection is not by the data socket, the only "
@@ -60,13 +64,13 @@ int devices_open(struct call *call, const struct device_lent *lent, struct devic
     static _Atomic uint64_t numbers; /* of the process: none comes again on another connection */
     struct shard_session *session = call->request->session;
     struct embd__error *e = &call->error;
-    if (check_session(call) != EMBD_OK)
+    if (check_session(call, lent) != EMBD_OK)
         return e->status;
     struct lent_device *device = calloc(1, sizeof *device);
     if (device == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "device_open: no memory");
-    if (ops_of(call->shard)
-            ->device_open(lent->handle, lent->uuid, lent->bytes, &device->memory, e) != EMBD_OK) {
+    const struct store_device_lent asked = {lent->handle, lent->uuid, lent->bytes, lent->address};
+    if (ops_of(call->shard)->device_open(&asked, &device->memory, e) != EMBD_OK) {
         free(device);
         return e->status;
     }

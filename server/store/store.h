@@ -218,13 +218,20 @@ struct store_caps {
     bool takes_device; /* store_keys.on_device, and device_open, device_close and device_read */
 };
 
-/* Memory of a GPU that another process of this host has, and lends. */
+/* Memory of a GPU that another process of this host, or this one, has and lends. */
 #define STORE_DEVICE_HANDLE 64u /* bytes of cudaIpcMemHandle_t */
 #define STORE_DEVICE_UUID   16u
+struct store_device_lent {
+    const uint8_t *handle; /* [STORE_DEVICE_HANDLE] of a whole allocation, which may have more */
+    const uint8_t *uuid;   /* [STORE_DEVICE_UUID] of its device */
+    uint64_t bytes;
+    uint64_t address; /* of memory of this process, without a handle; 0: it is of another */
+};
 struct store_device_memory {
     uint8_t *base; /* where kernels of the thread's device reach it; NULL: it is not open */
     uint64_t bytes;
     bool takes_turns; /* it is on the thread's device, whose processes are not served together */
+    bool is_own;      /* this process has it, whatever the store does */
 };
 
 struct store_ops {
@@ -330,12 +337,10 @@ struct store_ops {
     uint64_t (*memory)(uint32_t *place_out);
 
     /* Where caps.takes_device. Makes memory reachable for the thread's device until device_close,
-     * when no call that names it is under way. `handle` is of a whole allocation, which may have
-     * more than `bytes`; `uuid` is of its device. The handle may be anything. EMBD_INVALID: it is
-     * not of memory of so many bytes; EMBD_UNSUPPORTED: the device cannot reach it. */
-    int (*device_open)(const uint8_t handle[STORE_DEVICE_HANDLE],
-                       const uint8_t uuid[STORE_DEVICE_UUID], uint64_t bytes,
-                       struct store_device_memory *out, struct embd__error *e);
+     * when no call that names it is under way. Handle and address may be anything. EMBD_INVALID:
+     * it is not of memory of so many bytes; EMBD_UNSUPPORTED: the device cannot reach it. */
+    int (*device_open)(const struct store_device_lent *lent, struct store_device_memory *out,
+                       struct embd__error *e);
     void (*device_close)(struct store_device_memory *memory);
     /* Copies from there into the host's memory. Blocks. EMBD_INTERNAL of a device. */
     int (*device_read)(void *to, const void *from, uint64_t bytes, struct embd__error *e);

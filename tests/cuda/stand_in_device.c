@@ -21,6 +21,7 @@ int stand_in_failure;
 bool stand_in_is_stuck;
 uint64_t stand_in_queries_left = UINT64_MAX;
 uint32_t stand_in_unimports;
+uint64_t stand_in_reach = UINT64_MAX;
 
 static bool memory_fails(void)
 {
@@ -249,6 +250,12 @@ void device_unimport(void *memory)
             imports[i].memory = NULL;
             stand_in_unimports++;
         }
+}
+
+int device_reach(void *memory, uint64_t bytes)
+{
+    (void)memory;
+    return bytes > stand_in_reach ? DEVICE_TOO_SMALL : 0;
 }
 
 int device_fetch(void *to, const void *from, uint64_t bytes)

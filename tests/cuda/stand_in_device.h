@@ -12,6 +12,7 @@ extern bool stand_in_is_full;          /* ranges have all the memory they will g
 extern uint64_t stand_in_bytes;        /* device memory in use, without ranges */
 extern int stand_in_failure;           /* what waits and events report; 0: nothing */
 extern bool stand_in_is_stuck;         /* events stay pending */
+extern uint64_t stand_in_reach;        /* bytes that memory of this process has at most */
 extern uint32_t stand_in_unimports;    /* memory of others that was given back, so often */
 extern uint64_t stand_in_queries_left; /* of events until all stay pending; UINT64_MAX: no end */
 

@@ -53,7 +53,7 @@ static embd_schema schema_of(const char *name)
 
 static struct exchange *ask_open(struct world *w, struct shard_session *session, uint64_t bytes)
 {
-    const struct device_lent lent = {bytes, w->handle, w->uuid};
+    const struct device_lent lent = {bytes, w->handle, w->uuid, 0};
     struct exchange *x = ask(&w->rig, session, METHOD_DEVICE_OPEN);
     embd__device_open_write(&x->out, &lent);
     return x;
@@ -525,6 +525,47 @@ static void test_what_is_closed_is_gone_and_the_rest_goes_with_the_connection(vo
     assert_int_equal(stand_in_unimports, before + 2);
 }
 
+/* ---- memory of the server's own process ---- */
+
+static struct exchange *ask_here(struct world *w, struct shard_session *session, uint64_t bytes)
+{
+    const struct device_lent lent = {bytes, w->handle, w->uuid, (uintptr_t)w->memory};
+    struct exchange *x = ask(&w->rig, session, METHOD_DEVICE_OPEN);
+    embd__device_open_write(&x->out, &lent);
+    return x;
+}
+
+static void memory_of_the_servers_process_is_lent_by_its_address(void **state)
+{
+    struct world *w = *state;
+    struct device_opened opened;
+    const uint32_t unimports = stand_in_unimports;
+    w->rig.data.is_own_process = true;
+    struct exchange *x = ask_here(w, &w->rig.data, BYTES);
+    ask_ok(x);
+    assert_int_equal(embd__device_opened_read(&x->reader, &opened), EMBD_OK);
+    ask_free(x);
+    w->number = opened.number;
+    run_twins(w, "plain", "plain2");
+    x = ask(&w->rig, &w->rig.data, METHOD_DEVICE_CLOSE);
+    embd__device_close_write(&x->out, w->number);
+    ask_ok(x);
+    ask_free(x);
+    assert_int_equal(stand_in_unimports, unimports); /* it is not the server's to give back */
+}
+
+static void an_address_of_another_process_is_refused(void **state)
+{
+    struct world *w = *state;
+    struct exchange *x = ask_here(w, &w->rig.data, BYTES);
+    ask_error(x, EMBD_INVALID, "address", NULL);
+    w->rig.data.is_own_process = true;
+    stand_in_reach = BYTES - 1;
+    x = ask_here(w, &w->rig.data, BYTES);
+    ask_error(x, EMBD_INVALID, "the address", "fewer", NULL);
+    stand_in_reach = UINT64_MAX;
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -540,6 +581,8 @@ int main(void)
         TEST(test_a_word_rises_when_earlier_calls_of_its_gate_have_ended_too),
         TEST(test_what_its_client_has_given_up_does_nothing_later),
         TEST(test_gates_elsewhere_are_refused_and_nothing_is_written),
+        TEST(memory_of_the_servers_process_is_lent_by_its_address),
+        TEST(an_address_of_another_process_is_refused),
         TEST(test_what_is_closed_is_gone_and_the_rest_goes_with_the_connection),
     };
 #undef TEST

@@ -226,6 +226,38 @@ class Lent(Cuda):
         self.assertTrue(np.array_equal(*out))
 
 
+class InProcess(Cuda):
+    """The same of a server in this process."""
+
+    shards = 1
+
+    def setUp(self):
+        self.client = embd.connect("inproc:?store=cuda", deadline=20)
+        self.addCleanup(self.client.close)
+
+    def test_memory_was_lent(self):
+        for make, keys in (embd.torch.Embedding, torch.randint(0, 1000, (512,))), (embd.torch.EmbeddingBag, torch.randint(0, 1000, (90, 3))):
+            pair = [make(1000, DIM, client=self.client, name=f"lent_{make.__name__}_{i}".lower(), optimizer="adagrad", seed=3)
+                    for i in range(2)]
+            for turn in range(5):
+                ticket = pair[0].prefetch(keys.to(GPU))
+                self.assertIsInstance(ticket, embd.torch.rows.LentTicket)
+                out = [pair[0](ticket), pair[1](keys)]
+                self.assertTrue(torch.equal(out[0].cpu(), out[1]))
+                for rows in out:
+                    (rows * (turn - 1.5)).sum().backward()
+                for module in pair:
+                    module.flush()
+            self.assertTrue(np.array_equal(*(module.table.pull(np.arange(1000), raw=True) for module in pair)))
+
+    def test_no_stream_waits_for_a_server_of_its_own_process(self):
+        module = embd.torch.Embedding(1000, DIM, client=self.client, name="no_stream", optimizer=SGD, seed=3)
+        with self.assertRaisesRegex(RuntimeError, "in this process"):
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                module(torch.zeros(8, dtype=torch.int64, device=GPU))
+        torch.cuda.synchronize()
+
+
 def median_us(work, sync=torch.cuda.synchronize, n=40):
     times = []
     for i in range(n + 5):
@@ -297,8 +329,9 @@ def measure(client):
             say("torch.nn.Embedding, forward", n, lambda i: theirs(batches[i % 8]))
         say("embd.torch.Embedding, forward, backward, push applied", n, lambda i: step(batches[i % 8]))
         say("torch.nn.Embedding, forward, backward, sparse SGD", n, lambda i: their_step(batches[i % 8]))
-        say("embd.torch.Embedding, the same as one CUDA graph", n, (lambda replay: lambda i: replay(batches[i % 8]))(captured(n)))
-        ours.flush()
+        if not client.is_inproc:
+            say("embd.torch.Embedding, the same as one CUDA graph", n, (lambda replay: lambda i: replay(batches[i % 8]))(captured(n)))
+            ours.flush()
         say("embd.torch.EmbeddingBag, bags of 8: step applied", n, lambda i: bag_step(batches[i % 8]))
         say("torch.nn.EmbeddingBag, bags of 8: step with sparse SGD", n, lambda i: their_bag_step(batches[i % 8]))
 
@@ -313,4 +346,7 @@ if __name__ == "__main__":
         with embd.connect(server.addresses[0]) as client:
             measure(client)
         server.stop()
+        print("a server in this process:")
+        with embd.connect("inproc:?store=cuda", deadline=20) as client:
+            measure(client)
     sys.exit(status)

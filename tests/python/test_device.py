@@ -362,6 +362,10 @@ class Nodes(unittest.TestCase):
         with self.assertRaisesRegex(embd.Error, "were not pulled"):
             push.check()
 
+    def test_addresses_are_for_servers_in_this_process(self):
+        with self.assertRaisesRegex(embd.UnsupportedError, "another process"):
+            DeviceMemory(self.client, 4096, b"", BYTES)
+
     def test_nodes_that_cannot_be(self):
         table = self.nodes_client.table("nodes")
         with self.assertRaises(embd.Error):

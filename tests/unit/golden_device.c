@@ -21,7 +21,7 @@ static void expect(struct reader *r, bool is_so, const char *what)
 void build_device_open_request(struct msg *m)
 {
     static uint8_t handle[DEVICE_HANDLE_BYTES], uuid[DEVICE_UUID_BYTES];
-    const struct device_lent lent = {32u << 20, handle, uuid};
+    const struct device_lent lent = {32u << 20, handle, uuid, 0};
     fill(handle, sizeof handle, 0);
     fill(uuid, sizeof uuid, 0xa0);
     embd__msg_request(m, 3, METHOD_DEVICE_OPEN);

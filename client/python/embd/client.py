@@ -145,8 +145,6 @@ class Client:
 
     def again(self, **options: Any) -> "Client":
         """Another client of the same cluster, with connections of its own: what connect() was given, and `options`."""
-        if self._servers.startswith("inproc:"):
-            raise errors.make(errors.Status["UNSUPPORTED"], "a server in this process has one client")
         return connect(self._servers, **{**self._options, **options})
 
     def __enter__(self) -> "Client":
@@ -161,6 +159,11 @@ class Client:
     def close(self) -> None:
         """Abandons calls in flight and closes the connections."""
         self.handle.close()
+
+    @property
+    def is_inproc(self) -> bool:
+        """Whether the server is in this process."""
+        return self._servers.startswith("inproc:")
 
     @property
     def shards(self) -> list[str]:

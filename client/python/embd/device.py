@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import arrays, errors, structs
 from ._native import ffi, lib
@@ -83,7 +83,8 @@ class DeviceNode:
 class DeviceMemory:
     """The first `n_bytes` of an allocation of a GPU, lent until close() or the client's end. It stays allocated until then.
 
-    handle  of cudaIpcGetMemHandle or cuIpcGetMemHandle, of the begin of the allocation
+    handle  of cudaIpcGetMemHandle or cuIpcGetMemHandle, of the begin of the allocation; of a server in this process ("inproc:")
+            the address, a number, of any memory of the GPU
     uuid    of its GPU
 
     pull() and push() block until the server's kernels have ended. What writes keys and gradients has to have ended before:
@@ -92,15 +93,19 @@ class DeviceMemory:
 
     owner   what frees the allocation; kept until the server has given it back"""
 
-    def __init__(self, client: "Client", handle: bytes, uuid: bytes, n_bytes: int, owner: Any = None):
-        if len(handle) != HANDLE_BYTES or len(uuid) != UUID_BYTES:
+    def __init__(self, client: "Client", handle: Union[bytes, int], uuid: bytes, n_bytes: int, owner: Any = None):
+        if isinstance(handle, bytes) and (len(handle) != HANDLE_BYTES or len(uuid) != UUID_BYTES):
             raise ValueError(f"the handle has {len(handle)} bytes and the uuid {len(uuid)}; "
                              f"{HANDLE_BYTES} and {UUID_BYTES} are expected")
         self.client = client
         self.n_bytes = n_bytes
         out = ffi.new("embd_device **")
         with client.handle as c:
-            client.handle.check(lib.embd_device_open(c, handle, uuid, n_bytes, out))
+            if isinstance(handle, int):
+                status = lib.embd_device_open_here(c, ffi.cast("void *", handle), n_bytes, out)
+            else:
+                status = lib.embd_device_open(c, handle, uuid, n_bytes, out)
+            client.handle.check(status)
         self._c = out[0]
         self._struct = structs.new("embd_device_part")
         self._left: list[Any] = []  # calls that nobody waits for, appended to by destructors

@@ -71,6 +71,9 @@ void pinned_free(void *memory);
 int device_import(const uint8_t handle[DEVICE_HANDLE], const uint8_t uuid[DEVICE_UUID],
                   uint64_t bytes, void **memory_out, bool *takes_turns_out);
 void device_unimport(void *memory);
+/* Memory of this process, of any device: makes the device in use reach it. The address may be
+ * anything. DEVICE_TOO_SMALL, and any other status, as of device_import. */
+int device_reach(void *memory, uint64_t bytes);
 /* Copies device memory into the host's, and waits. */
 int device_fetch(void *to, const void *from, uint64_t bytes);
 

@@ -1,9 +1,9 @@
-/* import.c - memory of a device that another process has (device.h). Legacy handles: PyTorch and
- * every CUDA program can make them, of what cudaMalloc or cuMemAlloc gave.
+/* import.c - memory of a device that another process has, or another part of this one (device.h).
+ * Legacy handles: PyTorch and every CUDA program can make them, of what cudaMalloc or cuMemAlloc
+ * gave.
  *
- * The handle and the number of bytes come from a peer. The driver looks at the handle. The bytes
- * are compared with what the driver says of the memory: a kernel that leaves it would fail the
- * device for all tables of the process. */
+ * The handle, or address, and the number of bytes come from a peer. The driver looks at them: a
+ * kernel that leaves the memory would fail the device for all tables of the process. */
 #include <string.h>
 
 #include <cuda.h>
@@ -79,6 +79,24 @@ void device_unimport(void *memory)
 {
     if (memory != NULL && cudaIpcCloseMemHandle(memory) != cudaSuccess)
         cudaGetLastError();
+}
+
+int device_reach(void *memory, uint64_t bytes)
+{
+    struct cudaPointerAttributes attributes;
+    int device = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess)
+        error = cudaPointerGetAttributes(&attributes, memory);
+    if (error == cudaSuccess && attributes.type != cudaMemoryTypeDevice)
+        error = cudaErrorInvalidDevicePointer;
+    if (error == cudaSuccess && attributes.device != device)
+        error = cudaDeviceEnablePeerAccess(attributes.device, 0);
+    if (error != cudaSuccess)
+        cudaGetLastError(); /* not a lasting error: clears it */
+    if (error != cudaSuccess && error != cudaErrorPeerAccessAlreadyEnabled)
+        return (int)error;
+    return bytes_at(memory) < bytes ? DEVICE_TOO_SMALL : 0;
 }
 
 int device_fetch(void *to, const void *from, uint64_t bytes)

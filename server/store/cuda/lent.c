@@ -7,31 +7,40 @@
 _Static_assert(STORE_DEVICE_HANDLE == DEVICE_HANDLE && STORE_DEVICE_UUID == DEVICE_UUID,
                "store.h and device.h agree");
 
-int cuda_device_open(const uint8_t handle[STORE_DEVICE_HANDLE],
-                     const uint8_t uuid[STORE_DEVICE_UUID], uint64_t bytes,
-                     struct store_device_memory *out, struct embd__error *e)
+static int reach(const struct store_device_lent *lent, struct store_device_memory *out)
 {
     void *memory = NULL;
-    bool takes_turns = false;
     int status = device_use(device_of_thread());
-    *out = (struct store_device_memory){0};
+    *out = (struct store_device_memory){.bytes = lent->bytes, .is_own = lent->address != 0};
+    if (status == 0 && out->is_own) {
+        memory = (void *)(uintptr_t)lent->address;
+        status = device_reach(memory, lent->bytes);
+    } else if (status == 0) {
+        status = device_import(lent->handle, lent->uuid, lent->bytes, &memory, &out->takes_turns);
+    }
+    out->base = memory;
+    return status;
+}
+
+int cuda_device_open(const struct store_device_lent *lent, struct store_device_memory *out,
+                     struct embd__error *e)
+{
+    int status = reach(lent, out);
     if (status == 0)
-        status = device_import(handle, uuid, bytes, &memory, &takes_turns);
+        return EMBD_OK;
+    const char *what = out->is_own ? "address" : "handle";
+    *out = (struct store_device_memory){0};
     if (status == DEVICE_TOO_SMALL)
-        return embd__error_set(e, EMBD_INVALID,
-                               "the handle is of memory with fewer than %llu bytes",
-                               (unsigned long long)bytes);
-    if (status != 0)
-        return embd__error_set(e, EMBD_UNSUPPORTED,
-                               "the handle is of no memory that the server's GPU can reach: %s",
-                               device_text(status));
-    *out = (struct store_device_memory){memory, bytes, takes_turns};
-    return EMBD_OK;
+        return embd__error_set(e, EMBD_INVALID, "the %s is of memory with fewer than %llu bytes",
+                               what, (unsigned long long)lent->bytes);
+    return embd__error_set(e, EMBD_UNSUPPORTED,
+                           "the %s is of no memory that the server's GPU can reach: %s", what,
+                           device_text(status));
 }
 
 void cuda_device_close(struct store_device_memory *memory)
 {
-    if (device_use(device_of_thread()) == 0)
+    if (!memory->is_own && device_use(device_of_thread()) == 0)
         device_unimport(memory->base);
     *memory = (struct store_device_memory){0};
 }

@@ -48,7 +48,7 @@ class Captured:
         n_bytes = max(rows_at + 4 * n_keys * table.dim, ALIGNMENT)
         allocation = self._allocate(n_bytes)
         bytes_ = torch.as_tensor(allocation, device=device)
-        self.memory = DeviceMemory(table.client, allocation.handle, allocation.uuid, n_bytes, allocation)
+        self.memory = DeviceMemory(table.client, allocation.lent_to(table.client), allocation.uuid, n_bytes, allocation)
         self._keys = bytes_[:8 * n_keys].view(torch.int64)
         self._rows = bytes_[rows_at:rows_at + 4 * n_keys * table.dim].view(torch.float32).view(n_keys, table.dim)
         self._rows_at = rows_at

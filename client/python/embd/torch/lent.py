@@ -2,8 +2,8 @@
 
 Each source and GPU has one allocation of its own, beside PyTorch's memory: the server sees that and nothing else. Keys and
 gradients are copied into it, rows out of it, on the GPU and in the current stream, which takes some microseconds. Calls take
-their turn in that stream, by a gate (embd/device.h), and the host waits for nobody. Where the client has no thread of its own, or
-the server shares no memory of the host, the host waits for the stream before each call, and for the call.
+their turn in that stream, by a gate (embd/device.h), and the host waits for nobody. Where the client has no thread of its own,
+the server shares no memory of the host, or it is in this process, the host waits for the stream before each call, and for the call.
 
 Where the server cannot (another host, several shards, no GPU), None says so once, and tensors go by pinned memory."""
 from __future__ import annotations
@@ -13,7 +13,7 @@ import ctypes
 import functools
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 import numpy as np
 import torch
@@ -71,6 +71,10 @@ class Allocation:
         self.handle, self.uuid = bytes(handle), bytes(uuid)
         self.__cuda_array_interface__ = {"version": 3, "typestr": "|u1", "shape": (n_bytes,), "data": (self.pointer, False),
                                          "strides": None}
+
+    def lent_to(self, client: "Client") -> Union[bytes, int]:
+        """What the server knows it by."""
+        return self.pointer if client.is_inproc else self.handle
 
     def __del__(self) -> None:
         if getattr(self, "pointer", 0):
@@ -135,7 +139,7 @@ class Lent:
             torch.cuda.current_stream().synchronize()  # makes the context current, too
             allocation = Allocation(n_bytes, torch.cuda.current_device())
             bytes_ = torch.as_tensor(allocation, device=device)
-        self.memory = DeviceMemory(table.client, allocation.handle, allocation.uuid, n_bytes, allocation)
+        self.memory = DeviceMemory(table.client, allocation.lent_to(table.client), allocation.uuid, n_bytes, allocation)
         self._keys = bytes_[:self.rows_at].view(torch.int64)
         self._rows = bytes_[self.rows_at:].view(torch.float32).view(self.n_keys, table.dim)
         self._stream = torch.cuda.current_stream(device)  # that used the memory last
@@ -143,7 +147,7 @@ class Lent:
         self._gate: Optional[Gate] = None
         self._pulls: list[DeviceCall] = []  # that may not have ended
         self._in_use = 0  # the number of a push that reads the memory
-        if table.client.has_thread:
+        if table.client.has_thread and not table.client.is_inproc:
             with torch.cuda.device(device), contextlib.suppress(NoMemory):
                 self._gate = Gate(table.client)
 
