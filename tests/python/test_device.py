@@ -162,6 +162,7 @@ def torch_memory(table, in_order=True):
     made._rows = torch.frombuffer(memory.map, dtype=torch.float32, count=1024 * DIM, offset=ROWS_AT).view(1024, DIM)
     made._bounds = torch.empty(2, dtype=torch.int64)
     made._gate, made._pulls, made._in_use, made._stream = Gate(table.client) if in_order else None, [], 0, None
+    made._held = None
     made._enter = made._wait = lambda: None
     return made
 

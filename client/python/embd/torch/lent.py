@@ -147,6 +147,7 @@ class Lent:
         self._gate: Optional[Gate] = None
         self._pulls: list[DeviceCall] = []  # that may not have ended
         self._in_use = 0  # the number of a push that reads the memory
+        self._held: Optional[torch.Tensor] = None  # whose keys are there; nobody changes them
         if table.client.has_thread and not table.client.is_inproc:
             with torch.cuda.device(device), contextlib.suppress(NoMemory):
                 self._gate = Gate(table.client)
@@ -163,7 +164,9 @@ class Lent:
         if self._gate is not None and self._in_use:
             self._gate.wait(self._stream, self._in_use)
             self._in_use = 0
-        self._keys[:keys.numel()].copy_(keys)
+        if keys is not self._held:
+            self._keys[:keys.numel()].copy_(keys)
+            self._held = keys
 
     def _wait(self) -> None:
         self._stream.synchronize()
