@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/embctl/costs.h"
 #include "client/embctl/embctl.h"
 #include "client/embctl/listing.h"
 #include "embd/admin.h"
@@ -14,12 +15,17 @@
 struct rebalance_arguments {
     const char *weights; /* the text; NULL: all are 1 */
     int64_t drained;     /* shard; -1: none */
+    const char *by;      /* "rows", "load"; NULL: neither */
+    uint64_t seconds;    /* that the load is counted for */
     bool is_plan;
 };
 
 static const struct argp_option options[] = {
     {"weights", 'w', "W,W,...", 0,
      "Each shard's share of the keys, next to the others' (default: 1 for every shard)", 0},
+    {"by", 'b', "rows|load", 0,
+     "Even out the rows that shards have, or the keys that are pulled and pushed", 0},
+    {"seconds", 't', "SECONDS", 0, "Count them for so long (default: 10)", 0},
     {"drain", 'd', "SHARD", 0, "Leave this shard no keys, and the others equal shares", 0},
     {"plan", 'p', NULL, 0, "Show what would move, and move nothing", 0},
     {0},
@@ -34,6 +40,14 @@ static int parse(int key, char *arg, struct argp_state *state)
         return 0;
     case 'd':
         a->drained = (int64_t)parse_uint(state, "--drain", arg, 0, UINT16_MAX);
+        return 0;
+    case 'b':
+        if (strcmp(arg, "rows") != 0 && strcmp(arg, "load") != 0)
+            argp_error(state, "--by: '%s' is neither rows nor load", arg);
+        a->by = arg;
+        return 0;
+    case 't':
+        a->seconds = parse_uint(state, "--seconds", arg, 1, 3600);
         return 0;
     case 'p':
         a->is_plan = true;
@@ -66,17 +80,33 @@ static int read_weights(const char *text, uint32_t n, uint32_t *weights)
     return i == n && *end == '\0' ? EXIT_DONE : refuse(why);
 }
 
-static int choose_weights(const struct rebalance_arguments *a, uint32_t n, uint32_t *weights)
+static int check_arguments(const struct rebalance_arguments *a, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++)
-        weights[i] = 1;
-    if (a->weights != NULL && a->drained >= 0)
-        return refuse("--weights and --drain do not go together");
+    if (a->weights != NULL && (a->drained >= 0 || a->by != NULL))
+        return refuse("--weights goes with neither --drain nor --by");
     if (a->drained >= (int64_t)n)
         return refuse("--drain: the cluster has no such shard; see embctl shard list");
+    return EXIT_DONE;
+}
+
+/* *status_out: of the client. */
+static int choose_weights(embd_client *client, const struct rebalance_arguments *a, uint32_t n,
+                          uint32_t *weights, int *status_out)
+{
+    bool is_nothing = false;
+    for (uint32_t i = 0; i < n; i++)
+        weights[i] = 1;
+    if (a->weights != NULL)
+        return read_weights(a->weights, n, weights);
+    if (a->by != NULL)
+        *status_out = costs_weigh(client, strcmp(a->by, "rows") == 0 ? COST_ROWS : COST_LOAD,
+                                  (double)a->seconds, weights, &is_nothing);
+    if (is_nothing)
+        return refuse(strcmp(a->by, "rows") == 0 ? "--by rows: no shard has rows"
+                                                 : "--by load: no key was pulled or pushed");
     if (a->drained >= 0)
         weights[a->drained] = 0;
-    return a->weights != NULL ? read_weights(a->weights, n, weights) : EXIT_DONE;
+    return EXIT_DONE;
 }
 
 static void print_report(const embd_rebalance_report *r, bool is_plan)
@@ -115,8 +145,9 @@ int command_rebalance(int argc, char **argv)
                "  embctl rebalance --plan\n"
                "  embctl rebalance                       # equal shares\n"
                "  embctl rebalance --weights 1,1,2,2     # shards 2 and 3 get twice as many keys\n"
+               "  embctl rebalance --by load --seconds 60\n"
                "  embctl rebalance --drain 3             # shard 3 gets none"};
-    struct rebalance_arguments a = {.drained = -1};
+    struct rebalance_arguments a = {.drained = -1, .seconds = 10};
     embd_rebalance_options own = EMBD_REBALANCE_OPTIONS();
     embd_rebalance_report report = {.struct_bytes = sizeof report};
     embd_client *client;
@@ -125,14 +156,18 @@ int command_rebalance(int argc, char **argv)
     if (code)
         return code;
     uint32_t weights[SHARDS_MAX], n = embd_shard_count(client);
-    code = choose_weights(&a, n, weights);
+    int status = EMBD_OK;
+    code = check_arguments(&a, n);
+    if (!code)
+        code = choose_weights(client, &a, n, weights, &status);
     if (code) {
         embd_close(client);
         return code;
     }
     own.weights = weights;
     own.is_plan = a.is_plan;
-    int status = embd_rebalance(client, &own, &report);
+    if (status == EMBD_OK)
+        status = embd_rebalance(client, &own, &report);
     if (status == EMBD_OK)
         print_report(&report, a.is_plan);
     return end_client(client, status);

@@ -221,7 +221,8 @@ class Moves(Rebalance):
         before = digests(cluster.address("a")), self.rows(client, "t")
         for words, code, says in ((("--weights", "1"), 2, "one number for each of the 2 shards"),
                                   (("--weights", "1,x"), 2, "numbers up to"), (("--weights", "0,0"), None, "no shard"),
-                                  (("--drain", "2"), 2, "no such shard"), (("--drain", "0", "--weights", "1,1"), 2, "do not go together")):
+                                  (("--drain", "2"), 2, "no such shard"), (("--drain", "0", "--weights", "1,1"), 2, "goes with neither"),
+                                  (("--by", "rows", "--weights", "1,1"), 2, "goes with neither"), (("--by", "x"), 2, "neither rows nor load")):
             ran = embctl(cluster.address("a"), "rebalance", *words)
             self.assertNotEqual(ran.returncode, 0)
             self.assertIn(says, ran.stderr)
@@ -244,6 +245,43 @@ class Moves(Rebalance):
             self.assertEqual((client.vshards()[0], self.rows(client, "t")[0]), (0, 0))
             client.table("t").push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
             self.assertEqual({float(v) for v in client.table("t").pull(np.arange(KEYS)).ravel()}, {2.0})
+
+    def test_shares_follow_rows_and_load(self):
+        with Embd(shards=3) as server, embd.connect(server.addresses[0], deadline=60) as client:
+            def by(what, *flags, code=0):
+                ran = embctl(server.addresses[0], "rebalance", "--by", what, *flags)
+                self.assertEqual(ran.returncode, code, ran.stderr)
+                client.vshards()
+                return ran.stderr
+
+            self.assertIn("no shard has rows", by("rows", code=2))
+            self.assertIn("no key was pulled", by("load", "--seconds", "1", code=2))
+            table = self.counted(client)
+            table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
+            client.rebalance([1, 6, 0])
+            by("rows")
+            for rows in self.rows(client, "t"):
+                self.assertAlmostEqual(rows, KEYS / 3, delta=KEYS / 12)
+            by("rows", "--drain", "1")
+            self.assertEqual(client.vshards()[1], 0)
+            self.assertEqual(sum(self.rows(client, "t")), KEYS)
+            before, stop = client.vshards(), threading.Event()
+
+            def pull():
+                with embd.connect(server.addresses[0], deadline=60) as other:
+                    while not stop.is_set():
+                        other.table("t").pull([7])
+
+            thread = threading.Thread(target=pull)
+            thread.start()
+            by("load", "--seconds", "1")
+            stop.set()
+            thread.join()
+            after = client.vshards()
+            hot = [i for i in range(3) if after[i] < before[i]]  # the shard of that key; the drained one is as the others again
+            self.assertEqual(len(hot), 1, (before, after))
+            self.assertGreater(after[1], 0)
+            self.assertEqual({float(v) for v in table.pull(np.arange(KEYS)).ravel()}, {1.0})
 
     def test_snapshots_and_moves_follow_each_other(self):
         """And a snapshot of a map is loaded into a cluster of another one."""
