@@ -72,18 +72,20 @@ static bool may_lead(const struct entry_follower *f, const struct entry_insync *
 }
 
 /* How many others are to go first; FAILOVER_MOST: this one may not. */
-static int find_rank(struct member *m, uint64_t epoch, uint32_t *rank_out, struct embd__error *e)
+static int find_rank(struct member *m, const struct entry_epoch *epoch, uint32_t *rank_out,
+                     struct embd__error *e)
 {
     struct entry_follower list[FAILOVER_MOST], *own = NULL;
     struct entry_insync insync;
     uint32_t n;
     *rank_out = FAILOVER_MOST;
-    if (entry_read_insync(m->etcd, m->self->name, epoch, &insync, e) != EMBD_OK ||
+    if (entry_read_insync(m->etcd, m->self->name, epoch->epoch, &insync, e) != EMBD_OK ||
         entry_list_followers(m->etcd, m->self->name, list, &n, e) != EMBD_OK)
         return e->status;
     for (uint32_t i = 0; i < n; i++)
         own = list[i].id == m->config.failover->start ? &list[i] : own;
-    bool was_last = epoch == m->risen; /* nobody served in it */
+    /* It took the name in that epoch, perhaps without hearing so, and nobody has served in it. */
+    bool was_last = epoch->node == m->config.node && insync.set.n == 0;
     if (own == NULL || !own->is_ready || !(was_last || may_lead(own, &insync)))
         return EMBD_OK;
     *rank_out = 0;
@@ -112,7 +114,6 @@ static int rise(struct member *m, uint64_t epoch, struct embd__error *e)
               (unsigned long long)epoch);
     m->has_had_name = true;
     m->absent_ns = 0;
-    m->risen = epoch;
     m->state = MEMBER_RISES;
     return promotion_ask(m->config.promotion, PROMOTION_ANY, e);
 }
@@ -150,7 +151,7 @@ static int elect(struct member *m, struct embd__error *e)
         return watch(m, m->config.lease_s * 1000 / 3, e);
     if (now_ns - m->absent_ns < MOMENT_NS)
         return watch(m, (uint32_t)((MOMENT_NS - (now_ns - m->absent_ns)) / 1000000) + 1, e);
-    if (find_rank(m, epoch.epoch, &rank, e) != EMBD_OK)
+    if (find_rank(m, &epoch, &rank, e) != EMBD_OK)
         return e->status;
     if (rank == FAILOVER_MOST)
         return say_hindrance(m, e);

@@ -51,7 +51,6 @@ struct member {
     bool is_unsure;                /* but an attempt that failed may have changed it, or yet will */
     char told_entry[160];          /* of a follower, as it is in etcd */
     uint64_t absent_ns;            /* since when nobody has the name; 0: somebody has */
-    uint64_t risen;                /* the epoch in which it took the name as a follower; 0: none */
     bool hindrance_is_told, fence_is_told;
 };
 

@@ -205,6 +205,34 @@ class Races(Failover):
         self.finish(*trainers)
 
     @begins_anew
+    def test_a_follower_that_took_the_name_and_heard_so_too_late_takes_it_again(self):
+        """Its lease has lapsed then; nobody else may take the name, since nobody is in sync with it."""
+        self.begin("x")
+        way, y = self.start_behind("y")
+        self.until(lambda: self.insync() == 1)
+        trainers = self.train()
+        is_deaf = threading.Event()
+
+        def rule(path, request):
+            if is_deaf.is_set():
+                return "lost"
+            if put_of(path, request, "/servers/a"):
+                is_deaf.set()
+                return "unanswered"
+            return None
+
+        way.rule = rule
+        self.kill("x")
+        self.until(is_deaf.is_set)
+        self.until(lambda: self.entry("servers") is None)
+        way.rule = lambda path, request: None
+        self.until(lambda: self.primary() == "y")
+        self.assertTrue(y.is_alive())
+        self.start("x")
+        self.go_on_pushing(*trainers)
+        self.finish(*trainers)
+
+    @begins_anew
     def test_a_follower_whose_shards_were_busy_when_it_had_the_name_takes_it_again(self):
         """They are given 10 s to be ready; its disk does not sync a change of a durable table for longer."""
         self.begin("x")

@@ -108,7 +108,8 @@ void follow_take_ask(struct sim *sim, struct node *node, const struct message *m
     if (m->is_base || why_gone(sim, node, m->place) != NULL)
         return;
     node->follower_disk[m->from] = m->disk;
-    if (m->disk >= node->applied.position)
+    member_note_fed(sim, node, m);
+    if (m->disk >= node->applied.position && !sim->is_leased)
         node->disk.required |= UINT64_C(1) << m->from;
 }
 
@@ -291,13 +292,13 @@ bool follow_is_ready(const struct sim *sim, const struct node *node)
            (sim->promise != PROMISE_REPLICATED || (primary->disk.required >> node->index & 1) != 0);
 }
 
-void follow_promote(struct sim *sim, struct node *node)
+void follow_promote(struct sim *sim, struct node *node, uint64_t epoch)
 {
     struct disk *disk = &node->disk;
     disk->written = disk->synced = disk_end(disk).position;
     node_tick(sim, node);
     disk->note.state = NOTE_MADE_PRIMARY;
-    disk->note.epoch++;
+    disk->note.epoch = epoch;
     disk->required = 0;
     store_note(node);
     node->history = ++sim->n_histories;

@@ -32,6 +32,7 @@ void node_open(struct sim *sim, struct node *node, uint32_t index)
     memset(node, 0, sizeof *node);
     node->index = index;
     node->skew = (int64_t)sim_below(sim, 9) - 4;
+    node->rate = (int)sim_below(sim, 81) - 40;
     disk_open(sim, &node->disk);
     embd__msg_init(&node->msg);
     engine_init(&node->engine, &store_host);
@@ -56,7 +57,7 @@ void node_crash(struct sim *sim, struct node *node)
     disk_crash(sim, &node->disk);
     node_empty_engine(node);
     node->is_up = node->has_next_place = false;
-    node->back_at = sim->now + 5 + sim_below(sim, 60);
+    node->back_at = sim->now + 5 + sim_below(sim, sim->is_leased ? 4 * LEASE_MS : 60);
     sim->seen.crashes++;
 }
 
@@ -93,13 +94,14 @@ void node_start(struct sim *sim, struct node *node)
             (unsigned long long)node->applied.position, (unsigned long long)disk->note.epoch);
     if (node->applied.chain != 0)
         check_note_digest(sim, node, node->applied.chain, check_digest(sim, node));
+    member_start(sim, node);
     if (node_serves(node) && node->index == sim->authority)
         check_none_lost(sim, node, "after a start");
 }
 
 bool node_serves(const struct node *node)
 {
-    return node->is_up &&
+    return node->is_up && !node->is_aside &&
            (node->disk.note.state == NOTE_OWN || node->disk.note.state == NOTE_MADE_PRIMARY);
 }
 
@@ -123,6 +125,10 @@ void node_depose(struct sim *sim, struct node *node, uint64_t epoch)
 static void reply(struct sim *sim, const struct node *node, uint32_t client, uint32_t connection,
                   enum reply kind, uint64_t sequence)
 {
+    if (kind != REPLY_REFUSED && member_is_fenced(sim, node)) {
+        sim->seen.fenced++;
+        return;
+    }
     struct message *m = sim_send(sim, MESSAGE_REPLY, node->index, sim_client_end(client));
     m->client = client;
     m->connection = connection;
@@ -130,6 +136,14 @@ static void reply(struct sim *sim, const struct node *node, uint32_t client, uin
     m->sequence = sequence;
     m->epoch = node->disk.note.epoch;
     m->history = node->history;
+    if (kind == REPLY_ACK && sim->is_leased && sim->etcd.epoch > node->disk.note.epoch)
+        sim_fail(
+            sim,
+            "server %u acknowledges push %llu of client %u in epoch %llu, and server %u serves "
+            "in epoch %llu",
+            node->index, (unsigned long long)sequence, client,
+            (unsigned long long)node->disk.note.epoch, sim->etcd.epoch_node,
+            (unsigned long long)sim->etcd.epoch);
     if (kind == REPLY_ACK && node->has_heard)
         sim_fail(sim,
                  "server %u acknowledges push %llu of client %u after it heard of its successor",
@@ -159,12 +173,14 @@ static void answer(struct sim *sim, struct node *node, uint32_t client, uint32_t
     (void)sim;
 }
 
-static bool is_promised(const struct sim *sim, const struct node *node, uint64_t position)
+static bool is_promised(const struct sim *sim, struct node *node, uint64_t position)
 {
     if (sim->promise == PROMISE_BUFFERED)
         return true;
     if (node->disk.synced < position)
         return false;
+    if (sim->is_leased)
+        return !member_is_fenced(sim, node) && member_has(sim, node, position);
     return sim->promise == PROMISE_DURABLE || sim->out == OUT_WAIT ||
            follow_has(sim, node, position);
 }

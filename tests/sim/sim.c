@@ -8,10 +8,11 @@
 #include "server/store/slice.h"
 #include "tests/sim/sim.h"
 
-enum { FAULTS_MS = 500, LONGEST_MS = 6000 };
+enum { FAULTS_MS = 500, LEASED_FAULTS_MS = 1500, LONGEST_MS = 8000 };
 
 const char *const part_names[PARTS_OUT] = {"nothing", "heed",   "client-epoch", "wait",
-                                           "chain",   "one-of", "again"};
+                                           "chain",   "one-of", "again",        "fence",
+                                           "epoch",   "insync", "taken",        "even"};
 
 uint32_t sim_below(struct sim *sim, uint32_t n)
 {
@@ -89,11 +90,19 @@ static void free_message(struct message *m)
 static void deliver(struct sim *sim, const struct message *m)
 {
     sim->seen.events++;
+    if (m->to == ETCD_END) {
+        etcd_take(sim, m);
+        return;
+    }
     if (!is_node(m->to)) {
         client_take(sim, &sim->clients[m->client], m);
         return;
     }
     struct node *node = &sim->nodes[m->to];
+    if (m->kind == MESSAGE_ETCD_ANSWER && node->is_up && m->life == node->life)
+        member_take(sim, node, m);
+    if (m->kind == MESSAGE_ETCD_ANSWER)
+        return;
     if (m->kind != MESSAGE_ANSWER && (!node->is_up || m->life != node->life)) {
         sim->seen.lost_messages++;
         return;
@@ -115,7 +124,7 @@ static struct message *take_due(struct sim *sim)
 {
     for (struct message **at = &sim->messages; *at != NULL; at = &(*at)->next) {
         struct message *m = *at;
-        if (m->at > sim->now)
+        if (m->at > sim->now || (is_node(m->to) && sim->nodes[m->to].stalled_until > sim->now))
             continue;
         uint64_t until = *cut_between(sim, m->from, m->to);
         if (until > sim->now && !sim_one_in(sim, 2)) {
@@ -150,15 +159,22 @@ static void deliver_due(struct sim *sim)
 static void draw_faults(struct sim *sim)
 {
     uint32_t i = sim_below(sim, sim->n_nodes);
-    if (sim_one_in(sim, 60) && sim->nodes[i].is_up)
+    if (sim_one_in(sim, sim->is_leased ? 120 : 60) && sim->nodes[i].is_up)
         node_crash(sim, &sim->nodes[i]);
     if (sim_one_in(sim, 40)) {
-        uint32_t a = sim_below(sim, NODES + CLIENTS), b = sim_below(sim, sim->n_nodes);
+        uint32_t ends = sim->is_leased ? ENDS : ETCD_END;
+        uint32_t a = sim_below(sim, ends), b = sim_below(sim, sim->n_nodes);
         uint64_t until = sim->now + sim_below(sim, 150);
         *cut_between(sim, a, b) = until;
         sim_say(sim, "nothing passes between %s %u and server %u until %llu",
-                is_node(a) ? "server" : "client", is_node(a) ? a : a - NODES, b,
-                (unsigned long long)until);
+                is_node(a) ? "server" : (a == ETCD_END ? "etcd" : "client"),
+                is_node(a) ? a : a - NODES, b, (unsigned long long)until);
+    }
+    if (sim->is_leased && sim_one_in(sim, 80)) {
+        sim->nodes[i].stalled_until = sim->now + sim_below(sim, 3 * LEASE_MS);
+        sim_say(sim, "server %u stands still until %llu", i,
+                (unsigned long long)sim->nodes[i].stalled_until);
+        sim->seen.stalls++;
     }
 }
 
@@ -173,14 +189,14 @@ static void promote(struct sim *sim, struct node *node)
     if (!follow_is_ready(sim, node)) /* the start has an older note, without its primary's epoch */
         return;
     uint32_t before = sim->authority;
-    follow_promote(sim, node);
+    follow_promote(sim, node, node->disk.note.epoch + 1);
     sim->authority = node->index;
     check_none_lost(sim, node, "after a promotion");
     for (uint32_t i = 0; i < sim->n_nodes && sim->is_rash; i++) {
         struct node *other = &sim->nodes[i];
         if (other->is_up && other->target == before && other->disk.note.state == NOTE_FOLLOWING &&
             other != node) {
-            follow_promote(sim, other);
+            follow_promote(sim, other, other->disk.note.epoch + 1);
             sim->seen.doubles++;
         }
     }
@@ -206,6 +222,8 @@ static void operate(struct sim *sim)
     for (uint32_t i = 0; i < sim->n_nodes; i++)
         if (!sim->nodes[i].is_up && sim->now >= sim->nodes[i].back_at)
             node_start(sim, &sim->nodes[i]);
+    if (sim->is_leased)
+        return;
     point(sim);
     if (sim->heals || sim->now < sim->promote_at)
         return;
@@ -249,7 +267,11 @@ static void draw_schemas(struct sim *sim)
 static void begin(struct sim *sim)
 {
     sim->promise = (enum promise)sim_below(sim, PROMISES);
-    sim->is_rash = sim_one_in(sim, 8);
+    if (sim->out >= OUT_FENCE)
+        sim->promise = PROMISE_REPLICATED;
+    sim->is_leased =
+        sim->promise == PROMISE_REPLICATED && (sim_one_in(sim, 2) || sim->out >= OUT_FENCE);
+    sim->is_rash = !sim->is_leased && sim_one_in(sim, 8);
     sim->n_nodes = 2 + sim_below(sim, NODES - 1);
     sim->promote_at = 50 + sim_below(sim, 400);
     draw_schemas(sim);
@@ -261,6 +283,7 @@ static void begin(struct sim *sim)
         sim->nodes[i].life = 1;
         if (i > 0)
             follow_begin(sim, &sim->nodes[i], 0);
+        member_start(sim, &sim->nodes[i]);
     }
     for (uint32_t i = 0; i < CLIENTS; i++)
         sim->clients[i].index = i;
@@ -276,7 +299,7 @@ static bool is_over(const struct sim *sim)
             return false;
     for (uint32_t i = 0; i < sim->n_nodes; i++) {
         const struct node *node = &sim->nodes[i];
-        if (!node->is_up ||
+        if (!node->is_up || (sim->is_leased && primary->member.state != MEMBER_LEADS) ||
             (i != sim->authority && (node->disk.note.state != NOTE_FOLLOWING ||
                                      node->place.position != primary->applied.position ||
                                      node->applied.position < node->place.position)))
@@ -285,22 +308,28 @@ static bool is_over(const struct sim *sim)
     return true;
 }
 
+static void tick(struct sim *sim, struct node *node)
+{
+    node_tick(sim, node);
+    follow_tick(sim, node);
+    if (sim->is_leased)
+        member_tick(sim, node);
+}
+
 static void run(struct sim *sim)
 {
     begin(sim);
     while (!(sim->heals && is_over(sim))) {
         if (sim->now++ == LONGEST_MS)
             sim_fail(sim, "it goes on and on without faults");
-        sim->heals = sim->now > FAULTS_MS;
+        sim->heals = sim->now > (sim->is_leased ? LEASED_FAULTS_MS : FAULTS_MS);
         if (!sim->heals)
             draw_faults(sim);
         operate(sim);
         deliver_due(sim);
         for (uint32_t i = 0; i < sim->n_nodes; i++)
-            if (sim->nodes[i].is_up) {
-                node_tick(sim, &sim->nodes[i]);
-                follow_tick(sim, &sim->nodes[i]);
-            }
+            if (sim->nodes[i].is_up && sim->nodes[i].stalled_until <= sim->now)
+                tick(sim, &sim->nodes[i]);
         for (uint32_t i = 0; i < CLIENTS; i++)
             client_tick(sim, &sim->clients[i]);
     }

@@ -4,7 +4,7 @@
  * Real code: the engine and its host store, operations as records, their seals and chains, replay
  * (server/engine, server/journal). Modelled, since they are bound to sockets, files and threads:
  * the disk (disk.c), what follows and feeds (follow.c, after server/service/following*.c,
- * handle_follow.c and deposing.c), the waiting of acknowledgements for followers, and clients
+ * handle_follow.c and deposing.c), etcd and what servers do with it (etcd.c, member.c), the waiting of acknowledgements for followers, and clients
  * (client.c). Bases are the records before them, not rows; records that are withdrawn for lack of
  * memory are left out. */
 #ifndef EMBD_TESTS_SIM_H
@@ -25,6 +25,9 @@ enum {
     DIGESTS = 8192,
     LINES = 48, /* of a schedule that are kept */
     LINE_BYTES = 120,
+    LEASE_MS = 90,
+    ETCD_END = NODES + CLIENTS, /* a place in cut_until and last_at */
+    ENDS = ETCD_END + 1,
 };
 
 /* Parts that a run may leave out: it must fail then. */
@@ -36,6 +39,11 @@ enum part_out {
     OUT_CHAIN,        /* neither side compares chains and records */
     OUT_ONE,          /* an acknowledgement waits for one follower of several */
     OUT_AGAIN,        /* that of a repeated push waits for none */
+    OUT_FENCE,        /* a primary whose lease may have lapsed goes on */
+    OUT_EPOCH,        /* who takes the name takes the epoch before */
+    OUT_INSYNC,       /* any follower may take the name */
+    OUT_TAKEN,        /* who took the name, and does not know, waits for others */
+    OUT_EVEN,         /* a follower is in sync as soon as it is fed */
     PARTS_OUT,
 };
 extern const char *const part_names[PARTS_OUT];
@@ -81,6 +89,73 @@ struct disk {
 struct place disk_end(const struct disk *disk);
 struct sim_record *disk_at(const struct disk *disk, uint64_t position);
 
+/* ---- etcd: etcd.c ---- */
+
+/* Followers, by the numbers of their starts: start_of(). */
+enum { SET_MOST = 2 * NODES };
+struct start_set {
+    uint32_t n, ids[SET_MOST];
+};
+
+struct etcd_follower {
+    uint32_t start, lease; /* start 0: it is not there */
+    uint64_t position;
+    bool is_ready;
+};
+
+struct etcd_state {
+    uint32_t n_leases, leases[NODES]; /* the last of each server */
+    uint64_t lapses_at[NODES];
+    uint64_t revision;
+    bool is_held;
+    uint32_t holder, name_lease, epoch_node;
+    uint64_t name_revision, epoch, epoch_revision, insync_revision;
+    struct start_set insync; /* in that epoch */
+    struct etcd_follower followers[NODES];
+};
+
+enum etcd_kind { ETCD_READ, ETCD_GRANT, ETCD_KEEP, ETCD_TAKE, ETCD_PUT_INSYNC, ETCD_PUT_FOLLOWER };
+
+struct etcd_ask {
+    enum etcd_kind kind;
+    uint32_t lease;
+    uint64_t epoch, name_revision, epoch_revision, insync_revision;
+    struct start_set insync;
+    struct etcd_follower follower;
+};
+
+struct etcd_answer {
+    bool is_done;
+    uint32_t lease;
+    struct etcd_state seen;
+};
+
+/* ---- what a server does with it: member.c ---- */
+
+enum member_state {
+    MEMBER_STARTS,
+    MEMBER_LEASELESS,
+    MEMBER_NAMELESS,
+    MEMBER_LEADS,
+    MEMBER_FOLLOWS
+};
+
+struct member {
+    enum member_state state;
+    uint32_t lease, question;
+    bool is_open, is_unsure;
+    enum etcd_kind asked, next;
+    uint64_t asked_at, renewed_at, fenced_from; /* by the server's clock */
+    uint64_t next_at, absent_since;             /* by the simulation's */
+    uint64_t name_revision, insync_revision;
+    struct start_set required, published, next_insync;
+    uint64_t floor, reached; /* positions */
+    struct {
+        uint32_t start;
+        uint64_t at;
+    } fed[NODES]; /* followers that take its records */
+};
+
 /* ---- servers: node.c ---- */
 
 /* A push or opening on its way through a primary. */
@@ -109,6 +184,10 @@ struct node {
     uint32_t history; /* no other promotion's */
     uint64_t back_at; /* down until then */
     int64_t skew;     /* of its clock */
+    int rate;         /* thousandths that its clock is too fast */
+    uint64_t stalled_until;
+    bool is_aside; /* etcd has not said that it serves */
+    struct member member;
     struct disk disk;
     struct engine engine;
     struct operation_reader reader;
@@ -144,7 +223,9 @@ enum message_kind {
     MESSAGE_ASK,
     MESSAGE_ANSWER,
     MESSAGE_TELL,
-    MESSAGE_HEARD
+    MESSAGE_HEARD,
+    MESSAGE_ETCD_ASK,
+    MESSAGE_ETCD_ANSWER
 };
 enum reply { REPLY_OPENED, REPLY_ACK, REPLY_GAP, REPLY_REFUSED };
 
@@ -161,6 +242,8 @@ struct message {
     bool is_base, is_gone;
     struct place behind;        /* of a base */
     struct record_list records; /* of an answer */
+    struct etcd_ask etcd_ask;
+    struct etcd_answer etcd_answer;
 };
 
 /* ---- clients: client.c ---- */
@@ -180,7 +263,8 @@ struct client {
 
 struct seen {
     uint64_t events, crashes, promotions, doubles, anew, gone, compared, other, again, gaps, acks,
-        late_acks, digests, compactions, refused, deposed, lost_messages, applied;
+        late_acks, digests, compactions, refused, deposed, lost_messages, applied, names_lost,
+        names_taken, insync, stalls, fenced;
 };
 
 struct sim {
@@ -188,6 +272,8 @@ struct sim {
     struct dice dice;
     enum part_out out;
     enum promise promise;
+    bool is_leased; /* etcd decides who serves */
+    struct etcd_state etcd;
     bool is_rash; /* its operator may promote two in the same epoch */
     bool heals;   /* no faults any more */
     uint64_t now;
@@ -198,9 +284,8 @@ struct sim {
     struct record_list in_hand; /* of the message that is being delivered */
     struct sim_record *records; /* all there are */
     embd_schema schemas[2];
-    uint64_t cut_until[NODES + CLIENTS][NODES]; /* nothing passes between these */
-    uint64_t last_at[NODES + CLIENTS]
-                    [NODES + CLIENTS]; /* of a message: connections keep their order */
+    uint64_t cut_until[ENDS][NODES]; /* nothing passes between these */
+    uint64_t last_at[ENDS][ENDS];    /* of a message: connections keep their order */
     uint64_t promote_at;
     uint32_t authority; /* promoted last, or the first server */
     struct {
@@ -272,11 +357,25 @@ void follow_tick(struct sim *sim, struct node *node);
 void follow_take_ask(struct sim *sim, struct node *node, const struct message *m);
 void follow_take_answer(struct sim *sim, struct node *node, const struct message *m);
 void follow_begin(struct sim *sim, struct node *node, uint32_t target);
-void follow_promote(struct sim *sim, struct node *node);
+void follow_promote(struct sim *sim, struct node *node, uint64_t epoch);
 /* Those in the journal of the primary that must have a record before it is acknowledged have it. */
 bool follow_has(const struct sim *sim, const struct node *node, uint64_t position);
 /* Whether the node may take the primary's place, and no acknowledged push would be lost. */
 bool follow_is_ready(const struct sim *sim, const struct node *node);
+
+/* etcd.c */
+void etcd_take(struct sim *sim, const struct message *m);
+
+/* member.c */
+void member_start(const struct sim *sim, struct node *node);
+void member_tick(struct sim *sim, struct node *node);
+void member_take(struct sim *sim, struct node *node, const struct message *m);
+/* A follower has asked for records. */
+void member_note_fed(const struct sim *sim, struct node *node, const struct message *m);
+/* It answers no client. */
+bool member_is_fenced(const struct sim *sim, const struct node *node);
+/* Those that are required have a record. */
+bool member_has(const struct sim *sim, struct node *node, uint64_t position);
 
 /* client.c */
 void client_tick(struct sim *sim, struct client *client);
