@@ -37,7 +37,7 @@ warnings.simplefilter("ignore", RuntimeWarning)  # a GPU that takes turns
 
 def allocation(n_bytes):
     torch.zeros(1, device=GPU)
-    return lent._Allocation(n_bytes, torch.cuda.current_device())
+    return lent.Allocation(n_bytes, torch.cuda.current_device())
 
 
 def tensors(memory, n, dim):
