@@ -289,6 +289,8 @@ int embd__push_read(struct reader *r, struct part *parts, uint32_t capacity,
 int embd__push_read_record(struct reader *r, struct part *parts, uint32_t capacity,
                            struct push_extra *extra_out, struct push_source *sources_out,
                            uint32_t *n_sources_out);
+/* The field `sources` of a record: [PUSH_SOURCES_MAX]. */
+void embd__push_sources_read(struct fields *message, struct push_source *out, uint32_t *n_out);
 /* The same for parts as columns, at most LIMIT_PARTS; embd__parts_read and
  * embd__push_read read both forms. `extra` as above; NULL for other kinds. */
 void embd__columns_write(struct msg *m, const struct part_list *list, enum parts_kind kind,

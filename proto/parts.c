@@ -331,7 +331,7 @@ static uint64_t uint_of(const msgpack_object *item)
     return item->type == MSGPACK_OBJECT_POSITIVE_INTEGER ? item->via.u64 : 0;
 }
 
-static void read_sources(struct fields *message, struct push_source *out, uint32_t *n_out)
+void embd__push_sources_read(struct fields *message, struct push_source *out, uint32_t *n_out)
 {
     const msgpack_object *items;
     *n_out = embd__field_list(message, "sources", 2 * PUSH_SOURCES_MAX, &items) / 2;
@@ -375,7 +375,7 @@ static int read_message(struct reader *r, struct part *parts, uint32_t capacity,
     if (kind == PARTS_PULL)
         read_lag(&f);
     if (sources.list != NULL) {
-        read_sources(&f, sources.list, sources.n);
+        embd__push_sources_read(&f, sources.list, sources.n);
         extra->seconds = embd__field_uint(&f, "seconds", 1, UINT64_MAX - 1, 0);
         extra->is_foreign = embd__field_bool(&f, "foreign", false);
     }

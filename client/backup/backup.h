@@ -81,6 +81,22 @@ struct backup_made {
 int backup_make(embd_client *client, const struct backup_order *order, embd_progress *progress,
                 void *arg, struct backup_made *out, struct backup_why *why);
 
+/* ---- records between backups ---- */
+
+#define BACKUP_RECORDS_S 86400u /* they stay for so long */
+
+struct records_order {
+    struct backup_where to;
+    const char *job; /* of the backups that they go on from; NULL: BACKUP_JOB */
+    double every_s;  /* between two files of a shard */
+};
+
+/* Puts the records of the cluster's journals beside its backups, until `progress` says so, or
+ * something fails: then it may be called again, and goes on where the records there end. EMBD_BUSY:
+ * there is no backup yet that they could go on from. */
+int backup_records(embd_client *client, const struct records_order *order, embd_progress *progress,
+                   void *arg, struct backup_why *why);
+
 /* ---- what lies there ---- */
 
 enum backup_state {
@@ -116,7 +132,8 @@ int backup_verify(const struct backup_where *where, const char *name, embd_progr
 
 struct restore_order {
     struct backup_where from;
-    const char *at; /* a name, or a time: the newest one of that time or before; NULL: the newest */
+    const char *at; /* a name, or a moment (when.h): the newest one of that time or before, with the
+                       records up to it; NULL: all there is */
     const char *job;           /* whose backups, where `at` names none; NULL: BACKUP_JOB */
     const char *const *tables; /* [n_tables]; none: all */
     uint32_t n_tables;
@@ -127,6 +144,9 @@ struct restore_order {
 struct restored {
     char name[BACKUP_NAME_BYTES];
     uint32_t n_passed_over; /* newer ones that are damaged */
+    uint64_t n_records;     /* behind it, that were replayed */
+    uint64_t n_left_out;    /* of these were left out, since other shards lacked the push */
+    uint64_t records_ms;    /* when the last of them had come; 0: none */
     embd_dump_report report;
 };
 

@@ -1,9 +1,11 @@
 /* backup_verify.c - backup_verify: every file of the backups in a place, from its first to its last
- * byte. A backup that was cut off does not count. */
+ * byte, and the records between them. A backup that was cut off does not count. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "client/backup/catalog.h"
 #include "client/backup/contents.h"
+#include "client/backup/shelf.h"
 #include "embd/embd.h"
 
 static int verify_entry(struct place *place, const struct catalog_entry *entry,
@@ -42,6 +44,47 @@ static int verify_all(const struct catalog *c, const char *name, struct ticker *
     return embd__ticker_end(ticker, e);
 }
 
+/* ---- records ---- */
+
+/* The one of the same run that comes before it; NULL: none is there any more. */
+static const struct shelf_file *before(const struct shelf *shelf, const struct shelf_file *file)
+{
+    for (const struct shelf_file *at = file; at-- > shelf->files;)
+        if (at->says.shard == file->says.shard && at->says.run == file->says.run)
+            return at;
+    return NULL;
+}
+
+static int verify_file(const struct shelf *shelf, const struct shelf_file *file,
+                       struct ticker *ticker, embd_dump_report *out, struct embd__error *e)
+{
+    struct segment segment;
+    uint8_t *bytes;
+    const struct shelf_file *last = before(shelf, file);
+    if (shelf_open(shelf, file, &segment, &bytes, e) != EMBD_OK)
+        return e->status;
+    out->bytes += segment.n_bytes;
+    embd__ticker_add(ticker, 0, segment.n_bytes, e);
+    free(bytes);
+    if (last == NULL || last->says.number + 1 == file->says.number)
+        return e->status;
+    return embd__error_set(e, EMBD_CORRUPT,
+                           "%s: a file of records is lost, number %u between %s and %s",
+                           shelf->place->url, last->says.number + 1, last->name, file->name);
+}
+
+static int verify_records(struct place *place, struct ticker *ticker, embd_dump_report *out,
+                          struct embd__error *e)
+{
+    struct shelf shelf;
+    if (shelf_read(place, &shelf, e) != EMBD_OK)
+        return e->status;
+    for (uint32_t i = 0; i < shelf.n && e->status == EMBD_OK; i++)
+        verify_file(&shelf, &shelf.files[i], ticker, out, e);
+    shelf_fini(&shelf);
+    return e->status;
+}
+
 int backup_verify(const struct backup_where *where, const char *name, embd_progress *progress,
                   void *arg, embd_dump_report *out, struct backup_why *why)
 {
@@ -53,6 +96,8 @@ int backup_verify(const struct backup_where *where, const char *name, embd_progr
     embd__ticker_begin(&ticker, progress, arg, 0);
     if (place_open(where, false, &place, &e) == EMBD_OK && catalog_read(place, &c, &e) == EMBD_OK)
         verify_all(&c, name, &ticker, out, &e);
+    if (e.status == EMBD_OK && name == NULL)
+        verify_records(place, &ticker, out, &e);
     catalog_fini(&c);
     place_close(place);
     snprintf(why->text, sizeof why->text, "%s", e.text);

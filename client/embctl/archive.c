@@ -6,7 +6,8 @@
  * snapshot of somebody else. It is tried again, later each time.
  *
  * All rows take long to copy. Another process does that, while this one goes on with increments, a
- * few of them and ever further apart: the next ones are upon that base. */
+ * few of them and ever further apart: the next ones are upon that base. A third process keeps the
+ * records that come between backups. */
 #include "client/embctl/archive.h"
 
 #include <inttypes.h>
@@ -79,6 +80,8 @@ struct archive {
     pid_t base;        /* the process that makes one with all rows; 0: none */
     double base_s;     /* not before that */
     uint32_t n_beside; /* increments that were made meanwhile */
+    double records_s;  /* between two files of records; 0: none are kept */
+    pid_t records;     /* the process that keeps them; 0: none */
 };
 
 static double now_s(void)
@@ -174,6 +177,66 @@ static void end_base(struct archive *a, int flags)
     a->base_s = now_s() + BASE_PAUSE_S;
 }
 
+/* ---- the records between them, by another process ---- */
+
+static int keep_once(const struct archive *a)
+{
+    const struct records_order order = {
+        .to = a->order->to, .job = a->order->job, .every_s = a->records_s};
+    struct progress progress;
+    struct backup_why why;
+    embd_client *client;
+    progress_begin(&progress, "records", NULL);
+    int code = connect_servers(&client);
+    if (code)
+        return EMBD_UNREACHABLE;
+    int status = backup_records(client, &order, progress_report, &progress, &why);
+    embd_close(client);
+    if (status != EMBD_OK && status != EMBD_BUSY && !progress_is_stopped())
+        fprintf(stderr, "embctl backup: records: %s\n", why.text);
+    return status;
+}
+
+/* Until a signal ends it. A first backup comes soon; what fails is tried again. */
+static int keep_records(const struct archive *a)
+{
+    double pause = 1;
+    while (!progress_is_stopped()) {
+        double begin_s = now_s();
+        int status = keep_once(a);
+        bool has_run = now_s() - begin_s > PAUSE_MOST_S;
+        pause = status == EMBD_BUSY || has_run ? 1
+                : pause * 2 < PAUSE_MOST_S     ? pause * 2
+                                               : PAUSE_MOST_S;
+        wait_until(now_s() + (status == EMBD_BUSY ? LOOK_S : pause));
+    }
+    return EXIT_DONE;
+}
+
+static void begin_records(struct archive *a)
+{
+    a->records = a->records_s > 0 ? fork() : 0;
+    if (a->records == 0 && a->records_s > 0) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        _exit(keep_records(a));
+    }
+}
+
+/* One that was killed comes again. */
+static void look_for_records(struct archive *a)
+{
+    if (a->records_s > 0 && (a->records <= 0 || waitpid(a->records, NULL, WNOHANG) == a->records))
+        begin_records(a);
+}
+
+static void end_records(const struct archive *a)
+{
+    if (a->records <= 0)
+        return;
+    kill(a->records, SIGTERM);
+    waitpid(a->records, NULL, 0);
+}
+
 /* ---- one behind the other ---- */
 
 /* False: it failed, and that was told. */
@@ -204,6 +267,7 @@ static double go_on(struct archive *a)
 {
     double begin_s = now_s();
     end_base(a, WNOHANG);
+    look_for_records(a);
     if (a->base != 0 && a->n_beside == BACKUP_BESIDE)
         return begin_s + LOOK_S;
     bool is_made = make_next(a);
@@ -216,9 +280,12 @@ static double go_on(struct archive *a)
     return now_s() + pause_s(a);
 }
 
-int archive_run(struct backup_order *order, double every_s, const char *figures)
+int archive_run(struct backup_order *order, const struct archive_options *options)
 {
-    struct archive a = {.order = order, .every_s = every_s, .figures = figures};
+    struct archive a = {.order = order,
+                        .every_s = options->every_s,
+                        .figures = options->figures,
+                        .records_s = options->records_s};
     struct progress progress;
     progress_begin(&progress, "backup", NULL);
     order->known = backup_known_new();
@@ -227,6 +294,7 @@ int archive_run(struct backup_order *order, double every_s, const char *figures)
     if (a.base != 0)
         kill(a.base, SIGTERM);
     end_base(&a, 0);
+    end_records(&a);
     backup_known_free(order->known);
     return EXIT_DONE;
 }

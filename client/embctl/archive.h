@@ -9,8 +9,13 @@ int archive_make(const struct backup_order *order, struct backup_made *made,
                  uint64_t *elapsed_us_out);
 void archive_print(const char *place, const struct backup_made *made, uint64_t elapsed_us);
 
-/* Until a signal ends it. `figures`: a file, written after each; NULL: none. Returns an exit code.
- */
-int archive_run(struct backup_order *order, double every_s, const char *figures);
+struct archive_options {
+    double every_s;
+    double records_s;    /* between two files of records that come between backups; 0: none */
+    const char *figures; /* a file, written after each backup; NULL: none */
+};
+
+/* Until a signal ends it. Returns an exit code. */
+int archive_run(struct backup_order *order, const struct archive_options *options);
 
 #endif

@@ -12,7 +12,7 @@
 #define RECENT_S 3600u /* backups of --every that stay */
 #define RECENT_N 8u    /* at least so many of them */
 
-enum { OPTION_BASE_EVERY = 0x2000, OPTION_DAYS, OPTION_OTHER_CLUSTER };
+enum { OPTION_BASE_EVERY = 0x2000, OPTION_DAYS, OPTION_OTHER_CLUSTER, OPTION_RECORDS };
 
 struct backup_arguments {
     struct words words; /* "list" */
@@ -20,8 +20,7 @@ struct backup_arguments {
     struct backup_sequence sequence;
     const char *tables[EMBD_SNAPSHOT_TABLES_MAX];
     uint32_t n_tables;
-    double every_s; /* 0: one backup */
-    const char *figures;
+    struct archive_options archive; /* every_s 0: one backup */
 };
 
 static const struct argp_option backup_options[] = {
@@ -52,6 +51,11 @@ static const struct argp_option backup_options[] = {
      "With --every: all rows at least so often (default: 86400)", 0},
     {"days", OPTION_DAYS, "N", 0,
      "With --every: the last backup with all rows of a day stays for N days (default: 7)", 0},
+    {"records", OPTION_RECORDS, "SECONDS", 0,
+     "With --every: keep the records of pushes that come between backups, for a day, and write "
+     "them "
+     "every so many seconds; 0: none (default: 5; 0 with --tables)",
+     0},
     {"other-cluster", OPTION_OTHER_CLUSTER, NULL, 0,
      "Go on where the newest backup is of another cluster, with a backup of all rows", 0},
     S3_OPTIONS,
@@ -73,13 +77,17 @@ static int parse_sequence(int key, char *arg, struct argp_state *state)
     struct backup_arguments *a = state->input;
     switch (key) {
     case 'E':
-        a->every_s = parse_seconds(state, "--every", arg, 1);
+        a->archive.every_s = parse_seconds(state, "--every", arg, 1);
         return 0;
     case OPTION_BASE_EVERY:
         a->sequence.base_s = parse_uint(state, "--base-every", arg, 1, UINT32_MAX);
         return 0;
     case OPTION_DAYS:
         a->sequence.days = parse_uint(state, "--days", arg, 1, 36500);
+        return 0;
+    case OPTION_RECORDS:
+        a->archive.records_s =
+            strcmp(arg, "0") == 0 ? 0 : parse_seconds(state, "--records", arg, 0.1);
         return 0;
     case OPTION_OTHER_CLUSTER:
         a->order.accepts_other = true;
@@ -109,7 +117,7 @@ static int parse_backup(int key, char *arg, struct argp_state *state)
         add_tables(state, a, arg);
         return 0;
     case 'F':
-        a->figures = arg;
+        a->archive.figures = arg;
         return 0;
     case 'w':
         a->order.wait_s = parse_uint(state, "--wait", arg, 0, 1000000);
@@ -140,23 +148,25 @@ static int make_and_tell(const struct backup_arguments *a)
     told.n_failed = code != 0;
     if (code == 0)
         archive_print(a->order.to.url, &made, told.elapsed_us);
-    int figures = a->figures == NULL ? EXIT_DONE : backup_figures_write(a->figures, &told);
+    int figures =
+        a->archive.figures == NULL ? EXIT_DONE : backup_figures_write(a->archive.figures, &told);
     return code ? code : figures;
 }
 
 static int make_every(struct backup_arguments *a)
 {
-    uint64_t some_s = (uint64_t)(a->every_s * RECENT_N);
+    uint64_t some_s = (uint64_t)(a->archive.every_s * RECENT_N);
     a->sequence.recent_s = some_s > RECENT_S ? some_s : RECENT_S;
     a->sequence.defers = true;
     a->order.sequence = &a->sequence;
-    return archive_run(&a->order, a->every_s, a->figures);
+    a->archive.records_s = a->n_tables == 0 ? a->archive.records_s : 0;
+    return archive_run(&a->order, &a->archive);
 }
 
 /* NULL: nothing is wrong. */
 static const char *find_fault(const struct backup_arguments *a)
 {
-    bool has_every = a->every_s > 0;
+    bool has_every = a->archive.every_s > 0;
     if (has_every && (a->order.keep != 0 || a->order.name != NULL || a->order.is_incremental))
         return "--every goes without --keep, --name and --incremental";
     if (has_every && a->words.n == 1)
@@ -231,8 +241,10 @@ int command_backup(int argc, char **argv)
                "  embctl backup list --to s3://backups/shop\n"
                "  embctl backup --to /backups/ranker --job ranker --tables items,'user-*'"};
     static struct backup_arguments a;
-    a = (struct backup_arguments){
-        .words = {.max = 1}, .order = {.wait_s = 60}, .sequence = {.base_s = 86400, .days = 7}};
+    a = (struct backup_arguments){.words = {.max = 1},
+                                  .order = {.wait_s = 60},
+                                  .sequence = {.base_s = 86400, .days = 7},
+                                  .archive = {.records_s = 5}};
     parse_command(&argp, argc, argv, &a);
     if (a.words.n == 1 && strcmp(a.words.list[0], "list") != 0) {
         fprintf(stderr, "embctl backup: '%s' is not understood; expected list\n", a.words.list[0]);
@@ -249,5 +261,5 @@ int command_backup(int argc, char **argv)
     a.order.n_tables = a.n_tables;
     if (a.words.n == 1)
         return list(&a.order.to);
-    return a.every_s > 0 ? make_every(&a) : make_and_tell(&a);
+    return a.archive.every_s > 0 ? make_every(&a) : make_and_tell(&a);
 }

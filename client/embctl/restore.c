@@ -1,5 +1,6 @@
 /* restore.c - embctl restore: a backup into a cluster. */
 #include <stdio.h>
+#include <time.h>
 
 #include "client/embctl/embctl.h"
 #include "client/embctl/listing.h"
@@ -18,8 +19,9 @@ struct restore_arguments {
 static const struct argp_option restore_options[] = {
     {"from", 'f', "PLACE", 0, "Where backups lie", 0},
     {"at", 'a', "NAME|TIME", 0,
-     "This backup, or the newest of that time (UTC: 2026-11-23, 2026-11-23T18:00:00, @SECONDS) or "
-     "before (default: the newest)",
+     "This backup, or the moment TIME (UTC: 2026-11-23, 2026-11-23T18:00:00.250, @SECONDS), or "
+     "records:N,N,...: so many records of each shard's journal (default: all there is). Without "
+     "records of an archive: the newest backup of that time or before",
      0},
     {"job", 'j', "JOB", 0, "Choose among the backups of this job", 0},
     {"table", 't', "NAME", 0, "This table only (default: all of the backup); may be repeated", 0},
@@ -66,12 +68,25 @@ static int parse_restore(int key, char *arg, struct argp_state *state)
     }
 }
 
+/* "": there were no records. */
+static void write_moment(char *out, size_t bytes, uint64_t ms)
+{
+    struct tm tm;
+    time_t seconds = (time_t)(ms / 1000);
+    size_t n = ms == 0 ? 0 : strftime(out, bytes, "%Y-%m-%dT%H:%M:%S", gmtime_r(&seconds, &tm));
+    if (n > 0)
+        snprintf(out + n, bytes - n, ".%03uZ", (unsigned)(ms % 1000));
+}
+
 static void print_restored(const char *place, const struct restored *done, uint64_t elapsed_us)
 {
-    static const struct column columns[] = {{"place", CELL_TEXT},        {"name", CELL_TEXT},
-                                            {"rows", CELL_COUNT},        {"bytes", CELL_BYTES},
-                                            {"elapsed_us", CELL_MICROS}, {"damaged", CELL_COUNT}};
+    static const struct column columns[] = {
+        {"place", CELL_TEXT},    {"name", CELL_TEXT},         {"rows", CELL_COUNT},
+        {"bytes", CELL_BYTES},   {"elapsed_us", CELL_MICROS}, {"damaged", CELL_COUNT},
+        {"records", CELL_COUNT}, {"left_out", CELL_COUNT},    {"until", CELL_TEXT}};
     struct listing l;
+    char until[48] = "";
+    write_moment(until, sizeof until, done->records_ms);
     listing_init(&l, "restore", columns, sizeof columns / sizeof *columns);
     listing_row(&l);
     listing_text(&l, 0, place);
@@ -80,6 +95,9 @@ static void print_restored(const char *place, const struct restored *done, uint6
     listing_uint(&l, 3, done->report.bytes);
     listing_uint(&l, 4, elapsed_us);
     listing_uint(&l, 5, done->n_passed_over);
+    listing_uint(&l, 6, done->n_records);
+    listing_uint(&l, 7, done->n_left_out);
+    listing_text(&l, 8, until);
     listing_print_fields(&l);
     listing_fini(&l);
 }
@@ -108,17 +126,20 @@ int command_restore(int argc, char **argv)
         .options = restore_options,
         .parser = parse_restore,
         .args_doc = "--from PLACE",
-        .doc = "Brings the tables of a backup back, bit for bit, on a cluster of any number of "
-               "shards.\v" PLACES
-               "The backup, and those it is upon, are verified first. The command changes nothing "
-               "if one of them is damaged, or if a table exists and is not empty or has another "
-               "definition. With --replace tables in use take the backup's place as 'embctl load "
-               "--replace' has it. " NEEDS_ADMINS "\n"
-               "Examples:\n"
-               "  embctl restore --from /backups/shop\n"
-               "  embctl restore --from s3://backups/shop --at 2026-11-23T18:00:00\n"
-               "  embctl restore --from /backups/shop --at backup-20261123-180000-000 --replace "
-               "--table items"};
+        .doc =
+            "Brings the tables of a backup back, bit for bit, on a cluster of any number of "
+            "shards.\v" PLACES
+            "The backup, and those it is upon, are verified first. The command changes nothing "
+            "if one of them is damaged, or if a table exists and is not empty or has another "
+            "definition. With --replace tables in use take the backup's place as 'embctl load "
+            "--replace' has it. Records that an archive kept behind the backup are replayed by a "
+            "server within a child of this command, which needs libembd-inproc, and memory for "
+            "the tables here. " NEEDS_ADMINS "\n"
+            "Examples:\n"
+            "  embctl restore --from /backups/shop\n"
+            "  embctl restore --from s3://backups/shop --at 2026-11-23T18:00:00\n"
+            "  embctl restore --from /backups/shop --at backup-20261123-180000-000 --replace "
+            "--table items"};
     static struct restore_arguments a;
     a = (struct restore_arguments){.words = {.max = 0}};
     parse_command(&argp, argc, argv, &a);

@@ -143,6 +143,7 @@ set(CPACK_DEBIAN_EMBD_PACKAGE_SUGGESTS "embd-tools")
 set(CPACK_COMPONENT_EMBD_DESCRIPTION
   "embedding parameter server\n${about}.\nThis is the server: tables as shards in memory, snapshots, metrics and a\nstatus page.")
 set(CPACK_DEBIAN_EMBD-TOOLS_PACKAGE_SECTION admin)
+set(CPACK_DEBIAN_EMBD-TOOLS_PACKAGE_RECOMMENDS "libembd-inproc0.2 ${same}") # restores of a moment
 set(CPACK_DEBIAN_EMBD-TOOLS_PACKAGE_DEPENDS "libembd0.2 ${same}, libembd-hugectr0.2 ${same}")
 set(CPACK_COMPONENT_EMBD-TOOLS_DESCRIPTION
   "operate and measure embd, the embedding parameter server\n${about}.\nThese are its admin command embctl and its load generator embd-bench.")

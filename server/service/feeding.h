@@ -41,7 +41,7 @@ struct feeding_figures {
     uint64_t us;    /* that one of them is behind, at most */
     uint64_t bytes; /* likewise, as of its last answer */
 };
-struct feeding_figures feeding_figures(const struct shard *shard);
+struct feeding_figures feeding_figures(const struct shard *shard); /* archives do not count */
 
 /* The request, or its connection, is going. */
 void feeding_forget(struct shard *shard, const struct request *request);

@@ -326,7 +326,7 @@ struct feeding_figures feeding_figures(const struct shard *shard)
     uint64_t now_ns = clock_ns();
     for (uint32_t i = 0; i < FOLLOWERS_MAX; i++) {
         const struct feed *feed = &shard->feeding.list[i];
-        if (feed->session == NULL)
+        if (feed->session == NULL || feed->ask.reads)
             continue;
         uint64_t us = feed->behind_ns == 0 ? 0 : (now_ns - feed->behind_ns) / 1000;
         uint64_t bytes = feed->behind_ns == 0 ? 0 : feed->left;

@@ -6,6 +6,7 @@
 #include "server/identity/identity.h"
 #include "server/log/ending.h"
 #include "server/log/log.h"
+#include "server/service/feeding.h"
 #include "server/service/handle_round.h"
 #include "server/service/state.h"
 
@@ -149,7 +150,7 @@ int moving_check_followers(const struct shard *shard, struct embd__error *e)
                                    "move: table '%s' has the durability replicated, and followers "
                                    "take the even placement alone",
                                    tables->by_name[i]->schema.s.name);
-    if (shard->feeding.n > 0 || shard->config.failover != NULL)
+    if (feeding_figures(shard).n > 0 || shard->config.failover != NULL)
         return embd__error_set(
             e, EMBD_UNSUPPORTED,
             "move: another server follows this one, or is to, and followers take the even "

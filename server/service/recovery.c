@@ -19,6 +19,7 @@
 #include "server/service/compacting.h"
 #include "server/service/following.h"
 #include "server/journal/journal.h"
+#include "server/snapshot/archived.h"
 #include "server/snapshot/cut_history.h"
 #include "server/log/log.h"
 #include "server/service/authorize.h"
@@ -185,6 +186,7 @@ static int end_replay(struct shard *shard, struct embd__error *e)
     shard->engine.is_replaying = shard->following != NULL;
     staging_lock(shard);
     log_replayed(shard, bytes);
+    shard->archived_is_looked_for = false;
     if (!end.is_damaged)
         cut_history_meet(shard, end.position, end.chain);
     cut_history_close(shard);
@@ -212,12 +214,58 @@ static int replay_step(struct shard *shard, struct embd__error *e)
     return e->status;
 }
 
+/* The tables are of a snapshot, and there may be records behind it. */
+static int begin_archived(struct shard *shard, struct embd__error *e)
+{
+    shard->archived_is_looked_for = true;
+    if (!restore_has_journaled(shard) ||
+        archived_open(shard->data_dir, shard->config.index, shard->config.n_shards,
+                      shard->restored_cut, &shard->archived, e) != EMBD_OK)
+        return e->status;
+    shard->engine.is_replaying = shard->engine.is_replaying || shard->archived != NULL;
+    return EMBD_OK;
+}
+
+static void end_archived(struct shard *shard)
+{
+    operation_reader_fini(&shard->replayed);
+    archived_close(shard->archived);
+    shard->archived = NULL;
+    shard->engine.is_replaying = shard->following != NULL;
+    log_event(LOG_INFO, "replayed_archive", "shard=%u records=%llu", shard->config.index,
+              (unsigned long long)shard->n_replayed);
+}
+
+static int archived_step(struct shard *shard, bool *is_over_out, struct embd__error *e)
+{
+    uint8_t *bytes;
+    struct record record;
+    if (archived_next(shard->archived, &bytes, &record, e) != EMBD_OK)
+        return e->status;
+    *is_over_out = bytes == NULL;
+    if (bytes == NULL) {
+        end_archived(shard);
+        return EMBD_OK;
+    }
+    shard->n_replayed++;
+    return take_record(shard, bytes, &record, e);
+}
+
 /* The work between the last record and the first request. */
 static int restore_step(struct shard *shard, bool *waits_out, bool *is_over_out,
                         struct embd__error *e)
 {
-    if (restore_go_on(shard, waits_out, is_over_out, e) != EMBD_OK || !*is_over_out)
-        return e->status;
+    if (!shard->archived_is_looked_for) {
+        if (restore_go_on(shard, waits_out, is_over_out, e) != EMBD_OK || !*is_over_out ||
+            begin_archived(shard, e) != EMBD_OK)
+            return e->status;
+    }
+    if (shard->archived != NULL) {
+        *is_over_out = false;
+        if (archived_step(shard, is_over_out, e) != EMBD_OK || !*is_over_out)
+            return e->status;
+    }
+    *is_over_out = true;
     if (shard->following == NULL)
         shard->engine.tables.apart.n = 0;
     go_on_behind(shard, e);
@@ -373,6 +421,8 @@ void recovery_give_up(struct shard *shard)
     journal_reading_close(shard->reading, NULL);
     shard->reading = NULL;
     operation_reader_fini(&shard->replayed);
+    archived_close(shard->archived);
+    shard->archived = NULL;
     cut_history_close(shard);
     restore_end(shard);
 }
@@ -385,6 +435,8 @@ void recovery_progress(const struct shard *shard, uint64_t *done_bytes_out,
     *done_bytes_out = *total_bytes_out = 0;
     if (shard->reading != NULL)
         journal_reading_progress(shard->reading, done_bytes_out, total_bytes_out);
+    else if (shard->archived != NULL)
+        archived_progress(shard->archived, done_bytes_out, total_bytes_out);
     else if (shard->restore != NULL)
         restore_progress(shard, done_bytes_out, total_bytes_out);
 }

@@ -16,7 +16,8 @@ static bool takes_records(const struct feed *feed, uint64_t now_ns)
 {
     bool is_silent =
         feed->request == NULL && feed->read == NULL && now_ns - feed->answered_ns > SILENT_NS;
-    return feed->session != NULL && feed->is_ours && !feed->ask.is_base && !is_silent;
+    return feed->session != NULL && feed->is_ours && !feed->ask.is_base && !feed->ask.reads &&
+           !is_silent;
 }
 
 static uint64_t lesser(uint64_t a, uint64_t b)

@@ -89,17 +89,19 @@ struct shard {
     struct cut_history *cut_history;      /* cuts it may come to */
     uint64_t restored_cut, restored_rows; /* what that was; 0: none */
     bool lacked_journal;                  /* all its tables are of that snapshot */
-    struct restore *restore;  /* behind the journal: of the chosen snapshot; see restore.h */
-    bool is_loading;          /* requests that touch tables are refused */
-    bool waits_for_identity;  /* nothing is read yet */
-    uint64_t identity_heeded; /* as *config.identity_news was then; 0: never */
-    bool is_asked;            /* then another shard's doubt waited for this one's answer */
-    bool has_failed;          /* and will be, since the loading did */
-    bool is_found_empty;      /* for a new map of keys to shards */
-    uint32_t changed_table;   /* id, of the last record that was replayed */
-    uint64_t memory_due_ns;   /* when its tables' memory is counted again */
-    uint64_t n_damages;       /* of the journal that were accepted, ever */
-    int data_dir;             /* descriptor of config.data_dir, or -1 */
+    struct restore *restore;   /* behind the journal: of the chosen snapshot; see restore.h */
+    struct archived *archived; /* behind that: records of an archive; NULL: none, or all are read */
+    bool archived_is_looked_for;
+    bool is_loading;                  /* requests that touch tables are refused */
+    bool waits_for_identity;          /* nothing is read yet */
+    uint64_t identity_heeded;         /* as *config.identity_news was then; 0: never */
+    bool is_asked;                    /* then another shard's doubt waited for this one's answer */
+    bool has_failed;                  /* and will be, since the loading did */
+    bool is_found_empty;              /* for a new map of keys to shards */
+    uint32_t changed_table;           /* id, of the last record that was replayed */
+    uint64_t memory_due_ns;           /* when its tables' memory is counted again */
+    uint64_t n_damages;               /* of the journal that were accepted, ever */
+    int data_dir;                     /* descriptor of config.data_dir, or -1 */
     struct operation_reader replayed; /* of the journal's records, at the start */
     struct access *access;            /* a share; NULL: no tokens */
     struct shard_map *map;            /* that config's lists are of; NULL: the caller's */

@@ -1,0 +1,30 @@
+/* moment.h - the records between a backup and a moment behind it, as files that a server replays
+ * (proto/archived.h). */
+#ifndef EMBD_BACKUP_MOMENT_H
+#define EMBD_BACKUP_MOMENT_H
+
+#include "client/backup/catalog.h"
+#include "client/backup/shelf.h"
+
+/* Which moment. */
+struct moment_ask {
+    uint64_t until_ms;         /* what had come by then; UINT64_MAX: all there is */
+    const uint64_t *positions; /* [n_shards] records of each shard before these; NULL: no matter */
+};
+
+struct moment {
+    uint64_t n_records, n_left_out; /* that are replayed, and that some shards lack */
+    uint64_t ms;                    /* when the last of them had come; 0: there are none */
+    bool is_late; /* the backup's cut may be behind the moment: take an older one; nothing was
+                     written then */
+};
+
+/* Writes DIR/SHARD.archived for each shard, unless there are no records: out->n_records 0.
+ * EMBD_CORRUPT: a file of records is damaged, lost or in the place of another one; EMBD_INVALID:
+ * the records do not reach so far; EMBD_UNSUPPORTED: keys moved between shards, or tables took the
+ * places of others. */
+int moment_write(const struct shelf *shelf, const struct record *record,
+                 const struct moment_ask *ask, const char *dir, struct moment *out,
+                 struct embd__error *e);
+
+#endif

@@ -1,0 +1,284 @@
+"""embctl restore --at a moment: an archive keeps the records between its backups, so what is brought back is the tables as
+they were then, on any number of shards. A push is on all shards or on none. Files of records that are lost, damaged or in
+the place of another one are named and refused.
+
+The oracle is the cluster itself: digests of rows, optimizer state and steps at each moment, while nobody pushed. Nothing waits
+for a time: a moment is noted when the archive's files have all records of the journals."""
+import os
+import random
+import shutil
+import signal
+import struct
+import time
+
+from embctl import DAMAGED, OK, REFUSED, Embd, Scratch, embctl, embctl_json, run_cases
+from ports import free_ports
+from test_archive import archive, ended, until, whole
+from test_backup import digests
+from test_backup_s3 import PLACE, bucket, is_without_s3
+from test_changes import SHARDS, change, serve
+from wire import Wire, connect, floats, keys, owned
+
+BUFFERED = ("--set", "durability=buffered")
+TABLES = [
+    ("plain", "--dim", 2, "--optimizer", "adagrad", *BUFFERED),
+    ("slotted", "--dim", 2, "--slots", 3, "--partition", "slot", "--optimizer", "adam", "--admit-after", 2, *BUFFERED),
+    ("all", "--dim", 1, "--optimizer", "momentum", "--set", "optimizer.update=global", *BUFFERED),
+    ("kept", "--dim", 1, "--set", "durability=durable"),
+]
+RARELY = ("--records", 0.3)  # backups are an hour apart: only records are between two moments
+
+
+def create(server):
+    for name, *flags in TABLES:
+        embctl(server, "table", "create", name, *flags)
+
+
+def records_of(server):
+    """How many each shard's journal has."""
+    found = []
+    for shard in range(SHARDS):
+        with Wire(server.admin_path(shard)) as wire:
+            ask = {"name": "test", "cluster": "embd", "position": 2**40, "reads": True, "wait_ms": 0}
+            found.append(wire.call("follow", ask)[0]["end"])
+    return found
+
+
+def files_of(place, shard):
+    """Files of records, the oldest first."""
+    folder = os.path.join(place, "journal.records", str(shard))
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    return [os.path.join(folder, name) for name in names if "." not in name]
+
+
+def archived(place):
+    """How many records of each shard lie there."""
+    found = []
+    for shard in range(SHARDS):
+        most = 0
+        for path in files_of(place, shard)[-2:]:
+            with open(path, "rb") as file:
+                most = max(most, struct.unpack_from("<Q", file.read(72), 64)[0])
+        found.append(most)
+    return found
+
+
+def noted(server, place):
+    """Now, when the archive has all that was pushed: the time, and the journals' positions."""
+    positions = records_of(server)
+    until(lambda: archived(place) == positions)
+    when = time.time()
+    time.sleep(0.01)
+    return f"@{when:.3f}", "records:" + ",".join(map(str, positions))
+
+
+def moment(server, place):
+    """The same, and what the tables are."""
+    return *noted(server, place), digests(server)
+
+
+def restored(place, at, shards, *flags):
+    with Embd(shards=shards) as other:
+        told = embctl_json(other, "restore", "--from", place, *(("--at", at) if at else ()), *flags)["restore"][0]
+        return digests(other), told
+
+
+def case_a_wrong_push_is_undone_to_the_moment_before():
+    rng, moments = random.Random(31), []
+    with Scratch() as scratch, serve(scratch) as server:
+        place = scratch("place")
+        create(server)
+        change(server, rng, n=60, tables=TABLES)
+        with archive(server, place, *RARELY, every=3600) as run:
+            until(lambda: whole(place))
+            for number in range(4):
+                for _ in range(3):
+                    change(server, rng, "erase" if number == 2 else "push", n=8, tables=TABLES)
+                moments.append(moment(server, place))
+            change(server, rng, n=60, tables=TABLES)  # the wrong one
+            embctl(server, "table", "set", "plain", "optimizer.lr=50")
+            change(server, rng, n=60, tables=TABLES)
+            embctl(server, "table", "drop", "kept")
+            last = moment(server, place)
+            assert ended(run) == OK, run.lines
+        assert len(whole(place)) == 1 and len({str(m[2]) for m in [*moments, last]}) == 5
+        embctl(None, "verify", place)
+        for number, (when, positions, expected) in enumerate([*moments, last]):
+            found, told = restored(place, when if number % 2 else positions, (SHARDS, 1, 3)[number % 3])
+            assert found == expected, f"moment {number}: {told}"
+            assert told["records"] > 0 and told["left_out"] == 0
+        assert restored(place, None, SHARDS)[0] == last[2]
+        embctl(server, "restore", "--from", place, "--at", moments[-1][0], "--replace")
+        assert digests(server) == moments[-1][2], "the cluster goes back itself"
+        name = whole(place)[0]["name"]
+        assert restored(place, name, 1)[1]["records"] == 0, "a backup by its name is that backup"
+        embctl(server, "restore", "--from", place, "--at", "records:1", "--replace", code=REFUSED, says="has no whole backup")
+        embctl(server, "restore", "--from", place, "--at", "records:999999,999999", "--replace", code=REFUSED, says="up to")
+        assert digests(server) == moments[-1][2]
+
+
+def case_a_lost_disk_costs_what_the_archive_did_not_have_yet():
+    rng = random.Random(32)
+    with Scratch() as scratch:
+        place = scratch("place")
+        with serve(scratch) as server:
+            create(server)
+            with archive(server, place, *RARELY) as run:
+                until(lambda: len(whole(place)) > 3)
+                for _ in range(6):
+                    change(server, rng, n=20, tables=TABLES)
+                    time.sleep(0.2)
+                last = moment(server, place)
+                server.kill()
+                assert ended(run) == OK
+        shutil.rmtree(scratch("data"))
+        for shards in (1, 3):
+            assert restored(place, None, shards)[0] == last[2]
+
+
+class Half:
+    """A client whose pushes of 1 go to one shard at a time."""
+
+    def __init__(self, server, number):
+        self.wires = [connect(server, shard) for shard in range(SHARDS)]
+        self.key = [owned(number + 1, shard, SHARDS)[number] for shard in range(SHARDS)]
+        for wire in self.wires:
+            wire.call("hello", {"protocol": 1, "client_id": 2**60 + number})
+        self.table = self.wires[0].call("table_describe", {"name": "count"})[0]["id"]
+
+    def push(self, shard, order):
+        part = {"table": self.table, "keys": 1}
+        self.wires[shard].call("push", {"parts": [part], "order": order}, keys([self.key[shard]]), floats([-1.0]))
+
+    def counts(self, server):
+        return [float(line) for line in embctl(server, "get", "--vector", "count", *self.key).splitlines()]
+
+
+def case_a_push_that_some_shards_lack_is_on_none():
+    with Scratch() as scratch, serve(scratch) as server:
+        place = scratch("place")
+        embctl(server, "table", "create", "count", "--dim", 1, "--optimizer", "sgd", "--lr", 1, "--initializer", "constant", *BUFFERED)
+        one, two = Half(server, 0), Half(server, 1)
+        with archive(server, place, *RARELY, every=3600) as run:
+            until(lambda: whole(place))
+            for order in range(1, 4):
+                for shard in range(SHARDS):
+                    one.push(shard, order)
+            one.push(0, 4)
+            two.push(1, 1)
+            two.push(0, 1)
+            one.push(0, 5)
+            half = noted(server, place)
+            one.push(1, 4)
+            most = noted(server, place)
+            one.push(1, 5)
+            all_of_it = noted(server, place)
+            assert ended(run) == OK
+        for (when, _), counts, left in ((half, 3, 2), (most, 4, 1), (all_of_it, 5, 0)):
+            with Embd(shards=3) as other:
+                told = embctl_json(other, "restore", "--from", place, "--at", when)["restore"][0]
+                assert one.counts(other) == [counts, counts] and two.counts(other) == [1, 1], told
+                assert told["left_out"] == left
+
+
+def damaged(path):
+    with open(path, "r+b") as file:
+        file.seek(-20, os.SEEK_END)
+        byte = file.read(1)[0]
+        file.seek(-20, os.SEEK_END)
+        file.write(bytes([byte ^ 1]))
+
+
+def swapped(one, other):
+    os.rename(one, one + "x")
+    os.rename(other, one)
+    os.rename(one + "x", other)
+
+
+def case_files_of_records_that_are_lost_damaged_or_swapped_are_named():
+    rng = random.Random(33)
+    with Scratch() as scratch, serve(scratch) as server:
+        place = scratch("place")
+        create(server)
+        with archive(server, place, *RARELY, every=3600) as run:
+            until(lambda: whole(place))
+            while len(files_of(place, 0)) < 6 or len(files_of(place, 1)) < 6:
+                change(server, rng, n=8, tables=TABLES)
+                time.sleep(0.1)
+            last = moment(server, place)
+            assert ended(run) == OK
+        before = digests(server)
+        for shard in range(SHARDS):
+            files, other = files_of(place, shard), files_of(place, 1 - shard)
+            for harm, says in ((lambda: damaged(files[2]), files[2]), (lambda: os.remove(files[3]), f"are lost: no file of journal.records/{shard}"),
+                               (lambda: swapped(files[1], files[4]), files[1]), (lambda: swapped(files[2], other[2]), "in the place of another one"),
+                               (lambda: shutil.copy(files[4], files[2]), "in the place of another one")):
+                shutil.copytree(place, scratch("kept"))
+                harm()
+                embctl(None, "verify", place, code=DAMAGED, says="a file of records is lost" if "lost" in says else says)
+                embctl(server, "restore", "--from", place, "--at", last[0], "--replace", code=DAMAGED, says=says)
+                assert digests(server) == before, "nothing changed"
+                embctl(server, "restore", "--from", place, "--at", whole(place)[0]["name"], "--table", "kept", "--replace")
+                embctl(server, "restore", "--from", scratch("kept"), "--at", last[0], "--replace")
+                assert digests(server) == before == last[2]
+                shutil.rmtree(place)
+                os.rename(scratch("kept"), place)
+
+
+def case_records_join_over_deaths_of_archives_and_servers():
+    rng, moments = random.Random(34), []
+    with Scratch() as scratch:
+        place, where = scratch("place"), {"listen": f"127.0.0.1:{free_ports(2)}", "admin": scratch("admin")}
+        server = serve(scratch, **where)
+        create(server)
+        for number in range(4):
+            with archive(server, place, *RARELY, "--deadline", 2, every=3600) as run:
+                until(lambda: run.lines)
+                if number == 2:
+                    change(server, rng, n=8, tables=TABLES)
+                    server.kill()
+                    server = serve(scratch, **where)
+                change(server, rng, n=8, tables=TABLES)
+                moments.append(moment(server, place))
+                change(server, rng, n=8, tables=TABLES)
+                if number == 1:
+                    ended(run)
+                run.send_signal(signal.SIGKILL)
+        server.kill()
+        backups = whole(place)
+        assert len(backups) == 4
+        for backup in backups[1:]:
+            shutil.rmtree(os.path.join(place, backup["name"]))
+        for number, (when, positions, expected) in enumerate(moments):
+            assert restored(place, positions if number == 1 else when, (1, 2, 3)[number % 3])[0] == expected, number
+
+
+def case_moments_come_back_from_a_bucket():
+    if is_without_s3():
+        print("skipped: embctl was built without libcurl")
+        return
+    rng = random.Random(35)
+    stack, s3 = bucket()
+    with stack, Scratch() as scratch, serve(scratch) as server:
+        create(server)
+        change(server, rng, n=60, tables=TABLES)
+        with archive(server, PLACE, *RARELY, every=3600) as run:
+            until(lambda: run.lines)
+            change(server, rng, n=8, tables=TABLES)
+            positions, expected = records_of(server), digests(server)
+            until(lambda: all(most(s3, shard) == positions[shard] for shard in range(SHARDS)))
+            change(server, rng, n=8, tables=TABLES)
+            assert ended(run) == OK
+        embctl(None, "verify", PLACE)
+        found, told = restored(PLACE, "records:" + ",".join(map(str, positions)), 3)
+        assert found == expected and told["records"] > 0
+
+
+def most(s3, shard):
+    """Records of the shard that are in the bucket."""
+    bodies = [body for key, body in list(s3.objects.items()) if f"/journal.records/{shard}/" in key]
+    return max((struct.unpack_from("<Q", body, 64)[0] for body in bodies), default=0)
+
+
+if __name__ == "__main__":
+    run_cases({name: fn for name, fn in globals().items() if getattr(fn, "__module__", None) == "__main__"})
