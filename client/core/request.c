@@ -247,6 +247,16 @@ int embd__started_send(struct started_request *started, uint32_t shard, void (*o
     return begin(client, &started->x, link, &started->pending, on_started_end);
 }
 
+int embd__started_send_admin(struct started_request *started, uint32_t shard)
+{
+    embd_client *client = started->client;
+    struct link *link = link_of(client, shard, LISTENER_ADMIN);
+    if (link == NULL)
+        return client->error.status;
+    started->x.fail_fast = true;
+    return begin(client, &started->x, link, &started->pending, embd__job_on_end);
+}
+
 int embd__started_status(const struct started_request *started)
 {
     return started->x.error.status;

@@ -55,6 +55,8 @@ struct msg *embd__started_begin(struct started_request *started, enum method met
  * failure. After EMBD_OK embd__started_wait is owed. */
 int embd__started_send(struct started_request *started, uint32_t shard, void (*on_end)(void *arg),
                        void *arg);
+/* The same to the shard's admin listener, and nobody is called. */
+int embd__started_send_admin(struct started_request *started, uint32_t shard);
 /* From within on_end, or behind it. */
 int embd__started_status(const struct started_request *started);
 bool embd__started_is_done(struct started_request *started);

@@ -392,6 +392,7 @@ int command_load(int argc, char **argv)
                                       .place = a.words.list[0],
                                       .label = "verify",
                                       .next_label = "load",
+                                      .is_ahead = true,
                                       .wait_s = a.replaces ? a.wait_s : 0,
                                       .run = load};
     return transfer_run(&transfer, &a);

@@ -108,7 +108,7 @@ static int restore(const struct restore_order *order)
     struct restored done;
     struct backup_why why;
     embd_client *client;
-    int code = connect_servers(&client);
+    int code = connect_servers_ahead(&client);
     if (code)
         return code;
     progress_begin(&progress, "read", "restore");

@@ -108,23 +108,28 @@ static int load(embd_client *client, uint32_t shard)
     return status ? status : embd__admin_end(client, shard, METHOD_LOAD, answer);
 }
 
-static int load_block(embd_client *client, uint32_t shard, const embd_schema *schema,
-                      const struct row_block *block, struct load_fields *fields)
+static void write_load(struct msg *m, const embd_schema *schema, const struct row_block *block,
+                       struct load_fields *fields)
 {
-    struct msg *m = embd__admin_begin(client, METHOD_LOAD);
     snprintf(fields->table, sizeof fields->table, "%s", schema->name);
     fields->n_rows = block->n_rows;
     fields->n_candidates = block->n_candidates;
     embd__load_fields_write(m, fields);
     embd__row_block_write(m, schema, block);
-    return load(client, shard);
+}
+
+void embd__admin_load_write(struct msg *m, const embd_schema *schema, uint64_t staged,
+                            const struct row_block *block)
+{
+    struct load_fields fields = {.is_gone = embd__block_is_gone(block), .staged = staged};
+    write_load(m, schema, block, &fields);
 }
 
 int embd__admin_load(embd_client *client, uint32_t shard, const embd_schema *schema,
                      uint64_t staged, const struct row_block *block)
 {
-    struct load_fields fields = {.is_gone = embd__block_is_gone(block), .staged = staged};
-    return load_block(client, shard, schema, block, &fields);
+    embd__admin_load_write(embd__admin_begin(client, METHOD_LOAD), schema, staged, block);
+    return load(client, shard);
 }
 
 int embd__admin_set_step(embd_client *client, uint32_t shard, const embd_schema *schema,
@@ -132,5 +137,6 @@ int embd__admin_set_step(embd_client *client, uint32_t shard, const embd_schema 
 {
     const struct row_block empty = {0};
     struct load_fields fields = {.has_step = true, .step = step, .staged = staged};
-    return load_block(client, shard, schema, &empty, &fields);
+    write_load(embd__admin_begin(client, METHOD_LOAD), schema, &empty, &fields);
+    return load(client, shard);
 }

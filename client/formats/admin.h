@@ -43,6 +43,10 @@ int embd__admin_scan(embd_client *client, uint32_t shard, uint64_t cut, const em
  * set of staged tables that it is in; 0: it is in none. */
 int embd__admin_load(embd_client *client, uint32_t shard, const embd_schema *schema,
                      uint64_t staged, const struct row_block *block);
+/* The same as a message that is sent by other means: behind embd__admin_begin or the like. The
+ * block stays until it is sent. */
+void embd__admin_load_write(struct msg *m, const embd_schema *schema, uint64_t staged,
+                            const struct row_block *block);
 int embd__admin_set_step(embd_client *client, uint32_t shard, const embd_schema *schema,
                          uint64_t staged, uint64_t step);
 

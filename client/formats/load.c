@@ -3,10 +3,10 @@
  *
  * The happy path: open and verify the whole directory; make the definitions of the tables, where
  * fields of them are set (redefine.h); check that no table of the cluster is in the way; create the
- * tables; read the parts once more, sending each row to the shard that owns its key here, in blocks
- * (scatter.h); set the step counters, and last the pushers' streams. What can fail: the data (then
- * nothing has changed), a table in the way (likewise), or a shard while rows are sent: the tables
- * that this load created are then dropped again.
+ * tables; read the parts once more, some in turns, sending each row to the shard that owns its key
+ * here, in blocks (scatter.h); set the step counters, and last the pushers' streams. What can fail:
+ * the data (then nothing has changed), a table in the way (likewise), or a shard while rows are
+ * sent: the tables that this load created are then dropped again.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,6 +20,8 @@
 #include "client/formats/check_empty.h"
 #include "embd/admin.h"
 #include "proto/stored/verify.h"
+
+#define TOGETHER 8u /* parts that are read in turns */
 
 /* ---- before anything changes ---- */
 
@@ -122,52 +124,95 @@ static int load_block(struct load *l, const struct row_block *block, uint64_t st
     return l->e->status;
 }
 
-static int load_part(struct load *l, const struct dump_share *share,
-                     const struct manifest_part *part, bool is_last)
-{
+/* The part of one shard. */
+struct loading_part {
+    uint64_t step, at;
     struct part_reader reader;
-    struct row_block block;
-    if (embd__partread_open(&reader, share->path, part, l->schema, l->e))
-        return l->e->status;
-    uint64_t at = 0, step = step_of(l, part->shard);
-    while (embd__partread_next(&reader, &block, l->e) > 0) {
-        if (!is_last)
-            embd__block_drop_candidates(&block);
-        if (load_block(l, &block, step) ||
-            embd__ticker_add(&l->ticker, block.n_rows, reader.at - at, l->e))
-            break;
-        at = reader.at;
-    }
-    l->ticker.bytes_done += reader.at - at;
-    embd__partread_close(&reader);
+    bool is_open;
+};
+
+static int open_part(struct load *l, uint32_t dir, uint32_t shard, struct loading_part *p)
+{
+    const struct dump_share *share;
+    const struct manifest_part *part =
+        embd__chain_part(&l->chain.dirs[dir], l->schema->name, shard, &share);
+    *p = (struct loading_part){.step = step_of(l, shard)};
+    p->is_open = embd__partread_open(&p->reader, share->path, part, l->schema, l->e) == EMBD_OK;
     return l->e->status;
+}
+
+static void close_part(struct load *l, struct loading_part *p)
+{
+    l->ticker.bytes_done += p->reader.at - p->at;
+    embd__partread_close(&p->reader);
+    p->is_open = false;
+}
+
+/* Its next block; then the part may be closed. */
+static int load_next(struct load *l, struct loading_part *p, bool is_last)
+{
+    struct row_block block;
+    if (embd__partread_next(&p->reader, &block, l->e) <= 0) {
+        close_part(l, p);
+        return l->e->status;
+    }
+    if (!is_last)
+        embd__block_drop_candidates(&block);
+    if (load_block(l, &block, p->step) ||
+        embd__ticker_add(&l->ticker, block.n_rows, p->reader.at - p->at, l->e))
+        return l->e->status;
+    p->at = p->reader.at;
+    return EMBD_OK;
 }
 
 /* ---- one table ---- */
 
-/* The parts of one shard: from the last of the chain that has all its rows on. */
-static int load_shard(struct load *l, uint32_t shard)
+/* From the last of the chain that has all rows of the shard on. */
+static uint32_t first_dir(const struct load *l, uint32_t shard)
 {
     const struct dump_share *share;
     const char *table = l->schema->name;
     uint32_t first = l->chain.n - 1;
     while (first > 0 && embd__chain_part(&l->chain.dirs[first], table, shard, &share)->has_changes)
         first--;
-    for (uint32_t i = first; i < l->chain.n; i++) {
-        const struct manifest_part *part =
-            embd__chain_part(&l->chain.dirs[i], table, shard, &share);
-        if (load_part(l, share, part, i + 1 == l->chain.n))
+    return first;
+}
+
+/* Parts of some shards, block by block in turns, so that the shards here have work at once. */
+static int load_together(struct load *l, uint32_t dir, uint32_t shard, uint32_t n)
+{
+    struct loading_part parts[TOGETHER] = {{.is_open = false}};
+    bool is_last = dir + 1 == l->chain.n, goes_on = true;
+    for (uint32_t i = 0; i < n && !l->e->status; i++)
+        if (first_dir(l, shard + i) <= dir)
+            open_part(l, dir, shard + i, &parts[i]);
+    while (goes_on && !l->e->status) {
+        goes_on = false;
+        for (uint32_t i = 0; i < n && !l->e->status; i++)
+            goes_on = (parts[i].is_open && load_next(l, &parts[i], is_last) == EMBD_OK) || goes_on;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (parts[i].is_open)
+            close_part(l, &parts[i]);
+    return l->e->status;
+}
+
+/* One directory of the chain after the other: its rows replace those before. Increments have blocks
+ * of two kinds, whose order counts, and go shard by shard. */
+static int load_parts(struct load *l)
+{
+    uint32_t n_shards = l->dir->shares[0].manifest.n_shards;
+    for (uint32_t dir = 0; dir < l->chain.n; dir++) {
+        uint32_t most = dir == 0 ? TOGETHER : 1;
+        for (uint32_t shard = 0; shard < n_shards; shard += most) {
+            uint32_t n = n_shards - shard < most ? n_shards - shard : most;
+            if (load_together(l, dir, shard, n))
+                return l->e->status;
+        }
+        if (embd__scatter_finish(&l->scatter))
             return l->e->status;
     }
     return EMBD_OK;
-}
-
-static int load_parts(struct load *l)
-{
-    for (uint32_t shard = 0; shard < l->dir->shares[0].manifest.n_shards; shard++)
-        if (load_shard(l, shard))
-            return l->e->status;
-    return embd__scatter_finish(&l->scatter);
 }
 
 static int load_steps(struct load *l)
@@ -186,6 +231,8 @@ int embd__load_table(void *arg, const struct manifest_table *table)
     int status = embd__redefine_open(&l->redefining, &table->schema, l->to, l->e);
     if (status == EMBD_OK)
         status = embd__scatter_open(&l->scatter, l->client, l->to, l->staged);
+    if (status == EMBD_OK)
+        status = embd__scatter_widen(&l->scatter);
     if (status == EMBD_OK)
         status = load_parts(l);
     embd__scatter_close(&l->scatter);

@@ -1,5 +1,5 @@
-/* records.h - the records of a cluster's journals, as its servers write them: what an archive keeps.
- * Exported like table_copy.h: under a version that names the release.
+/* records.h - the records of a cluster's journals, as its servers write them: what an archive
+ * keeps. Exported like table_copy.h: under a version that names the release.
  *
  * Functions return EMBD_OK or a negative status; the client's error then has the sentence. */
 #ifndef EMBD_FORMATS_RECORDS_H
@@ -32,7 +32,8 @@ struct records_came {
 typedef void records_take(void *arg, const struct records_came *came);
 
 /* Asks all shards at once for the records behind places[shards], and calls `take` for each answer
- * whose checksum is right. They come at the latest after `wait_ms`: from a shard as soon as it has some. */
+ * whose checksum is right. They come at the latest after `wait_ms`: from a shard as soon as it has
+ * some. */
 EMBD_API int embd__copy_records(embd_client *client, const struct records_whose *whose,
                                 const struct records_place *places, uint32_t wait_ms,
                                 records_take *take, void *arg);

@@ -5,6 +5,8 @@
 #include "client/formats/batch.h"
 #include "client/core/request.h"
 
+struct scatter_sending;
+
 struct scatter {
     embd_client *client;
     const embd_schema *schema; /* the caller's */
@@ -12,17 +14,25 @@ struct scatter {
     uint32_t n_shards;
     struct batch *batches; /* [n_shards] */
     bool has_gone;         /* they are of keys that lost their rows */
+    /* Blocks on their way, in the order in which they were sent; of none each is waited for. */
+    struct scatter_sending *window; /* [n_window] a ring */
+    uint32_t n_window, first, n_sent;
 };
 
 /* `schema` must outlive the scatter. EMBD_NO_MEMORY. */
 int embd__scatter_open(struct scatter *s, embd_client *client, const embd_schema *schema,
                        uint64_t staged);
 
+/* From now on some blocks are on their way while the next ones are read: for rows whose keys come
+ * once between two calls of embd__scatter_finish. It takes some blocks of memory. EMBD_NO_MEMORY.
+ * */
+int embd__scatter_widen(struct scatter *s);
+
 /* Sends the rows and candidates of a block, or keeps copies to send later. The client's error names
  * the shard that refuses. */
 int embd__scatter_block(struct scatter *s, const struct row_block *block);
 
-/* Sends what was kept. */
+/* Sends what was kept, and waits for all that was sent. */
 int embd__scatter_finish(struct scatter *s);
 
 /* Frees, dropping what was kept. Zero is allowed. */
