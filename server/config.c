@@ -311,6 +311,32 @@ static int read_follow(const struct sources *from, struct config *out, struct em
     return why == NULL ? EMBD_OK : config_complain(e, EMBD_INVALID, SETTING_FOLLOW, at, "%s", why);
 }
 
+#define ARCHIVE_EVERY_MAX 86400u
+#define ARCHIVE_DAYS_MAX  36500u
+
+/* NULL: nothing does. */
+static const char *what_hinders_archive(const struct sources *from, const struct config *config)
+{
+    if (from->is_embedded)
+        return "is for a server of its own: run embctl backup --every, or embd";
+    return config->data_dir[0] == '\0' ? "needs a data_dir, where snapshots are" : NULL;
+}
+
+static int read_archive(const struct sources *from, struct config *out, struct embd__error *e)
+{
+    const struct setting *at = config_pick(from, NULL, true, SETTING_ARCHIVE);
+    if (config_text(SETTING_ARCHIVE, at, "", out->archive, sizeof out->archive, e) != EMBD_OK ||
+        config_text(SETTING_ARCHIVE_TOKEN, config_pick(from, NULL, true, SETTING_ARCHIVE_TOKEN), "",
+                    out->archive_token, sizeof out->archive_token, e) != EMBD_OK ||
+        config_count(SETTING_ARCHIVE_EVERY, config_pick(from, NULL, true, SETTING_ARCHIVE_EVERY), 1,
+                     ARCHIVE_EVERY_MAX, 60, &out->archive_every_s, e) != EMBD_OK ||
+        config_count(SETTING_ARCHIVE_DAYS, config_pick(from, NULL, true, SETTING_ARCHIVE_DAYS), 1,
+                     ARCHIVE_DAYS_MAX, 7, &out->archive_days, e) != EMBD_OK)
+        return e->status;
+    const char *why = out->archive[0] == '\0' ? NULL : what_hinders_archive(from, out);
+    return why == NULL ? EMBD_OK : config_complain(e, EMBD_INVALID, SETTING_ARCHIVE, at, "%s", why);
+}
+
 static int read_replicas(const struct setting *at, struct config *out, struct embd__error *e)
 {
     uint64_t replicas = 1;
@@ -341,6 +367,8 @@ static int read_process(const struct sources *from, struct config *out, struct e
                              out->data_dir, sizeof out->data_dir, e);
     if (status == EMBD_OK)
         status = read_follow(from, out, e);
+    if (status == EMBD_OK)
+        status = read_archive(from, out, e);
     if (status == EMBD_OK)
         status = read_replicas(config_pick(from, NULL, true, SETTING_REPLICAS), out, e);
     if (status == EMBD_OK)

@@ -66,6 +66,9 @@ struct config {
     char follow_token[1024]; /* "": none */
     bool serves;             /* while it follows */
     uint64_t digest_interval_s;
+    char archive[4096];       /* a place of backups; "": none */
+    char archive_token[1024]; /* "": none */
+    uint64_t archive_every_s, archive_days;
     uint32_t replicas;
     bool promotes;
     bool is_restore_off;

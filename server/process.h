@@ -62,6 +62,10 @@ struct process {
     struct embd__error why;
     uv_timer_t patience; /* of the service manager, while shards load */
     uv_timer_t credentials_watch;
+    uv_timer_t archive_look; /* archiving.c: for the program that keeps the archive, */
+    pid_t archiver;          /* 0: it does not run, */
+    uint32_t archive_pause;  /* and is started after so many looks */
+    char archive_figures[4096 + 16];
     enum exit_status exit_status;
     atomic_bool dropped_found[CONFIG_DROPPED_MAX]; /* by a shard, of config.dropped */
     bool was_signalled, is_ready;

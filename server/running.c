@@ -7,6 +7,7 @@
  *
  * The main thread runs a small loop for this and for the HTTP port. Threads of shards set atomics
  * and wake it. */
+#include "server/archiving.h"
 #include "server/directory.h"
 #include "server/process.h"
 #include "server/access/access.h"
@@ -30,6 +31,7 @@ void running_wake(void *arg)
 
 void running_drain(struct process *p)
 {
+    archiving_stop(p);
     coordinator_stop(p->coordinator);
     for (uint32_t i = 0; i < p->n_started; i++)
         loop_drain(p->loops[i]);
@@ -128,6 +130,7 @@ static void be_ready(struct process *p)
     uv_timer_stop(&p->patience);
     log_event(LOG_INFO, "ready", "shards=%u", p->n);
     start_watchdog(p);
+    archiving_begin(p);
     tell_manager(p, "READY=1");
     if (p->on_ready != NULL)
         p->on_ready(p->on_ready_arg);
@@ -308,6 +311,8 @@ static void close_handle(uv_handle_t *handle, void *arg)
 
 void running_close(struct process *p)
 {
+    archiving_stop(p);
+    archiving_close(p);
     uv_walk(&p->uv, close_handle, NULL);
     uv_run(&p->uv, UV_RUN_DEFAULT);
     free(p->beats);

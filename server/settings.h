@@ -80,6 +80,17 @@ enum {
       "Promote a follower: its journals become this server's own, which serves trainers from now " \
       "on. With follow, it tells the other server, which serves no more. Use it for one start "    \
       "only")                                                                                      \
+    X(ARCHIVE, "archive", IN_FLAGS | IN_TOP, "PLACE",                                              \
+      "Keep an archive of the cluster there, a directory or s3://BUCKET/PREFIX: the server of "    \
+      "shard 0 runs embctl backup --every as a program of its own, and shows its figures (no)")    \
+    X(ARCHIVE_EVERY, "archive_every", IN_FLAGS | IN_TOP, "SECONDS",                                \
+      "With archive, a backup of what changed so often; records of pushes between them go there "  \
+      "within seconds (60)")                                                                       \
+    X(ARCHIVE_DAYS, "archive_days", IN_FLAGS | IN_TOP, "N",                                        \
+      "With archive, the last backup with all rows of a day stays for N days (7)")                 \
+    X(ARCHIVE_TOKEN, "archive_token", IN_FLAGS | IN_TOP, "FILE",                                   \
+      "With archive, file of mode 0600 with the token of an admin, for shards of other hosts; "    \
+      "without it the environment says it (no)")                                                   \
     X(ADMIN_DIR, "admin_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                \
       "Directory of the admin sockets PORT.sock ($XDG_RUNTIME_DIR/embd, or /tmp/embd-UID)")        \
     X(LOCAL_SOCKET, "local_socket", IN_FLAGS | IN_TOP | IN_SERVER, "DIR|off",                      \

@@ -2,8 +2,8 @@
  *
  * A client sends each push to every shard, and each shard has a client's pushes in their order. So
  * of each client, and of each numbered stream, those pushes count that all shards have; the later
- * ones, which some shards lack, count nowhere. What has no client, such as loads and erases, counts.
- * Pure functions. */
+ * ones, which some shards lack, count nowhere. What has no client, such as loads and erases,
+ * counts. Pure functions. */
 #ifndef EMBD_BACKUP_AGREE_H
 #define EMBD_BACKUP_AGREE_H
 

@@ -171,8 +171,8 @@ static int add_chain(struct restoring *r, const struct catalog *c,
     return rebuild_add(rebuild, from, &entry->record, r->e);
 }
 
-/* The server has refused the chain, or the records: what is damaged in the place is told by its name
- * there. */
+/* The server has refused the chain, or the records: what is damaged in the place is told by its
+ * name there. */
 static int name_damage(struct restoring *r, const struct catalog *c,
                        const struct catalog_entry *entry)
 {

@@ -5,8 +5,9 @@
  * through up to the moment; what shards do not agree about is left out (agree.h); headers are
  * written. What can fail: a file is damaged or lost, which the positions tell.
  *
- * Files of several programs may lie there, or of a server that was killed and lost its last records:
- * then what has other records at the same position is newer, and the shard begins again there. */
+ * Files of several programs may lie there, or of a server that was killed and lost its last
+ * records: then what has other records at the same position is newer, and the shard begins again
+ * there. */
 #include "client/backup/moment.h"
 
 #include <errno.h>
@@ -129,7 +130,8 @@ static void take_times(struct writing *w, const struct segment *s)
         }
 }
 
-/* A part of a record that ours end with is in the segment, too, where that begins with all of it. */
+/* A part of a record that ours end with is in the segment, too, where that begins with all of it.
+ * */
 static int take(struct writing *w, const struct shelf_file *file, const struct segment *s,
                 uint64_t at)
 {

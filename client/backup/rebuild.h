@@ -21,8 +21,8 @@ struct rebuild {
 /* Makes `out->dir` below `path`; the caller sets the backup. EMBD_IO. */
 int rebuild_begin(const char *path, struct rebuild *out, struct embd__error *e);
 
-/* One backup of the chain, whose files are in FROM/NAME/SHARE, becomes a snapshot there; those below
- * it come before it. EMBD_IO, EMBD_CORRUPT, EMBD_NO_MEMORY. */
+/* One backup of the chain, whose files are in FROM/NAME/SHARE, becomes a snapshot there; those
+ * below it come before it. EMBD_IO, EMBD_CORRUPT, EMBD_NO_MEMORY. */
 int rebuild_add(struct rebuild *rebuild, const char *from, const struct record *record,
                 struct embd__error *e);
 

@@ -346,7 +346,7 @@ int backup_records(embd_client *client, const struct records_order *order, embd_
     struct recorder r = {.client = client, .order = order, .e = &e, .n = embd_shard_count(client)};
     if (embd__copy_records_whose(client, &r.whose) != EMBD_OK)
         embd__error_set(&e, embd__copy_error(client)->status, "%s", embd__copy_error(client)->text);
-    else if (place_open(&order->to, false, &r.place, &e) == EMBD_OK && make_room(&r) == EMBD_OK &&
+    else if (place_open(&order->to, true, &r.place, &e) == EMBD_OK && make_room(&r) == EMBD_OK &&
              outbox_open(&order->to, &r.outbox, &e) == EMBD_OK)
         keep_records(&r, progress, arg);
     outbox_close(r.outbox, &e);

@@ -7,8 +7,8 @@
  * little-endian:
  *   header, 136 bytes: "EMBDRECS", u32 version = 1, u32 shard, u32 shards, u32 number, u64 run, u64
  *                      lineage, u64 position, chain and offset of its first byte, the same behind
- *                      its last one (proto/follow.h), u64 offset in its bytes where the first record
- *                      begins, u64 bytes, u64 times, u64 skips, zeros
+ *                      its last one (proto/follow.h), u64 offset in its bytes where the first
+ *                      record begins, u64 bytes, u64 times, u64 skips, zeros
  *   times:             u64 ms, u64 position: records before that position were there then
  *   skips:             u64 positions of records that were withdrawn
  *   the bytes, and u64 XXH3 of all before it

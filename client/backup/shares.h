@@ -8,8 +8,8 @@
 #define SHARES_MANIFEST "manifest.json"
 
 /* Text, malloc'd, of the manifests FROM/NAME/SHARE/manifest.json; its base is the one that was made
- * so before, in DIR. `placement`: the cluster's map of keys as a setting, "" for the even one. NULL:
- * EMBD_IO, EMBD_CORRUPT, EMBD_NO_MEMORY. */
+ * so before, in DIR. `placement`: the cluster's map of keys as a setting, "" for the even one.
+ * NULL: EMBD_IO, EMBD_CORRUPT, EMBD_NO_MEMORY. */
 char *shares_join(const char *dir, const char *from, const struct record *record, char *placement,
                   size_t placement_bytes, struct embd__error *e);
 

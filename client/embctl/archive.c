@@ -280,6 +280,12 @@ static double go_on(struct archive *a)
     return now_s() + pause_s(a);
 }
 
+/* False: the parent is gone already. */
+static bool end_with_parent(pid_t parent)
+{
+    return parent == 0 || (prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && getppid() == parent);
+}
+
 int archive_run(struct backup_order *order, const struct archive_options *options)
 {
     struct archive a = {.order = order,
@@ -287,6 +293,8 @@ int archive_run(struct backup_order *order, const struct archive_options *option
                         .figures = options->figures,
                         .records_s = options->records_s};
     struct progress progress;
+    if (!end_with_parent(options->parent))
+        return EXIT_DONE;
     progress_begin(&progress, "backup", NULL);
     order->known = backup_known_new();
     while (!progress_is_stopped())

@@ -2,6 +2,8 @@
 #ifndef EMBCTL_ARCHIVE_H
 #define EMBCTL_ARCHIVE_H
 
+#include <sys/types.h>
+
 #include "client/backup/backup.h"
 
 /* Makes one. An error is told on stderr; returns an exit code. */
@@ -13,6 +15,7 @@ struct archive_options {
     double every_s;
     double records_s;    /* between two files of records that come between backups; 0: none */
     const char *figures; /* a file, written after each backup; NULL: none */
+    pid_t parent;        /* it ends with this process, which has started it; 0: it does not */
 };
 
 /* Until a signal ends it. Returns an exit code. */

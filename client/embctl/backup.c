@@ -12,7 +12,13 @@
 #define RECENT_S 3600u /* backups of --every that stay */
 #define RECENT_N 8u    /* at least so many of them */
 
-enum { OPTION_BASE_EVERY = 0x2000, OPTION_DAYS, OPTION_OTHER_CLUSTER, OPTION_RECORDS };
+enum {
+    OPTION_BASE_EVERY = 0x2000,
+    OPTION_DAYS,
+    OPTION_OTHER_CLUSTER,
+    OPTION_RECORDS,
+    OPTION_CHILD_OF
+};
 
 struct backup_arguments {
     struct words words; /* "list" */
@@ -56,6 +62,8 @@ static const struct argp_option backup_options[] = {
      "them "
      "every so many seconds; 0: none (default: 5; 0 with --tables)",
      0},
+    {"child-of", OPTION_CHILD_OF, "PID", OPTION_HIDDEN,
+     "With --every: end with that process, which has started this one", 0},
     {"other-cluster", OPTION_OTHER_CLUSTER, NULL, 0,
      "Go on where the newest backup is of another cluster, with a backup of all rows", 0},
     S3_OPTIONS,
@@ -88,6 +96,9 @@ static int parse_sequence(int key, char *arg, struct argp_state *state)
     case OPTION_RECORDS:
         a->archive.records_s =
             strcmp(arg, "0") == 0 ? 0 : parse_seconds(state, "--records", arg, 0.1);
+        return 0;
+    case OPTION_CHILD_OF:
+        a->archive.parent = (pid_t)parse_uint(state, "--child-of", arg, 1, INT32_MAX);
         return 0;
     case OPTION_OTHER_CLUSTER:
         a->order.accepts_other = true;

@@ -15,8 +15,8 @@ struct archived;
  * EMBD_IO, EMBD_INVALID: it is of another cut or shard. */
 int archived_open(int data_dir, uint32_t shard, uint32_t n_shards, uint64_t cut,
                   struct archived **out, struct embd__error *e);
-/* The next record that counts, whose bytes stay, and may be changed, until the end. *bytes_out NULL: no
- * more. EMBD_CORRUPT: it does not go on where the one before ends. */
+/* The next record that counts, whose bytes stay, and may be changed, until the end. *bytes_out
+ * NULL: no more. EMBD_CORRUPT: it does not go on where the one before ends. */
 int archived_next(struct archived *archived, uint8_t **bytes_out, struct record *record_out,
                   struct embd__error *e);
 void archived_progress(const struct archived *archived, uint64_t *done_bytes_out,

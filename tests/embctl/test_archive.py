@@ -327,7 +327,7 @@ def case_increments_go_on_while_all_rows_are_copied():
     with Scratch() as scratch, serve(scratch) as server:
         create(server, TABLES)
         change(server, rng, n=60, tables=TABLES)
-        with archive(server, scratch("place"), "--base-every", 5) as run:
+        with archive(server, scratch("place"), "--base-every", 5, "--records", 0) as run:
             child = stopped_child(run)
             n = len(whole(scratch("place")))
             change(server, rng, n=8, tables=TABLES)
@@ -342,7 +342,7 @@ def case_increments_go_on_while_all_rows_are_copied():
             run.kill()
             os.kill(child, signal.SIGCONT)
             until(lambda: not os.path.exists(f"/proc/{child}"))  # it does not outlive the archive
-        with archive(server, scratch("place"), "--base-every", 5) as run:
+        with archive(server, scratch("place"), "--base-every", 5, "--records", 0) as run:
             os.kill(stopped_child(run), signal.SIGKILL)
             until(lambda: any("a backup with all rows failed" in line for line in run.lines))
             n = len(whole(scratch("place")))

@@ -4,14 +4,18 @@ the place of another one are named and refused.
 
 The oracle is the cluster itself: digests of rows, optimizer state and steps at each moment, while nobody pushed. Nothing waits
 for a time: a moment is noted when the archive's files have all records of the journals."""
+import contextlib
 import os
 import random
+import re
 import shutil
 import signal
 import struct
 import time
+import urllib.request
 
 from embctl import DAMAGED, OK, REFUSED, Embd, Scratch, embctl, embctl_json, run_cases
+from embd_process import run
 from ports import free_ports
 from test_archive import archive, ended, until, whole
 from test_backup import digests
@@ -89,7 +93,7 @@ def case_a_wrong_push_is_undone_to_the_moment_before():
         place = scratch("place")
         create(server)
         change(server, rng, n=60, tables=TABLES)
-        with archive(server, place, *RARELY, every=3600) as run:
+        with archive(server, place, *RARELY, every=3600) as keeper:
             until(lambda: whole(place))
             for number in range(4):
                 for _ in range(3):
@@ -100,7 +104,7 @@ def case_a_wrong_push_is_undone_to_the_moment_before():
             change(server, rng, n=60, tables=TABLES)
             embctl(server, "table", "drop", "kept")
             last = moment(server, place)
-            assert ended(run) == OK, run.lines
+            assert ended(keeper) == OK, keeper.lines
         assert len(whole(place)) == 1 and len({str(m[2]) for m in [*moments, last]}) == 5
         embctl(None, "verify", place)
         for number, (when, positions, expected) in enumerate([*moments, last]):
@@ -123,14 +127,14 @@ def case_a_lost_disk_costs_what_the_archive_did_not_have_yet():
         place = scratch("place")
         with serve(scratch) as server:
             create(server)
-            with archive(server, place, *RARELY) as run:
+            with archive(server, place, *RARELY) as keeper:
                 until(lambda: len(whole(place)) > 3)
                 for _ in range(6):
                     change(server, rng, n=20, tables=TABLES)
                     time.sleep(0.2)
                 last = moment(server, place)
                 server.kill()
-                assert ended(run) == OK
+                assert ended(keeper) == OK
         shutil.rmtree(scratch("data"))
         for shards in (1, 3):
             assert restored(place, None, shards)[0] == last[2]
@@ -159,7 +163,7 @@ def case_a_push_that_some_shards_lack_is_on_none():
         place = scratch("place")
         embctl(server, "table", "create", "count", "--dim", 1, "--optimizer", "sgd", "--lr", 1, "--initializer", "constant", *BUFFERED)
         one, two = Half(server, 0), Half(server, 1)
-        with archive(server, place, *RARELY, every=3600) as run:
+        with archive(server, place, *RARELY, every=3600) as keeper:
             until(lambda: whole(place))
             for order in range(1, 4):
                 for shard in range(SHARDS):
@@ -173,7 +177,7 @@ def case_a_push_that_some_shards_lack_is_on_none():
             most = noted(server, place)
             one.push(1, 5)
             all_of_it = noted(server, place)
-            assert ended(run) == OK
+            assert ended(keeper) == OK
         for (when, _), counts, left in ((half, 3, 2), (most, 4, 1), (all_of_it, 5, 0)):
             with Embd(shards=3) as other:
                 told = embctl_json(other, "restore", "--from", place, "--at", when)["restore"][0]
@@ -200,13 +204,13 @@ def case_files_of_records_that_are_lost_damaged_or_swapped_are_named():
     with Scratch() as scratch, serve(scratch) as server:
         place = scratch("place")
         create(server)
-        with archive(server, place, *RARELY, every=3600) as run:
+        with archive(server, place, *RARELY, every=3600) as keeper:
             until(lambda: whole(place))
             while len(files_of(place, 0)) < 6 or len(files_of(place, 1)) < 6:
                 change(server, rng, n=8, tables=TABLES)
                 time.sleep(0.1)
             last = moment(server, place)
-            assert ended(run) == OK
+            assert ended(keeper) == OK
         before = digests(server)
         for shard in range(SHARDS):
             files, other = files_of(place, shard), files_of(place, 1 - shard)
@@ -232,8 +236,8 @@ def case_records_join_over_deaths_of_archives_and_servers():
         server = serve(scratch, **where)
         create(server)
         for number in range(4):
-            with archive(server, place, *RARELY, "--deadline", 2, every=3600) as run:
-                until(lambda: run.lines)
+            with archive(server, place, *RARELY, "--deadline", 2, every=3600) as keeper:
+                until(lambda n=number: len(whole(place)) > n)
                 if number == 2:
                     change(server, rng, n=8, tables=TABLES)
                     server.kill()
@@ -242,8 +246,8 @@ def case_records_join_over_deaths_of_archives_and_servers():
                 moments.append(moment(server, place))
                 change(server, rng, n=8, tables=TABLES)
                 if number == 1:
-                    ended(run)
-                run.send_signal(signal.SIGKILL)
+                    ended(keeper)
+                keeper.send_signal(signal.SIGKILL)
         server.kill()
         backups = whole(place)
         assert len(backups) == 4
@@ -251,6 +255,58 @@ def case_records_join_over_deaths_of_archives_and_servers():
             shutil.rmtree(os.path.join(place, backup["name"]))
         for number, (when, positions, expected) in enumerate(moments):
             assert restored(place, positions if number == 1 else when, (1, 2, 3)[number % 3])[0] == expected, number
+
+
+def metrics(server):
+    """Once: the process says on stdout where they are, after its shards."""
+    address = re.fullmatch(r"embd: http on (\S+)\n", server.process.stdout.readline()).group(1)
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page:
+        lines = [line for line in page.read().decode().splitlines() if not line.startswith("#")]
+    return {line.split("{")[0].split(" ")[0]: float(line.rsplit(" ", 1)[1]) for line in lines}
+
+
+def archiver(server):
+    """The embctl that the server has started last."""
+    return int(re.findall(r"info archive_begins .* pid=(\d+)", server.log())[-1])
+
+
+def is_gone(pid):
+    """Or it is a zombie that another process is to wait for."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        return file.read().rpartition(")")[2].split()[0] == "Z"
+    return True
+
+
+def case_a_server_keeps_the_archive_by_a_setting():
+    rng = random.Random(36)
+    with Scratch() as scratch:
+        place, more = scratch("place"), {"listen": f"127.0.0.1:{free_ports(2)}", "admin": scratch("admin")}
+        flags = ("--archive", place, "--archive-every", 1, "--http", "127.0.0.1:0")
+        server = serve(scratch, [str(flag) for flag in flags], **more)
+        create(server)
+        change(server, rng, n=20, tables=TABLES)
+        until(lambda: len(whole(place)) > 2)
+        shown = metrics(server)
+        assert shown["embd_archive_runs"] == 1 and shown["embd_backup_failed"] == 0
+        assert shown["embd_backup_covers_timestamp_seconds"] > time.time() - 3600 and shown["embd_backup_interval_seconds"] == 1
+        first = archiver(server)
+        os.kill(first, signal.SIGKILL)
+        server.wait_log("error archive_ended", 30)
+        until(lambda: archiver(server) != first)
+        n = len(whole(place))
+        until(lambda: len(whole(place)) > n)
+        second = archiver(server)
+        server.kill()
+        until(lambda: is_gone(second))  # it does not outlive the server
+        server = serve(scratch, [str(flag) for flag in flags], **more)
+        change(server, rng, n=20, tables=TABLES)
+        last = moment(server, place)
+        third = archiver(server)
+        assert server.stop() == OK and is_gone(third)
+        assert restored(place, last[0], 3)[0] == last[2]
+        for flags, says in ((("--archive", place), "needs a data_dir"), (("--archive", place, "--archive-days", "0"), "out of range")):
+            done = run("--check", *flags)
+            assert done.returncode == 2 and says in done.stderr, done.stderr
 
 
 def case_moments_come_back_from_a_bucket():
@@ -262,13 +318,13 @@ def case_moments_come_back_from_a_bucket():
     with stack, Scratch() as scratch, serve(scratch) as server:
         create(server)
         change(server, rng, n=60, tables=TABLES)
-        with archive(server, PLACE, *RARELY, every=3600) as run:
-            until(lambda: run.lines)
+        with archive(server, PLACE, *RARELY, every=3600) as keeper:
+            until(lambda: keeper.lines)
             change(server, rng, n=8, tables=TABLES)
             positions, expected = records_of(server), digests(server)
             until(lambda: all(most(s3, shard) == positions[shard] for shard in range(SHARDS)))
             change(server, rng, n=8, tables=TABLES)
-            assert ended(run) == OK
+            assert ended(keeper) == OK
         embctl(None, "verify", PLACE)
         found, told = restored(PLACE, "records:" + ",".join(map(str, positions)), 3)
         assert found == expected and told["records"] > 0

@@ -4,6 +4,7 @@
  * Each figure of a shard's report has its metric in a table below; one that has none is shown as
  * embd_figure{name=...}, which a test takes for a mistake. */
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "server/net/http/host.h"
@@ -18,7 +19,8 @@ struct metric {
     double unit; /* a figure of 1 in the metric's base unit */
 };
 
-#define MICROS 1e-6
+#define MICROS             1e-6
+#define ARCHIVE_LINE_BYTES 8400u /* of a place's name, and more */
 
 static const struct metric shard_metrics[] = {
     {"uptime_us", "embd_shard_uptime_seconds", "Time since the shard started.", GAUGE, MICROS},
@@ -459,6 +461,22 @@ static void write_host(struct text *out, const struct http_process *process)
                 "Size of the file system that holds the data directory.", room.bytes);
 }
 
+/* Those of the program that keeps it, as it has written them. */
+static void write_archive(struct text *out, const struct http_process *process)
+{
+    char line[ARCHIVE_LINE_BYTES];
+    if (process->archive_figures == NULL)
+        return;
+    write_gauge(out, "embd_archive_runs",
+                "1 while embctl backup --every runs for this server (the setting archive).",
+                process->archive_runs);
+    FILE *file = fopen(process->archive_figures, "re");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        text_print(out, "%s", line);
+    if (file != NULL)
+        fclose(file);
+}
+
 static void write_process(struct text *out, const struct http_view *view)
 {
     struct process_usage usage;
@@ -496,6 +514,7 @@ static void write_process(struct text *out, const struct http_view *view)
 int http_metrics_write(struct text *out, const struct http_view *view)
 {
     write_process(out, view);
+    write_archive(out, view->process);
     for (size_t i = 0; i < N_SHARD_METRICS; i++)
         write_shard_metric(out, view, &shard_metrics[i]);
     write_requests(out, view);

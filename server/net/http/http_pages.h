@@ -21,6 +21,8 @@ struct http_process {
     const char *data_dir;           /* NULL: none */
     struct identity *identity;      /* of the data directory; NULL: none */
     const atomic_bool *etcd_silent; /* NULL: the cluster is in the file */
+    const char *archive_figures;    /* a file of metrics; NULL: this server keeps no archive */
+    bool archive_runs;
 };
 
 /* A moment of it. */
