@@ -13,6 +13,8 @@
 #ifndef EMBD_BACKUP_H
 #define EMBD_BACKUP_H
 
+#include <stdatomic.h>
+
 #include "embd/admin.h"
 
 #define BACKUP_WHY_BYTES  400u
@@ -87,8 +89,12 @@ int backup_make(embd_client *client, const struct backup_order *order, embd_prog
 
 struct records_order {
     struct backup_where to;
-    const char *job; /* of the backups that they go on from; NULL: BACKUP_JOB */
-    double every_s;  /* between two files of a shard */
+    const char *job;            /* of the backups that they go on from; NULL: BACKUP_JOB */
+    double every_s;             /* between two files of a shard */
+    struct backup_known *known; /* NULL: none */
+    /* Set to what is there: records of changes that were acknowledged before this time, in ms since
+     * 1970. NULL: nobody wants to know. */
+    _Atomic uint64_t *covers_ms;
 };
 
 /* Puts the records of the cluster's journals beside its backups, until `progress` says so, or

@@ -121,6 +121,14 @@ int outbox_add(struct outbox *o, const char *name, uint8_t *bytes, size_t n, str
     return e->status;
 }
 
+bool outbox_is_empty(struct outbox *o)
+{
+    pthread_mutex_lock(&o->lock);
+    bool is_empty = o->first == NULL && o->error.status == EMBD_OK;
+    pthread_mutex_unlock(&o->lock);
+    return is_empty;
+}
+
 int outbox_close(struct outbox *o, struct embd__error *e)
 {
     if (o == NULL)

@@ -15,6 +15,8 @@ int outbox_open(const struct backup_where *to, struct outbox **out, struct embd_
  * an earlier file. */
 int outbox_add(struct outbox *outbox, const char *name, uint8_t *bytes, size_t n,
                struct embd__error *e);
+/* Whether all that were added are there. */
+bool outbox_is_empty(struct outbox *outbox);
 /* Waits until all are there; an error is the first one. NULL is allowed. */
 int outbox_close(struct outbox *outbox, struct embd__error *e);
 

@@ -55,6 +55,9 @@ struct recorder {
     uint64_t run, ms, put_bytes;
     uint64_t newest_ms; /* of the newest backup */
     bool has_more;      /* a server has more records than it has sent */
+    bool has_less;      /* a server has no more what is wanted */
+    uint64_t had_ms;    /* records of before have come; 0: since they were put, none did */
+    uint64_t sent_ms;   /* and are on their way to the place; 0: none are */
     double put_s, clean_s;
 };
 
@@ -215,7 +218,7 @@ static void begin_again(struct recorder *r, uint32_t shard, const char *why)
 {
     struct shard_log *log = &r->logs[shard];
     if (log->is_of_cut)
-        embd__error_set(r->e, EMBD_BUSY,
+        embd__error_set(r->e, EMBD_UNSUPPORTED,
                         "%s: has no more the records behind the newest backup (%s): they are kept "
                         "again from the next one on",
                         embd_shard_address(r->client, shard), why);
@@ -230,6 +233,7 @@ static void take(void *arg, const struct records_came *came)
     const struct follow_answer *a = &came->answer;
     if (a->gone[0] != '\0') {
         begin_again(r, came->shard, a->gone);
+        r->has_less = true;
         return;
     }
     uint64_t at = log->n;
@@ -289,7 +293,21 @@ static int put_due(struct recorder *r)
             put(r, i);
     }
     r->put_s = is_due ? now_s() : r->put_s;
+    if (is_due && r->sent_ms == 0) {
+        r->sent_ms = r->had_ms;
+        r->had_ms = 0;
+    }
     return r->e->status;
+}
+
+/* What was sent has come. */
+static void tell_covers(struct recorder *r)
+{
+    if (r->sent_ms == 0 || !outbox_is_empty(r->outbox))
+        return;
+    if (r->order->covers_ms != NULL)
+        atomic_store(r->order->covers_ms, r->sent_ms);
+    r->sent_ms = 0;
 }
 
 /* ---- what is old ---- */
@@ -317,12 +335,15 @@ static int round_of(struct recorder *r, embd_progress *progress, void *arg)
     for (uint32_t i = 0; i < r->n; i++)
         r->places[i] = r->logs[i].to;
     uint32_t wait_ms = r->has_more ? 0 : WAIT_MS;
-    r->has_more = false;
+    uint64_t asked_ms = now_ms(r);
+    r->has_more = r->has_less = false;
     int status = embd__copy_records(r->client, &r->whose, r->places, wait_ms, take, r);
     if (status != EMBD_OK && r->e->status == EMBD_OK)
         embd__error_set(r->e, status, "%s", embd__copy_error(r->client)->text);
-    if (r->e->status == EMBD_OK)
-        put_due(r);
+    if (r->e->status == EMBD_OK && !r->has_more && !r->has_less)
+        r->had_ms = asked_ms;
+    if (r->e->status == EMBD_OK && put_due(r) == EMBD_OK)
+        tell_covers(r);
     if (r->e->status == EMBD_OK && now_s() >= r->clean_s + CLEAN_EVERY_S)
         clean(r);
     return progress != NULL && progress(arg, 0, 0, r->put_bytes) ? 1 : r->e->status;
@@ -330,6 +351,7 @@ static int round_of(struct recorder *r, embd_progress *progress, void *arg)
 
 static int keep_records(struct recorder *r, embd_progress *progress, void *arg)
 {
+    r->place->known = r->order->known;
     int stop = begin(r);
     r->put_s = now_s();
     while (stop == EMBD_OK)

@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -76,12 +77,13 @@ struct archive {
     struct backup_order *order;
     double every_s;
     const char *figures;
-    uint32_t n_failed; /* since the last complete one */
-    pid_t base;        /* the process that makes one with all rows; 0: none */
-    double base_s;     /* not before that */
-    uint32_t n_beside; /* increments that were made meanwhile */
-    double records_s;  /* between two files of records; 0: none are kept */
-    pid_t records;     /* the process that keeps them; 0: none */
+    uint32_t n_failed;           /* since the last complete one */
+    pid_t base;                  /* the process that makes one with all rows; 0: none */
+    double base_s;               /* not before that */
+    uint32_t n_beside;           /* increments that were made meanwhile */
+    double records_s;            /* between two files of records; 0: none are kept */
+    pid_t records;               /* the process that keeps them; 0: none */
+    _Atomic uint64_t *covers_ms; /* that it sets, in memory of both; NULL: none */
 };
 
 static double now_s(void)
@@ -128,7 +130,9 @@ static void write_figures(const struct archive *a, const struct backup_made *mad
                                         .made = made,
                                         .elapsed_us = elapsed_us,
                                         .n_failed = a->n_failed,
-                                        .every_s = a->every_s};
+                                        .every_s = a->every_s,
+                                        .records_ms = a->covers_ms ? *a->covers_ms : 0,
+                                        .has_records = a->covers_ms != NULL};
     if (a->figures != NULL)
         backup_figures_write(a->figures, &told);
 }
@@ -179,10 +183,13 @@ static void end_base(struct archive *a, int flags)
 
 /* ---- the records between them, by another process ---- */
 
-static int keep_once(const struct archive *a)
+static int keep_once(const struct archive *a, struct backup_known *known)
 {
-    const struct records_order order = {
-        .to = a->order->to, .job = a->order->job, .every_s = a->records_s};
+    const struct records_order order = {.to = a->order->to,
+                                        .job = a->order->job,
+                                        .every_s = a->records_s,
+                                        .known = known,
+                                        .covers_ms = a->covers_ms};
     struct progress progress;
     struct backup_why why;
     embd_client *client;
@@ -200,16 +207,18 @@ static int keep_once(const struct archive *a)
 /* Until a signal ends it. A first backup comes soon; what fails is tried again. */
 static int keep_records(const struct archive *a)
 {
+    struct backup_known *known = backup_known_new();
     double pause = 1;
     while (!progress_is_stopped()) {
         double begin_s = now_s();
-        int status = keep_once(a);
+        int status = keep_once(a, known);
         bool has_run = now_s() - begin_s > PAUSE_MOST_S;
         pause = status == EMBD_BUSY || has_run ? 1
                 : pause * 2 < PAUSE_MOST_S     ? pause * 2
                                                : PAUSE_MOST_S;
-        wait_until(now_s() + (status == EMBD_BUSY ? LOOK_S : pause));
+        wait_until(now_s() + pause);
     }
+    backup_known_free(known);
     return EXIT_DONE;
 }
 
@@ -280,6 +289,14 @@ static double go_on(struct archive *a)
     return now_s() + pause_s(a);
 }
 
+/* NULL: no memory; then a figure is missing. */
+static _Atomic uint64_t *share_number(void)
+{
+    void *memory =
+        mmap(NULL, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
 /* False: the parent is gone already. */
 static bool end_with_parent(pid_t parent)
 {
@@ -297,6 +314,8 @@ int archive_run(struct backup_order *order, const struct archive_options *option
         return EXIT_DONE;
     progress_begin(&progress, "backup", NULL);
     order->known = backup_known_new();
+    if (a.records_s > 0)
+        a.covers_ms = share_number();
     while (!progress_is_stopped())
         wait_until(go_on(&a));
     if (a.base != 0)

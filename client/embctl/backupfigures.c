@@ -62,6 +62,11 @@ static void print_all(FILE *out, const struct backup_figures *f, const struct ti
     if (f->every_s > 0)
         print(out, "embd_backup_interval_seconds", "embctl backup --every makes one so often",
               f->place, f->every_s);
+    if (f->has_records)
+        print(out, "embd_backup_records_covers_timestamp_seconds",
+              "records of what was acknowledged before this time were there when the last backup "
+              "ended; 0: none yet",
+              f->place, (double)f->records_ms / 1e3);
     if (made == NULL)
         return;
     print(out, "embd_backup_rows", "rows in the last backup", f->place, (double)made->rows);

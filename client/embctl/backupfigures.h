@@ -9,8 +9,10 @@ struct backup_figures {
     const char *place;
     const struct backup_made *made; /* NULL: it failed */
     uint64_t elapsed_us;
-    uint32_t n_failed; /* since the last one that was complete */
-    double every_s;    /* 0: it is not one of a sequence */
+    uint32_t n_failed;   /* since the last one that was complete */
+    double every_s;      /* 0: it is not one of a sequence */
+    bool has_records;    /* records between backups are kept, */
+    uint64_t records_ms; /* and those of before are there; 0: none yet */
 };
 
 /* Replaces the file `path`. Where the backup failed, what the file has of the last complete one

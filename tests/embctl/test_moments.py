@@ -289,6 +289,7 @@ def case_a_server_keeps_the_archive_by_a_setting():
         shown = metrics(server)
         assert shown["embd_archive_runs"] == 1 and shown["embd_backup_failed"] == 0
         assert shown["embd_backup_covers_timestamp_seconds"] > time.time() - 3600 and shown["embd_backup_interval_seconds"] == 1
+        assert shown["embd_backup_records_covers_timestamp_seconds"] >= 0
         first = archiver(server)
         os.kill(first, signal.SIGKILL)
         server.wait_log("error archive_ended", 30)

@@ -1,0 +1,262 @@
+/* What a restore of a moment is made of: which records of several shards count, beside a rule that
+ * looks at every push; files of records; moments as people write them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/backup/agree.h"
+#include "client/backup/segment.h"
+#include "client/backup/when.h"
+
+#define SHARDS  3u
+#define CLIENTS 4u
+#define PUSHES  12u
+#define RECORDS 64u
+
+static uint64_t seed;
+
+static uint32_t draw(uint32_t n)
+{
+    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(seed >> 33) % n;
+}
+
+/* ---- which records count ---- */
+
+/* A record is a step of one or two clients' pushes. */
+struct line {
+    uint32_t client[2], push[2], n;
+};
+struct world {
+    struct line lines[SHARDS][RECORDS];
+    uint32_t n[SHARDS];
+    bool left[SHARDS][RECORDS];
+};
+
+static bool is_there(const struct world *w, uint32_t shard, uint32_t client, uint32_t push)
+{
+    for (uint32_t i = 0; i < w->n[shard]; i++)
+        for (uint32_t k = 0; k < w->lines[shard][i].n; k++)
+            if (w->lines[shard][i].client[k] == client && w->lines[shard][i].push[k] == push)
+                return !w->left[shard][i];
+    return false;
+}
+
+/* All shards have it, and all before it of that client. */
+static bool counts(const struct world *w, uint32_t client, uint32_t push)
+{
+    for (uint32_t shard = 0; shard < SHARDS; shard++)
+        for (uint32_t before = 1; before <= push; before++)
+            if (!is_there(w, shard, client, before))
+                return false;
+    return true;
+}
+
+static void leave_out(struct world *w)
+{
+    for (bool changes = true; changes;) {
+        changes = false;
+        for (uint32_t shard = 0; shard < SHARDS; shard++)
+            for (uint32_t i = 0; i < w->n[shard]; i++) {
+                const struct line *line = &w->lines[shard][i];
+                bool stays = true;
+                for (uint32_t k = 0; k < line->n; k++)
+                    stays = stays && counts(w, line->client[k], line->push[k]);
+                changes = changes || (!stays && !w->left[shard][i]);
+                w->left[shard][i] = w->left[shard][i] || !stays;
+            }
+    }
+}
+
+/* Each shard has the pushes of each client in their order, up to where it was cut. Steps of two
+ * clients are the same records on all shards. */
+static void make(struct world *w)
+{
+    uint32_t next[CLIENTS][SHARDS] = {{0}};
+    *w = (struct world){.n = {0}};
+    for (uint32_t shard = 0; shard < SHARDS; shard++)
+        for (uint32_t end = draw(CLIENTS * PUSHES); w->n[shard] < end; w->n[shard]++) {
+            struct line *line = &w->lines[shard][w->n[shard]];
+            uint32_t client = draw(CLIENTS - 1);
+            *line = (struct line){.client = {client}, .push = {++next[client][shard]}, .n = 1};
+            if (client == 0) { /* together with the last one */
+                line->client[1] = CLIENTS - 1;
+                line->push[1] = ++next[CLIENTS - 1][shard];
+                line->n = 2;
+            }
+        }
+    leave_out(w);
+}
+
+static void add_all(const struct world *w, struct agree *agree, bool is_numbered)
+{
+    struct embd__error e = {0};
+    for (uint32_t shard = 0; shard < SHARDS; shard++)
+        for (uint32_t i = 0; i < w->n[shard]; i++) {
+            const struct line *line = &w->lines[shard][i];
+            struct archived_deed deed = {.n_sources = line->n};
+            for (uint32_t k = 0; k < line->n; k++)
+                deed.sources[k] = (struct push_source){1000 + line->client[k], line->push[k]};
+            if (is_numbered && line->n == 1)
+                deed.number = (struct push_number){7, line->client[0], line->push[0], 3};
+            assert_int_equal(agree_add(agree, shard, 100 + i, &deed, &e), EMBD_OK);
+        }
+}
+
+static void check(const struct world *w, bool is_numbered)
+{
+    struct embd__error e = {0};
+    struct agree agree = {.n_shards = SHARDS};
+    struct agree_left *left;
+    uint64_t n, expected = 0;
+    add_all(w, &agree, is_numbered);
+    assert_int_equal(agree_end(&agree, &left, &n, &e), EMBD_OK);
+    for (uint64_t i = 0; i < n; i++)
+        assert_true(w->left[left[i].shard][left[i].position - 100]);
+    for (uint32_t shard = 0; shard < SHARDS; shard++)
+        for (uint32_t i = 0; i < w->n[shard]; i++)
+            expected += w->left[shard][i];
+    assert_int_equal(n, expected);
+    free(left);
+    agree_fini(&agree);
+}
+
+static void what_some_shards_lack_counts_nowhere(void **state)
+{
+    struct world w;
+    uint32_t n_left = 0, n_kept = 0;
+    (void)state;
+    for (seed = 1; seed < 2000; seed++) {
+        uint64_t kept = seed;
+        make(&w);
+        check(&w, false);
+        check(&w, true);
+        for (uint32_t i = 0; i < w.n[0]; i++) {
+            n_left += w.left[0][i];
+            n_kept += !w.left[0][i];
+        }
+        seed = kept;
+    }
+    assert_true(n_left > 1000 && n_kept > 1000);
+}
+
+static void what_names_no_client_counts(void **state)
+{
+    struct embd__error e = {0};
+    struct agree agree = {.n_shards = 2};
+    struct archived_deed deed = {.n_sources = 1}; /* client 0 */
+    struct agree_left *left;
+    uint64_t n = 1;
+    (void)state;
+    agree_add(&agree, 1, 5, &deed, &e);
+    assert_int_equal(agree_end(&agree, &left, &n, &e), EMBD_OK);
+    assert_int_equal(n, 0);
+    agree_fini(&agree);
+}
+
+/* ---- files ---- */
+
+static void a_file_of_records_is_what_was_written_or_refused(void **state)
+{
+    static const struct segment_time times[] = {{1800000000000, 7}, {1800000000500, 9}};
+    static const uint64_t skips[] = {8};
+    static const uint8_t records[] = "0123456789";
+    const struct segment s = {.shard = 2,
+                              .n_shards = 4,
+                              .number = 11,
+                              .run = 5,
+                              .lineage = 6,
+                              .from = {7, 70, 3, 0, 0},
+                              .to = {9, 90, 4, 0, 0},
+                              .first = 2,
+                              .times = times,
+                              .skips = skips,
+                              .bytes = records,
+                              .n_times = 2,
+                              .n_skips = 1,
+                              .n_bytes = 10};
+    char name[PLACE_NAME_BYTES];
+    size_t n;
+    struct segment out;
+    struct embd__error e = {0};
+    struct segment_name says;
+    (void)state;
+    segment_name(name, &s);
+    assert_string_equal(name, "journal.records/2/1800000000500-0000000000000005-00000011");
+    assert_true(segment_name_read(name, &says) && says.shard == 2 && says.number == 11);
+    uint8_t *bytes = segment_write(&s, &n);
+    assert_int_equal(segment_read(name, bytes, n, &out, &e), EMBD_OK);
+    assert_true(segment_joins(&out.from, &s.from) && segment_joins(&out.to, &s.to));
+    assert_true(out.first == 2 && out.lineage == 6 && out.skips[0] == 8 &&
+                out.times[1].position == 9);
+    assert_memory_equal(out.bytes, records, 10);
+    for (size_t i = 0; i < n; i++) {
+        bytes[i] ^= 1;
+        assert_int_not_equal(segment_read(name, bytes, n, &out, &(struct embd__error){0}), EMBD_OK);
+        bytes[i] ^= 1;
+        assert_int_not_equal(segment_read(name, bytes, i, &out, &(struct embd__error){0}), EMBD_OK);
+    }
+    name[strlen(name) - 1]++;
+    assert_int_equal(segment_read(name, bytes, n, &out, &e), EMBD_CORRUPT);
+    assert_false(segment_name_read("journal.records/2/1-5-11", &says));
+    assert_false(
+        segment_name_read("journal.records/2/1800000000500-0000000000000005-00000011x", &says));
+    free(bytes);
+}
+
+/* ---- moments ---- */
+
+static void a_moment_is_read_as_it_is_written(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t ms;
+    } times[] = {{"@12", 12000},
+                 {"@12.5", 12500},
+                 {"@12.0019", 12001},
+                 {"1970-01-02", 86400000},
+                 {"1970-01-02Z", 86400000},
+                 {"1970-01-02T01:00", 90000000},
+                 {"1970-01-02T00:00:01.250Z", 86401250},
+                 {"26-11-23", 0}};
+    static const char *const wrong[] = {"",
+                                        "@",
+                                        "@x",
+                                        "@1x",
+                                        "@1.",
+                                        "yesterday",
+                                        "1970-01-02T00:00.5",
+                                        "records:",
+                                        "records:1,",
+                                        "records:1,x",
+                                        "records:-1"};
+    struct when when;
+    (void)state;
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        assert_true(when_read(times[i].text, &when));
+        assert_int_equal(when.ms, times[i].ms);
+        assert_int_equal(when.n_positions, 0);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_false(when_read(wrong[i], &when));
+    assert_true(when_read("records:3,4", &when));
+    assert_true(when.n_positions == 2 && when.positions[1] == 4 &&
+                when_seconds(&when) == UINT64_MAX);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_some_shards_lack_counts_nowhere),
+        cmocka_unit_test(what_names_no_client_counts),
+        cmocka_unit_test(a_file_of_records_is_what_was_written_or_refused),
+        cmocka_unit_test(a_moment_is_read_as_it_is_written),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
