@@ -12,13 +12,14 @@ import shutil
 import signal
 import struct
 import time
+import types
 import urllib.request
 
 from embctl import DAMAGED, OK, REFUSED, Embd, Scratch, embctl, embctl_json, run_cases
 from embd_process import run
 from ports import free_ports
 from test_archive import archive, ended, until, whole
-from test_backup import digests
+from test_backup import backup, digests, two_processes
 from test_backup_s3 import PLACE, bucket, is_without_s3
 from test_changes import SHARDS, change, serve
 from wire import Wire, connect, floats, keys, owned
@@ -43,7 +44,7 @@ def records_of(server):
     found = []
     for shard in range(SHARDS):
         with Wire(server.admin_path(shard)) as wire:
-            ask = {"name": "test", "cluster": "embd", "position": 2**40, "reads": True, "wait_ms": 0}
+            ask = {"name": "test", "cluster": wire.call("cluster", {})[0]["name"], "position": 2**40, "reads": True, "wait_ms": 0}
             found.append(wire.call("follow", ask)[0]["end"])
     return found
 
@@ -255,6 +256,29 @@ def case_records_join_over_deaths_of_archives_and_servers():
             shutil.rmtree(os.path.join(place, backup["name"]))
         for number, (when, positions, expected) in enumerate(moments):
             assert restored(place, positions if number == 1 else when, (1, 2, 3)[number % 3])[0] == expected, number
+
+
+def case_shards_of_several_processes_have_one_moment():
+    rng, moments = random.Random(37), []
+    with Scratch() as scratch:
+        place, servers = scratch("place"), two_processes(scratch, free_ports(2))
+        both = types.SimpleNamespace(addresses=servers[0].addresses, port=lambda shard: servers[shard].port(),
+                                     admin_path=lambda shard: scratch(f"admin/{servers[shard].port()}.sock"))
+        create(both)
+        change(both, rng, n=60, tables=TABLES)
+        with archive(both, place, *RARELY, every=3600) as keeper:
+            until(lambda: whole(place))
+            change(both, rng, n=8, tables=TABLES)
+            backup(both, place, "--incremental", "--name", "between")
+            for _ in range(2):
+                change(both, rng, n=8, tables=TABLES)
+                moments.append(moment(both, place))
+            assert ended(keeper) == OK
+        for server in servers:
+            server.kill()
+        for number, (when, positions, expected) in enumerate(moments):
+            found, told = restored(place, (when, positions)[number], (2, 3)[number])
+            assert found == expected and told["name"] == "between", told
 
 
 def metrics(server):
