@@ -122,6 +122,38 @@ def case_a_wrong_push_is_undone_to_the_moment_before():
         assert digests(server) == moments[-1][2]
 
 
+def times_of(place, shard):
+    """(ms, position) of the shard's only file of records."""
+    path, = files_of(place, shard)
+    with open(path, "rb") as file:
+        data = file.read()
+    n = struct.unpack_from("<Q", data, 104)[0]
+    return [struct.unpack_from("<QQ", data, 136 + 16 * i) for i in range(n)]
+
+
+def case_a_moment_is_within_a_file_of_records():
+    rng, known = random.Random(38), {}
+    with Scratch() as scratch, serve(scratch) as server:
+        place = scratch("place")
+        create(server)
+        with archive(server, place, "--records", 3600, every=3600) as keeper:
+            until(lambda: whole(place))
+            for _ in range(8):
+                change(server, rng, n=8, tables=TABLES)
+                known[tuple(records_of(server))] = digests(server)
+                time.sleep(0.4)  # so that records come at several times
+            assert ended(keeper) == OK, "what it has is put at its end"
+        times = [times_of(place, shard) for shard in range(SHARDS)]
+        last = max(known)
+        found = 0
+        for ms in sorted({ms for list_ in times for ms, _ in list_}):
+            positions = tuple(max((position for when, position in list_ if when <= ms), default=0) for list_ in times)
+            if positions in known and positions != last and found < 3:
+                assert restored(place, f"@{ms / 1000:.3f}", 1 + found)[0] == known[positions], positions
+                found += 1
+        assert found > 0, times
+
+
 def case_a_lost_disk_costs_what_the_archive_did_not_have_yet():
     rng = random.Random(32)
     with Scratch() as scratch:
