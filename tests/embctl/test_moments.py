@@ -22,7 +22,9 @@ from test_archive import archive, ended, until, whole
 from test_backup import backup, digests, two_processes
 from test_backup_s3 import PLACE, bucket, is_without_s3
 from test_changes import SHARDS, change, serve
+from test_streams import EVEN, last, open_all, push, push_all, values
 from wire import Wire, connect, floats, keys, owned
+from wire import create as create_table
 
 BUFFERED = ("--set", "durability=buffered")
 TABLES = [
@@ -154,6 +156,28 @@ def case_a_moment_is_within_a_file_of_records():
         assert found > 0, times
 
 
+def case_tables_that_evict_have_the_rows_of_that_moment():
+    rng, moments = random.Random(39), []
+    tables = [(how, "--dim", 1, "--capacity", 40, "--on-full", how, *BUFFERED) for how in ("evict_lru", "evict_lfu")]
+    with Scratch() as scratch, serve(scratch) as server:
+        place = scratch("place")
+        for name, *flags in tables:
+            embctl(server, "table", "create", name, *flags)
+        for _ in range(4):
+            change(server, rng, n=30, tables=tables)
+        with archive(server, place, *RARELY, every=3600) as keeper:
+            until(lambda: whole(place))
+            for _ in range(3):
+                for _ in range(4):
+                    change(server, rng, n=30, tables=tables)
+                moments.append(moment(server, place))
+            assert ended(keeper) == OK
+        evicted = embctl_json(server, "table", "list")["tables"]
+        assert all(table["rows"] == 40 * SHARDS for table in evicted), evicted
+        for when, _, expected in moments:
+            assert restored(place, when, SHARDS)[0] == expected
+
+
 def case_a_lost_disk_costs_what_the_archive_did_not_have_yet():
     rng = random.Random(32)
     with Scratch() as scratch:
@@ -216,6 +240,32 @@ def case_a_push_that_some_shards_lack_is_on_none():
                 told = embctl_json(other, "restore", "--from", place, "--at", when)["restore"][0]
                 assert one.counts(other) == [counts, counts] and two.counts(other) == [1, 1], told
                 assert told["left_out"] == left
+
+
+def case_numbered_pushes_go_on_behind_the_moment():
+    with Scratch() as scratch, serve(scratch) as server:
+        place = scratch("place")
+        for shard in range(SHARDS):
+            with connect(server, shard) as wire:
+                create_table(wire, "t", 2, value=0.0, partition="modulo", durability="buffered")
+        open_all(server, SHARDS, True, EVEN)
+        with archive(server, place, *RARELY, every=3600) as keeper:
+            until(lambda: whole(place))
+            for sequence in (1, 2, 3):
+                assert push_all(server, SHARDS, "t", EVEN, sequence) == [False, False]
+            before = values(server, SHARDS, "t")
+            with connect(server, 0) as wire:  # the push is on its way to shard 1
+                push(wire, wire.call("table_describe", {"name": "t"})[0]["id"], EVEN, 4, [0])
+            when, _ = noted(server, place)
+            assert ended(keeper) == OK
+        with Embd(shards=SHARDS) as other:
+            embctl(other, "restore", "--from", place, "--at", when)
+            assert values(other, SHARDS, "t") == before
+            for shard in range(SHARDS):
+                assert max(last(other, shard, EVEN).values()) == 3
+            assert push_all(other, SHARDS, "t", EVEN, 3) == [True, True], "it is not applied twice"
+            assert push_all(other, SHARDS, "t", EVEN, 4) == [False, False]
+            assert values(other, SHARDS, "t") != before
 
 
 def damaged(path):
