@@ -25,7 +25,7 @@ from test_backup import backup, digests, two_processes
 from test_backup_s3 import PLACE, bucket, is_without_s3
 from test_changes import SHARDS, change, serve
 from test_streams import EVEN, last, open_all, push, push_all, values
-from wire import Wire, connect, floats, keys, owned
+from wire import RpcError, Wire, connect, floats, keys, owned
 from wire import create as create_table
 
 BUFFERED = ("--set", "durability=buffered")
@@ -377,6 +377,42 @@ def case_shards_of_several_processes_have_one_moment():
         for number, (when, positions, expected) in enumerate(moments):
             found, told = restored(place, (when, positions)[number], (2, 3)[number])
             assert found == expected and told["name"] == "between", told
+
+
+def push_somewhere(server, keys_):
+    """Each to the shard that takes it."""
+    for key in keys_:
+        for shard in range(SHARDS):
+            with connect(server, shard) as wire, contextlib.suppress(RpcError):
+                table = wire.call("table_describe", {"name": "kept"})[0]["id"]
+                wire.call("push", {"parts": [{"table": table, "keys": 1}], "placement": 2}, keys([key]), floats([1.0]))
+
+
+def case_an_archive_follows_tables_that_are_replaced_and_keys_that_move():
+    rng = random.Random(40)
+    with Scratch() as scratch, serve(scratch) as server:
+        place = scratch("place")
+        create(server)
+        change(server, rng, n=60, tables=TABLES)
+        with archive(server, place, *RARELY, every=3600) as keeper:
+            until(lambda: whole(place))
+            change(server, rng, n=8, tables=TABLES)
+            first = moment(server, place)
+            change(server, rng, n=60, tables=TABLES)
+            embctl(server, "restore", "--from", place, "--at", first[0], "--replace")
+            change(server, rng, n=8, tables=TABLES)
+            second = moment(server, place)
+            embctl(server, "rebalance", "--weights", "1,3")  # an archive is no follower, which would hinder it
+            moved = moment(server, place)
+            backup(server, place, "--name", "behind")
+            push_somewhere(server, range(20))
+            last = moment(server, place)
+            assert ended(keeper) == OK
+        assert last[2] != moved[2]
+        for _, positions, expected in (first, second, last):
+            assert restored(place, positions, 3)[0] == expected
+        shutil.rmtree(os.path.join(place, "behind"))
+        embctl(server, "restore", "--from", place, "--at", moved[1], "--replace", code=REFUSED, says="keys moved between shards")
 
 
 def metrics(server):
