@@ -4,9 +4,9 @@
  * Real code: the engine and its host store, operations as records, their seals and chains, replay
  * (server/engine, server/journal). Modelled, since they are bound to sockets, files and threads:
  * the disk (disk.c), what follows and feeds (follow.c, after server/service/following*.c,
- * handle_follow.c and deposing.c), etcd and what servers do with it (etcd.c, member.c), the waiting of acknowledgements for followers, and clients
- * (client.c). Bases are the records before them, not rows; records that are withdrawn for lack of
- * memory are left out. */
+ * handle_follow.c and deposing.c), etcd and what servers do with it (etcd.c, member.c), the waiting
+ * of acknowledgements for followers, and clients (client.c). Bases are the records before them, not
+ * rows; records that are withdrawn for lack of memory are left out. */
 #ifndef EMBD_TESTS_SIM_H
 #define EMBD_TESTS_SIM_H
 

@@ -3,9 +3,9 @@
  * usage: test-sim [--first S] [--seeds N] [--minutes M] [--without PART] [--print]
  *
  * N seeds from S on, or as many as M minutes have. --without: a part of the protocol is left out:
- * heed, client-epoch, wait, chain, one-of, again, fence, epoch, insync, taken, even; the first seed that fails for it is told, and
- * that none does is an error. --print: the schedule. Without arguments: what CI runs, seeds and
- * parts. */
+ * heed, client-epoch, wait, chain, one-of, again, fence, epoch, insync, taken, even; the first seed
+ * that fails for it is told, and that none does is an error. --print: the schedule. Without
+ * arguments: what CI runs, seeds and parts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
