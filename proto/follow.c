@@ -9,7 +9,7 @@
 void embd__follow_ask_write(struct msg *m, const struct follow_ask *ask)
 {
     embd__msg_map(m, 13u + (ask->lineage != 0) + (ask->who != 0) + (ask->mark != 0) +
-                         (ask->mark_at != 0) + (ask->start != 0) + ask->reads);
+                         (ask->mark_at != 0) + (ask->start != 0) + ask->reads + ask->takes_maps);
     embd__msg_field_str(m, "name", ask->name);
     embd__msg_field_str(m, "cluster", ask->cluster);
     embd__msg_field_uint(m, "epoch", ask->epoch);
@@ -35,6 +35,8 @@ void embd__follow_ask_write(struct msg *m, const struct follow_ask *ask)
         embd__msg_field_uint(m, "start", ask->start);
     if (ask->reads)
         embd__msg_field_bool(m, "reads", true);
+    if (ask->takes_maps)
+        embd__msg_field_bool(m, "maps", true);
 }
 
 int embd__follow_ask_read(struct reader *r, struct follow_ask *out)
@@ -61,6 +63,7 @@ int embd__follow_ask_read(struct reader *r, struct follow_ask *out)
     out->mark_at = embd__field_uint(&f, "mark_at", 0, INT64_MAX, 0);
     out->start = embd__field_uint(&f, "start", 0, UINT64_MAX - 1, 0);
     out->reads = embd__field_bool(&f, "reads", false);
+    out->takes_maps = embd__field_bool(&f, "maps", false);
     return r->error->status != EMBD_OK ? r->error->status : embd__reader_end(r);
 }
 

@@ -24,6 +24,7 @@ struct follow_ask {
     uint64_t applied, disk;           /* of these records, that it has applied, and has on disk */
     bool asks_base;                   /* the answer says where the last base is */
     bool reads;                       /* an archive, which keeps records and has no tables */
+    bool takes_maps;                  /* records may bring another map of keys */
     uint64_t wait_ms;
     uint64_t mark;    /* digests of that number are wanted; 0: none */
     uint64_t mark_at; /* where, as an answer said; 0: not known */

@@ -218,22 +218,26 @@ static void set_follow(struct process *p)
     };
 }
 
-/* Records are of the keys that a shard of the even map has, and are replayed by the same shard. */
+/* Records say which keys a shard has. */
 static int check_follow(const struct process *p, struct embd__error *e)
 {
-    const struct placement *own = process_placement(p);
-    if (p->config.follow[0] == '\0' || own->is_even)
+    const struct placement *own = &p->config.placement;
+    if (p->config.follow[0] == '\0' || !p->config.has_placement || own->is_even)
         return EMBD_OK;
     return embd__error_set(e, EMBD_INVALID,
-                           "follow: this server has version %llu of the placement, and a follower "
-                           "takes the even one alone: leave out placement and weights, and begin "
-                           "with an empty data_dir",
+                           "follow: the configuration has version %llu of the placement, and a "
+                           "follower takes that of its server: leave out placement and weights",
                            (unsigned long long)own->version);
 }
 
 /* A promotion that was interrupted between two shards is finished. */
 static int open_promotion(struct process *p, struct embd__error *e)
 {
+    if (p->config.follow[0] == '\0' && !p->config.promotes)
+        return EMBD_OK;
+    p->maps = follow_maps_new(p->n, running_wake, p);
+    if (p->maps == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to follow a server");
     if (p->config.follow[0] == '\0')
         return EMBD_OK;
     if (!p->config.promotes && deposing_is_half(p->config.data_dir, p->n))
@@ -270,6 +274,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .digest_interval_s = p->config.digest_interval_s,
             .promotes = p->config.promotes,
             .promotion = p->promotion,
+            .maps = p->maps,
             .failover = p->failover,
             .own_map = p->failover != NULL ? &p->own_map : NULL,
             .chosen = p->chosen,
@@ -476,6 +481,7 @@ void process_close(struct process *p)
     for (uint32_t i = 0; p->loops != NULL && i < p->n; i++)
         loop_close(p->loops[i]);
     promotion_free(p->promotion);
+    follow_maps_free(p->maps);
     failover_free(p->failover);
     identity_close(p->identity);
     free(p->identity_servers);

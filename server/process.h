@@ -12,6 +12,7 @@
 #include "server/engine/row_memory.h"
 #include "server/follow/failover.h"
 #include "server/follow/follower.h"
+#include "server/follow/maps.h"
 #include "server/follow/promotion.h"
 #include "server/identity/identity.h"
 #include "server/log/ending.h"
@@ -35,6 +36,7 @@ struct process {
     struct failover *failover;   /* NULL: etcd does not say who serves */
     struct shard_map own_map;    /* of places */
     struct promotion *promotion; /* NULL: the process does not follow */
+    struct follow_maps *maps;    /* likewise */
     struct identity *identity;   /* of the data directory; NULL: none */
     struct identity_server *identity_servers;
     _Atomic uint64_t identity_news;  /* of the shards: it begins with 1 */

@@ -163,16 +163,25 @@ static void replace_tables(struct op *op)
     }
 }
 
+static void place(struct engine *engine, const struct op_replace *replace)
+{
+    struct engine_placed *placed = &engine->placed;
+    placed->is_set = true;
+    placed->decision = replace->decision;
+    placed->map = *replace->place;
+    if (engine->on_placed != NULL)
+        engine->on_placed(engine->arg, replace);
+}
+
 void apply_replace(struct op *op)
 {
     struct engine *engine = op->engine;
-    const struct placement *place = op->as.replace.place;
     if (apply_check_replace(op, &op->error) != EMBD_OK)
         return;
-    if (place == NULL)
+    if (op->as.replace.place == NULL)
         replace_tables(op);
-    else if (engine->on_placed != NULL)
-        engine->on_placed(engine->arg, place);
+    else
+        place(engine, &op->as.replace);
     if (op->as.replace.decision != 0)
         engine->decided = op->as.replace.decision;
     if (engine->prepared.id == op->as.replace.id)
@@ -200,6 +209,8 @@ void apply_prepared(struct op *op)
         prepare(engine, replace, &op->error);
     else if (replace->step == REPLACE_DECIDED)
         engine->decided = replace->decision;
+    else if (replace->step == REPLACE_PLACED)
+        place(engine, replace);
     else if (engine->prepared.decision == replace->decision)
         prepared_fini(&engine->prepared);
 }
@@ -241,6 +252,8 @@ void apply_load(struct op *op)
                                       : ops->load(load->table->store, &load->block, &op->error);
     if (status == EMBD_OK && load->fields.has_step)
         ops->set_step(load->table->store, load->fields.step);
+    if (status == EMBD_OK && op->engine->on_loaded != NULL)
+        op->engine->on_loaded(op->engine->arg, load);
 }
 
 /* ---- streams ---- */

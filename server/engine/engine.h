@@ -47,6 +47,14 @@ struct engine_set {
     struct op orphan; /* this one, where its owner has gone */
 };
 
+/* The map of keys to shards that the records say, as a base is to say it. */
+struct engine_placed {
+    bool is_set;       /* false: the even one, version 1 */
+    uint64_t decision; /* by which it came; 0: by none */
+    bool is_foreign;   /* the owner's: rows of other shards' keys may be here */
+    struct placement map;
+};
+
 struct engine {
     struct tables tables;
     struct pushers pushers, journaled_pushers; /* of pushes to snapshot tables, and to the others */
@@ -66,6 +74,7 @@ struct engine {
     uint32_t n_behind;
     struct prepared prepared; /* it waits for the decision of shard 0 */
     uint64_t decided;         /* the last replacement made, as its decision; 0: none */
+    struct engine_placed placed;
     /* Set by the owner; NULL: no callback. Called before `origin`'s operation changes a table.
      * EMBD_NO_MEMORY, EMBD_BUSY: it must not change it. */
     int (*before_change)(void *arg, const void *origin, const struct table *table,
@@ -74,8 +83,10 @@ struct engine {
     void (*before_drop)(void *arg, const struct table *table);
     /* An operation has ended that was left with calls in flight. */
     void (*on_returned)(void *arg);
-    /* Keys are on other shards from now on, or are found to be by a replay. */
-    void (*on_placed)(void *arg, const struct placement *place);
+    /* Keys are on other shards from now on, or are found to be by a replay: `place` of it. */
+    void (*on_placed)(void *arg, const struct op_replace *replace);
+    /* Rows are loaded. */
+    void (*on_loaded)(void *arg, const struct op_load *load);
     void *arg;
 };
 

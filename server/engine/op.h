@@ -123,6 +123,7 @@ enum replace_step {
     REPLACE_PREPARED,  /* OP_PREPARE: prepared.h */
     REPLACE_WITHDRAWN, /* OP_PREPARE: it is not made */
     REPLACE_DECIDED,   /* OP_PREPARE of a base, or without tables: it was made */
+    REPLACE_PLACED,    /* OP_PREPARE: the map that the shard has, as a base or a start says it */
     REPLACE_STEPS,
 };
 
@@ -134,6 +135,7 @@ struct op_replace {
     /* The map of keys to shards from then on, in the place of tables; NULL: it stays. The caller's
      * until the operation has ended; of a record, the reader's. */
     const struct placement *place;
+    bool is_moving; /* REPLACE_PLACED: rows of other shards' keys may be here */
 };
 
 struct op_record {

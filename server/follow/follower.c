@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "proto/placement_wire.h"
 #include "server/follow/failover.h"
 #include "server/peers/peers.h"
 
@@ -43,6 +44,7 @@ struct follower {
     struct peers_proof proof;
     struct peers *peers; /* NULL: not connected */
     struct places places;
+    uint64_t map_version;        /* of keys */
     char address[ADDRESS_BYTES]; /* of the admin listener of shard 0 */
     uint32_t pause_ms;
 };
@@ -136,6 +138,7 @@ static void take_map(void *arg, uint32_t shard, struct reader *r)
 {
     struct follower *f = arg;
     struct fields fields;
+    struct placement keys;
     const msgpack_object *items;
     (void)shard;
     embd__read_fields(&fields, r, "cluster");
@@ -145,11 +148,8 @@ static void take_map(void *arg, uint32_t shard, struct reader *r)
                         "the cluster at %.100s has %u shards, this server has %u: set shards to as "
                         "many",
                         f->address, n, f->config.n_shards);
-    else if (embd__field_has(&fields, "placement"))
-        embd__error_set(r->error, EMBD_UNSUPPORTED,
-                        "the cluster at %.100s has a placement of its own; a follower takes the "
-                        "even one alone",
-                        f->address);
+    else if (embd__placement_read(&fields, n, &keys) == EMBD_OK)
+        f->map_version = keys.version;
     for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++)
         take_place(f, r, &items[i], i);
 }
@@ -257,6 +257,7 @@ static int ask(struct follower *f, struct follower_answer *answer)
         return embd__error_set(e, EMBD_LOADING, "shards of this server are not loaded yet");
     if (f->peers == NULL && connect_all(f, e) != EMBD_OK)
         return e->status;
+    answer->map_version = f->map_version;
     snprintf(answer->address, sizeof answer->address, "%s", f->places.addresses[f->config.shard]);
     uint32_t deadline_ms = ASK_MS + (uint32_t)f->ask.wait_ms;
     struct msg *m = peers_add(f->peers, f->config.shard, METHOD_FOLLOW, deadline_ms);

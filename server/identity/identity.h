@@ -85,6 +85,8 @@ int identity_is_empty(struct identity *identity, struct embd__error *e);
 /* A later map, which all shards of the cluster have decided on: the directory's from now on. Any
  * number of times. EMBD_IO: the directory has the one before. */
 int identity_place(struct identity *identity, const struct placement *place, struct embd__error *e);
+/* The process follows: its journals alone say which map it has, until it is promoted. */
+void identity_forget_placement(struct identity *identity);
 /* A shard may have rows of other shards' keys until it says move_ends: the directory notes it, for
  * the next start. EMBD_IO. */
 int identity_move_begins(struct identity *identity, struct embd__error *e);

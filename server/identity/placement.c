@@ -119,7 +119,9 @@ static int write_file(struct identity *identity, struct embd__error *e)
 int identity_place(struct identity *identity, const struct placement *place, struct embd__error *e)
 {
     pthread_mutex_lock(&identity->mutex);
-    bool is_news = place->version > identity->current.version;
+    const struct placement *own = &identity->current;
+    bool is_news = place->version > own->version ||
+                   (place->version == own->version && !embd__placement_is_same(place, own));
     if (is_news) {
         identity->current = *place;
         keep(identity, place);
@@ -128,6 +130,19 @@ int identity_place(struct identity *identity, const struct placement *place, str
     }
     pthread_mutex_unlock(&identity->mutex);
     return e->status;
+}
+
+/* Where the file cannot be written the next start forgets it, too. */
+void identity_forget_placement(struct identity *identity)
+{
+    struct embd__error ignored = {.status = EMBD_OK};
+    pthread_mutex_lock(&identity->mutex);
+    embd__placement_even(&identity->current, 1, identity->config.n_shards);
+    if (identity->file.has_placement) {
+        identity->file.has_placement = identity->file.is_moved = false;
+        write_file(identity, &ignored);
+    }
+    pthread_mutex_unlock(&identity->mutex);
 }
 
 int identity_move_begins(struct identity *identity, struct embd__error *e)

@@ -448,6 +448,23 @@ int commit_break(struct commit *commit, struct embd__error *e)
     return journal_write_now(commit->journal, &commit->frame, true, e);
 }
 
+int commit_place(struct commit *commit, const struct placement *place, struct embd__error *e)
+{
+    struct engine_placed *placed = &commit->engine->placed;
+    struct op op = {.engine = NULL};
+    op_begin(&op, commit->engine, OP_PREPARE);
+    op.as.replace = (struct op_replace){.step = REPLACE_PLACED, .place = place};
+    int status = operation_write(&commit->msg, &op, &commit->frame, e);
+    if (status == EMBD_OK)
+        status = journal_write_now(commit->journal, &commit->frame, true, e);
+    op_fini(&op);
+    *placed =
+        (struct engine_placed){.is_set = true, .is_foreign = placed->is_foreign, .map = *place};
+    if (status == EMBD_OK)
+        commit_opened(commit);
+    return status;
+}
+
 void commit_forget(struct op *op)
 {
     if (!op->record.is_waiting)

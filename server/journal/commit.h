@@ -82,6 +82,10 @@ int commit_take(struct commit *commit, const struct frame_scanner *frame, bool i
  * EMBD_NO_MEMORY. */
 int commit_break(struct commit *commit, struct embd__error *e);
 
+/* Writes a record that says which map the shard has, at once, while nothing is under way. The map
+ * is the engine's from then on, for the next base, also after an error. EMBD_IO, EMBD_NO_MEMORY. */
+int commit_place(struct commit *commit, const struct placement *place, struct embd__error *e);
+
 /* Whether a replay goes on after an operation that ended so: it was refused then, too. */
 bool commit_is_replayed(int status);
 

@@ -45,6 +45,8 @@ struct compaction {
     /* Of the engine, as they were: records while they are not zero. */
     struct prepared prepared;
     uint64_t decided;
+    struct engine_placed placed;
+    bool is_placed_told;
     bool is_read; /* all is handed over, or given up: no table is touched any more */
     bool is_given_up;
     /* The record of the table at `at`. */
@@ -145,6 +147,26 @@ static int add_replacing(struct compaction *c, struct embd__error *e)
         c->decided = 0;
     prepared_fini(&c->prepared);
     return status;
+}
+
+/* Before all rows: these are of keys that the shard has by it, or of keys on their way. */
+static int add_placed(struct compaction *c, struct embd__error *e)
+{
+    op_begin(&c->op, c->commit->engine, OP_PREPARE);
+    c->op.as.replace = (struct op_replace){.decision = c->placed.decision,
+                                           .step = REPLACE_PLACED,
+                                           .place = &c->placed.map,
+                                           .is_moving = c->placed.is_foreign};
+    c->is_placed_told = true;
+    return add(c, e);
+}
+
+/* Journals of shards that never had another map than the even one say nothing of it, as those of
+ * earlier versions. */
+static bool is_told(const struct engine_placed *placed)
+{
+    return placed->is_set &&
+           (placed->is_foreign || !placed->map.is_even || placed->map.version > 1);
 }
 
 /* The table is not in the journal: a start takes it from a snapshot, whatever durability that says.
@@ -393,6 +415,8 @@ static int freeze(struct compaction *c, struct embd__error *e)
     list_streams(c);
     choose_foreign(c);
     c->decided = engine->decided;
+    c->placed = engine->placed;
+    c->is_placed_told = !is_told(&c->placed);
     c->n_clients = engine->journaled_sources.n;
     sources_list(&engine->journaled_sources, c->clients, c->places);
     return pack(c, &c->streams, e) == EMBD_OK ? pack(c, &c->foreign, e) : e->status;
@@ -426,7 +450,9 @@ void compaction_give_up(struct compaction *c)
 /* After the last record the tables may change again. */
 static int hand_over(struct compaction *c, struct embd__error *e)
 {
-    if (c->at < c->n && !c->is_made)
+    if (!c->is_placed_told)
+        add_placed(c, e);
+    else if (c->at < c->n && !c->is_made)
         add_create(c, e);
     else if (c->at < c->n)
         add_rows(c, e);

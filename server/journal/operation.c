@@ -178,6 +178,26 @@ bool operation_shares(const struct frame_scanner *frame)
     return is_of(frame, METHOD_PUSH) || is_of(frame, METHOD_STREAM_OPEN);
 }
 
+/* What cannot be read is told of when it is applied. */
+bool operation_moves(const struct frame_scanner *frame, struct operation_map *out)
+{
+    msgpack_zone zone;
+    struct reader r;
+    struct op_replace replace;
+    struct placement place;
+    struct embd__error e = {.status = EMBD_OK};
+    struct frame_scanner copy = *frame;
+    if (!is_of(frame, METHOD_TABLE_REPLACE) || !msgpack_zone_init(&zone, MSGPACK_ZONE_CHUNK_SIZE))
+        return false;
+    bool is_map = embd__reader_init(&r, &copy, &zone, &e) == EMBD_OK &&
+                  replace_record_look(&r, &replace, &place) == EMBD_OK && replace.place != NULL &&
+                  replace.step == REPLACE_DONE;
+    if (is_map)
+        *out = (struct operation_map){place.version, replace.decision};
+    msgpack_zone_destroy(&zone);
+    return is_map;
+}
+
 /* ---- reading ---- */
 
 static void free_buffers(struct operation_reader *reader)

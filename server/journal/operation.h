@@ -23,6 +23,12 @@ int operation_nothing(struct msg *m, struct frame_scanner *frame, struct embd__e
 /* Whether its kind shares groups: a push, or a stream that is opened. */
 bool operation_shares(const struct frame_scanner *frame);
 
+/* Whether it gives the shard a later map of keys to shards, behind rows that moved. */
+struct operation_map {
+    uint64_t version, decision;
+};
+bool operation_moves(const struct frame_scanner *frame, struct operation_map *out);
+
 /* Reads operations, one after another. Zeroed before the first; freed by operation_reader_fini. */
 struct operation_reader {
     msgpack_zone zone;

@@ -8,7 +8,8 @@
 #include "server/engine/staged.h"
 #include "server/journal/table_record.h"
 
-static const char *const phase_names[REPLACE_STEPS] = {"apply", "prepare", "withdraw", "decided"};
+static const char *const phase_names[REPLACE_STEPS] = {"apply", "prepare", "withdraw", "decided",
+                                                       "placed"};
 
 /* ---- writing ---- */
 
@@ -22,8 +23,8 @@ void replace_record_write(struct msg *m, const struct op_replace *replace)
     const struct rollback *back = &replace->back[1];
     bool with_phase = replace->step != REPLACE_DONE, with_streams = has_streams(replace->step),
          with_place = replace->place != NULL;
-    embd__msg_map(m,
-                  1u + with_phase + (replace->decision != 0) + 2u * with_streams + 2u * with_place);
+    embd__msg_map(m, 1u + with_phase + (replace->decision != 0) + 2u * with_streams +
+                         2u * with_place + replace->is_moving);
     embd__msg_field_uint(m, "id", replace->id);
     if (with_phase)
         embd__msg_field_str(m, "phase", phase_names[replace->step]);
@@ -33,6 +34,8 @@ void replace_record_write(struct msg *m, const struct op_replace *replace)
         embd__msg_field_uint(m, "shards", replace->place->n_shards);
         embd__placement_write(m, replace->place);
     }
+    if (replace->is_moving)
+        embd__msg_field_bool(m, "moving", true);
     if (!with_streams)
         return;
     embd__msg_field_uint(m, "writers", back->n);
@@ -72,23 +75,40 @@ static void read_place(struct op_replace *replace, struct fields *f, struct plac
     replace->place = out;
 }
 
-static int read_fields(struct op *op, struct reader *r, uint64_t *n_out, bool *all_out,
+/* Those that a shard or its loader has, and no journal alone. */
+static bool has_id(enum replace_step step)
+{
+    return step != REPLACE_DECIDED && step != REPLACE_PLACED;
+}
+
+static int read_fields(struct op_replace *replace, struct reader *r, uint64_t *n_out, bool *all_out,
                        struct placement *place_out)
 {
-    struct op_replace *replace = &op->as.replace;
     struct fields f;
     embd__read_fields(&f, r, "table_replace");
     int phase = embd__field_enum(&f, "phase", phase_names, REPLACE_STEPS, REPLACE_DONE);
     replace->step = (enum replace_step)phase;
-    bool has_set = replace->step != REPLACE_DECIDED;
-    replace->id = embd__field_uint(&f, "id", has_set, UINT64_MAX, FIELD_REQUIRED);
+    replace->id = embd__field_uint(&f, "id", has_id(replace->step), UINT64_MAX, FIELD_REQUIRED);
     replace->decision = embd__field_uint(&f, "decision", 1, UINT64_MAX, 0);
     if (has_streams(replace->step)) {
         *n_out = embd__field_uint(&f, "writers", 0, 2 * PUSHER_STREAMS_MAX, FIELD_REQUIRED);
         *all_out = embd__field_bool(&f, "all", false);
     }
     read_place(replace, &f, place_out);
-    return embd__fields_end(&f);
+    if (replace->step == REPLACE_PLACED)
+        replace->is_moving = embd__field_bool(&f, "moving", false);
+    if (embd__fields_end(&f) == EMBD_OK && replace->step == REPLACE_PLACED &&
+        replace->place == NULL)
+        embd__error_set(r->error, EMBD_MALFORMED, "table_replace: a record has no map of keys");
+    return r->error->status;
+}
+
+int replace_record_look(struct reader *r, struct op_replace *out, struct placement *place_out)
+{
+    uint64_t n;
+    bool all;
+    *out = (struct op_replace){.id = 0};
+    return read_fields(out, r, &n, &all, place_out);
 }
 
 int replace_record_read(struct op *op, struct reader *r, struct push_stream **streams_out,
@@ -99,7 +119,7 @@ int replace_record_read(struct op *op, struct reader *r, struct push_stream **st
     uint64_t n = 0;
     bool brings_unknown = false;
     *replace = (struct op_replace){.id = 0};
-    if (read_fields(op, r, &n, &brings_unknown, place_out) != EMBD_OK)
+    if (read_fields(replace, r, &n, &brings_unknown, place_out) != EMBD_OK)
         return r->error->status;
     op->kind = replace->step == REPLACE_DONE ? OP_REPLACE : OP_PREPARE;
     if (!has_streams(replace->step))

@@ -9,7 +9,8 @@
  * A coordinator prepares after shard 0's `check`, and nobody but that connection can apply there,
  * under its hold. So what shard 0 neither has, nor may still come to, will never be: it is refused.
  * The last decision is enough to remember: the next one is made after all shards were checked, and
- * none of them was in doubt. */
+ * none of them was in doubt. Of a follower a shard may be further behind than that: the decision of
+ * the map is remembered too, and shards do not go by different ones (server/follow/maps.h). */
 #include "server/service/doubt.h"
 
 #include "server/log/log.h"
@@ -33,7 +34,7 @@ enum decision staging_decide(struct shard *shard, uint64_t decision)
     struct staging *staging = &shard->staging;
     if (shard->is_loading)
         return DECISION_OPEN;
-    if (shard->engine.decided == decision)
+    if (shard->engine.decided == decision || shard->engine.placed.decision == decision)
         return DECISION_MADE;
     if (may_be_made(shard, decision))
         return DECISION_OPEN;

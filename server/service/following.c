@@ -86,8 +86,11 @@ static int open_own(struct shard *shard, const struct note *note, struct embd__e
 int following_open(struct shard *shard, struct embd__error *e)
 {
     struct note note;
-    if (note_read(shard->data_dir, shard->config.index, &note, e) != EMBD_OK ||
-        (shard->config.promotes && deposing_promote(shard, &note, e) != EMBD_OK))
+    if (note_read(shard->data_dir, shard->config.index, &note, e) != EMBD_OK)
+        return e->status;
+    if (shard->config.promotes && note.state == NOTE_FOLLOWS)
+        moving_forget(shard);
+    if (shard->config.promotes && deposing_promote(shard, &note, e) != EMBD_OK)
         return e->status;
     if (shard->config.follow == NULL || note.state == NOTE_PROMOTED)
         return open_own(shard, &note, e);
@@ -102,6 +105,7 @@ int following_open(struct shard *shard, struct embd__error *e)
     if (f == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory to follow a server");
     shard->following = f;
+    moving_forget(shard);
     shard->epoch = note.epoch;
     shard->commit.follows = true;
     f->note = note;
@@ -148,6 +152,7 @@ static void ask(struct shard *shard)
         .applied = shard->commit.applied.position,
         .disk = journal != NULL ? journal_synced(shard->commit.journal) : 0,
         .asks_base = shard->engine.tables.apart.n > 0,
+        .takes_maps = true,
         .wait_ms = shard->config.serves ? WAIT_SERVE_MS : WAIT_MS,
     };
     const struct shard_map *own = shard->config.own_map;
@@ -248,6 +253,8 @@ static int take_found(struct shard *shard, struct follower_answer *answer, struc
     if (add_bytes(f, answer, e) != EMBD_OK)
         return e->status;
     snprintf(f->address, sizeof f->address, "%s", answer->address);
+    if (f->state == FOLLOWING_BASE)
+        f->told_map = answer->map_version;
     add_skips(f, answer);
     note_came(shard, found);
     if (f->state == FOLLOWING_BASE && f->file == 0) /* its first record is the first of all */
@@ -313,6 +320,7 @@ bool following_go_on(struct shard *shard, struct embd__error *e)
     struct follower_answer answer;
     if (shard->config.failover != NULL)
         heed_place(f, shard->config.failover);
+    following_note_map(shard);
     if (f->empties && (following_empty(shard, e) != EMBD_OK || f->empties))
         return false;
     following_note_fresh(shard);
@@ -330,9 +338,11 @@ bool following_go_on(struct shard *shard, struct embd__error *e)
         ask(shard);
     if (shard->config.failover != NULL)
         failover_note(shard->config.failover, shard->config.index, shard->commit.applied.position,
-                      following_has_all(shard));
-    if (e->status == EMBD_OK && !has_more && promoting_look(shard, e))
+                      following_has_all(shard) && following_is_placed(shard));
+    if (e->status == EMBD_OK && !has_more && promoting_look(shard, e)) {
         following_close(shard);
+        moving_keep(shard);
+    }
     return has_more && e->status == EMBD_OK;
 }
 

@@ -74,7 +74,8 @@ static void empty_engine(struct shard *shard)
     int (*before_change)(void *, const void *, const struct table *, enum change,
                          struct embd__error *) = engine->before_change;
     void (*on_returned)(void *) = engine->on_returned;
-    void (*on_placed)(void *, const struct placement *) = engine->on_placed;
+    void (*on_placed)(void *, const struct op_replace *) = engine->on_placed;
+    void (*on_loaded)(void *, const struct op_load *) = engine->on_loaded;
     round_close(engine);
     engine_fini(engine);
     engine_init(engine, shard->config.store);
@@ -82,6 +83,7 @@ static void empty_engine(struct shard *shard)
     engine->before_change = before_change;
     engine->on_returned = on_returned;
     engine->on_placed = on_placed;
+    engine->on_loaded = on_loaded;
     engine->arg = shard;
     engine->tables.memory = memory;
     engine->is_replaying = true;
@@ -115,6 +117,7 @@ int following_empty(struct shard *shard, struct embd__error *e)
     while (shard->engine.set.is_on)
         tables_sweep(&shard->engine.tables);
     empty_engine(shard);
+    moving_forget(shard);
     empty_commit(shard);
     shard->cuts = (struct cuts_known){0};
     return tail_remove(shard->data_dir, shard->config.index, e);

@@ -61,7 +61,8 @@ struct following {
     uint64_t own_first, n_own;
     char address[128]; /* of the server, for trainers; "": not known */
     uint64_t end, left, answered_ns, had_all_ns;
-    uint64_t attempt;                 /* to promote, in which it has voted last */
+    uint64_t told_map; /* version of the map of keys there, when the base was asked for */
+    uint64_t attempt;  /* to promote, in which it has voted last */
     uint64_t asked_ns, asked_wait_ns; /* the last question, and how long its answer may wait */
     bool asked_mark;                  /* its answer need not wait */
     /* The oldest answer whose records are not all applied, and the newest one behind it. */
@@ -85,6 +86,16 @@ void following_note_sure(struct following *f, const struct follow_answer *found)
 void following_note_fresh(struct shard *shard);
 /* Whether it has its tables, and all that was acknowledged when it asked for them. */
 bool following_has_all(const struct shard *shard);
+
+/* following_map.c: what the other shards of the process are told of this one's map. */
+void following_note_map(struct shard *shard);
+/* Whether a record waits for the other shards: it brings a map that not all of them may have. */
+bool following_holds(const struct shard *shard, const struct record *record);
+/* Whether the shards have one map together, and say which. */
+bool following_is_placed(const struct shard *shard);
+/* `why` is set where they have not. */
+bool following_lacks_map(const struct shard *shard);
+bool following_find_map(const struct shard *shard, char *why, size_t why_bytes);
 
 /* following_marks.c */
 void following_mark_ask(const struct following *f, struct follow_ask *ask);

@@ -7,6 +7,7 @@
 #include "server/log/log.h"
 #include "server/service/following_inside.h"
 #include "server/service/own_journal.h"
+#include "server/service/promoting.h"
 
 #define SLICE_NS    4000000u    /* of a base */
 #define NOTE_NS     1000000000u /* between two notes of where it is */
@@ -127,10 +128,11 @@ bool following_take_base(struct shard *shard, struct embd__error *e)
 
 /* ---- behind the base ---- */
 
-/* Something else has the tables, or writes of a group are under way. */
+/* Something else has the tables, or writes of a group are under way. A shard that is prepared goes
+ * on: the decision comes as a record. */
 static bool rests(const struct shard *shard)
 {
-    return shard_n_in_flight(shard) > 0 || hold_is_on(&shard->hold) ||
+    return shard_n_in_flight(shard) > 0 || shard->hold.holders != NULL ||
            shard->compacting.state == COMPACTING_RESTS;
 }
 
@@ -147,7 +149,10 @@ static int take_record(struct shard *shard, const struct record *record, struct 
         record_frame(f->bytes + f->used, record, &frame);
         is_alone = !operation_shares(&frame);
     }
-    if (commit_take(&shard->commit, &frame, is_alone, f->syncs, e) == EMBD_OK)
+    /* A map is on this disk before other shards go by it. */
+    struct operation_map map;
+    bool syncs = f->syncs || (is_alone && operation_moves(&frame, &map));
+    if (commit_take(&shard->commit, &frame, is_alone, syncs, e) == EMBD_OK)
         pass(f, record);
     return e->status;
 }
@@ -212,7 +217,7 @@ static enum next take_group(struct shard *shard, struct embd__error *e)
             begin = f->used;
             continue;
         }
-        if (following_mark_stops(f, record.position))
+        if (following_mark_stops(f, record.position) || following_holds(shard, &record))
             break;
         bool has_some = shard->engine.n_recorded > 0;
         if (check_version(&record, e) != EMBD_OK ||
@@ -249,7 +254,7 @@ static void note_place(struct shard *shard)
 bool following_take_records(struct shard *shard, struct embd__error *e)
 {
     struct following *f = shard->following;
-    if (rests(shard))
+    if (rests(shard) || promoting_has_voted(shard))
         return false;
     if (f->place.position > journal_position(shard->commit.journal)) {
         following_begin_anew(shard, "its own journal has less than was noted", e);

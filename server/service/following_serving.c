@@ -59,7 +59,7 @@ void following_note_fresh(struct shard *shard)
     while (f->state == FOLLOWING_RECORDS && f->first.ns != 0 &&
            shard->commit.applied.position >= f->first.end) {
         f->fresh_ns = f->first.ns;
-        f->catches_up = false;
+        f->catches_up = f->catches_up && following_lacks_map(shard);
         f->first = f->last;
         f->last = (struct following_sure){0, 0};
     }

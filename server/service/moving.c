@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "server/identity/identity.h"
+#include "server/journal/journal.h"
 #include "server/log/ending.h"
 #include "server/log/log.h"
 #include "server/service/feeding.h"
@@ -20,6 +21,17 @@ int moving_refuse_cut(const struct shard *shard, const char *what, struct embd__
                            moving->mover == NULL ? ", and rows that left are being removed" : "");
 }
 
+/* A base says it, and the map with it. */
+static void set_foreign(struct shard *shard, bool is_foreign)
+{
+    struct engine_placed *placed = &shard->engine.placed;
+    shard->moving.has_foreign = placed->is_foreign = is_foreign;
+    if (!is_foreign || placed->is_set || shard->config.placement == NULL)
+        return;
+    placed->is_set = true;
+    placed->map = *shard->config.placement;
+}
+
 int moving_begin_foreign(struct shard *shard, struct embd__error *e)
 {
     struct identity *identity = shard->config.identity;
@@ -27,8 +39,17 @@ int moving_begin_foreign(struct shard *shard, struct embd__error *e)
         return EMBD_OK;
     if (identity != NULL && identity_move_begins(identity, e) != EMBD_OK)
         return e->status;
-    shard->moving.has_foreign = true;
+    set_foreign(shard, true);
     return EMBD_OK;
+}
+
+static void end_foreign(struct shard *shard)
+{
+    if (!shard->moving.has_foreign)
+        return;
+    set_foreign(shard, false);
+    if (shard->config.identity != NULL)
+        identity_move_ends(shard->config.identity);
 }
 
 void moving_begin(struct shard *shard)
@@ -36,6 +57,7 @@ void moving_begin(struct shard *shard)
     const struct identity *identity = shard->config.identity;
     shard->moving.is_kept = true;
     shard->moving.has_foreign |= identity != NULL && identity_was_moving(identity);
+    shard->engine.placed.is_foreign = shard->moving.has_foreign;
 }
 
 bool moving_lost_tables(const struct shard *shard)
@@ -57,7 +79,7 @@ void moving_drop_keys(struct moving *moving)
 void moving_read_anew(struct moving *moving)
 {
     moving->table[0] = '\0';
-    moving->is_read = false;
+    moving->is_read = moving->is_swept = false;
     if (!moving->is_erasing)
         moving_drop_keys(moving);
 }
@@ -90,28 +112,49 @@ void moving_keep(struct shard *shard)
 {
     struct embd__error e = {.status = EMBD_OK};
     struct identity *identity = shard->config.identity;
-    if (shard->moving.is_kept || identity == NULL)
+    if (shard->moving.is_kept || identity == NULL || shard->following != NULL)
         return;
     if (identity_place(identity, shard->config.placement, &e) != EMBD_OK)
         lose(shard, &e);
     shard->moving.is_kept = true;
 }
 
-void moving_adopt(void *arg, const struct placement *place)
+static void note_foreign(struct shard *shard)
 {
-    struct shard *shard = arg;
-    struct moving *moving = &shard->moving;
-    const struct placement *own = shard->config.placement;
     struct embd__error e = {.status = EMBD_OK};
-    if (place->n_shards != shard->config.n_shards ||
-        (own != NULL && place->version <= own->version))
-        return;
+    if (moving_begin_foreign(shard, &e) != EMBD_OK)
+        lose(shard, &e);
+}
+
+static void set_map(struct shard *shard, const struct placement *place)
+{
+    struct moving *moving = &shard->moving;
     moving->at_placement ^= 1;
     moving->placements[moving->at_placement] = *place;
     shard->config.placement = &moving->placements[moving->at_placement];
+}
+
+/* Its records alone say which map it has: it follows, or is promoted by this start. */
+static bool is_by_records(const struct shard *shard)
+{
+    return shard->following != NULL || (shard->config.promotes && shard->engine.is_replaying);
+}
+
+/* A server that has just begun may have another map than the even one, of the same version. */
+static bool is_later(const struct shard *shard, const struct placement *place)
+{
+    const struct placement *own = shard->config.placement;
+    if (own == NULL || place->version > own->version)
+        return true;
+    return place->version == own->version && is_by_records(shard) &&
+           !embd__placement_is_same(place, own);
+}
+
+static void take_map(struct shard *shard, const struct placement *place)
+{
+    struct moving *moving = &shard->moving;
+    set_map(shard, place);
     moving->is_kept = false;
-    if (moving_begin_foreign(shard, &e) != EMBD_OK)
-        lose(shard, &e);
     log_event(LOG_INFO, "placement_moved", "shard=%u version=%llu vshards=%u", shard->config.index,
               (unsigned long long)place->version,
               embd__placement_count(place, shard->config.index));
@@ -119,6 +162,89 @@ void moving_adopt(void *arg, const struct placement *place)
     moving_read_anew(moving);
     round_refuse_moved(shard);
     subscribers_end_each(shard);
+}
+
+void moving_adopt(void *arg, const struct op_replace *replace)
+{
+    struct shard *shard = arg;
+    bool is_moved = replace->step == REPLACE_DONE;
+    if (replace->place->n_shards != shard->config.n_shards)
+        return;
+    bool is_news = is_later(shard, replace->place);
+    if (is_news)
+        take_map(shard, replace->place);
+    if ((is_news && is_moved) || replace->is_moving)
+        note_foreign(shard);
+    else if (!is_moved && is_by_records(shard))
+        end_foreign(shard);
+}
+
+/* ---- a follower ---- */
+
+/* Of a base, its own record says it: earlier versions took rows that nobody looks for. */
+static bool is_behind_base(const struct shard *shard)
+{
+    return is_by_records(shard) && !following_has_nothing(shard) &&
+           (shard->reading == NULL || !journal_reading_is_in_base(shard->reading));
+}
+
+static bool is_other(const struct shard *shard, const struct table *table, const uint16_t *slots,
+                     const uint64_t *keys, uint32_t i)
+{
+    return embd__placement_shard(shard->config.placement, table->schema.s.partition,
+                                 slots != NULL ? slots[i] : 0, keys[i]) != shard->config.index;
+}
+
+void moving_note_loaded(void *arg, const struct op_load *load)
+{
+    struct shard *shard = arg;
+    const struct row_block *block = &load->block;
+    bool is_foreign = false;
+    if (shard->moving.has_foreign || shard->config.placement == NULL || !is_behind_base(shard))
+        return;
+    for (uint32_t i = 0; i < block->n_rows && !is_foreign; i++)
+        is_foreign = is_other(shard, load->table, block->slots, block->keys, i);
+    for (uint32_t i = 0; i < block->n_candidates && !is_foreign; i++)
+        is_foreign = is_other(shard, load->table, block->candidate_slots, block->candidate_keys, i);
+    if (is_foreign)
+        note_foreign(shard);
+}
+
+void moving_forget(struct shard *shard)
+{
+    struct placement even;
+    end_foreign(shard);
+    shard->engine.placed = (struct engine_placed){.is_set = false};
+    if (shard->config.identity != NULL && shard->following != NULL)
+        identity_forget_placement(shard->config.identity);
+    if (shard->config.placement == NULL)
+        return;
+    embd__placement_even(&even, 1, shard->config.n_shards);
+    set_map(shard, &even);
+    shard->moving.is_kept = true;
+}
+
+/* ---- a journal that does not say it ---- */
+
+/* Of an earlier version, of a shard without records, or with a map of the configuration. */
+static bool is_unsaid(const struct shard *shard)
+{
+    const struct engine_placed *placed = &shard->engine.placed;
+    const struct placement *own = shard->config.placement;
+    if (own == NULL || shard->commit.journal == NULL || shard->engine.prepared.id != 0)
+        return false;
+    if (!placed->is_set)
+        return !own->is_even || own->version > 1 || placed->is_foreign;
+    return placed->map.version != own->version;
+}
+
+void moving_record(struct shard *shard)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    if (is_unsaid(shard) && commit_place(&shard->commit, shard->config.placement, &e) != EMBD_OK)
+        log_event(LOG_WARN, "placement_not_recorded",
+                  "shard=%u why=\"%s; followers have the map with the next base\"",
+                  shard->config.index, e.text);
 }
 
 /* ---- what must not be while keys move ---- */
@@ -143,17 +269,13 @@ int moving_check_tables(const struct shard *shard, struct embd__error *e)
 
 int moving_check_followers(const struct shard *shard, struct embd__error *e)
 {
-    const struct tables *tables = &shard->engine.tables;
-    for (uint32_t i = 0; i < tables->n; i++)
-        if (embd__durability_is_replicated(table_durability(tables->by_name[i])))
+    for (uint32_t i = 0; i < FOLLOWERS_MAX; i++) {
+        const struct feed *feed = &shard->feeding.list[i];
+        if (feed->session != NULL && !feed->ask.takes_maps && !feed->ask.reads)
             return embd__error_set(e, EMBD_UNSUPPORTED,
-                                   "move: table '%s' has the durability replicated, and followers "
-                                   "take the even placement alone",
-                                   tables->by_name[i]->schema.s.name);
-    if (feeding_figures(shard).n > 0 || shard->config.failover != NULL)
-        return embd__error_set(
-            e, EMBD_UNSUPPORTED,
-            "move: another server follows this one, or is to, and followers take the even "
-            "placement alone: stop it first");
+                                   "move: '%s' follows this server, and its version takes the "
+                                   "even placement alone: upgrade it first, or stop it",
+                                   feed->ask.name);
+    }
     return EMBD_OK;
 }

@@ -41,6 +41,7 @@ struct moving {
     uint64_t read_ns;              /* when it last asked */
     /* The sweep. */
     bool has_foreign;         /* rows of others' keys may be here */
+    bool is_swept;            /* the tables are read, and it is to be noted that they are not */
     struct shard_session own; /* whose subscriptions are the sweep's */
     struct op erase;          /* of `keys` */
     bool is_erasing, rests;   /* changes wait, so that it can begin */
@@ -64,14 +65,20 @@ static inline bool moving_is_on(const struct moving *moving)
 uint64_t moving_version(const struct shard *shard);
 /* EMBD_UNSUPPORTED: a start would take a table from a snapshot of the map before. */
 int moving_check_tables(const struct shard *shard, struct embd__error *e);
-/* EMBD_UNSUPPORTED: servers follow this one, or are to. */
+/* EMBD_UNSUPPORTED: a server of an earlier version follows this one, and takes no later map. */
 int moving_check_followers(const struct shard *shard, struct embd__error *e);
 /* EMBD_BUSY while it is. `what` is for the error's beginning. */
 int moving_refuse_cut(const struct shard *shard, const char *what, struct embd__error *e);
 
 /* Keys are on their shards by that map from now on, if it is later than this shard's. What waits
  * for the pushes of other workers is refused with EMBD_MOVED; subscriptions are over. */
-void moving_adopt(void *shard, const struct placement *place);
+void moving_adopt(void *shard, const struct op_replace *replace);
+/* A follower: rows of others' keys may be among those that it has loaded. */
+void moving_note_loaded(void *shard, const struct op_load *load);
+/* A follower has the map that its records say, and before the first of them the even one. */
+void moving_forget(struct shard *shard);
+/* Behind a journal's last record: one that says the map, where none does. */
+void moving_record(struct shard *shard);
 
 /* Rows of others' keys may be here from now on. EMBD_IO: the directory cannot note it. */
 int moving_begin_foreign(struct shard *shard, struct embd__error *e);

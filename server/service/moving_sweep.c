@@ -2,8 +2,8 @@
  *
  * The happy path: each table is frozen and read, block by block; the keys that are not this shard's
  * are erased, by operations that the journal has like any other. For a moment changes wait for
- * that, as they do for a compaction to begin. When all tables were read, the data directory's note
- * goes. What can fail: there is no memory for a block, or the table is frozen for something else:
+ * that, as they do for a compaction to begin. When all tables were read, a record says so, and the
+ * data directory's note goes. What can fail: there is no memory for a block, or the table is frozen for something else:
  * it is tried again. */
 #include <stdlib.h>
 
@@ -87,14 +87,9 @@ static bool may_erase(const struct shard *shard)
 }
 
 /* Changes wait until those under way have ended. True: there is more to do now. */
-static bool erase(struct shard *shard, bool *rested_out)
+static bool at_rest(struct shard *shard, bool *rested_out, void (*submit_it)(struct shard *shard))
 {
     struct moving *moving = &shard->moving;
-    if (!has_table(shard)) {
-        moving_drop_keys(moving);
-        *rested_out = stop_resting(moving);
-        return true;
-    }
     bool may = may_erase(shard);
     if (may && shard_n_in_flight(shard) > 0) {
         moving->rests = true;
@@ -102,8 +97,18 @@ static bool erase(struct shard *shard, bool *rested_out)
     }
     *rested_out = stop_resting(moving);
     if (may)
-        submit_erase(shard);
+        submit_it(shard);
     return may;
+}
+
+static bool erase(struct shard *shard, bool *rested_out)
+{
+    struct moving *moving = &shard->moving;
+    if (has_table(shard))
+        return at_rest(shard, rested_out, submit_erase);
+    moving_drop_keys(moving);
+    *rested_out = stop_resting(moving);
+    return true;
 }
 
 /* ---- reading ---- */
@@ -146,15 +151,45 @@ static bool read_block(struct shard *shard, struct table *table)
     return true;
 }
 
+/* ---- the end of it ---- */
+
 static void end(struct shard *shard)
 {
     struct moving *moving = &shard->moving;
-    moving->has_foreign = false;
+    moving->has_foreign = moving->is_swept = shard->engine.placed.is_foreign = false;
     log_event(LOG_INFO, "moved_rows_removed", "shard=%u keys=%llu", shard->config.index,
               (unsigned long long)moving->n_swept);
     moving->n_swept = 0;
     if (shard->config.identity != NULL)
         identity_move_ends(shard->config.identity);
+}
+
+static void on_told(struct op *op)
+{
+    struct shard *shard = op->engine->arg;
+    if (op->error.status != EMBD_OK) {
+        not_erasing(shard);
+        return;
+    }
+    shard->moving.is_erasing = false;
+    end(shard);
+}
+
+/* A record says that all rows are of the shard's own keys: followers heed it. */
+static void submit_end(struct shard *shard)
+{
+    struct moving *moving = &shard->moving;
+    struct op *op = &moving->erase;
+    struct embd__error e = {.status = EMBD_OK};
+    op_begin(op, &shard->engine, OP_PREPARE);
+    op->as.replace = (struct op_replace){.decision = shard->engine.placed.decision,
+                                         .step = REPLACE_PLACED,
+                                         .place = shard->config.placement};
+    op->done = on_told;
+    op->now_ns = shard->now_ns;
+    moving->is_erasing = true;
+    if (engine_admit(op) != EMBD_OK || commit_submit(&shard->commit, op, NULL, &e) < EMBD_OK)
+        not_erasing(shard);
 }
 
 /* Which keys are others' is not decided before the move is. A follower's records remove them. */
@@ -176,12 +211,16 @@ bool moving_collect(struct shard *shard, bool *rested_out)
     moving_keep(shard);
     if (moving->block != NULL)
         return erase(shard, rested_out);
+    if (moving->is_swept)
+        return at_rest(shard, rested_out, submit_end);
     *rested_out = stop_resting(moving);
     struct table *table = moving_table(shard);
     if (table != NULL)
         return read_block(shard, table);
-    end(shard);
-    return false;
+    moving->is_swept = shard->commit.journal != NULL;
+    if (!moving->is_swept)
+        end(shard);
+    return moving->is_swept;
 }
 
 /* ---- the end ---- */

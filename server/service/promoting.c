@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 
+#include "server/follow/maps.h"
 #include "server/follow/promotion.h"
 #include "server/service/authorize.h"
 #include "server/service/deposing.h"
@@ -35,9 +36,16 @@ bool promoting_has_voted(const struct shard *shard)
 static bool is_busy(const struct shard *shard)
 {
     struct record record;
-    return shard_n_in_flight(shard) > 0 || hold_is_on(&shard->hold) ||
+    return shard_n_in_flight(shard) > 0 || shard->hold.holders != NULL ||
            shard->compacting.state == COMPACTING_RESTS ||
-           following_next(shard->following, &record) == NEXT_RECORD;
+           (following_next(shard->following, &record) == NEXT_RECORD &&
+            !following_holds(shard, &record));
+}
+
+bool promoting_is_settled(const struct shard *shard)
+{
+    const struct following *f = shard->following;
+    return promoting_rests(shard) && (f->state != FOLLOWING_RECORDS || !is_busy(shard));
 }
 
 static void find_hindrance(const struct shard *shard, char why[WHY_BYTES])
@@ -61,6 +69,8 @@ static void find_hindrance(const struct shard *shard, char why[WHY_BYTES])
                  "shard %u lacks %llu records that the server had when it answered last, and "
                  "max_behind is %llu; --force promotes it without them",
                  shard->config.index, (unsigned long long)lacks, (unsigned long long)most);
+    else
+        following_find_map(shard, why, WHY_BYTES);
 }
 
 static void vote(struct shard *shard)
@@ -69,7 +79,10 @@ static void vote(struct shard *shard)
     struct promotion *promotion = shard->config.promotion;
     uint64_t attempt = promotion_attempt(promotion);
     char why[WHY_BYTES];
-    if (f->attempt == attempt || (f->state == FOLLOWING_RECORDS && is_busy(shard)))
+    struct follow_maps *maps = shard->config.maps;
+    bool is_settled =
+        maps == NULL || f->state != FOLLOWING_RECORDS || follow_maps_are_settled(maps);
+    if (f->attempt == attempt || !is_settled || (f->state == FOLLOWING_RECORDS && is_busy(shard)))
         return;
     f->attempt = attempt;
     find_hindrance(shard, why);

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/follow/maps.h"
 #include "server/identity/identity.h"
 #include "server/service/compacting.h"
 #include "server/service/following.h"
@@ -363,6 +364,28 @@ static bool waits_for_placement(struct shard *shard, struct embd__error *e)
     return e->status == EMBD_OK && identity_placement_waits(identity);
 }
 
+/* The shards of a process that is promoted by this start have one map, or none serves. */
+static bool waits_for_maps(struct shard *shard, struct embd__error *e)
+{
+    char why[300];
+    const struct engine *engine = &shard->engine;
+    struct follow_maps *maps = shard->config.maps;
+    if (!shard->config.promotes || maps == NULL || shard->is_map_agreed)
+        return false;
+    const struct follow_map map = {
+        .version = moving_version(shard),
+        .decision = engine->placed.decision,
+        .prepared = engine->prepared.place != NULL ? engine->prepared.decision : 0};
+    follow_maps_note(maps, shard->config.index, &map);
+    if (!follow_maps_are_known(maps))
+        return true;
+    shard->is_map_agreed = follow_maps_agree(maps, why, sizeof why);
+    if (!shard->is_map_agreed)
+        embd__error_set(e, EMBD_INVALID,
+                        "promote: %s; the directory cannot serve: let an empty one follow", why);
+    return false;
+}
+
 bool recovery_go_on(struct shard *shard)
 {
     struct embd__error e = {.status = EMBD_OK};
@@ -380,11 +403,15 @@ bool recovery_go_on(struct shard *shard)
         return goes_on; /* else it was promoted */
     if (!shard->has_failed && !is_over)
         return !waits; /* else it is woken */
-    if (!shard->has_failed && shard->engine.prepared.id != 0)
+    if (!shard->has_failed && waits_for_maps(shard, &e))
+        return false; /* it is woken */
+    if (e.status == EMBD_OK && !shard->has_failed && shard->engine.prepared.id != 0)
         return false; /* doubt.c ends that */
-    if (!shard->has_failed && waits_for_placement(shard, &e))
+    if (e.status == EMBD_OK && !shard->has_failed && waits_for_placement(shard, &e))
         return false; /* it is woken */
     shard->has_failed = e.status != EMBD_OK;
+    if (!shard->has_failed)
+        moving_record(shard);
     shard->is_loading = shard->has_failed;
     replicated_begin(shard);
     if (shard->config.identity != NULL && shard->config.is_first && !shard->has_failed)

@@ -79,6 +79,7 @@ static void open_engine(struct shard *shard)
     shard->engine.before_change = materialize; /* answers on their way need what the table has */
     shard->engine.on_returned = on_returned;
     shard->engine.on_placed = moving_adopt;
+    shard->engine.on_loaded = moving_note_loaded;
     shard->engine.arg = shard;
     commit_init(&shard->commit, &shard->engine);
     shard->commit.shard = shard->config.index;

@@ -28,6 +28,7 @@ struct identity;
 struct local_place;
 struct placement;
 struct promotion;
+struct follow_maps;
 struct shard_map;
 struct row_memory;
 
@@ -57,6 +58,7 @@ struct shard_config {
     bool serves;                          /* reads, while it follows */
     uint64_t digest_interval_s;           /* it compares its tables so often; 0: when asked */
     bool promotes;                        /* a follower's directory becomes a server's own */
+    struct follow_maps *maps;             /* of a process that follows, or is promoted; or NULL */
     struct promotion *promotion;          /* of the process, while it runs; NULL: there is none */
     struct failover *failover; /* of the process, where etcd says who serves; NULL: it does not */
     const struct shard_map *own_map; /* with failover: this process's shards, as admins see them

@@ -97,6 +97,7 @@ struct shard {
     uint64_t identity_heeded;         /* as *config.identity_news was then; 0: never */
     bool is_asked;                    /* then another shard's doubt waited for this one's answer */
     bool has_failed;                  /* and will be, since the loading did */
+    bool is_map_agreed;               /* of a start that promotes: all shards have one map */
     bool is_found_empty;              /* for a new map of keys to shards */
     uint32_t changed_table;           /* id, of the last record that was replayed */
     uint64_t memory_due_ns;           /* when its tables' memory is counted again */

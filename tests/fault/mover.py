@@ -153,7 +153,8 @@ class Cluster(Listed):
                 assert (t["rows"], rare["rows"], rare["candidates"]) == (len(keys), 0, len(keys)), (text, shard, t["rows"], rare)
         for name in self.names:
             with open(self.path(f"{name}/identity.json"), encoding="ascii") as file:
-                assert "moving" not in json.load(file), text
+                found = json.load(file)
+                assert "moving" not in found, (text, found)
 
     def listed(self, peer, table):
         answer = peer.call("keys", {"table": table})

@@ -148,12 +148,12 @@ class Operations(Follow):
             self.assertEqual((table["positions"], table["same"]), (table["positions_there"], True))
             self.assertEqual(len(table["positions"]), self.shards)
 
-    def test_a_follower_has_the_even_map_alone(self):
-        """Rows would be on shards where its own map does not look for them."""
+    def test_a_follower_has_the_map_of_its_server(self):
+        """Rows would be on shards where a map of its own does not look for them."""
         for _ in range(2):  # also with the directory of the start before
             done = run("--listen", f"127.0.0.1:{self.own}", "--shards", str(self.shards), "--data-dir", self.path("follower"),
                        "--admin-dir", self.path("admin"), "--follow", "127.0.0.1:1", "--placement", "2:0=900,1=124")
-            self.assertIn("follow: this server has version 2 of the placement", done.stderr)
+            self.assertIn("follow: the configuration has version 2 of the placement", done.stderr)
 
     def test_trainers_are_told_whom_to_ask(self):
         primary, follower = self.start_primary(), self.start_follower()
