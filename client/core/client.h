@@ -55,7 +55,8 @@ struct embd_client {
     struct client_shard *shards;
     struct replicas replicas;   /* that answer pulls, too */
     struct placement placement; /* of keys on them; the caller's thread */
-    uint64_t n_started;         /* calls */
+    uint64_t next_placement; /* version of the next one, as a server has said; 0: it is the next */
+    uint64_t n_started;      /* calls */
     uint32_t last_msgid;
     uint64_t last_order; /* of the pushes */
     uint64_t n_looks;    /* pushes whose tables were compared */
@@ -106,9 +107,9 @@ uint64_t embd__table_starts(const embd_client *client, bool is_journaled);
 /* call.c: frees all calls; the loop stands still. */
 void embd__calls_fini(struct embd_client *client);
 /* placement.c: asks a shard which shard has which keys, until it has a newer map than the client,
- * which is the client's then, or the deadline passes. */
+ * or has had an older one for long, which is the client's then; or the deadline passes. */
 int embd__placement_learn(struct embd_client *client, uint32_t shard, uint64_t deadline_ns,
-                          bool *is_newer_out);
+                          bool *is_other_out);
 /* moved.c: the same; then all calls in flight that were refused for the map are sent again. */
 int embd__follow_map(struct embd_client *client, uint32_t shard, uint64_t deadline_ns,
                      bool *follows_out);

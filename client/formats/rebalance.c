@@ -58,6 +58,7 @@ static int rebalance(embd_client *client, const embd_rebalance_options *options,
         ask_map(client) != EMBD_OK)
         return client->error.status;
     embd__placement_rebalance(&next, &client->placement, options->weights);
+    next.version = client->next_placement > next.version ? client->next_placement : next.version;
     out->vshards = embd__placement_moved(&client->placement, &next);
     out->version = out->vshards > 0 ? next.version : client->placement.version;
     return out->vshards == 0 || options->is_plan ? EMBD_OK : move(client, &next, out);

@@ -8,6 +8,9 @@ import (
 
 const vshards = 1024
 
+// staysBehind is for how long a server with an older map is behind. Then it was promoted without the move.
+const staysBehind = time.Second
+
 // placement is the map of vshards to shards: proto/PROTOCOL.md, "Placement".
 type placement struct {
 	version uint64
@@ -90,7 +93,7 @@ func splitsAgain(failures []error, isPush bool) bool {
 // batch again and sends it again, until the timeout of a call has passed.
 func (t *Table) placed(b *Batch, weights []float32, isPush bool, send func(i int, to *shard, s *share) error) ([]share, error) {
 	c := t.client
-	end := time.Now().Add(c.shards[0].options.Timeout)
+	end, behind := time.Now().Add(c.shards[0].options.Timeout), time.Time{}
 	for pause := 10 * time.Millisecond; ; pause += 10 * time.Millisecond {
 		p := c.placement.Load()
 		if isPush {
@@ -109,9 +112,13 @@ func (t *Table) placed(b *Batch, weights []float32, isPush bool, send func(i int
 		if err != nil {
 			return nil, err
 		}
-		if next.version > p.version {
+		if behind.IsZero() {
+			behind = time.Now()
+		}
+		switch {
+		case next.version > p.version, next.version < p.version && time.Since(behind) > staysBehind:
 			c.placement.Store(next)
-		} else {
+		default:
 			time.Sleep(pause) // the server is behind
 		}
 	}

@@ -194,7 +194,9 @@ int handle_cluster(struct call *call)
                                    i);
     struct msg *m = call->answer;
     embd__msg_result(m, call->reader.msgid);
-    embd__msg_map(m, 4u + has_placement(config));
+    uint64_t next = moving_next_version(call->shard);
+    bool says_next = next != moving_version(call->shard) + 1;
+    embd__msg_map(m, 4u + has_placement(config) + says_next);
     embd__msg_field_str(m, "name", config->cluster_name);
     embd__msg_field_uint(m, "version", map.version);
     embd__msg_field_uint(m, "shard", config->index);
@@ -210,6 +212,8 @@ int handle_cluster(struct call *call)
     }
     if (has_placement(config))
         embd__placement_write(m, config->placement);
+    if (says_next)
+        embd__msg_field_uint(m, "next_placement", next);
     return EMBD_OK;
 }
 

@@ -33,13 +33,15 @@ static int check_map(struct call *call, const struct placement *next)
     const struct placement *own = call->shard->config.placement;
     if (own == NULL || call->shard->config.n_shards == 1)
         return refuse(call, EMBD_UNSUPPORTED, "the cluster has one shard");
-    if (next->version != own->version + 1 || next->base != own->base)
+    uint64_t version = moving_next_version(call->shard);
+    if (next->version != version || next->base != own->base)
         return embd__error_set(&call->error, EMBD_INVALID,
                                "move: the placement is version %llu with base %u, and shard %u has "
-                               "version %llu with base %u; the next version has the same base",
+                               "version %llu with base %u; the next version is %llu, and has the "
+                               "same base",
                                (unsigned long long)next->version, next->base,
                                call->shard->config.index, (unsigned long long)own->version,
-                               own->base);
+                               own->base, (unsigned long long)version);
     if (embd__placement_runs(next) > MOVE_RUNS_MAX)
         return embd__error_set(&call->error, EMBD_TOO_LARGE,
                                "move: the placement has %u runs, the limit is %u",

@@ -254,6 +254,15 @@ uint64_t moving_version(const struct shard *shard)
     return shard->config.placement != NULL ? shard->config.placement->version : 1;
 }
 
+#define EPOCH_VERSIONS (UINT64_C(1) << 20) /* of maps, beyond any number of moves in an epoch */
+
+uint64_t moving_next_version(const struct shard *shard)
+{
+    uint64_t next = moving_version(shard) + 1;
+    uint64_t first = shard->epoch > 1 ? shard->epoch * EPOCH_VERSIONS : 0;
+    return next < first ? first : next;
+}
+
 int moving_check_tables(const struct shard *shard, struct embd__error *e)
 {
     const struct tables *tables = &shard->engine.tables;

@@ -63,6 +63,9 @@ static inline bool moving_is_on(const struct moving *moving)
 }
 /* Of the map that the shard has. */
 uint64_t moving_version(const struct shard *shard);
+/* Of the next map. A server that was promoted may lack maps that its clients have seen: it gives no
+ * version that the server before it may have given. */
+uint64_t moving_next_version(const struct shard *shard);
 /* EMBD_UNSUPPORTED: a start would take a table from a snapshot of the map before. */
 int moving_check_tables(const struct shard *shard, struct embd__error *e);
 /* EMBD_UNSUPPORTED: a server of an earlier version follows this one, and takes no later map. */

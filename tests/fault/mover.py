@@ -122,8 +122,11 @@ class Cluster(Listed):
                 assert peer.receive()[2] is None
         self.pushes += 1
 
+    def next_version(self):
+        return self.version + 1
+
     def note_moved(self, of_vshard):
-        self.map, self.version = of_vshard, self.version + 1
+        self.map, self.version = of_vshard, self.next_version()
 
     def pull(self, peer, table, keys):
         return wire.unfloats(peer.call("pull", {"parts": [{"table": table, "keys": len(keys)}], **self.split()}, wire.keys(keys))[1])
@@ -173,7 +176,7 @@ class Mover:
 
     def begin(self):
         for shard in range(SHARDS):
-            place = placement(self.map, self.cluster.version + 1)
+            place = placement(self.map, self.cluster.next_version())
             patient(self.peers[shard].call, "move", {"phase": "begin", "id": self.id, "placement": place})
         return self
 

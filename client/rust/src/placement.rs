@@ -10,6 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const VSHARDS: usize = 1024;
+/// For so long a server with an older map is behind. Then it was promoted without the move.
+const STAYS_BEHIND: Duration = Duration::from_secs(1);
 
 /// The map of vshards to shards: proto/PROTOCOL.md, "Placement".
 pub struct Placement {
@@ -104,7 +106,7 @@ impl Table<'_> {
         is_push: bool,
         send: impl Fn(usize, &Shard, &Share) -> Result<T> + Sync,
     ) -> Result<(Vec<Share>, Vec<T>)> {
-        let (client, mut pause) = (self.client, Duration::from_millis(10));
+        let (client, mut pause, mut behind) = (self.client, Duration::from_millis(10), None);
         let (shards, end) = (&client.shards, Instant::now() + client.shards[0].timeout());
         loop {
             let placement = client.placement();
@@ -118,7 +120,9 @@ impl Table<'_> {
             }
             let (answer, _) = shards[0].call("cluster", &fields(&[]), &[])?;
             let next = Placement::of(&answer, shards.len())?;
-            if next.version > placement.version {
+            let since = *behind.get_or_insert_with(Instant::now);
+            let stays = next.version < placement.version && since.elapsed() > STAYS_BEHIND;
+            if next.version > placement.version || stays {
                 *client.placement.lock().unwrap() = Arc::new(next);
             } else {
                 thread::sleep(pause); // the server is behind
