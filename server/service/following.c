@@ -320,13 +320,14 @@ bool following_go_on(struct shard *shard, struct embd__error *e)
     struct follower_answer answer;
     if (shard->config.failover != NULL)
         heed_place(f, shard->config.failover);
-    following_note_map(shard);
+    following_note_map(shard, promoting_is_settled(shard));
     if (f->empties && (following_empty(shard, e) != EMBD_OK || f->empties))
         return false;
     following_note_fresh(shard);
     following_mark_look(shard);
-    bool has_more = f->state == FOLLOWING_BASE ? following_take_base(shard, e)
-                                               : following_take_records(shard, e);
+    bool has_more = f->state == FOLLOWING_BASE
+                        ? following_take_base(shard, e)
+                        : !promoting_has_voted(shard) && following_take_records(shard, e);
     if (e->status == EMBD_OK && wants_answer(f) && !promoting_has_voted(shard) &&
         follower_take(f->follower, &answer)) {
         take_answer(shard, &answer, e);

@@ -87,8 +87,9 @@ void following_note_fresh(struct shard *shard);
 /* Whether it has its tables, and all that was acknowledged when it asked for them. */
 bool following_has_all(const struct shard *shard);
 
-/* following_map.c: what the other shards of the process are told of this one's map. */
-void following_note_map(struct shard *shard);
+/* following_map.c: what the other shards of the process are told of this one's map; is_settled: it
+ * can take nothing more of what has come. */
+void following_note_map(struct shard *shard, bool is_settled);
 /* Whether a record waits for the other shards: it brings a map that not all of them may have. */
 bool following_holds(const struct shard *shard, const struct record *record);
 /* Whether the shards have one map together, and say which. */

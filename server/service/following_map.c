@@ -9,7 +9,6 @@
 #include "server/follow/maps.h"
 #include "server/journal/operation.h"
 #include "server/service/following_inside.h"
-#include "server/service/promoting.h"
 
 static bool has_tables(const struct shard *shard)
 {
@@ -21,7 +20,7 @@ static uint64_t own_version(const struct shard *shard)
     return moving_version(shard);
 }
 
-void following_note_map(struct shard *shard)
+void following_note_map(struct shard *shard, bool is_settled)
 {
     const struct engine *engine = &shard->engine;
     if (shard->config.maps == NULL)
@@ -30,7 +29,7 @@ void following_note_map(struct shard *shard)
         .version = has_tables(shard) ? own_version(shard) : 0,
         .decision = engine->placed.decision,
         .prepared = engine->prepared.place != NULL ? engine->prepared.decision : 0,
-        .is_settled = promoting_is_settled(shard),
+        .is_settled = is_settled,
     };
     follow_maps_note(shard->config.maps, shard->config.index, &map);
 }

@@ -7,7 +7,6 @@
 #include "server/log/log.h"
 #include "server/service/following_inside.h"
 #include "server/service/own_journal.h"
-#include "server/service/promoting.h"
 
 #define SLICE_NS    4000000u    /* of a base */
 #define NOTE_NS     1000000000u /* between two notes of where it is */
@@ -254,7 +253,7 @@ static void note_place(struct shard *shard)
 bool following_take_records(struct shard *shard, struct embd__error *e)
 {
     struct following *f = shard->following;
-    if (rests(shard) || promoting_has_voted(shard))
+    if (rests(shard))
         return false;
     if (f->place.position > journal_position(shard->commit.journal)) {
         following_begin_anew(shard, "its own journal has less than was noted", e);

@@ -181,11 +181,12 @@ void moving_adopt(void *arg, const struct op_replace *replace)
 
 /* ---- a follower ---- */
 
-/* Of a base, its own record says it: earlier versions took rows that nobody looks for. */
+/* Of a base, its own record says it: earlier versions took rows that nobody looks for. A follower
+ * that takes one has no journal. */
 static bool is_behind_base(const struct shard *shard)
 {
-    return is_by_records(shard) && !following_has_nothing(shard) &&
-           (shard->reading == NULL || !journal_reading_is_in_base(shard->reading));
+    bool is_read = shard->reading != NULL && !journal_reading_is_in_base(shard->reading);
+    return is_by_records(shard) && (is_read || shard->commit.journal != NULL);
 }
 
 static bool is_other(const struct shard *shard, const struct table *table, const uint16_t *slots,

@@ -3,8 +3,8 @@
  * The happy path: each table is frozen and read, block by block; the keys that are not this shard's
  * are erased, by operations that the journal has like any other. For a moment changes wait for
  * that, as they do for a compaction to begin. When all tables were read, a record says so, and the
- * data directory's note goes. What can fail: there is no memory for a block, or the table is frozen for something else:
- * it is tried again. */
+ * data directory's note goes. What can fail: there is no memory for a block, or the table is frozen
+ * for something else: it is tried again. */
 #include <stdlib.h>
 
 #include "server/engine/block.h"

@@ -405,9 +405,10 @@ bool recovery_go_on(struct shard *shard)
         return !waits; /* else it is woken */
     if (!shard->has_failed && waits_for_maps(shard, &e))
         return false; /* it is woken */
-    if (e.status == EMBD_OK && !shard->has_failed && shard->engine.prepared.id != 0)
+    shard->has_failed = e.status != EMBD_OK;
+    if (!shard->has_failed && shard->engine.prepared.id != 0)
         return false; /* doubt.c ends that */
-    if (e.status == EMBD_OK && !shard->has_failed && waits_for_placement(shard, &e))
+    if (!shard->has_failed && waits_for_placement(shard, &e))
         return false; /* it is woken */
     shard->has_failed = e.status != EMBD_OK;
     if (!shard->has_failed)
