@@ -279,7 +279,8 @@ static int check_failover(const struct sources *from, const struct config *confi
     if (config->data_dir[0] == '\0')
         why = "needs a data_dir, where the journals are";
     else if (config->has_placement)
-        why = "is for the even placement: leave out placement and weights";
+        why = "begins with the even placement, which embctl rebalance changes: leave out placement "
+              "and weights";
     return why == NULL ? EMBD_OK
                        : config_complain(e, EMBD_INVALID, SETTING_FAILOVER, at, "%s", why);
 }

@@ -315,7 +315,7 @@ typedef struct embd_rebalance_report {
  * dies. The caller sets report_out->struct_bytes; report_out may be NULL. Blocks.
  *   EMBD_INVALID       struct_bytes or weights
  *   EMBD_UNSUPPORTED   a table has the durability snapshot, and servers have data directories; a
- *                      server follows another one; a server is of an earlier version
+ *                      server, or one that follows it, is of an earlier version
  *   EMBD_BUSY          a snapshot or another move is under way, tables were created, dropped or
  *                      replaced meanwhile, or a client has left a push half sent: try again
  *   EMBD_FULL, EMBD_NO_MEMORY

@@ -164,6 +164,20 @@ class Moves(WithFollower):
         cluster.check("started again")
 
 
+    def test_a_follower_goes_on_behind_tables_that_are_replaced(self):
+        """Its shards prepare them as they do maps."""
+        cluster = self.cluster
+        before, dump = cluster.compare(), cluster.path("dump")
+        for words in (("dump", "--all", dump), ("load", dump, "--replace")):
+            ran = subprocess.run([EMBCTL, words[0], "--servers", cluster.address("a"), *words[1:]], capture_output=True, text=True,
+                                 timeout=60, check=False)
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            if words[0] == "dump":
+                cluster.push()
+                self.assertNotEqual(cluster.compare(), before)
+        self.assertEqual([table["digest"] for table in cluster.compare()], [table["digest"] for table in before])
+
+
 class Dies(WithFollower):
     def die(self, point):
         text, go, is_decided = point

@@ -33,6 +33,26 @@ void read_follow_request(struct reader *r)
         embd__error_set(r->error, EMBD_INVALID, "another question than was written");
 }
 
+void build_follow_maps_request(struct msg *m)
+{
+    const struct follow_ask ask = {.name = "10.0.0.9:7700",
+                                   .cluster = "embd",
+                                   .epoch = 1,
+                                   .is_base = true,
+                                   .takes_maps = true,
+                                   .wait_ms = 1000};
+    embd__msg_request(m, 51, METHOD_FOLLOW);
+    embd__follow_ask_write(m, &ask);
+    embd__msg_end(m);
+}
+
+void read_follow_maps_request(struct reader *r)
+{
+    struct follow_ask ask;
+    if (embd__follow_ask_read(r, &ask) == EMBD_OK && (!ask.takes_maps || !ask.is_base))
+        embd__error_set(r->error, EMBD_INVALID, "another question than was written");
+}
+
 void build_follow_result(struct msg *m)
 {
     static const uint64_t skips[1] = {300};

@@ -5,6 +5,8 @@
 
 void build_follow_request(struct msg *m);
 void read_follow_request(struct reader *r);
+void build_follow_maps_request(struct msg *m);
+void read_follow_maps_request(struct reader *r);
 void build_follow_result(struct msg *m);
 void read_follow_result(struct reader *r);
 

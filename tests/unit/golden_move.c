@@ -8,7 +8,7 @@
 static const uint64_t keys[1] = {7};
 static const float row[2] = {1, 2}, state[2] = {0.5f, 0.25f};
 
-void build_move_begin_request(struct msg *m)
+static void add_place(struct msg *m)
 {
     struct placement place;
     struct embd__error e = {.status = EMBD_OK};
@@ -16,11 +16,16 @@ void build_move_begin_request(struct msg *m)
     embd__placement_add(&place, 0, 256, &e);
     embd__placement_add(&place, 1, 768, &e);
     embd__placement_end(&place, &e);
+    embd__placement_write(m, &place);
+}
+
+void build_move_begin_request(struct msg *m)
+{
     embd__msg_request(m, 51, METHOD_MOVE);
     embd__msg_map(m, 3);
     embd__msg_field_str(m, "phase", "begin");
     embd__msg_field_uint(m, "id", ID);
-    embd__placement_write(m, &place);
+    add_place(m);
     embd__msg_end(m);
 }
 
@@ -30,19 +35,85 @@ static void read_phase(struct fields *f, const char *phase)
     embd__field_enum(f, "phase", phases, 1, -1);
 }
 
-void read_move_begin_request(struct reader *r)
+/* What is left of the fields. */
+static void read_place(struct reader *r, struct fields *f)
 {
-    struct fields f;
     struct placement place;
-    embd__read_fields(&f, r, "move");
-    read_phase(&f, "begin");
-    embd__field_uint(&f, "id", ID, ID, FIELD_REQUIRED);
-    embd__placement_read(&f, 2, &place);
-    embd__fields_end(&f);
+    embd__placement_read(f, 2, &place);
+    embd__fields_end(f);
     embd__reader_end(r);
     if (r->error->status == EMBD_OK &&
         (place.version != 2 || place.of_vshard[255] != 0 || place.of_vshard[256] != 1))
         embd__error_set(r->error, EMBD_INVALID, "the placement is another");
+}
+
+void read_move_begin_request(struct reader *r)
+{
+    struct fields f;
+    embd__read_fields(&f, r, "move");
+    read_phase(&f, "begin");
+    embd__field_uint(&f, "id", ID, ID, FIELD_REQUIRED);
+    read_place(r, &f);
+}
+
+void build_table_replace_record(struct msg *m)
+{
+    embd__msg_notice(m, METHOD_TABLE_REPLACE);
+    embd__msg_map(m, 6);
+    embd__msg_field_uint(m, "id", 0);
+    embd__msg_field_str(m, "phase", "placed");
+    embd__msg_field_uint(m, "decision", ID);
+    embd__msg_field_uint(m, "shards", 2);
+    add_place(m);
+    embd__msg_field_bool(m, "moving", true);
+    embd__msg_end(m);
+}
+
+void read_table_replace_record(struct reader *r)
+{
+    struct fields f;
+    embd__read_fields(&f, r, "table_replace");
+    read_phase(&f, "placed");
+    embd__field_uint(&f, "id", 0, 0, FIELD_REQUIRED);
+    embd__field_uint(&f, "decision", ID, ID, FIELD_REQUIRED);
+    embd__field_uint(&f, "shards", 2, 2, FIELD_REQUIRED);
+    embd__field_bool(&f, "moving", false);
+    read_place(r, &f);
+}
+
+void build_cluster_next_result(struct msg *m)
+{
+    static const char *const places[2][2] = {{"127.0.0.1:7700", "/run/embd/0.sock"},
+                                             {"127.0.0.1:7701", "/run/embd/1.sock"}};
+    embd__msg_result(m, 3);
+    embd__msg_map(m, 6);
+    embd__msg_field_str(m, "name", "demo");
+    embd__msg_field_uint(m, "version", 1);
+    embd__msg_field_uint(m, "shard", 0);
+    embd__msg_str(m, "shards");
+    embd__msg_array(m, 2);
+    for (int i = 0; i < 2; i++) {
+        embd__msg_map(m, 2);
+        embd__msg_field_str(m, "address", places[i][0]);
+        embd__msg_field_str(m, "admin", places[i][1]);
+    }
+    add_place(m);
+    embd__msg_field_uint(m, "next_placement", 2u << 20);
+    embd__msg_end(m);
+}
+
+void read_cluster_next_result(struct reader *r)
+{
+    struct fields f;
+    char name[64];
+    const msgpack_object *items;
+    embd__read_fields(&f, r, "cluster");
+    embd__field_str(&f, "name", name, sizeof name, NULL);
+    embd__field_uint(&f, "version", 1, 1, FIELD_REQUIRED);
+    embd__field_uint(&f, "shard", 0, 0, FIELD_REQUIRED);
+    embd__field_list(&f, "shards", 2, &items);
+    embd__field_uint(&f, "next_placement", 2u << 20, 2u << 20, FIELD_REQUIRED);
+    read_place(r, &f);
 }
 
 static void add_row(struct msg *m)

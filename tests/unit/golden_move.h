@@ -1,4 +1,5 @@
-/* golden_move.h - a move of keys begins, a row that leaves, and the same row where it comes to. */
+/* golden_move.h - a move of keys begins, a row that leaves, and the same row where it comes to; the
+ * map as a journal and a promoted server say it. */
 #ifndef EMBD_TESTS_GOLDEN_MOVE_H
 #define EMBD_TESTS_GOLDEN_MOVE_H
 
@@ -8,6 +9,10 @@ void build_move_begin_request(struct msg *m);
 void read_move_begin_request(struct reader *r);
 void build_move_read_result(struct msg *m);
 void read_move_read_result(struct reader *r);
+void build_table_replace_record(struct msg *m);
+void read_table_replace_record(struct reader *r);
+void build_cluster_next_result(struct msg *m);
+void read_cluster_next_result(struct reader *r);
 void build_move_load_request(struct msg *m);
 void read_move_load_request(struct reader *r);
 
