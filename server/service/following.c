@@ -320,9 +320,10 @@ bool following_go_on(struct shard *shard, struct embd__error *e)
     struct follower_answer answer;
     if (shard->config.failover != NULL)
         heed_place(f, shard->config.failover);
-    following_note_map(shard, promoting_is_settled(shard));
-    if (f->empties && (following_empty(shard, e) != EMBD_OK || f->empties))
+    if (f->empties && (following_empty(shard, e) != EMBD_OK || f->empties)) {
+        following_note_map(shard, promoting_is_settled(shard));
         return false;
+    }
     following_note_fresh(shard);
     following_mark_look(shard);
     bool has_more = f->state == FOLLOWING_BASE
@@ -337,6 +338,7 @@ bool following_go_on(struct shard *shard, struct embd__error *e)
     bool rests = is_base_whole || promoting_rests(shard) || !may_ask(shard);
     if (e->status == EMBD_OK && !f->has_asked && !rests && clock_ns() >= f->ask_at_ns)
         ask(shard);
+    following_note_map(shard, promoting_is_settled(shard));
     if (shard->config.failover != NULL)
         failover_note(shard->config.failover, shard->config.index, shard->commit.applied.position,
                       following_has_all(shard) && following_is_placed(shard));

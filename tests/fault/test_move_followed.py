@@ -2,6 +2,7 @@
 and whatever it has when its servers die, it is promoted with one map: the later one, or the earlier one with all rows."""
 import json
 import os
+import shutil
 import subprocess
 import time
 import unittest
@@ -90,6 +91,13 @@ class Followed(Cluster):
     def promote(self, *words):
         return embctl(self.follower, "promote", *words)
 
+    def follow_anew(self):
+        """With nothing, so that it takes bases."""
+        self.follower.kill()
+        shutil.rmtree(self.path("f"))
+        os.mkdir(self.path("f"))
+        return self.follow()
+
     def take_over(self, *words):
         ran = self.promote(*words)
         assert ran.returncode == 0, (ran.stderr, self.follower.log())
@@ -148,10 +156,7 @@ class Moves(WithFollower):
         cluster.compare()
         Mover(cluster, turned(EVEN, 2)).all()
         cluster.push()
-        cluster.follower.kill()
-        subprocess.run(["rm", "-r", cluster.path("f")], check=True)
-        os.mkdir(cluster.path("f"))
-        cluster.follow()  # with the bases, which say it too
+        cluster.follow_anew()  # the bases say it, too
         cluster.until_follower_has_pushes()
         cluster.compare()
         for name in "ab":
@@ -200,6 +205,45 @@ class Dies(WithFollower):
                     self.begin()
                 self.die(point)
                 self.cluster.__exit__(None, None, None)
+
+
+class Anew(WithFollower):
+    """Bases are made, and taken, while keys are on their way."""
+    more = "journal_limit: 60000\n"
+
+    def fill(self):
+        """Until each journal was compacted behind what it has."""
+        cluster = self.cluster
+        found = {shard: self.bases(shard) for shard in range(SHARDS)}
+        while any(self.bases(shard) == found[shard] for shard in range(SHARDS)):
+            cluster.push()
+
+    def bases(self, shard):
+        name = self.cluster.path("ab"[shard // 2])
+        return {entry for entry in os.listdir(name) if entry.startswith(f"journal.{shard}.") and entry.endswith(".base")}
+
+    def test_a_follower_that_takes_bases_meanwhile_has_one_map(self):
+        for i, (text, is_decided) in enumerate((("rows on their way", False), ("rows that left", True))):
+            with self.subTest(text):
+                if i > 0:
+                    self.begin()
+                cluster, mover = self.cluster, Mover(self.cluster)
+                if is_decided:
+                    mover.copied().prepare().apply()
+                    cluster.note_moved(mover.map)
+                    mover.leave()
+                else:
+                    mover.begin().round()
+                self.fill()
+                cluster.follow_anew()
+                cluster.until_follower_has_pushes()
+                cluster.until_follower_has_maps(cluster.versions())
+                for name in "ab":
+                    cluster.kill(name)
+                mover.leave()
+                cluster.take_over()
+                self.go_on(text)
+                cluster.__exit__(None, None, None)
 
 
 class Lags(WithFollower):
