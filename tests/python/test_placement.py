@@ -146,6 +146,20 @@ class Moved(unittest.TestCase):
                 table.push(*self.batch(4))
                 self.check(client, owners, 5)
 
+    def test_a_client_leaves_a_map_that_its_servers_have_lost(self):
+        """It was given by a server that died; the one that was promoted has the map before it."""
+        later, (before, owners) = random_map(random.Random(1), 3, 7)[0], random_map(random.Random(2), 3, 2)
+        with restarted(self.folder, self.port, later) as server:
+            client = connect(server)
+            server.stop()
+        shutil.rmtree(self.folder)
+        os.mkdir(self.folder)
+        with client, restarted(self.folder, self.port, before) as server:
+            with connect(server) as other:
+                other.create_table("t", DIM, optimizer="adagrad", durability="durable")
+            client.table("t").push(*self.batch(0))
+            self.check(client, owners, 1)
+
     def test_a_get_a_put_and_an_erase_follow(self):
         keys, rows = np.arange(50, dtype=np.uint64), np.ones((50, DIM), np.float32)
         for what in ("put", "get", "erase", "pull"):
