@@ -281,14 +281,14 @@ class Races(Failover):
             setting.start()
             self.until(lambda: any(name.endswith("renameat") for name in theirs.waiting()))
             self.go_on_pushing(*trainers)  # these are behind the base, which is about to be there
+            disk.close()
             theirs.open()
-        self.until(lambda: "follow_begins_anew" in y.log())
-        disk.close()
         while y.log().count("follow_has_base") == n:
             for name in disk.waiting():
                 disk.let(name)
             self.tend()
             time.sleep(0.01)
+        self.assertIn("follow_begins_anew", y.log())
         x.pause()
         disk.open()
         self.until(lambda: self.entry("servers") is None)
