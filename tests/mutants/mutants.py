@@ -58,6 +58,7 @@ LENT = of("keys, rows and gradients in memory that a GPU's owner lends", "test_c
 LENDING = of("requests that name memory of a GPU do what others do", "test_cuda_lent_requests")
 DURABILITY = of("kill -9 while a table becomes durable", "embd-server", "embctl", "embd-gated-disk")
 MOVES = of("keys move between shards while trainers go on", "embd-server", "embctl", "embd_python", "embd_python_files")
+FOLLOWED = of("keys move in a cluster that is followed", "embd-server", "embctl")
 DIES = of("servers or the coordinator die at each step", "embd-server", "embctl", "embd-gated-disk")
 DURABLE = of("the durability of a table is set while trainers push", "embd-server", "embctl")
 VECTORS = of("proto/vectors has the oracle's bits", "embd-server", "embd-cuda-emulated", "vectors-oracle")
@@ -80,6 +81,14 @@ MUTANTS = [
     MOVES("an increment is upon an earlier map", "server/service/moving.c", "shard->cuts = (struct cuts_known){0};", ""),
     MOVES("the directory keeps the earlier map", "server/identity/placement.c",
           "keep(identity, place);\n        identity->file.is_moved = true;", ""),
+    FOLLOWED("a follower goes by a map whose rows have not come", "server/service/following_records.c",
+             " || following_holds(shard, &record))", ")"),
+    FOLLOWED("a follower's shard that is prepared stands still", "server/service/following_records.c",
+             "shard->hold.holders != NULL ||", "hold_is_on(&shard->hold) ||"),
+    FOLLOWED("a base does not say the map", "server/journal/compaction.c", "c->is_placed_told = !is_told(&c->placed);",
+             "c->is_placed_told = true;"),
+    FOLLOWED("a promoted server gives versions of the one before", "server/service/moving.c", "return next < first ? first : next;",
+             "return next;"),
     MOVES("a round has no rows that changed since the one before", "server/service/moving_scan.c",
           "subscriber_end_round(shard, subscriber);", "subscriber->from_now = true, subscriber_end_round(shard, subscriber);"),
     MOVES("pushes go on while the last rows are read", "server/coordinator/move_job.c",
