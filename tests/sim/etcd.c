@@ -1,6 +1,6 @@
 /* etcd.c - the model of etcd: who has the name, in which epoch, and who is in sync, under leases
- * that lapse by etcd's own clock. Each request is one transaction; it takes effect when it arrives, also
- * where its sender has given it up meanwhile. */
+ * that lapse by etcd's own clock. Each request is one transaction; it takes effect when it arrives,
+ * also where its sender has given it up meanwhile. */
 #include "tests/sim/sim.h"
 
 static bool lives(const struct sim *sim, uint32_t node, uint32_t lease)

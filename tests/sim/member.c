@@ -1,7 +1,7 @@
 /* member.c - the model of what server/member does with etcd (lead.c, elect.c, role.c): a process
- * takes the name under a lease, acknowledges nothing from some time before that may lapse (the fence),
- * and says who is in sync; followers say how far they are, and one that is in sync takes the name
- * when it has lapsed. One request is open at a time, and is given up after a while. */
+ * takes the name under a lease, acknowledges nothing from some time before that may lapse (the
+ * fence), and says who is in sync; followers say how far they are, and one that is in sync takes
+ * the name when it has lapsed. One request is open at a time, and is given up after a while. */
 
 #include "tests/sim/sim.h"
 
