@@ -85,6 +85,14 @@ void embd__placement_rebalance(struct placement *p, const struct placement *from
     finish(p);
 }
 
+void embd__placement_grow(struct placement *p, const struct placement *from, uint32_t n_shards)
+{
+    *p = *from;
+    p->version = from->version + 1;
+    p->n_shards = n_shards;
+    finish(p);
+}
+
 uint32_t embd__placement_moved(const struct placement *a, const struct placement *b)
 {
     uint32_t n = 0;

@@ -49,6 +49,8 @@ void embd__placement_weighted(struct placement *p, uint64_t version, uint32_t n_
  * as few as possible change their shard. weights [from->n_shards], at least one above 0. */
 void embd__placement_rebalance(struct placement *p, const struct placement *from,
                                const uint32_t *weights);
+/* The next version of `from` with more shards, which have no vshards. */
+void embd__placement_grow(struct placement *p, const struct placement *from, uint32_t n_shards);
 /* Vshards that are on other shards in b. */
 uint32_t embd__placement_moved(const struct placement *a, const struct placement *b);
 

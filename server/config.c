@@ -399,6 +399,7 @@ static int read_process(const struct sources *from, struct config *out, struct e
     out->accepts_journal_damage = from->flags.of[SETTING_ACCEPT_JOURNAL_DAMAGE].text != NULL;
     out->promotes = from->flags.of[SETTING_PROMOTE].text != NULL;
     out->accepts_empty = from->flags.of[SETTING_ACCEPT_EMPTY].text != NULL;
+    out->joins = from->flags.of[SETTING_JOIN].text != NULL;
     out->is_check = from->flags.of[SETTING_CHECK].text != NULL;
     out->ready_fd = fd->text != NULL ? (int)ready_fd : -1;
     return status;

@@ -50,7 +50,7 @@ struct config {
     uint32_t n_servers, self;
     struct listen_address http;
     enum config_http http_is;
-    bool accepts_journal_damage, accepts_empty;
+    bool accepts_journal_damage, accepts_empty, joins;
     char peer_token[1024]; /* "": none */
     char dropped_text[CONFIG_DROPPED_MAX * (EMBD_NAME_MAX + 2)];
     const char *dropped[CONFIG_DROPPED_MAX]; /* [n_dropped] names of tables, in this text */

@@ -1,13 +1,12 @@
 /* directory.c - see directory.h. */
 #include "server/directory.h"
+#include "server/growing.h"
 #include "server/access/access.h"
 
 #include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
-
-#define MAP_S 3 /* beyond a lease: another process may have had the name until now */
 
 /* Any thread, between the start of the shards and their end. */
 static void on_changed(void *arg)
@@ -36,7 +35,7 @@ int directory_open(struct process *p, struct embd__error *e)
         embd__placement_even(&p->config.placement, 1, config->n_shards);
     if (config->data_dir[0] == '\0')
         return EMBD_OK;
-    p->identity_servers = calloc(config->n_servers, sizeof *p->identity_servers);
+    p->identity_servers = calloc(config->n_servers + LIMIT_SHARDS, sizeof *p->identity_servers);
     if (p->identity_servers == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the list of servers");
     for (uint32_t i = 0; i < config->n_servers; i++)
@@ -48,12 +47,15 @@ int directory_open(struct process *p, struct embd__error *e)
         .n_servers = config->n_servers,
         .self = config->self,
         .n_shards = config->n_shards,
+        .joins = config->joins,
         .accepts = config->accepts_empty,
         .placement = config->has_placement ? &config->placement : NULL,
         .changed = on_changed,
         .arg = p,
     };
-    return identity_open(&identity, &p->identity, e);
+    if (identity_open(&identity, &p->identity, e) != EMBD_OK)
+        return e->status;
+    return growing_begin(p, e);
 }
 
 static int take_ca(struct process *p, const struct peer_ca *ca, struct embd__error *e)
@@ -78,17 +80,10 @@ int directory_take_credentials(struct process *p, struct embd__error *e)
 
 int directory_ask(struct process *p, struct embd__error *e)
 {
-    const struct credential_files *files = &p->config.credential_files;
-    bool has_tls = credential_files_have_tls(files), has_ca = p->credentials.peer_ca != NULL;
-    const struct identity_asking asking = {
-        .cert = has_tls ? files->tls_cert : NULL,
-        .key = has_tls ? files->tls_key : NULL,
-        .wait_ms = p->config.has_etcd ? (p->config.etcd_lease_s + MAP_S) * 1000 : 0,
-    };
     if (p->identity == NULL || identity_state(p->identity) != IDENTITY_ASKING)
         return EMBD_OK;
-    if (!has_tls || has_ca)
-        return identity_ask(p->identity, &asking, (const char *const *)p->places.addresses, e);
+    if (!credential_files_have_tls(&p->config.credential_files) || p->credentials.peer_ca != NULL)
+        return growing_ask(p, e);
     log_event(LOG_WARN, "servers_not_asked",
               "why=\"peer_ca is not set: a data directory of another server or cluster, an older "
               "or an empty one is not found out\"");

@@ -8,6 +8,7 @@
 
 #include "proto/assert.h"
 #include "server/directory.h"
+#include "server/growing.h"
 #include "server/process.h"
 #include "server/rank.h"
 #include "server/service/deposing.h"
@@ -87,11 +88,12 @@ static int start_http(struct process *p, struct embd__error *e)
 {
     if (!process_has_http(p))
         return EMBD_OK;
+    uv_mutex_lock(&p->growing); /* shards are running, and may find more in their journals */
     p->http_process = (struct http_process){
         .cluster_name = p->config.cluster_name,
         .n_shards = p->n,
         .first_shard = process_self(p)->first_shard,
-        .n_cluster_shards = p->config.n_shards,
+        .n_cluster_shards = p->n_placed > 0 ? p->n_placed : p->config.n_shards,
         .quota = &p->quota,
         .certificate_expires = credentials_expire(&p->credentials),
         .max_connections = p->config.limits.connections,
@@ -99,6 +101,7 @@ static int start_http(struct process *p, struct embd__error *e)
         .identity = p->identity,
         .etcd_silent = p->config.has_etcd ? &p->etcd_silent : NULL,
     };
+    uv_mutex_unlock(&p->growing);
     return http_start(p->http, &p->http_process, p->loops,
                       p->places.addresses + process_self(p)->first_shard, e);
 }
@@ -247,6 +250,12 @@ static int open_promotion(struct process *p, struct embd__error *e)
                                 : embd__error_set(e, EMBD_NO_MEMORY, "no memory for a promotion");
 }
 
+/* Where the file says where servers are. */
+static bool can_grow(const struct process *p)
+{
+    return p->identity != NULL && !p->config.has_etcd && !p->is_embedded;
+}
+
 static int start_shards(struct process *p, struct embd__error *e)
 {
     if (check_follow(p, e) != EMBD_OK)
@@ -291,6 +300,8 @@ static int start_shards(struct process *p, struct embd__error *e)
             .replicas = p->config.replicas,
             .is_first = i == 0,
             .is_alone = p->n == p->config.n_shards,
+            .grow = can_grow(p) ? growing_take : NULL,
+            .grow_arg = p,
             .row_memory = p->row_memory,
             .drain = running_on_drain,
             .drain_arg = p,
@@ -464,6 +475,7 @@ enum exit_status process_open(struct process *p, struct embd__error *e)
 {
     enum exit_status ending = EXIT_OK;
     p->n = process_self(p)->shards;
+    uv_mutex_init(&p->growing);
     atomic_init(&p->etcd_silent, p->config.has_etcd); /* until it has answered */
     p->quota.limit = p->config.frame_memory;
     for (size_t i = 0; i < sizeof opening_steps / sizeof *opening_steps && ending == EXIT_OK; i++)
@@ -488,6 +500,7 @@ void process_close(struct process *p)
     snapshot_select_free(p->chosen);
     written_free(p->written);
     places_fini(&p->places);
+    uv_mutex_destroy(&p->growing);
     free(p->loops);
     free(p->member_servers);
     free(p->peers);

@@ -57,10 +57,9 @@ static int list_shard(struct places *places, const struct config *config,
 int places_init(struct places *places, const struct config *config, struct loop *const *loops,
                 struct embd__error *e)
 {
-    *places = (struct places){.n = config->n_shards,
-                              .addresses = calloc(config->n_shards, sizeof(char *)),
-                              .admin_addresses = calloc(config->n_shards, sizeof(char *)),
-                              .admin_hosts = calloc(config->n_shards, sizeof(char *))};
+    *places = (struct places){.addresses = calloc(LIMIT_SHARDS, sizeof(char *)),
+                              .admin_addresses = calloc(LIMIT_SHARDS, sizeof(char *)),
+                              .admin_hosts = calloc(LIMIT_SHARDS, sizeof(char *))};
     if (places->addresses == NULL || places->admin_addresses == NULL || places->admin_hosts == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "out of memory");
     int status = EMBD_OK;
@@ -70,16 +69,26 @@ int places_init(struct places *places, const struct config *config, struct loop 
     return status;
 }
 
-static void free_list(char **list, uint32_t n)
+int places_set(struct places *places, uint32_t shard, const struct shard_entry *entry,
+               struct embd__error *e)
 {
-    for (uint32_t i = 0; list != NULL && i < n; i++)
+    free(places->addresses[shard]);
+    free(places->admin_addresses[shard]);
+    free(places->admin_hosts[shard]);
+    return name_shard(places, shard, strdup(entry->address), strdup(entry->admin),
+                      strdup(entry->admin_tcp), e);
+}
+
+static void free_list(char **list)
+{
+    for (uint32_t i = 0; list != NULL && i < LIMIT_SHARDS; i++)
         free(list[i]);
     free(list);
 }
 
 void places_fini(struct places *places)
 {
-    free_list(places->addresses, places->n);
-    free_list(places->admin_addresses, places->n);
-    free_list(places->admin_hosts, places->n);
+    free_list(places->addresses);
+    free_list(places->admin_addresses);
+    free_list(places->admin_hosts);
 }

@@ -31,6 +31,8 @@ struct process {
     struct loop **loops; /* [n], one per shard of this process */
     uint32_t n, n_started;
     struct places places;
+    uint32_t n_placed;  /* shards of the cluster whose places are known; guarded: */
+    uv_mutex_t growing; /* by the shards' threads */
     struct credentials credentials;
     struct follower_config follow;
     struct failover *failover;   /* NULL: etcd does not say who serves */

@@ -184,6 +184,9 @@ enum {
       "Start with this data directory although it is empty, older, of another server or of "       \
       "another cluster, as the other servers know; identity.json records it. Use it for one "      \
       "start only")                                                                                \
+    X(JOIN, "join", IN_FLAGS, NULL,                                                                \
+      "With a new data directory: begin as no member of the cluster, whose servers the file "      \
+      "lists before this one, until embctl shard add makes it one. Without effect afterwards")     \
     X(DROP_TABLE, "drop_table", IN_FLAGS, "NAME",                                                  \
       "Start without this table and DROP IT FOR GOOD: neither journal nor snapshot bring it back " \
       "at this start, the journal is compacted without it, and its rows are lost unless a "        \

@@ -133,8 +133,9 @@ struct embd_call {
     uint64_t opening_ns;         /* that the call waited for streams to be opened */
     bool is_started;             /* and embd_wait has not ended it */
     uint64_t started;            /* of the calls of a client, rising */
-    uint64_t placement;          /* version of the map that split it; 0: the even one */
-    struct push_number *again;   /* [n_shards] numbers that it had; NULL: it is sent once */
+    uint64_t placement;          /* version of the map that split it; 0: the even one, */
+    uint32_t n_shards;           /* and its shards: the client may have more since */
+    struct push_number *again;   /* [n_shards] numbers for it; NULL: it is sent once */
     int again_status;            /* why it could not be sent again */
     bool is_noted;               /* its failure (numbering.c) */
     const struct member *member; /* of a push to a round, until it is sent */

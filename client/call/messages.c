@@ -343,7 +343,7 @@ static int add_slice(struct builder *b, uint32_t w, uint32_t first, uint32_t end
         part->lr = work->part->lr;
     } else if (call->kind == PARTS_PULL) {
         part->zero_missing = call->zero_missing;
-        part->scale = call->client->n_shards == 1 && work->is_pooled && !work->by_rows;
+        part->scale = call->n_shards == 1 && work->is_pooled && !work->by_rows;
         expect_rows(b->message, work, share, first, n_rows);
         if (share->into != NULL)
             part->into = embd__lent_into(call, b->shard, share->into + first * work->row_bytes,
@@ -444,7 +444,7 @@ int embd__messages_build(struct embd_call *call)
     int status = EMBD_OK;
     if (call->kind == PARTS_PUSH)
         call->extra.order = next_order(call->client);
-    for (b.shard = 0; b.shard < call->client->n_shards && status == EMBD_OK; b.shard++)
+    for (b.shard = 0; b.shard < call->n_shards && status == EMBD_OK; b.shard++)
         status = build_shard(&b);
     return status;
 }

@@ -162,7 +162,7 @@ int embd__numbered_open(struct embd_call *call)
     int status = EMBD_OK;
     if (call->extra.number.sequence != 1 || call->n_works == 0)
         return EMBD_OK;
-    for (uint32_t s = 0; s < call->client->n_shards && status == EMBD_OK; s++)
+    for (uint32_t s = 0; s < call->n_shards && status == EMBD_OK; s++)
         status = open_stream(call, s);
     return status;
 }

@@ -41,7 +41,7 @@ static struct own_stream *find_streams(struct embd_client *client, bool is_journ
         return NULL;
     }
     if (*streams == NULL)
-        *streams = calloc(client->n_shards, sizeof **streams);
+        *streams = calloc(LIMIT_SHARDS, sizeof **streams);
     if (*streams == NULL)
         embd__error_set(&client->error, EMBD_NO_MEMORY, "no memory for streams of pushes");
     return *streams;
@@ -62,7 +62,7 @@ static uint32_t number_of(struct own_stream *own, bool is_journaled)
 static int add_openings(struct embd_call *call, uint64_t now_ns)
 {
     const embd_pusher *pusher = &call->client->numbering.pusher;
-    for (uint32_t s = 0; s < call->client->n_shards; s++) {
+    for (uint32_t s = 0; s < call->n_shards; s++) {
         if (!is_to_be_opened(&call->own[s], now_ns))
             continue;
         call->extra.number =
@@ -110,7 +110,7 @@ int embd__numbering_begin(struct embd_call *call)
     call->own = find_streams(call->client, is_journaled(call)); /* a push is of one kind */
     if (call->own == NULL)
         return call->client->error.status;
-    for (uint32_t s = 0; s < call->client->n_shards; s++)
+    for (uint32_t s = 0; s < call->n_shards; s++)
         is_open = is_open && call->own[s].next > 0;
     if (is_open)
         return EMBD_OK;
@@ -119,6 +119,54 @@ int embd__numbering_begin(struct embd_call *call)
         open_all(call, now_ns);
     call->n_messages = 0;
     return call->client->error.status;
+}
+
+/* ---- a shard more ---- */
+
+/* Streams of a shard that was added have numbers from here on: it has those that shard 0 had when
+ * it was, by the same pusher. */
+#define ADDED_STREAMS (1u << 20)
+
+static int open_on(struct embd_client *client, uint32_t shard, bool is_journaled)
+{
+    const embd_pusher *pusher = &client->numbering.pusher;
+    struct own_stream *own = &client->numbering.streams[is_journaled][shard];
+    const struct stream_opening opening = {.stream = {.high = pusher->high,
+                                                      .low = pusher->low,
+                                                      .stream = number_of(own, is_journaled)},
+                                           .is_journaled = is_journaled};
+    struct answer *answer;
+    uint64_t last;
+    bool was_opened;
+    embd__opening_write(embd__request_begin(client, METHOD_STREAM_OPEN), &opening, false);
+    int status = embd__request_on(client, client->shards[shard].link, &answer);
+    if (status == EMBD_FULL || status == EMBD_UNKNOWN_METHOD) {
+        client->error = (struct embd__error){0};
+        own->full_ns = uv_hrtime();
+        return EMBD_OK;
+    }
+    if (status != EMBD_OK)
+        return status;
+    status = embd__opened_read(&answer->reader, &last, &was_opened);
+    embd__answer_free(answer);
+    own->stream = (uint32_t)opening.stream.stream;
+    own->next = status == EMBD_OK;
+    return status;
+}
+
+int embd__numbering_grow(struct embd_client *client, uint32_t shard)
+{
+    for (int is_journaled = 0; is_journaled < 2; is_journaled++) {
+        struct own_stream *streams = client->numbering.streams[is_journaled];
+        if (streams == NULL)
+            continue;
+        struct own_stream *own = &streams[shard];
+        own->n_streams = own->n_streams > 0 ? own->n_streams : ADDED_STREAMS;
+        if (streams[0].n_streams > 0 && own->next == 0 &&
+            open_on(client, shard, is_journaled) != EMBD_OK)
+            return client->error.status;
+    }
+    return EMBD_OK;
 }
 
 /* ---- numbers ---- */

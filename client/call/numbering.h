@@ -35,7 +35,8 @@ struct own_stream {
 struct numbering {
     embd_pusher pusher; /* `stream` is not used */
     uint64_t n_pushes;
-    struct own_stream *streams[2]; /* [shards]; of tables that are not journaled, and that are */
+    struct own_stream
+        *streams[2]; /* [LIMIT_SHARDS]; of tables that are not journaled, and that are */
 };
 
 void embd__numbering_fini(struct numbering *numbering);
@@ -49,6 +50,18 @@ static inline struct push_number embd__numbering_next(const struct numbering *nu
                                 .sequence = own->next,
                                 .stream = own->stream};
 }
+
+/* The same, and it is used: of a push that was split for fewer shards. */
+static inline struct push_number embd__numbering_take(const struct numbering *numbering,
+                                                      struct own_stream *own)
+{
+    const struct push_number number = embd__numbering_next(numbering, own);
+    own->next += number.sequence > 0;
+    return number;
+}
+/* The client has a shard more: where it has streams on the others, it opens them there. Errors of
+ * stream_open; then it may be called again. */
+int embd__numbering_grow(struct embd_client *client, uint32_t shard);
 
 /* A push whose parts are checked gets numbers: opens the streams of its tables where they are not.
  * Blocks then. Errors of embd_push that say that nothing was sent. */

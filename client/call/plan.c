@@ -60,7 +60,7 @@ static double pooled_rows(const struct embd_call *call, const struct work *work)
 {
     if (!work->is_pooled)
         return work->n_keys;
-    double n_shards = work->schema->partition == EMBD_PARTITION_SLOT ? 1 : call->client->n_shards;
+    double n_shards = work->schema->partition == EMBD_PARTITION_SLOT ? 1 : call->n_shards;
     double keys_per_row = (double)work->n_keys / work->n_rows;
     double shards_of_row = n_shards * (1 - pow(1 - 1 / n_shards, keys_per_row));
     return work->n_rows * fmin(shards_of_row, keys_per_row < 1 ? keys_per_row : n_shards);

@@ -40,7 +40,7 @@ static int place_direct(struct embd_call *call, struct work *work)
 /* Where servers put the rows, one share behind the other; `block` NULL: into their answers. */
 static void place_into(struct embd_call *call, struct work *work, const uint8_t *block)
 {
-    for (uint32_t s = 0; s < call->client->n_shards; s++) {
+    for (uint32_t s = 0; s < call->n_shards; s++) {
         work->shares[s].into = block;
         if (block != NULL)
             block += work->shares[s].n_rows * work->row_bytes;
@@ -49,7 +49,7 @@ static void place_into(struct embd_call *call, struct work *work, const uint8_t 
 
 static int place_values(struct embd_call *call, struct work *work)
 {
-    uint32_t n_shards = call->client->n_shards;
+    uint32_t n_shards = call->n_shards;
     uint64_t n = 0, n_rows = 0;
     bool is_direct = !work->by_rows && n_shards == 1 && call->wire == EMBD_DTYPE_F32;
     work->is_placed = !work->by_rows && !is_direct && (n_shards == 1 || !work->is_pooled);
@@ -144,7 +144,7 @@ static int finish_pooled(struct embd_call *call, const struct work *work)
     if (is_seen == NULL || row == NULL)
         return embd__call_no_memory(call);
     memset(is_seen, 0, work->n_rows);
-    for (uint32_t s = 0; s < call->client->n_shards; s++)
+    for (uint32_t s = 0; s < call->n_shards; s++)
         add_partials(work, &work->shares[s], call->wire, row, is_seen);
     for (uint32_t r = 0; r < work->n_rows; r++)
         if (is_seen[r])
@@ -218,7 +218,7 @@ int embd__pull_finish(struct embd_call *call, struct work *work)
         return finish_pooled_rows(call, work);
     else if (work->by_rows)
         finish_single_rows(call, work);
-    else if (call->client->n_shards > 1 && work->is_pooled)
+    else if (call->n_shards > 1 && work->is_pooled)
         return finish_pooled(call, work);
     return EMBD_OK;
 }

@@ -131,12 +131,12 @@ static int prepare_every(struct embd_call *call, struct work *work)
         status = embd__split(call, work);
     if (status != EMBD_OK)
         return status;
-    if (call->client->n_shards == 1 && call->wire == EMBD_DTYPE_F32 && !scales_rows(work)) {
+    if (call->n_shards == 1 && call->wire == EMBD_DTYPE_F32 && !scales_rows(work)) {
         work->shares[0].given = work->part->values;
         return EMBD_OK;
     }
     work->row = embd__arena_array(&call->arena, work->dim, sizeof *work->row);
-    for (uint32_t s = 0; s < call->client->n_shards; s++) {
+    for (uint32_t s = 0; s < call->n_shards; s++) {
         struct share *share = &work->shares[s];
         share->grads = embd__lent_take(call, share->n_rows * work->row_bytes);
         if (share->grads == NULL)
@@ -243,7 +243,7 @@ static int prepare_distinct(struct embd_call *call, struct work *work)
     if (work->rows == NULL)
         return embd__call_no_memory(call);
     uint8_t *grads = work->rows;
-    for (uint32_t s = 0; s < call->client->n_shards; s++) {
+    for (uint32_t s = 0; s < call->n_shards; s++) {
         work->shares[s].grads = grads;
         grads += work->shares[s].n_rows * work->row_bytes;
     }
@@ -284,6 +284,6 @@ void embd__push_fill(struct embd_call *call, struct work *work)
     if (work->by_rows)
         fill_distinct(call, work);
     else
-        for (uint32_t s = 0; s < call->client->n_shards; s++)
+        for (uint32_t s = 0; s < call->n_shards; s++)
             write_share(call, work, &work->shares[s]);
 }

@@ -74,8 +74,9 @@ static int check_wire(struct embd_call *call)
 
 int embd__call_prepare(struct embd_call *call)
 {
-    bool is_first = call->again == NULL;
+    bool is_first = call->again == NULL, grows = call->n_shards < call->client->n_shards;
     call->placement = embd__placement_told(call->client);
+    call->n_shards = call->client->n_shards;
     int status = embd__is_packed(call->wire) ? check_wire(call) : EMBD_OK;
     for (uint32_t i = 0; i < call->n_works && status == EMBD_OK; i++)
         status = embd__work_begin(call, &call->works[i], i);
@@ -83,7 +84,8 @@ int embd__call_prepare(struct embd_call *call)
         status = check_tables_differ(call);
     for (uint32_t i = 0; i < call->n_works && status == EMBD_OK; i++)
         status = prepare_part(call, &call->works[i]);
-    if (status == EMBD_OK && call->extra.number.sequence > 0 && is_first)
+    if (status == EMBD_OK && call->extra.number.sequence > 0 &&
+        (is_first || (grows && call->own == NULL)))
         status = embd__numbered_open(call);
     if (status == EMBD_OK && call->wants_number && call->n_works > 0 && is_first)
         status = embd__numbering_begin(call);
@@ -119,7 +121,7 @@ static bool sends_keys_first(const struct embd_call *call)
         if (call->kind == PARTS_PUSH && call->works[i].is_unfilled)
             bytes += (call->works[i].by_rows ? call->works[i].n_distinct : call->works[i].n_keys) *
                      call->works[i].row_bytes;
-    return bytes / call->client->n_shards >= HOLD_BYTES && !call->client->io.has_thread &&
+    return bytes / call->n_shards >= HOLD_BYTES && !call->client->io.has_thread &&
            !names_shared(call);
 }
 
@@ -170,16 +172,18 @@ void embd__call_submit(struct embd_call *call)
 
 /* ---- again ---- */
 
-/* The numbers that its messages have, and their deadline. */
+/* The numbers that its messages have, and those of shards that it had none for; and their deadline.
+ */
 static int keep_numbers(struct embd_call *call, uint64_t *deadline_ns_out)
 {
     uint32_t n = call->client->n_shards;
-    if (call->again == NULL)
-        call->again = embd__arena_array(&call->arena, n, sizeof *call->again);
+    call->again = embd__arena_array(&call->arena, n, sizeof *call->again);
     if (call->again == NULL)
         return EMBD_NO_MEMORY;
     for (uint32_t s = 0; s < n; s++)
-        call->again[s] = call->extra.number;
+        call->again[s] = s >= call->n_shards && call->own != NULL
+                             ? embd__numbering_take(&call->client->numbering, &call->own[s])
+                             : call->extra.number;
     for (uint32_t i = call->n_openings; i < call->n_messages && call->own != NULL; i++) {
         const struct message *message = call->messages[i];
         call->again[message->shard].stream = message->stream;

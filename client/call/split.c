@@ -51,7 +51,7 @@ const uint16_t *embd__key_slots(struct embd_call *call, const struct work *work,
 
 static struct share *new_shares(struct embd_call *call, struct work *work)
 {
-    uint32_t n = call->client->n_shards;
+    uint32_t n = call->n_shards;
     work->shares = embd__arena_array(&call->arena, n, sizeof *work->shares);
     for (uint32_t s = 0; s < n && work->shares != NULL; s++)
         work->shares[s] = (struct share){0};
@@ -257,7 +257,7 @@ static void make_share(const struct work *work, struct filling *f, struct share 
 
 static int split_for_many(struct embd_call *call, struct work *work)
 {
-    uint32_t n = call->client->n_shards;
+    uint32_t n = call->n_shards;
     struct split split = {.work = work, .n_shards = n, .placement = &call->client->placement};
     split.shard_of = embd__arena_array(&call->arena, work->n_keys, sizeof *split.shard_of);
     split.fillings = embd__arena_array(&call->arena, n, sizeof *split.fillings);
@@ -280,7 +280,7 @@ int embd__split(struct embd_call *call, struct work *work)
 {
     if (new_shares(call, work) == NULL)
         return embd__call_no_memory(call);
-    return call->client->n_shards == 1 ? split_for_one(call, work) : split_for_many(call, work);
+    return call->n_shards == 1 ? split_for_one(call, work) : split_for_many(call, work);
 }
 
 /* ---- distinct keys ---- */
@@ -289,7 +289,7 @@ int embd__split(struct embd_call *call, struct work *work)
 static int group_by_shard(struct embd_call *call, struct work *work, const uint64_t *keys,
                           const uint16_t *slots)
 {
-    uint32_t n_shards = call->client->n_shards, n = work->n_distinct;
+    uint32_t n_shards = call->n_shards, n = work->n_distinct;
     embd_partition partition = work->schema->partition;
     uint64_t *grouped = embd__arena_array(&call->arena, n, sizeof *grouped);
     uint16_t *grouped_slots = embd__arena_array(&call->arena, n, sizeof *grouped_slots);
@@ -340,7 +340,7 @@ int embd__split_distinct(struct embd_call *call, struct work *work)
     if (n < 0)
         return embd__call_no_memory(call);
     work->n_distinct = (uint32_t)n;
-    if (call->client->n_shards > 1)
+    if (call->n_shards > 1)
         return group_by_shard(call, work, keys, slots);
     work->shares[0].n_keys = work->shares[0].n_rows = work->n_distinct;
     work->shares[0].keys = keys;
@@ -353,7 +353,7 @@ int embd__split_distinct(struct embd_call *call, struct work *work)
 int embd__place_statuses(struct embd_call *call, struct work *work)
 {
     uint8_t *out = work->part->statuses;
-    uint32_t n_shards = call->client->n_shards;
+    uint32_t n_shards = call->n_shards;
     uint32_t n = work->by_rows ? work->n_distinct : work->n_keys;
     if (work->by_rows || n_shards > 1) {
         out = embd__arena_take(&call->arena, n);
@@ -374,8 +374,8 @@ void embd__scatter_statuses(const struct embd_call *call, const struct work *wor
     if (work->by_rows)
         for (uint32_t i = 0; i < work->n_keys; i++)
             out[i] = work->row_statuses[work->numbers[i]];
-    else if (call->client->n_shards > 1)
-        for (uint32_t s = 0; s < call->client->n_shards; s++)
+    else if (call->n_shards > 1)
+        for (uint32_t s = 0; s < call->n_shards; s++)
             for (uint32_t i = 0; i < work->shares[s].n_keys; i++)
                 out[work->shares[s].from[i]] = work->shares[s].statuses[i];
 }

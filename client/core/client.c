@@ -22,32 +22,11 @@ void embd_options_init_sized(embd_options *options, uint32_t struct_bytes)
 
 static int open_links(embd_client *client)
 {
-    for (uint32_t i = 0; i < client->n_shards; i++) {
-        struct client_shard *shard = &client->shards[i];
-        struct link_config config = embd__link_config(client, shard->address);
-        config.shard = i;
-        config.n_shards = client->n_shards;
-        config.client_id = client->id;
-        config.transport = client->transport;
-        config.shared = client->shared;
-        config.rings = &client->io.rings;
-        config.on_unreached = client->dialer == NULL ? embd__map_refresh : NULL;
-        config.arg = client;
-        int status = embd__link_open(&config, &shard->link, &client->error);
-        if (status != EMBD_OK)
-            return status;
-        config.client_id = 0;
-        config.transport = TRANSPORT_TCP;
-        if (!embd__choose_admin(shard, &config))
-            continue;
-        if (config.is_path)
-            config.credentials = NULL;
-        shard->asks_admin = client->came_by_socket && config.is_path;
-        status = embd__link_open(&config, &shard->admin, &client->error);
-        if (status != EMBD_OK)
-            return status;
-    }
-    return EMBD_OK;
+    int status = EMBD_OK;
+    for (uint32_t i = 0; i < client->n_shards && status == EMBD_OK; i++)
+        status = embd__shard_link(client, i, client->n_shards);
+    client->n_linked = client->n_shards;
+    return status;
 }
 
 /* Exchanges without an answer to speak of, one for each shard. */
@@ -221,7 +200,7 @@ void embd_close(embd_client *client)
         return;
     embd__members_fini(client);
     embd__io_stop_thread(&client->io);
-    for (uint32_t i = 0; i < client->n_shards; i++) {
+    for (uint32_t i = 0; client->shards != NULL && i < LIMIT_SHARDS; i++) {
         if (client->shards[i].link != NULL)
             embd__link_close(client->shards[i].link);
         if (client->shards[i].admin != NULL)
@@ -231,9 +210,8 @@ void embd_close(embd_client *client)
     embd__map_refresh_close(client);
     embd__io_fini(&client->io);
     embd__map_refresh_fini(client);
-    for (uint32_t i = 0; i < client->n_shards; i++) {
+    for (uint32_t i = 0; client->shards != NULL && i < LIMIT_SHARDS; i++)
         free(client->shards[i].texts);
-    }
     free(client->shards);
     embd__replicas_fini(client);
     embd__calls_fini(client);

@@ -39,7 +39,7 @@ struct embd_table {
     uint64_t look;                   /* the last push that was checked with it, of client.n_looks */
     uint32_t look_at;                /* its part there */
     struct embd_table *next;
-    uint32_t ids[]; /* [n_shards] on each shard */
+    uint32_t ids[]; /* [LIMIT_SHARDS] on each shard */
 };
 
 struct embd_client {
@@ -51,10 +51,11 @@ struct embd_client {
     struct io_thread io;
     const struct dialer *dialer; /* to the server in this process; NULL: servers have addresses */
     struct shared *shared;       /* with servers on this host */
-    uint32_t n_shards;
-    struct client_shard *shards;
-    struct replicas replicas;   /* that answer pulls, too */
-    struct placement placement; /* of keys on them; the caller's thread */
+    uint32_t n_shards;           /* growth.c */
+    _Atomic uint32_t n_linked;   /* that have links: the loop's thread may look at these */
+    struct client_shard *shards; /* [LIMIT_SHARDS], so that none moves where some are added */
+    struct replicas replicas;    /* that answer pulls, too */
+    struct placement placement;  /* of keys on them; the caller's thread */
     uint64_t next_placement; /* version of the next one, as a server has said; 0: it is the next */
     uint64_t n_started;      /* calls */
     uint32_t last_msgid;
@@ -110,6 +111,9 @@ void embd__calls_fini(struct embd_client *client);
  * or has had an older one for long, which is the client's then; or the deadline passes. */
 int embd__placement_learn(struct embd_client *client, uint32_t shard, uint64_t deadline_ns,
                           bool *is_other_out);
+/* Asks shard 0 once whether the cluster has more shards: before and behind what asks each shard
+ * without naming a map. Whether it has; they are the client's then. Never sets an error. */
+bool embd__client_catch_up(struct embd_client *client);
 /* moved.c: the same; then all calls in flight that were refused for the map are sent again. */
 int embd__follow_map(struct embd_client *client, uint32_t shard, uint64_t deadline_ns,
                      bool *follows_out);
@@ -118,7 +122,15 @@ static inline uint64_t embd__placement_told(const struct embd_client *client)
 {
     return client->placement.is_even ? 0 : client->placement.version;
 }
-/* tables.c */
+/* shard_link.c: the links of a shard, which connect by themselves. The loop stands still, or is the
+ * caller's. */
+int embd__shard_link(struct embd_client *client, uint32_t shard, uint32_t n_shards);
+/* growth.c: the cluster has more shards: entries [n - client->n_shards] of those behind the
+ * client's. They are the client's from now on, with all that it has on the others; an error leaves
+ * its shards as they are, and it may be called again. Blocks. */
+int embd__client_grow(struct embd_client *client, const struct shard_entry *entries, uint32_t n);
+/* tables.c: the table's id on a shard that is added. */
+int embd__table_grow(struct embd_client *client, struct embd_table *table, uint32_t shard);
 void embd__tables_fini(struct embd_client *client);
 /* device.c: frees what is lent; the server's end of it is the connection's. */
 void embd__devices_fini(struct embd_client *client);

@@ -97,17 +97,32 @@ static struct member *find_member(embd_client *client, const char *job, uint32_t
     return m;
 }
 
+static void take_shards(struct member *m, uint32_t n)
+{
+    for (uint32_t i = m->n; i < n; i++) {
+        m->heartbeats[i].shard = i;
+        m->heartbeats[i].heartbeats = m->heartbeats[0].heartbeats;
+        embd__msg_init(&m->heartbeats[i].x.msg);
+    }
+    m->n = n;
+}
+
+void embd__members_grow(embd_client *client, uint32_t n)
+{
+    for (struct member *m = client->members; m != NULL; m = m->next) {
+        take_shards(m, n);
+        m->has_joined = false;
+    }
+}
+
 static struct member *make(embd_client *client, const embd_clock *clock)
 {
-    struct member *m = calloc(1, sizeof *m + client->n_shards * sizeof *m->heartbeats);
+    struct member *m = calloc(1, sizeof *m + LIMIT_SHARDS * sizeof *m->heartbeats);
     if (m == NULL)
         return NULL;
     strcpy(m->job, clock->job);
     m->worker = clock->worker;
-    for (uint32_t i = 0; i < client->n_shards; i++) {
-        m->heartbeats[i].shard = i;
-        embd__msg_init(&m->heartbeats[i].x.msg);
-    }
+    take_shards(m, client->n_shards);
     m->next = client->members;
     client->members = m;
     return m;
@@ -198,7 +213,8 @@ static void forget_member(embd_client *client, struct member *member)
 
 void embd__member_free(const embd_client *client, struct member *member)
 {
-    for (uint32_t i = 0; i < client->n_shards; i++)
+    (void)client;
+    for (uint32_t i = 0; i < member->n; i++)
         embd__msg_fini(&member->heartbeats[i].x.msg);
     free(member);
 }

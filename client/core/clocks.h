@@ -39,7 +39,8 @@ struct member {
     bool is_late;                  /* a shard has refused it: it must join again */
     _Atomic bool is_gone;          /* the thread frees it */
     uint64_t next_ns;              /* the thread's: of its next heartbeats */
-    struct heartbeat heartbeats[]; /* [shards] */
+    _Atomic uint32_t n;            /* of: */
+    struct heartbeat heartbeats[]; /* [LIMIT_SHARDS], n are used */
 };
 
 /* The fields of a tick, and of its answer. */
@@ -58,6 +59,9 @@ struct tick_answer {
 void embd__tick_write(struct msg *m, const struct tick *tick);
 int embd__tick_read(struct reader *r, struct tick_answer *out);
 
+/* The client has shards more, from now on `n`: its workers join there with their next tick or push.
+ */
+void embd__members_grow(embd_client *client, uint32_t n);
 void embd__member_free(const embd_client *client, struct member *member);
 /* Ends heartbeats, and frees all members. */
 void embd__members_fini(embd_client *client);

@@ -19,18 +19,8 @@
 
 /* ---- reading the map ---- */
 
-int embd__map_entry_read(struct reader *r, const msgpack_object *item, struct map_entry *out)
-{
-    struct fields f;
-    embd__list_map(r, item, &f, "a shard of cluster");
-    embd__field_str(&f, "address", out->address, sizeof out->address, NULL);
-    embd__field_str(&f, "admin", out->admin, sizeof out->admin, "");
-    embd__field_str(&f, "admin_tcp", out->admin_tcp, sizeof out->admin_tcp, "");
-    return r->error->status;
-}
-
-/* Keeps the texts of an entry, in one block. */
-static int keep(struct client_shard *shard, const struct map_entry *entry, struct embd__error *e)
+int embd__shard_keep(struct client_shard *shard, const struct shard_entry *entry,
+                     struct embd__error *e)
 {
     size_t bytes = strlen(entry->address) + strlen(entry->admin) + strlen(entry->admin_tcp) + 3;
     shard->texts = malloc(bytes);
@@ -46,7 +36,7 @@ static int keep(struct client_shard *shard, const struct map_entry *entry, struc
 static int read_map(embd_client *client, struct reader *r)
 {
     struct fields fields;
-    struct map_entry entry;
+    struct shard_entry entry;
     const msgpack_object *items;
     embd__read_fields(&fields, r, "cluster");
     client->map_refresh.version = embd__field_uint(&fields, "version", 0, UINT64_MAX - 1, 0);
@@ -55,15 +45,15 @@ static int read_map(embd_client *client, struct reader *r)
         embd__error_set(r->error, EMBD_PROTOCOL, "the answer to cluster has 0 shards");
     if (r->error->status != EMBD_OK)
         return r->error->status;
-    client->shards = calloc(n, sizeof *client->shards);
+    client->shards = calloc(LIMIT_SHARDS, sizeof *client->shards);
     if (client->shards == NULL)
         return embd__error_set(r->error, EMBD_NO_MEMORY, "no memory for %u shards", n);
     client->n_shards = n;
     if (embd__placement_read(&fields, n, &client->placement) != EMBD_OK)
         return r->error->status;
     for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++)
-        if (embd__map_entry_read(r, &items[i], &entry) == EMBD_OK)
-            keep(&client->shards[i], &entry, r->error);
+        if (embd__shard_entry_read(r, &items[i], &entry) == EMBD_OK)
+            embd__shard_keep(&client->shards[i], &entry, r->error);
     return r->error->status;
 }
 
@@ -167,6 +157,58 @@ static int ask_name(embd_client *client, const struct dns_name *name, uint64_t d
     }
     free(found);
     return status;
+}
+
+/* ---- a server that is no member yet ---- */
+
+static int read_joining(struct reader *r, struct shard_entry **list_out, uint32_t *n_out)
+{
+    struct fields f;
+    const msgpack_object *items;
+    embd__read_fields(&f, r, "cluster");
+    uint32_t n = *n_out = embd__field_list(&f, "shards", LIMIT_SHARDS, &items);
+    struct shard_entry *list = *list_out = calloc(n + 1u, sizeof *list);
+    if (list == NULL)
+        return embd__error_set(r->error, EMBD_NO_MEMORY, "no memory for %u shards", n);
+    for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++)
+        embd__shard_entry_read(r, &items[i], &list[i]);
+    return r->error->status;
+}
+
+/* On a link of its own; the loop is the caller's. */
+static int ask_joining(embd_client *client, const char *address, struct shard_entry **list_out,
+                       uint32_t *n_out)
+{
+    struct link *link;
+    struct answer *answer;
+    const struct link_config config = embd__link_config(client, address);
+    int status = embd__link_open(&config, &link, &client->error);
+    if (status != EMBD_OK)
+        return status;
+    struct msg *m = embd__request_begin(client, METHOD_CLUSTER);
+    client->request.fail_fast = true;
+    embd__msg_map(m, 1);
+    embd__msg_field_bool(m, "joins", true);
+    status = embd__request_on(client, link, &answer);
+    if (status == EMBD_OK) {
+        status = read_joining(&answer->reader, list_out, n_out);
+        embd__answer_free(answer);
+    }
+    embd__link_close(link);
+    uv_run(&client->io.loop, UV_RUN_NOWAIT);
+    return status;
+}
+
+int embd__map_of_joining(embd_client *client, const char *address, struct shard_entry **list_out,
+                         uint32_t *n_out)
+{
+    bool has_thread = client->io.has_thread;
+    *list_out = NULL;
+    embd__io_stop_thread(&client->io);
+    int status = ask_joining(client, address, list_out, n_out);
+    return has_thread && embd__io_go_on(&client->io, &client->error) != EMBD_OK
+               ? client->error.status
+               : status;
 }
 
 /* ---- the list ---- */

@@ -5,6 +5,7 @@
 
 #include "client/io/link.h"
 #include "client/io/resolve.h"
+#include "proto/shard_entry.h"
 
 struct embd_client;
 struct client_shard;
@@ -35,15 +36,16 @@ struct map_refresh {
     struct old_text *old;
 };
 
-/* A shard as the answer to `cluster` has it. */
-struct map_entry {
-    char address[512], admin[512], admin_tcp[512];
-};
-int embd__map_entry_read(struct reader *r, const msgpack_object *item, struct map_entry *out);
-
 /* Finds the cluster and sets client->shards, without links. EMBD_INVALID: the list cannot be read;
  * and errors of embd_connect. */
 int embd__map_find(struct embd_client *client, const char *servers, uint64_t deadline_ns);
+/* Keeps the texts of an entry, in one block. EMBD_NO_MEMORY. */
+int embd__shard_keep(struct client_shard *shard, const struct shard_entry *entry,
+                     struct embd__error *e);
+/* The shards of a cluster as a server has it that is no member yet: malloc'd [*n_out], of which the
+ * last ones are its own. EMBD_INVALID: it is a member; others as embd_connect. */
+int embd__map_of_joining(struct embd_client *client, const char *address,
+                         struct shard_entry **list_out, uint32_t *n_out);
 /* A link to an address, with the client's options. */
 struct link_config embd__link_config(struct embd_client *client, const char *address);
 /* Sets address and is_path to the socket of the shard's admin listener where it can be reached from

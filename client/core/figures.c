@@ -21,7 +21,7 @@ static void read_latency(const struct latency *latency, embd_latency *out)
 uint64_t embd__table_starts(const embd_client *client, bool is_journaled)
 {
     uint64_t n = 0;
-    for (uint32_t i = 0; i < client->n_shards; i++) {
+    for (uint32_t i = 0; i < client->n_linked; i++) {
         const struct link_figures *f = embd__link_figures(client->shards[i].link);
         n += read_counter(is_journaled ? &f->rollbacks : &f->restarts);
     }
@@ -36,9 +36,9 @@ uint64_t embd_table_rollbacks(const embd_table *table)
 int embd_figures(const embd_client *client, uint32_t shard, embd_shard_figures *out)
 {
     struct embd__error e = {0};
-    if (shard >= client->n_shards)
+    if (shard >= client->n_linked)
         return embd__error_keep(&e, embd__error_set(&e, EMBD_INVALID, "shard %u; there are %u",
-                                                    shard, client->n_shards));
+                                                    shard, client->n_linked));
     const struct link_figures *f = embd__link_figures(client->shards[shard].link);
     embd_shard_figures own = {
         .struct_bytes = out->struct_bytes,

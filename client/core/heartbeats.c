@@ -26,8 +26,8 @@ struct heartbeats {
     pthread_mutex_t mutex;
     struct member *members; /* guarded; with heartbeats, by next_beating */
     bool stops;             /* guarded */
-    uint32_t last_msgid;
-    struct link *links[]; /* [shards] */
+    uint32_t last_msgid, n_links;
+    struct link *links[]; /* [LIMIT_SHARDS], n_links of them */
 };
 
 /* ---- one heartbeat ---- */
@@ -104,7 +104,8 @@ static void send_beat(struct heartbeats *heartbeats, struct member *member,
 
 static bool is_under_way(const struct heartbeats *heartbeats, const struct member *member)
 {
-    for (uint32_t i = 0; i < heartbeats->client->n_shards; i++)
+    (void)heartbeats;
+    for (uint32_t i = 0; i < member->n; i++)
         if (member->heartbeats[i].is_under_way)
             return true;
     return false;
@@ -124,10 +125,27 @@ static void drop_gone(struct heartbeats *heartbeats)
     }
 }
 
+static int open_links(struct heartbeats *heartbeats, struct embd__error *e)
+{
+    embd_client *client = heartbeats->client;
+    while (heartbeats->n_links < client->n_linked) {
+        uint32_t i = heartbeats->n_links;
+        struct link_config config = embd__link_config(client, client->shards[i].address);
+        config.loop = &heartbeats->loop;
+        config.buffer = heartbeats->buffer;
+        config.shard = i;
+        config.n_shards = client->n_linked;
+        if (embd__link_open(&config, &heartbeats->links[i], e) != EMBD_OK)
+            return e->status;
+        heartbeats->n_links++;
+    }
+    return EMBD_OK;
+}
+
 /* A heartbeat that is still on its way is not overtaken. */
 static void beat_one(struct heartbeats *heartbeats, struct member *member, uint64_t now)
 {
-    for (uint32_t i = 0; i < heartbeats->client->n_shards; i++)
+    for (uint32_t i = 0; i < member->n && i < heartbeats->n_links; i++)
         if (!member->heartbeats[i].is_under_way)
             send_beat(heartbeats, member, &member->heartbeats[i], now);
     member->next_ns = now + (uint64_t)member->lease_ms * 1000000 / BEATS_IN_LEASE;
@@ -140,6 +158,8 @@ static void on_timer(uv_timer_t *timer);
 static void beat_all(struct heartbeats *heartbeats)
 {
     uint64_t now = uv_hrtime(), next = UINT64_MAX;
+    struct embd__error ignored = {.status = EMBD_OK};
+    open_links(heartbeats, &ignored); /* to shards that were added */
     pthread_mutex_lock(&heartbeats->mutex);
     drop_gone(heartbeats);
     struct member *m = heartbeats->members;
@@ -183,28 +203,11 @@ static void *run(void *arg)
     return NULL;
 }
 
-static int open_links(struct heartbeats *heartbeats, struct embd__error *e)
-{
-    embd_client *client = heartbeats->client;
-    for (uint32_t i = 0; i < client->n_shards; i++) {
-        struct link_config config = embd__link_config(client, client->shards[i].address);
-        config.loop = &heartbeats->loop;
-        config.buffer = heartbeats->buffer;
-        config.shard = i;
-        config.n_shards = client->n_shards;
-        if (embd__link_open(&config, &heartbeats->links[i], e) != EMBD_OK)
-            return e->status;
-    }
-    return EMBD_OK;
-}
-
 /* No thread runs the loop. */
 static void fini(struct heartbeats *heartbeats)
 {
-    embd_client *client = heartbeats->client;
-    for (uint32_t i = 0; i < client->n_shards; i++)
-        if (heartbeats->links[i] != NULL)
-            embd__link_close(heartbeats->links[i]);
+    for (uint32_t i = 0; i < heartbeats->n_links; i++)
+        embd__link_close(heartbeats->links[i]);
     uv_close((uv_handle_t *)&heartbeats->timer, NULL);
     uv_close((uv_handle_t *)&heartbeats->wake, NULL);
     uv_run(&heartbeats->loop, UV_RUN_DEFAULT);
@@ -219,7 +222,7 @@ static int start(embd_client *client)
 {
     struct embd__error *e = &client->error;
     struct heartbeats *heartbeats =
-        calloc(1, sizeof *heartbeats + client->n_shards * sizeof *heartbeats->links);
+        calloc(1, sizeof *heartbeats + LIMIT_SHARDS * sizeof *heartbeats->links);
     uint8_t *buffer = embd__receive_buffer_new();
     if (heartbeats == NULL || buffer == NULL || uv_loop_init(&heartbeats->loop) != 0) {
         free(heartbeats);
@@ -251,7 +254,7 @@ int embd__heartbeats_add(embd_client *client, struct member *member)
     if (client->heartbeats == NULL && start(client) != EMBD_OK)
         return client->error.status;
     struct heartbeats *heartbeats = client->heartbeats;
-    for (uint32_t i = 0; i < client->n_shards; i++)
+    for (uint32_t i = 0; i < member->n; i++)
         member->heartbeats[i].heartbeats = heartbeats;
     pthread_mutex_lock(&heartbeats->mutex);
     member->next_beating = heartbeats->members;

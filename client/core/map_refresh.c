@@ -8,7 +8,7 @@
  *
  * In a cluster whose map never changes this costs a request a second while a server is down. An
  * older or damaged map is not used, and neither is one of another number of shards: keys would
- * belong elsewhere. */
+ * belong elsewhere. A client learns of shards that were added by EMBD_MOVED (placement.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +65,7 @@ static struct link *choose(struct map_refresh *f, uint64_t now)
 {
     embd_client *client = f->client;
     struct embd__error ignored = {.status = EMBD_OK};
-    for (uint32_t i = 0; i < client->n_shards; i++)
+    for (uint32_t i = 0; i < client->n_linked; i++)
         if (embd__link_is_up(client->shards[i].link) &&
             !embd__link_is_loading(client->shards[i].link) &&
             !embd__link_is_late(client->shards[i].link, now))
@@ -105,7 +105,7 @@ static bool replace(struct map_refresh *f, char *_Atomic *at, const char *text)
 }
 
 static void move_shard(struct map_refresh *f, struct client_shard *shard,
-                       const struct map_entry *to)
+                       const struct shard_entry *to)
 {
     struct embd__error ignored = {.status = EMBD_OK};
     if (replace(f, &shard->address, to->address)) {
@@ -124,16 +124,16 @@ static void on_answer(struct exchange *x, struct reader *reader)
     struct map_refresh *f = x->owner;
     embd_client *client = f->client;
     struct fields fields;
-    struct map_entry entry;
+    struct shard_entry entry;
     const msgpack_object *items;
     embd__read_fields(&fields, reader, "cluster");
     uint64_t version = embd__field_uint(&fields, "version", 0, UINT64_MAX - 1, 0);
     uint32_t n = embd__field_list(&fields, "shards", LIMIT_SHARDS, &items);
-    if (reader->error->status != EMBD_OK || version <= f->version || n != client->n_shards)
+    if (reader->error->status != EMBD_OK || version <= f->version || n != client->n_linked)
         return;
     f->version = version;
     for (uint32_t i = 0; i < n && reader->error->status == EMBD_OK; i++)
-        if (embd__map_entry_read(reader, &items[i], &entry) == EMBD_OK)
+        if (embd__shard_entry_read(reader, &items[i], &entry) == EMBD_OK)
             move_shard(f, &client->shards[i], &entry);
 }
 
@@ -213,7 +213,7 @@ static void on_check(uv_timer_t *timer)
         f->next_ns = now;
         embd__map_refresh(client);
     }
-    for (uint32_t i = 0; i < client->n_shards; i++) {
+    for (uint32_t i = 0; i < client->n_linked; i++) {
         struct link *link = client->shards[i].link;
         if (link == NULL)
             continue;

@@ -1,6 +1,8 @@
 /* placement.c - which shard has which keys is asked again, once a shard has answered that it is not
- * as the client believes. A shard that has no newer map is behind: it is asked until a deadline.
- * One that stays behind was promoted without the move that the client has seen: its map holds. */
+ * as the client believes. A shard that has no newer map is behind: it is asked until a deadline, as
+ * is one that does not answer, or new shards that do not. One that stays behind was promoted
+ * without the move that the client has seen: its map holds. */
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "client/core/client.h"
@@ -11,37 +13,62 @@
 #define PAUSE_MOST_US 200000u
 #define STAYS_NS      UINT64_C(1000000000) /* so long a shard with an older map is behind */
 
-static int read_placement(embd_client *client, struct reader *r, struct placement *out)
+/* A map, and where the shards are that the client does not have. */
+struct learnt {
+    struct placement placement;
+    struct shard_entry *added; /* [n - client->n_shards] malloc'd */
+    uint32_t n;
+};
+
+static int read_map(embd_client *client, struct reader *r, struct learnt *out)
 {
     struct fields f;
     const msgpack_object *items;
+    uint32_t own = client->n_shards;
     embd__read_fields(&f, r, "cluster");
-    uint32_t n = embd__field_list(&f, "shards", LIMIT_SHARDS, &items);
-    if (r->error->status == EMBD_OK && n != client->n_shards)
+    uint32_t n = out->n = embd__field_list(&f, "shards", LIMIT_SHARDS, &items);
+    if (r->error->status == EMBD_OK && n < own)
         return embd__error_set(r->error, EMBD_MOVED,
                                "the cluster has %u shards now, the handle has %u: connect again", n,
-                               client->n_shards);
+                               own);
     client->next_placement = embd__field_uint(&f, "next_placement", 0, UINT64_MAX - 1, 0);
-    return embd__placement_read(&f, client->n_shards, out);
+    if (embd__placement_read(&f, n, &out->placement) != EMBD_OK || n == own)
+        return r->error->status;
+    out->added = calloc(n - own, sizeof *out->added);
+    if (out->added == NULL)
+        return embd__error_set(r->error, EMBD_NO_MEMORY, "no memory for %u shards", n);
+    for (uint32_t i = own; i < n && r->error->status == EMBD_OK; i++)
+        embd__shard_entry_read(r, &items[i], &out->added[i - own]);
+    return r->error->status;
+}
+
+static int take(embd_client *client, const struct learnt *learnt)
+{
+    if (learnt->n > client->n_shards &&
+        embd__client_grow(client, learnt->added, learnt->n) != EMBD_OK)
+        return client->error.status;
+    client->placement = learnt->placement;
+    return EMBD_OK;
 }
 
 /* `takes_older`: also a map before ours. */
 static int ask(embd_client *client, uint32_t shard, bool takes_older, bool *is_other_out)
 {
     struct answer *answer;
-    struct placement next;
+    struct learnt learnt = {.added = NULL};
     struct msg *m = embd__request_begin(client, METHOD_CLUSTER);
     embd__msg_map(m, 0);
     int status = embd__request(client, shard, LISTENER_DATA, &answer);
     if (status != EMBD_OK)
         return status;
-    status = read_placement(client, &answer->reader, &next);
+    status = read_map(client, &answer->reader, &learnt);
     embd__answer_free(answer);
-    uint64_t own = client->placement.version;
-    *is_other_out =
-        status == EMBD_OK && (next.version > own || (takes_older && next.version < own));
+    uint64_t own = client->placement.version, theirs = learnt.placement.version;
+    *is_other_out = status == EMBD_OK && (theirs > own || (takes_older && theirs < own));
     if (*is_other_out)
-        client->placement = next;
+        status = take(client, &learnt);
+    *is_other_out = *is_other_out && status == EMBD_OK;
+    free(learnt.added);
     return status;
 }
 
@@ -55,8 +82,20 @@ int embd__placement_learn(embd_client *client, uint32_t shard, uint64_t deadline
         bool stays = uv_hrtime() - began_ns >= STAYS_NS;
         status = ask(client, shard, stays, is_other_out);
         uint64_t again_ns = uv_hrtime() + pause_us * UINT64_C(1000);
-        if (status != EMBD_OK || *is_other_out || again_ns >= deadline_ns)
+        bool waits = status == EMBD_OK ? !*is_other_out : embd__is_silence(status);
+        if (!waits || again_ns >= deadline_ns)
             return status;
+        client->error = (struct embd__error){0};
         usleep(pause_us);
     }
+}
+
+bool embd__client_catch_up(embd_client *client)
+{
+    uint32_t n = client->n_shards;
+    bool is_newer;
+    if (client->dialer == NULL && client->error.status == EMBD_OK &&
+        ask(client, 0, false, &is_newer) != EMBD_OK)
+        client->error = (struct embd__error){0};
+    return client->n_shards != n;
 }

@@ -79,6 +79,7 @@ int embd__replicas_open(embd_client *client)
     r->list = calloc(REPLICAS_MAX, sizeof *r->list);
     if (r->list == NULL)
         return embd__error_set(&client->error, EMBD_NO_MEMORY, "no memory for replicas");
+    r->n_shards = client->n_shards;
     int status = EMBD_OK;
     for (const char *end; status == EMBD_OK && text != NULL;) {
         end = strchrnul(text, ',');
@@ -90,8 +91,9 @@ int embd__replicas_open(embd_client *client)
 
 void embd__replicas_close(embd_client *client)
 {
-    for (uint32_t i = 0; i < client->replicas.n; i++)
-        for (uint32_t s = 0; client->replicas.list[i].links != NULL && s < client->n_shards; s++)
+    const struct replicas *r = &client->replicas;
+    for (uint32_t i = 0; i < r->n; i++)
+        for (uint32_t s = 0; r->list[i].links != NULL && s < r->n_shards; s++)
             if (client->replicas.list[i].links[s] != NULL)
                 embd__link_close(client->replicas.list[i].links[s]);
 }
@@ -109,6 +111,8 @@ uint32_t embd__replicas_choose(embd_client *client)
 {
     struct replicas *r = &client->replicas;
     uint64_t now_ns = uv_hrtime();
+    if (r->n_shards != client->n_shards)
+        return 0;
     for (uint32_t i = 0; i <= r->n; i++) {
         uint32_t at = r->next;
         r->next = r->next == r->n ? 0 : r->next + 1;

@@ -23,6 +23,7 @@ struct replica {
 struct replicas {
     struct replica *list; /* [n] */
     uint32_t n, next;     /* next: whose turn it is; n: the cluster's */
+    uint32_t n_shards;    /* of each; a cluster that has more shards since is asked itself */
 };
 
 /* Reads options.readers and opens links, which connect with their first pull. EMBD_INVALID,

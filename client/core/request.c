@@ -283,8 +283,9 @@ struct one {
 
 struct requests {
     embd_client *client;
-    uint32_t n;       /* added since the last run */
-    struct one *ones; /* [shards] */
+    uint32_t n;        /* added since the last run */
+    uint32_t n_shards; /* when it was made */
+    struct one *ones;  /* [n_shards] */
 };
 
 int embd__requests_new(embd_client *client, struct requests **out)
@@ -297,7 +298,7 @@ int embd__requests_new(embd_client *client, struct requests **out)
         return embd__error_set(&client->error, EMBD_NO_MEMORY, "no memory for %u requests",
                                client->n_shards);
     }
-    *r = (struct requests){.client = client, .ones = ones};
+    *r = (struct requests){.client = client, .n_shards = client->n_shards, .ones = ones};
     for (uint32_t i = 0; i < client->n_shards; i++)
         embd__msg_init(&ones[i].x.msg);
     *out = r;
@@ -308,7 +309,7 @@ void embd__requests_free(struct requests *r)
 {
     if (r == NULL)
         return;
-    for (uint32_t i = 0; i < r->client->n_shards; i++)
+    for (uint32_t i = 0; i < r->n_shards; i++)
         embd__msg_fini(&r->ones[i].x.msg);
     free(r->ones);
     free(r);

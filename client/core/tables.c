@@ -46,8 +46,10 @@ int embd_table_create(embd_client *client, const embd_schema *schema)
     int status = embd__schema_take(&own, schema, &client->error);
     if (status == EMBD_OK)
         status = embd__schema_check(&own, &client->error);
-    for (uint32_t i = 0; i < client->n_shards && status == EMBD_OK; i++)
-        status = create_on(client, i, &own);
+    do {
+        for (uint32_t i = 0; i < client->n_shards && status == EMBD_OK; i++)
+            status = create_on(client, i, &own);
+    } while (status == EMBD_OK && embd__client_catch_up(client));
     return embd__error_keep(&client->error, status);
 }
 
@@ -70,6 +72,7 @@ int embd_table_drop(embd_client *client, const char *name)
     if (status != EMBD_OK)
         return embd__error_keep(&client->error, status);
     uint32_t n_dropped = 0;
+    embd__client_catch_up(client);
     for (uint32_t i = 0; i < client->n_shards; i++) {
         status = drop_on(client, i, name);
         if (status != EMBD_OK && status != EMBD_UNKNOWN_TABLE)
@@ -167,7 +170,7 @@ static int no_memory(embd_client *client)
 /* Takes the schema over. NULL: no memory. */
 static embd_table *new_table(embd_client *client, struct table_schema *schema)
 {
-    embd_table *table = calloc(1, sizeof *table + client->n_shards * sizeof table->ids[0]);
+    embd_table *table = calloc(1, sizeof *table + LIMIT_SHARDS * sizeof table->ids[0]);
     if (table == NULL) {
         embd__schema_fini(schema);
         return NULL;
@@ -218,6 +221,28 @@ static int describe_alike(embd_client *client, const char *name, struct describe
     if (is_known && status != EMBD_OK)
         embd__schema_fini(out);
     return !is_known && status == EMBD_OK ? silence : status;
+}
+
+/* One that was dropped is refused by the shard. */
+int embd__table_grow(embd_client *client, embd_table *table, uint32_t shard)
+{
+    struct answer *answer;
+    struct table_schema other;
+    embd__msg_map(embd__request_begin(client, METHOD_TABLE_DESCRIBE), 1);
+    embd__msg_field_str(&client->request.msg, "name", table->schema.s.name);
+    table->ids[shard] = embd__table_id(table->schema.s.name);
+    int status = embd__request_on(client, client->shards[shard].link, &answer);
+    if (status == EMBD_UNKNOWN_TABLE) {
+        clear_error(client);
+        return EMBD_OK;
+    }
+    if (status != EMBD_OK)
+        return status;
+    status = read_description(&answer->reader, table->schema.s.name, &other, &table->ids[shard]);
+    if (status == EMBD_OK)
+        embd__schema_fini(&other);
+    embd__answer_free(answer);
+    return status;
 }
 
 static int open_named(embd_client *client, const char *name, embd_table **table_out)

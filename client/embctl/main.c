@@ -28,6 +28,7 @@ static const struct command table_commands[] = {
 
 static const struct command shard_commands[] = {
     {"list", "Shards and their state", command_shard_list, NULL},
+    {"add", "Make a new server a member of the cluster", command_shard_add, NULL},
     {"drain", "Drain and stop the process of one shard", command_shard_drain, NULL},
     {0},
 };
@@ -59,7 +60,7 @@ static const struct command all_commands[] = {
     {"blobs", "List or show the files that a trainer gave to a snapshot", command_blobs, NULL},
     {"export", "Write a table as a model folder of HugeCTR", command_export, NULL},
     {"import", "Fill tables from model folders of HugeCTR", command_import, NULL},
-    {"shard", "List shards, drain one", NULL, shard_commands},
+    {"shard", "List shards, add and drain some", NULL, shard_commands},
     {"rebalance", "Move keys between shards while trainers go on", command_rebalance, NULL},
     {"wait", "Wait until every shard is ready", command_wait, NULL},
     {"drain", "Drain and stop all servers", command_drain, NULL},

@@ -1,4 +1,5 @@
-/* shard.c - embctl shard list, shard drain, and wait: the shards as an orchestrator sees them. */
+/* shard.c - embctl shard list, shard add, shard drain, and wait: the shards as an orchestrator sees
+ * them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <time.h>
@@ -53,6 +54,55 @@ int command_shard_list(int argc, char **argv)
     listing_fini(&l);
     embd_close(client);
     return code;
+}
+
+/* ---- shard add ---- */
+
+static void print_added(embd_client *client, const embd_rebalance_report *r)
+{
+    static const struct column columns[] = {{"shards", CELL_COUNT},
+                                            {"placement", CELL_NUMBER},
+                                            {"elapsed", CELL_MICROS},
+                                            {"pushes_waited", CELL_MICROS}};
+    struct listing l;
+    listing_init(&l, "added", columns, sizeof columns / sizeof *columns);
+    listing_row(&l);
+    listing_uint(&l, 0, embd_shard_count(client));
+    listing_uint(&l, 1, r->version);
+    listing_uint(&l, 2, r->elapsed_us);
+    listing_uint(&l, 3, r->pause_us);
+    listing_print_fields(&l);
+    listing_fini(&l);
+}
+
+int command_shard_add(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .parser = parse_words,
+        .args_doc = "HOST:PORT",
+        .doc = "Makes a new server a member of the cluster while trainers pull and push. The "
+               "server was started with --join, an empty data_dir, and a configuration that lists "
+               "it behind the cluster's servers; HOST:PORT is its data listener. Its shards get "
+               "all tables, and no keys: embctl rebalance moves keys there. Pushes wait for a "
+               "moment. Clients find the new shards by themselves.\v"
+               "If it fails, or servers die, all of them count with the new shards or none does. "
+               "Afterwards give all servers the new configuration; until they are started again, "
+               "and then without it, identity.json has the new shards. " NEEDS_ADMINS "\n"
+               "Examples:\n"
+               "  embd --config embd.yaml --server c --join &\n"
+               "  embctl shard add 10.0.0.3:7700\n"
+               "  embctl rebalance                       # it gets its share of the keys"};
+    struct words words = {.min = 1, .max = 1, .wanted = "name the new server's HOST:PORT"};
+    embd_rebalance_report report = {.struct_bytes = sizeof report};
+    embd_client *client;
+    parse_command(&argp, argc, argv, &words);
+    int code = connect_servers(&client);
+    if (code)
+        return code;
+    int status = embd_shard_add(client, words.list[0], &report);
+    if (status == EMBD_OK)
+        print_added(client, &report);
+    return end_client(client, status);
 }
 
 /* ---- shard drain ---- */

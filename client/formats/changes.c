@@ -36,7 +36,8 @@ struct embd_changes {
     struct answer *answer; /* of the last part; NULL: none */
     float *values;
     size_t values_bytes;
-    struct subscription shards[]; /* [client->n_shards] */
+    uint32_t n_shards;            /* when it was opened: such a one is over where some are added */
+    struct subscription shards[]; /* [n_shards] */
 };
 
 int embd_changes_open(embd_client *client, embd_table *table, embd_dtype dtype, bool from_now,
@@ -49,11 +50,13 @@ int embd_changes_open(embd_client *client, embd_table *table, embd_dtype dtype, 
         return embd__error_keep(&client->error,
                                 embd__error_set(&client->error, EMBD_INVALID,
                                                 "changes: a table, and a dtype that there is"));
+    embd__client_catch_up(client);
     changes = calloc(1, sizeof *changes + client->n_shards * sizeof changes->shards[0]);
     if (changes == NULL)
         return embd__error_keep(&client->error, embd__error_set(&client->error, EMBD_NO_MEMORY,
                                                                 "no memory for a subscription"));
     changes->client = client;
+    changes->n_shards = client->n_shards;
     changes->table = table;
     changes->dtype = dtype;
     changes->from_now = from_now;
@@ -103,7 +106,7 @@ static void begin_anew(embd_changes *changes)
 {
     struct changes_answer ignored;
     bool is_silent = false; /* servers find out by themselves */
-    for (changes->shard = 0; changes->shard < changes->client->n_shards; changes->shard++) {
+    for (changes->shard = 0; changes->shard < changes->n_shards; changes->shard++) {
         struct subscription *s = &changes->shards[changes->shard];
         if (s->id != 0 && !is_silent)
             is_silent = ask(changes, true, &ignored) != EMBD_OK;
@@ -191,7 +194,7 @@ static void give(embd_changes *changes, const struct changes_answer *a, embd_cha
         .is_first = !changes->is_begun,
         .is_shard_first = a->is_first,
         .has_all = changes->wants_all,
-        .is_last = a->is_last && changes->shard + 1 == changes->client->n_shards,
+        .is_last = a->is_last && changes->shard + 1 == changes->n_shards,
     };
     *s = (struct subscription){.id = a->id, .part = a->part, .chain = a->chain};
     changes->is_begun = true;

@@ -107,6 +107,15 @@ static void write_proof(struct msg *m, const struct credentials_copy *proof)
     }
 }
 
+static void write_added(struct msg *m, const struct job_ask *a)
+{
+    embd__msg_field_uint(m, "shards", a->place->n_shards);
+    embd__msg_str(m, "members");
+    embd__msg_array(m, a->n_added);
+    for (uint32_t i = 0; i < a->n_added; i++)
+        embd__shard_entry_write(m, a->added[i].address, a->added[i].admin, a->added[i].admin_tcp);
+}
+
 int embd__job_start(embd_client *client, const struct job_ask *a, struct job_told *out)
 {
     struct credentials_copy proof;
@@ -115,7 +124,7 @@ int embd__job_start(embd_client *client, const struct job_ask *a, struct job_tol
     uint32_t n = (uint32_t)(a->base != NULL) + (uint32_t)(a->table != NULL) +
                  (uint32_t)(a->keep != 0) + (uint32_t)a->has_files + (uint32_t)a->is_read +
                  embd__scope_fields(&a->scope) + 2 * (uint32_t)(a->staged != 0) +
-                 (uint32_t)(a->place != NULL);
+                 (uint32_t)(a->place != NULL) + 2 * (uint32_t)(a->n_added != 0);
     struct msg *m = begin(client, a->name, "start", n + count_proof(&proof));
     if (a->base != NULL)
         embd__msg_field_str(m, "base", a->base);
@@ -134,6 +143,8 @@ int embd__job_start(embd_client *client, const struct job_ask *a, struct job_tol
     }
     if (a->place != NULL)
         embd__placement_write(m, a->place);
+    if (a->n_added != 0)
+        write_added(m, a);
     write_proof(m, &proof);
     int status = ask(client, out);
     embd__credentials_copy_fini(&proof);

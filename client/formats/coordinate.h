@@ -6,6 +6,7 @@
 #include "client/core/request.h"
 #include "proto/placement.h"
 #include "proto/scope.h"
+#include "proto/shard_entry.h"
 
 /* The request. */
 struct job_ask {
@@ -13,9 +14,11 @@ struct job_ask {
     uint32_t keep;
     bool has_files, is_read;
     struct table_scope scope;
-    uint64_t staged;               /* id of staged tables that take their places; 0: none do */
-    uint32_t n_staged;             /* of these */
-    const struct placement *place; /* keys move to this map; NULL: they do not */
+    uint64_t staged;                 /* id of staged tables that take their places; 0: none do */
+    uint32_t n_staged;               /* of these */
+    const struct placement *place;   /* keys move to this map; NULL: they do not */
+    const struct shard_entry *added; /* [n_added] shards that it adds */
+    uint32_t n_added;
 };
 
 /* How far it is. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/core/client.h"
 #include "client/formats/admin.h"
 #include "client/formats/cut_reading.h"
 #include "embd/admin.h"
@@ -283,6 +284,7 @@ EMBD_API int embd_digest(embd_client *client, const char *table, visit_digest *v
     struct cut_digest c = {.client = client,
                            .d = {.visit = visit, .arg = arg, .e = embd__client_error(client)}};
     *c.d.e = (struct embd__error){0};
+    embd__client_catch_up(client);
     int stop = embd__cut_open(client, table, &c.cut);
     if (stop == EMBD_OK) {
         stop = digest_cut(&c, progress, progress_arg);

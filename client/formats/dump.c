@@ -285,6 +285,7 @@ EMBD_API int embd_dump(embd_client *client, const char *table, const char *dir,
 {
     struct dump d = {.client = client, .e = embd__client_error(client), .only = table};
     *d.e = (struct embd__error){0};
+    embd__client_catch_up(client);
     d.n_shards = embd_shard_count(client);
     d.manifest.n_shards = d.n_shards;
     struct placement *placement = malloc(sizeof *placement);

@@ -58,6 +58,8 @@ static int take_keys(embd_client *client, embd_key_list *list, struct reader *r)
     list->shard += answer.is_done;
     list->cursor = answer.is_done ? 0 : answer.next;
     list->scan = answer.is_done ? 0 : answer.scan;
+    if (list->shard == client->n_shards)
+        embd__client_catch_up(client);
     list->is_done = list->shard == client->n_shards;
     return EMBD_OK;
 }

@@ -332,6 +332,7 @@ static int check_names(struct load *l)
 int embd__load_open(struct load *l, const char *dir, embd_progress *progress, void *arg)
 {
     *l->e = (struct embd__error){0};
+    embd__client_catch_up(l->client);
     l->n_shards = embd_shard_count(l->client);
     if (embd__chain_open(dir, &l->chain, l->e))
         return l->e->status;

@@ -54,9 +54,15 @@ static int rebalance(embd_client *client, const embd_rebalance_options *options,
                      embd_rebalance_report *out)
 {
     struct placement next;
+    uint32_t n = client->n_shards;
     if (check_weights(client, options->weights, &client->error) != EMBD_OK ||
         ask_map(client) != EMBD_OK)
         return client->error.status;
+    if (client->n_shards != n)
+        return embd__error_set(&client->error, EMBD_BUSY,
+                               "the cluster has %" PRIu32 " shards now, and weights are of %" PRIu32
+                               ": try again",
+                               client->n_shards, n);
     embd__placement_rebalance(&next, &client->placement, options->weights);
     next.version = client->next_placement > next.version ? client->next_placement : next.version;
     out->vshards = embd__placement_moved(&client->placement, &next);
@@ -82,10 +88,11 @@ EMBD_API int embd_rebalance(embd_client *client, const embd_rebalance_options *o
 EMBD_API int embd_vshards(embd_client *client, uint32_t *out)
 {
     struct embd__error *e = &client->error;
+    uint32_t n = client->n_shards; /* the caller has room for so many */
     *e = (struct embd__error){0};
     if (ask_map(client) != EMBD_OK)
         return embd__error_keep(e, e->status);
-    for (uint32_t s = 0; s < client->n_shards; s++)
+    for (uint32_t s = 0; s < n; s++)
         out[s] = embd__placement_count(&client->placement, s);
     return EMBD_OK;
 }

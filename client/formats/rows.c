@@ -151,7 +151,7 @@ static int take_memory(struct transfer *t)
     uint64_t n = t->of.n_keys;
     if (n < SIZE_MAX / sizeof *t->order) {
         t->order = malloc(n * sizeof *t->order + 1);
-        t->starts = calloc(t->client->n_shards + 1u, sizeof *t->starts);
+        t->starts = calloc(LIMIT_SHARDS + 1u, sizeof *t->starts);
     }
     if (t->order != NULL && t->starts != NULL && take_batch(t))
         return EMBD_OK;

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "client/core/client.h"
 #include "client/formats/admin.h"
 #include "client/formats/cut_reading.h"
 #include "client/formats/table_copy.h"
@@ -75,6 +76,7 @@ int embd__copy_read_open(embd_client *client, const char *table, struct table_re
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory to read table '%s'", table);
     r->client = client;
     r->e = e;
+    embd__client_catch_up(client);
     r->n_shards = embd_shard_count(client);
     if (embd__cut_open(client, table, &r->cut)) {
         free(r);

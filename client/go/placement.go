@@ -90,7 +90,7 @@ func splitsAgain(failures []error, isPush bool) bool {
 }
 
 // placed sends each shard its share of the batch. Where shards have another map, it asks for that one, splits the whole
-// batch again and sends it again, until the timeout of a call has passed.
+// batch again and sends it again, until the timeout of a call has passed. Moved: the cluster has more shards, among others.
 func (t *Table) placed(b *Batch, weights []float32, isPush bool, send func(i int, to *shard, s *share) error) ([]share, error) {
 	c := t.client
 	end, behind := time.Now().Add(c.shards[0].options.Timeout), time.Time{}
@@ -107,6 +107,10 @@ func (t *Table) placed(b *Batch, weights []float32, isPush bool, send func(i int
 		answer, _, err := c.shards[0].call("cluster", fields{})
 		if err != nil {
 			return nil, err
+		}
+		if places, _ := answer["shards"].([]interface{}); len(places) != len(c.shards) {
+			return nil, &Error{Moved, fmt.Sprintf("the cluster has %d shards now, the client has %d: connect again",
+				len(places), len(c.shards))}
 		}
 		next, err := placementOf(answer, len(c.shards))
 		if err != nil {

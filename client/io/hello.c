@@ -31,12 +31,25 @@ int embd__hello_write(struct msg *m, const struct credentials *who, uint64_t cli
     return embd__msg_end(m);
 }
 
+static bool has_feature(struct fields *fields, const char *name)
+{
+    const msgpack_object *items;
+    uint32_t n = embd__field_list(fields, "features", FEATURES_MOST, &items);
+    for (uint32_t i = 0; i < n; i++)
+        if (items[i].type == MSGPACK_OBJECT_STR && items[i].via.str.size == strlen(name) &&
+            memcmp(items[i].via.str.ptr, name, items[i].via.str.size) == 0)
+            return true;
+    return false;
+}
+
+/* In a cluster that can grow one knows of more shards than another; what was split for other ones
+ * is answered EMBD_MOVED. */
 static void check_shard(struct fields *fields, uint32_t shard, uint32_t n_shards)
 {
     struct embd__error *e = fields->reader->error;
     uint64_t n = embd__field_uint(fields, "shards", 1, LIMIT_SHARDS, FIELD_REQUIRED);
     uint64_t own = embd__field_uint(fields, "shard", 0, LIMIT_SHARDS - 1, FIELD_REQUIRED);
-    if (shard == SHARD_ANY || (own == shard && n == n_shards))
+    if (shard == SHARD_ANY || (own == shard && (n == n_shards || has_feature(fields, "members"))))
         return;
     embd__error_set(e, EMBD_PROTOCOL, "is shard %llu of %llu; shard %u of %u is expected",
                     (unsigned long long)own, (unsigned long long)n, shard, n_shards);
@@ -56,17 +69,6 @@ static uint64_t read_push_limit(struct fields *fields, uint64_t frame_bytes)
     if (theirs < frame_bytes)
         return frame_bytes;
     return theirs < LIMIT_PUSH_BYTES ? theirs : LIMIT_PUSH_BYTES;
-}
-
-static bool has_feature(struct fields *fields, const char *name)
-{
-    const msgpack_object *items;
-    uint32_t n = embd__field_list(fields, "features", FEATURES_MOST, &items);
-    for (uint32_t i = 0; i < n; i++)
-        if (items[i].type == MSGPACK_OBJECT_STR && items[i].via.str.size == strlen(name) &&
-            memcmp(items[i].via.str.ptr, name, items[i].via.str.size) == 0)
-            return true;
-    return false;
 }
 
 /* "embd 0.1.0" without the name. It gets into errors, so it has harmless characters only. */

@@ -134,6 +134,14 @@ void embd__io_stop_thread(struct io_thread *io)
     uv_close((uv_handle_t *)&io->wake, NULL);
 }
 
+int embd__io_go_on(struct io_thread *io, struct embd__error *e)
+{
+    uv_run(&io->loop, UV_RUN_NOWAIT); /* the earlier wake-up is closed */
+    if (embd__io_start_thread(io, e) == EMBD_OK)
+        uv_async_send(&io->wake);
+    return e->status;
+}
+
 void embd__io_fini(struct io_thread *io)
 {
     embd__rings_close(&io->rings);

@@ -41,6 +41,8 @@ int embd__io_init(struct io_thread *io, struct embd__error *e);
 int embd__io_start_thread(struct io_thread *io, struct embd__error *e);
 /* The loop is the caller's again. */
 void embd__io_stop_thread(struct io_thread *io);
+/* After embd__io_stop_thread, with jobs that have not ended: the loop is on a thread again. */
+int embd__io_go_on(struct io_thread *io, struct embd__error *e);
 /* Runs the loop until all its handles are closed, then frees. */
 void embd__io_fini(struct io_thread *io);
 

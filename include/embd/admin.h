@@ -326,6 +326,17 @@ typedef struct embd_rebalance_report {
 EMBD_API int embd_rebalance(embd_client *client, const embd_rebalance_options *options,
                             embd_rebalance_report *report_out);
 
+/* The server at `address` ("host:port" of a data listener), which was started with --join, becomes
+ * a member of the cluster while trainers pull and push, and so do servers listed before it that
+ * are no members yet. Their shards have all tables, and no keys: embd_rebalance moves keys there.
+ * All servers count with the new shards, or none does. Clients find them by themselves:
+ * embd_shard_count of a handle rises with a call that meets the new map. The report has version,
+ * pause_us and elapsed_us, and may be NULL. Blocks. Errors as embd_rebalance, and
+ *   EMBD_INVALID       the server is a member, or is not listed behind all of the cluster's servers
+ *   EMBD_UNSUPPORTED   also: a server has no data directory, or etcd says where servers are */
+EMBD_API int embd_shard_add(embd_client *client, const char *address,
+                            embd_rebalance_report *report_out);
+
 /* Of 1024, the vshards whose keys each shard has: out [embd_shard_count]. Asks shard 0's server,
  * and updates the client's map. Blocks. Errors as embd_ping. */
 EMBD_API int embd_vshards(embd_client *client, uint32_t *out);

@@ -110,6 +110,8 @@ EMBD_API int embd_connect(const char *servers, const embd_options *options,
  * allowed. */
 EMBD_API void embd_close(embd_client *client);
 
+/* As far as the client knows: it rises with a call that meets shards that were added to the cluster
+ * (embd_shard_add). */
 EMBD_API uint32_t embd_shard_count(const embd_client *client);
 
 /* Returns "127.0.0.1:7700", where the shard is as far as the client knows; valid as long as the

@@ -293,18 +293,58 @@ static void fini(struct cutting *c)
     free(c->behind.list);
 }
 
-int cluster_hold(struct peers *peers, uint32_t n_shards, bool leaves_none, uint64_t *pause_us,
-                 struct embd__error *e)
+static void give_marks(struct cutting *c, struct cluster_marks *out)
 {
-    struct cutting c = {.peers = peers, .e = e, .n_shards = n_shards, .leaves_none = leaves_none};
+    uint32_t n = c->cut.n;
+    out->clients = malloc((n + 1) * sizeof *out->clients);
+    out->pushed = malloc((n + 1) * sizeof *out->pushed);
+    if (out->clients == NULL || out->pushed == NULL) {
+        embd__error_set(c->e, EMBD_NO_MEMORY, "no memory for %" PRIu32 " clients", n);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        out->clients[i] = c->cut.list[i].id;
+        out->pushed[i] = c->cut.list[i].pushed;
+    }
+    out->n = n;
+}
+
+void cluster_marks_fini(struct cluster_marks *marks)
+{
+    free(marks->clients);
+    free(marks->pushed);
+    *marks = (struct cluster_marks){.n = 0};
+}
+
+static int hold(struct cutting c, struct cluster_marks *marks, uint64_t *pause_us)
+{
+    uint32_t n_shards = c.n_shards;
+    struct embd__error *e = c.e;
     c.shards = calloc(n_shards, sizeof *c.shards);
     c.bins = calloc(n_shards, sizeof *c.bins);
     if (c.shards && c.bins)
         try_often(&c, pause_us);
     else
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for a cut of %" PRIu32 " shards", n_shards);
+    if (marks != NULL && e->status == EMBD_OK)
+        give_marks(&c, marks);
     fini(&c);
     if (e->status)
-        cluster_release(peers, n_shards, pause_us);
+        cluster_release(c.peers, n_shards, pause_us);
     return e->status;
+}
+
+int cluster_hold(struct peers *peers, uint32_t n_shards, bool leaves_none, uint64_t *pause_us,
+                 struct embd__error *e)
+{
+    const struct cutting c = {
+        .peers = peers, .e = e, .n_shards = n_shards, .leaves_none = leaves_none};
+    return hold(c, NULL, pause_us);
+}
+
+int cluster_hold_marks(struct peers *peers, uint32_t n_shards, struct cluster_marks *out,
+                       uint64_t *pause_us, struct embd__error *e)
+{
+    const struct cutting c = {.peers = peers, .e = e, .n_shards = n_shards, .leaves_none = true};
+    return hold(c, out, pause_us);
 }

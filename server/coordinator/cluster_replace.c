@@ -47,8 +47,9 @@ int cluster_check_replace(struct peers *peers, const struct cluster_replace *rep
                           struct embd__error *e)
 {
     for (uint32_t shard = 0; shard < replace->n_shards; shard++) {
-        struct msg *m = add(peers, shard, replace, "check", !replace->is_place);
-        if (!replace->is_place)
+        bool is_added = replace->first_added > 0 && shard >= replace->first_added;
+        struct msg *m = add(peers, shard, replace, "check", !replace->is_place || is_added);
+        if (!replace->is_place || is_added)
             embd__msg_field_uint(m, "tables", replace->n_tables);
     }
     return peers_run(peers, NULL, NULL, e);
@@ -113,8 +114,8 @@ static int run_phase(struct replacing *r, const char *phase, uint32_t first, uin
 }
 
 /* What is so where a shard did not prepare, where shard 0 did not answer, and where another one did
- * not: of tables, and of a map. */
-static const char *const so_of[2][3] = {
+ * not: of tables, of a map, and of shards that are added. */
+static const char *const so_of[3][3] = {
     {"no shard has changed its tables: load again",
      "it decides for all shards, which have the new tables or the old ones, as it has: look at a "
      "table, and load again if it is the old one",
@@ -123,6 +124,11 @@ static const char *const so_of[2][3] = {
      "it decides for all shards, which have the new map or the old one, as it has: embctl cluster "
      "shows it, and if that is the old one, move the keys again",
      "the keys have moved; shards that did not answer follow as soon as they can ask shard 0"},
+    {"no shard was added: add it again",
+     "it decides for all shards, which count with the new ones or do not, as it does: embctl "
+     "cluster "
+     "shows it, and if they are not there, add them again",
+     "the shards were added; those that did not answer follow as soon as they can ask shard 0"},
 };
 
 int cluster_apply_replace(struct peers *peers, const struct cluster_replace *replace,
@@ -134,7 +140,7 @@ int cluster_apply_replace(struct peers *peers, const struct cluster_replace *rep
     if (r.is_done == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory to replace tables");
     r.is_asked = r.is_done + n;
-    const char *const *so = so_of[replace->is_place];
+    const char *const *so = so_of[replace->first_added > 0 ? 2 : replace->is_place];
     if (run_phase(&r, "prepare", 1, n, so[0], e) == EMBD_OK &&
         run_phase(&r, "apply", 0, 1, so[1], e) == EMBD_OK)
         run_phase(&r, "apply", 1, n, so[2], e);

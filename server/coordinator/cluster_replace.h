@@ -10,7 +10,8 @@ struct cluster_replace {
     uint64_t id;       /* of the staged tables, or of the move */
     uint64_t decision; /* a random number of this attempt; 0: there is one shard */
     uint32_t n_tables, n_shards;
-    bool is_place; /* a map, and no tables */
+    bool is_place;        /* a map, and no tables but of: */
+    uint32_t first_added; /* shards from here on become members, with tables; 0: none does */
 };
 
 /* Whether the staged tables can, on every shard. An error has changed nothing. */

@@ -6,6 +6,7 @@
  * cancelled has its connections closed, so that shards drop what they keep for these. */
 #include "server/coordinator/coordinator.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -80,6 +81,7 @@ static void job_free(struct job *job)
     free_list(job->order.addresses);
     free_list(job->order.admin_addresses);
     free_list(job->order.admin_hosts);
+    free(job->order.added);
     free(job);
 }
 
@@ -89,6 +91,8 @@ static void do_job(struct job *job)
         return;
     if (job->order.is_abort)
         abort_job_run(job);
+    else if (job->order.n_added > 0)
+        grow_job_run(job);
     else if (job->order.is_move)
         move_job_run(job);
     else if (job->order.is_read)
@@ -165,25 +169,41 @@ static void *run(void *arg)
 
 /* ---- beginning ---- */
 
-static const char *const *copy_list(const char *const *list, uint32_t n)
+/* One of the texts of a shard_entry, of an added shard. */
+static const char *text_of(const struct job_order *order, uint32_t i, size_t offset)
 {
-    size_t bytes = n * sizeof *list;
+    return (const char *)&order->added[i] + offset;
+}
+
+/* The list of the n shards that there are, and behind it the same of those that are added. */
+static const char *const *copy_list(const struct job_order *order, const char *const *list,
+                                    uint32_t n, size_t offset)
+{
+    uint32_t all = n + order->n_added;
+    size_t bytes = all * sizeof *list;
     for (uint32_t i = 0; i < n; i++)
         bytes += strlen(list != NULL ? list[i] : "") + 1;
+    for (uint32_t i = 0; i < order->n_added; i++)
+        bytes += strlen(text_of(order, i, offset)) + 1;
     const char **copy = malloc(bytes);
-    char *text = (char *)(copy + n);
-    for (uint32_t i = 0; copy != NULL && i < n; i++) {
+    char *text = (char *)(copy + all);
+    for (uint32_t i = 0; copy != NULL && i < all; i++) {
         copy[i] = text;
-        text = stpcpy(text, list != NULL ? list[i] : "") + 1;
+        text = stpcpy(text, i >= n         ? text_of(order, i - n, offset)
+                            : list != NULL ? list[i]
+                                           : "") +
+               1;
     }
     return copy;
 }
 
-/* Takes the proof. */
+/* Takes the proof and the list of added shards. */
 static struct job *job_new(struct coordinator *c, struct job_order *order, struct embd__error *e)
 {
-    uint32_t n = c->config.n_shards;
     struct job *job = calloc(1, sizeof *job);
+    pthread_mutex_lock(&c->mutex);
+    uint32_t n = c->config.n_shards;
+    pthread_mutex_unlock(&c->mutex);
     if (job == NULL) {
         peers_proof_fini(&order->proof);
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for a job");
@@ -192,11 +212,15 @@ static struct job *job_new(struct coordinator *c, struct job_order *order, struc
     job->coordinator = c;
     job->order = *order;
     order->proof = (struct peers_proof){.token = NULL};
-    job->n_shards = n;
+    job->n_shards = n + order->n_added;
     job->phase = first_phase(order);
-    job->order.addresses = copy_list(order->addresses, n);
-    job->order.admin_addresses = copy_list(order->admin_addresses, n);
-    job->order.admin_hosts = copy_list(order->admin_hosts, n);
+    job->order.addresses =
+        copy_list(order, order->addresses, n, offsetof(struct shard_entry, address));
+    job->order.admin_addresses =
+        copy_list(order, order->admin_addresses, n, offsetof(struct shard_entry, admin));
+    job->order.admin_hosts =
+        copy_list(order, order->admin_hosts, n, offsetof(struct shard_entry, admin_tcp));
+    order->added = NULL;
     if (job->order.addresses == NULL || job->order.admin_addresses == NULL ||
         job->order.admin_hosts == NULL)
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for the map of the cluster");
@@ -317,6 +341,13 @@ uint64_t coordinator_failures(struct coordinator *c)
     uint64_t n = c->n_failures;
     pthread_mutex_unlock(&c->mutex);
     return n;
+}
+
+void coordinator_set_shards(struct coordinator *c, uint32_t n_shards)
+{
+    pthread_mutex_lock(&c->mutex);
+    c->config.n_shards = n_shards;
+    pthread_mutex_unlock(&c->mutex);
 }
 
 int coordinator_set_ca(struct coordinator *c, const void *ca, uint64_t ca_bytes,

@@ -16,6 +16,7 @@
 
 #include "proto/partfile.h"
 #include "proto/placement.h"
+#include "proto/shard_entry.h"
 #include "server/peers/peers.h"
 
 #define COORDINATOR_QUIET_NS UINT64_C(10000000000)
@@ -60,6 +61,9 @@ struct job_order {
     uint32_t n_staged;             /* of these, on each shard */
     bool is_move;                  /* keys move to this map: */
     struct placement place;
+    struct shard_entry *added; /* [n_added] malloc'd: shards that the map adds. coordinator_start
+                                  takes it, with the proof */
+    uint32_t n_added;
     bool is_abort; /* only what an interrupted one of that name has left is removed */
     struct peers_proof proof;
     /* The cluster as it is now. Lifetimes: the call. */
@@ -94,6 +98,8 @@ int coordinator_open(const struct coordinator_config *config, struct coordinator
  * EMBD_NO_MEMORY: those before stay. */
 int coordinator_set_ca(struct coordinator *c, const void *ca, uint64_t ca_bytes,
                        bool believes_system, struct embd__error *e);
+/* Shards of the cluster, from the next job on. */
+void coordinator_set_shards(struct coordinator *c, uint32_t n_shards);
 /* Whether the server has shard 0. */
 bool coordinator_is_first(const struct coordinator *c);
 /* The job that runs ends soon, and no other begins. NULL is allowed, here and below. */

@@ -40,5 +40,9 @@ void read_job_run(struct job *job);
 void abort_job_run(struct job *job);
 void replace_job_run(struct job *job);
 void move_job_run(struct job *job);
+void grow_job_run(struct job *job);
+
+/* Until the shards have removed the rows that are not theirs by their map. Nothing fails. */
+void move_job_await_removal(struct job *job);
 
 #endif

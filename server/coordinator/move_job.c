@@ -88,9 +88,8 @@ static void take_state(void *arg, uint32_t shard, struct reader *r)
 
 /* The keys have moved: what fails here is no failure of the move, and shards go on by themselves.
  */
-static void await_removal(struct move_rows *m)
+void move_job_await_removal(struct job *job)
 {
-    struct job *job = m->job;
     struct embd__error ignored = {.status = EMBD_OK};
     uint32_t n_moving = 1;
     while (n_moving > 0 && ignored.status == EMBD_OK && job_enter(job, JOB_KEEP)) {
@@ -111,6 +110,6 @@ void move_job_run(struct job *job)
     struct move_rows m = {.job = job};
     if (move_rows_init(&m) == EMBD_OK && job_enter(job, JOB_BEGIN) && begin_all(job) == EMBD_OK &&
         copy(&m) == EMBD_OK && move_held(&m) == EMBD_OK && job_renew(job) == EMBD_OK)
-        await_removal(&m);
+        move_job_await_removal(job);
     move_rows_fini(&m);
 }

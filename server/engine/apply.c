@@ -140,7 +140,7 @@ int apply_check_replace(struct op *op, struct embd__error *e)
 {
     struct engine *engine = op->engine;
     struct op_replace *replace = &op->as.replace;
-    if (replace->place != NULL)
+    if (replace->place != NULL && staged_set(&engine->tables, replace->id) == NULL)
         return EMBD_OK;
     if (staged_check(&engine->tables, replace->id, e) != EMBD_OK ||
         pushers_check_rollback(&engine->pushers, &replace->back[0], e) != EMBD_OK)
@@ -178,10 +178,11 @@ void apply_replace(struct op *op)
     struct engine *engine = op->engine;
     if (apply_check_replace(op, &op->error) != EMBD_OK)
         return;
-    if (op->as.replace.place == NULL)
-        replace_tables(op);
-    else
-        place(engine, &op->as.replace);
+    const struct op_replace *replace = &op->as.replace;
+    if (replace->place == NULL || staged_set(&engine->tables, replace->id) != NULL)
+        replace_tables(op); /* with a map those of a shard that becomes a member */
+    if (replace->place != NULL)
+        place(engine, replace);
     if (op->as.replace.decision != 0)
         engine->decided = op->as.replace.decision;
     if (engine->prepared.id == op->as.replace.id)

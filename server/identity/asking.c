@@ -24,8 +24,9 @@ enum {
 
 struct round {
     struct identity *identity;
-    struct identity_answer *answers; /* [n_servers] */
-    bool *is_told;                   /* [n_servers]: why it does not answer */
+    uint32_t n_servers, n_shards;    /* there may be more in the next round */
+    struct identity_answer *answers; /* [n_servers], with room for those that come */
+    bool *is_told;                   /* likewise: why it does not answer */
     bool is_none_told;               /* why no server can be asked */
     uint64_t decision;               /* shard 0 is asked about; 0: none */
     enum decision answered;
@@ -85,7 +86,7 @@ static void add_questions(const struct round *round, struct peers *peers, char *
     pthread_mutex_lock(&identity->mutex);
     uint64_t epoch = identity->is_raised ? identity->file.own.epoch : 0;
     pthread_mutex_unlock(&identity->mutex);
-    for (uint32_t i = 0; i < identity->config.n_servers; i++) {
+    for (uint32_t i = 0; i < round->n_servers; i++) {
         uint32_t shard = identity->config.servers[i].first_shard;
         if (i == identity->config.self || addresses[shard][0] == '\0')
             continue;
@@ -103,7 +104,7 @@ static void add_questions(const struct round *round, struct peers *peers, char *
 static void take_errors(struct round *round, const struct peers *peers)
 {
     const struct identity *identity = round->identity;
-    for (uint32_t i = 0; i < identity->config.n_servers; i++) {
+    for (uint32_t i = 0; i < round->n_servers; i++) {
         const struct embd__error *e = peers_error(peers, identity->config.servers[i].first_shard);
         bool is_silent = e->status == EMBD_UNREACHABLE || e->status == EMBD_DEADLINE ||
                          e->status == EMBD_CLOSED || e->status == EMBD_OK;
@@ -157,7 +158,7 @@ static void ask_all(struct round *round, char *const *addresses)
     char token[IDENTITY_TOKEN_BYTES];
     struct peers_proof proof;
     int status = copy_proof(identity, token, &proof, &e);
-    const struct peers_config config = {.n_shards = identity->config.n_shards,
+    const struct peers_config config = {.n_shards = round->n_shards,
                                         .addresses = (const char *const *)addresses,
                                         .proof = &proof,
                                         .cert = asking->cert,
@@ -251,14 +252,16 @@ static void go_round(struct identity *identity, struct round *round)
     identity->is_hinted = false;
     round->decision = identity->answered == DECISION_OPEN ? identity->asked : 0;
     round->answered = DECISION_OPEN;
+    round->n_servers = identity->config.n_servers;
+    round->n_shards = identity->config.n_shards;
     char **addresses = copy_addresses(identity, (const char *const *)(void *)identity->addresses);
     pthread_mutex_unlock(&identity->mutex);
-    memset(round->answers, 0, identity->config.n_servers * sizeof *round->answers);
+    memset(round->answers, 0, round->n_servers * sizeof *round->answers);
     if (addresses != NULL)
         ask_all(round, addresses);
     free_addresses(addresses);
     pthread_mutex_lock(&identity->mutex);
-    memcpy(identity->answers, round->answers, identity->config.n_servers * sizeof *round->answers);
+    memcpy(identity->answers, round->answers, round->n_servers * sizeof *round->answers);
     bool changed = !identity->stops && identity_decide(identity);
     identity->is_hinted = identity->is_hinted || changed; /* others learn it at once */
     pthread_mutex_unlock(&identity->mutex);
@@ -271,7 +274,7 @@ static void go_round(struct identity *identity, struct round *round)
 static void *run(void *arg)
 {
     struct identity *identity = arg;
-    uint32_t n = identity->config.n_servers;
+    uint32_t n = identity->config.n_servers + LIMIT_SHARDS;
     struct round round = {.identity = identity,
                           .answers = calloc(n, sizeof *round.answers),
                           .is_told = calloc(n, sizeof(bool))};
@@ -290,9 +293,12 @@ static void *run(void *arg)
     return NULL;
 }
 
-int identity_ask(struct identity *identity, const struct identity_asking *asking,
+/* With the mutex held. */
+static int start(struct identity *identity, const struct identity_asking *asking,
                  const char *const *addresses, struct embd__error *e)
 {
+    if (identity->has_thread || identity->stops)
+        return EMBD_OK;
     identity->asking = *asking;
     if (identity->addresses == NULL)
         identity->addresses = copy_addresses(identity, addresses);
@@ -302,6 +308,15 @@ int identity_ask(struct identity *identity, const struct identity_asking *asking
         return embd__error_set(e, EMBD_NO_MEMORY, "cannot start the thread that asks servers");
     identity->has_thread = true;
     return EMBD_OK;
+}
+
+int identity_ask(struct identity *identity, const struct identity_asking *asking,
+                 const char *const *addresses, struct embd__error *e)
+{
+    pthread_mutex_lock(&identity->mutex);
+    start(identity, asking, addresses, e);
+    pthread_mutex_unlock(&identity->mutex);
+    return e->status;
 }
 
 void identity_set_token(struct identity *identity, const char *token)

@@ -90,7 +90,7 @@ static int take_over(struct identity *identity, struct embd__error *e)
     uint32_t n = identity->config.n_shards;
     if (file->known == NULL || file->cluster_shards != n) {
         free(file->known);
-        file->known = calloc(n, sizeof *file->known);
+        file->known = calloc(LIMIT_SHARDS, sizeof *file->known);
     }
     if (file->known == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the servers of the cluster");
@@ -265,7 +265,7 @@ static void accept_it(struct identity *identity, struct verdict *v)
     if (v->cluster[0] != '\0')
         memcpy(own->cluster, v->cluster, sizeof own->cluster);
     if (v->judgement == JUDGED_FOREIGN)
-        memset(identity->file.known, 0, identity->config.n_shards * sizeof *identity->file.known);
+        memset(identity->file.known, 0, LIMIT_SHARDS * sizeof *identity->file.known);
     identity->refusal[0] = '\0';
     identity->is_raised = false;
     begin_history(identity);
@@ -341,6 +341,7 @@ static int open_dir(struct identity *identity, struct embd__error *e)
                                &other_journal, e) != EMBD_OK)
         return e->status;
     file->own.has_journal = has_journal;
+    identity_find_members(identity);
     check_shards(identity, other_journal);
     if (identity_choose_placement(identity, e) != EMBD_OK)
         return e->status;
@@ -362,8 +363,8 @@ int identity_open(const struct identity_config *config, struct identity **out,
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&identity->news, &clock);
     pthread_condattr_destroy(&clock);
-    identity->answers = calloc(config->n_servers, sizeof *identity->answers);
-    identity->is_met = calloc(config->n_servers, sizeof *identity->is_met);
+    identity->answers = calloc(config->n_servers + LIMIT_SHARDS, sizeof *identity->answers);
+    identity->is_met = calloc(config->n_servers + LIMIT_SHARDS, sizeof *identity->is_met);
     if (identity->answers == NULL || identity->is_met == NULL)
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for the identity of a server");
     if (e->status == EMBD_OK)
@@ -390,6 +391,7 @@ void identity_close(struct identity *identity)
     if (identity->dir >= 0)
         close(identity->dir);
     free(identity->file.known);
+    free(identity->file.members);
     free(identity->answers);
     free(identity->is_met);
     pthread_cond_destroy(&identity->news);

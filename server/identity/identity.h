@@ -14,6 +14,7 @@
 
 #include "proto/errors.h"
 #include "proto/placement.h"
+#include "proto/shard_entry.h"
 #include "server/identity/judge.h"
 
 struct identity_server {
@@ -24,9 +25,10 @@ struct identity_server {
 /* Lifetimes: to identity_close. */
 struct identity_config {
     const char *data_dir;
-    const struct identity_server *servers; /* [n_servers] */
+    struct identity_server *servers; /* [n_servers], with room for LIMIT_SHARDS more */
     uint32_t n_servers, self;
     uint32_t n_shards;                 /* of the cluster */
+    bool joins;                        /* --join: a new directory is of no member yet */
     bool accepts;                      /* --accept-empty */
     const struct placement *placement; /* of the configuration; NULL: the directory's */
     void (*changed)(void *arg);        /* the state is another one; any thread */
@@ -80,6 +82,17 @@ bool identity_placement_waits(struct identity *identity);
 /* A shard has. The last one writes the map to the directory, and wakes all. EMBD_IO. */
 int identity_is_empty(struct identity *identity, struct embd__error *e);
 
+/* ---- shards that are added ---- */
+
+/* Shards of the cluster. It grows with identity_place. */
+uint32_t identity_shards(struct identity *identity);
+/* Those from `first` on, which is how many there are, may become members with a later map: the
+ * directory has them from now on. EMBD_IO, EMBD_NO_MEMORY: the directory has those before. */
+int identity_members_begin(struct identity *identity, uint32_t first,
+                           const struct shard_entry *list, uint32_t n, struct embd__error *e);
+/* Where an added shard is. False: the directory does not have it. */
+bool identity_member(struct identity *identity, uint32_t shard, struct shard_entry *out);
+
 /* ---- keys that move ---- */
 
 /* A later map, which all shards of the cluster have decided on: the directory's from now on. Any
@@ -115,8 +128,8 @@ struct identity_asking {
 };
 /* The others cannot be asked: the directory itself decides the state. */
 void identity_believe(struct identity *identity);
-/* Asks from now on, in a thread of its own; until the first round is over nothing is open.
- * EMBD_NO_MEMORY. */
+/* Asks from now on, in a thread of its own; until the first round is over nothing is open. Nothing,
+ * where that is so. EMBD_NO_MEMORY. */
 int identity_ask(struct identity *identity, const struct identity_asking *asking,
                  const char *const *addresses, struct embd__error *e);
 /* Shown from now on; "": none. */

@@ -155,6 +155,39 @@ static bool read_placement(const json_t *object, uint64_t version, struct identi
     return embd__placement_from_json(value, out->cluster_shards, &out->placement, &why) == EMBD_OK;
 }
 
+static bool read_text(const json_t *item, const char *key, char out[SHARD_ENTRY_BYTES])
+{
+    const char *text = json_string_value(json_object_get(item, key));
+    return text != NULL && snprintf(out, SHARD_ENTRY_BYTES, "%s", text) < (int)SHARD_ENTRY_BYTES;
+}
+
+static bool read_members(const json_t *object, struct identity_file *out)
+{
+    size_t i;
+    uint64_t first;
+    const json_t *item, *list = json_object_get(object, "members");
+    out->joins = json_is_true(json_object_get(object, "joins"));
+    if (list == NULL)
+        return true;
+    if (!json_is_array(list) || !read_count(object, "first_member", LIMIT_SHARDS, &first) ||
+        json_array_size(list) > LIMIT_SHARDS - first)
+        return false;
+    out->members = calloc(json_array_size(list) + 1, sizeof *out->members);
+    if (out->members == NULL)
+        return false;
+    out->first_member = (uint32_t)first;
+    out->n_members = (uint32_t)json_array_size(list);
+    json_array_foreach(list, i, item)
+    {
+        struct shard_entry *entry = &out->members[i];
+        if (!read_text(item, "address", entry->address) ||
+            !read_text(item, "admin", entry->admin) ||
+            !read_text(item, "admin_tcp", entry->admin_tcp))
+            return false;
+    }
+    return true;
+}
+
 static int read_object(const json_t *object, const char *path, struct identity_file *out,
                        struct embd__error *e)
 {
@@ -173,10 +206,10 @@ static int read_object(const json_t *object, const char *path, struct identity_f
     if (!read_placement(object, version, out))
         return refuse_file(path, "has a placement that is not a map of its shards", e);
     snprintf(out->server, sizeof out->server, "%s", server);
-    out->known = calloc(out->cluster_shards, sizeof *out->known);
+    out->known = calloc(LIMIT_SHARDS, sizeof *out->known);
     if (out->known == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for %s", NAME);
-    if (!read_known(object, out) || !read_accepted(object, out))
+    if (!read_known(object, out) || !read_accepted(object, out) || !read_members(object, out))
         return refuse_file(path, "has a list that cannot be read", e);
     out->is_there = true;
     return EMBD_OK;
@@ -199,8 +232,12 @@ int identity_file_read(int dir, const char *path, struct identity_file *out, str
         failed(NAME, e);
     else if (object == NULL)
         refuse_file(path, "is not JSON", e);
-    else if (read_object(object, path, out, e) != EMBD_OK)
+    else if (read_object(object, path, out, e) != EMBD_OK) {
         free(out->known);
+        free(out->members);
+        out->known = NULL;
+        out->members = NULL;
+    }
     json_decref(object);
     free(text);
     return e->status;
@@ -235,20 +272,33 @@ static json_t *placement_of(const struct identity_file *file)
     return file->has_placement && !is_first ? embd__placement_to_json(&file->placement) : NULL;
 }
 
+/* NULL: there are none. */
+static json_t *member_list(const struct identity_file *file)
+{
+    json_t *list = file->n_members > 0 ? json_array() : NULL;
+    for (uint32_t i = 0; i < file->n_members; i++)
+        json_array_append_new(list, json_pack("{s:s,s:s,s:s}", "address", file->members[i].address,
+                                              "admin", file->members[i].admin, "admin_tcp",
+                                              file->members[i].admin_tcp));
+    return list;
+}
+
 /* malloc'd; NULL: out of memory. Servers of earlier versions, which know the even map alone, do not
  * read version 2. */
 static char *write_text(const struct identity_file *file)
 {
     json_t *object =
-        json_pack("{s:i,s:s,s:s,s:i,s:i,s:i,s:I,s:o,s:o,s:o,s:i,s:o,s:o*,s:o*,s:o*}", "version",
-                  file->has_placement && !file->placement.is_even ? 2 : 1, "cluster",
+        json_pack("{s:i,s:s,s:s,s:i,s:i,s:i,s:I,s:o,s:o,s:o,s:i,s:o,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*}",
+                  "version", file->has_placement && !file->placement.is_even ? 2 : 1, "cluster",
                   file->own.cluster, "server", file->server, "first_shard", (int)file->first_shard,
                   "shards", (int)file->n_shards, "cluster_shards", (int)file->cluster_shards,
                   "epoch", (json_int_t)file->own.epoch, "start", embd__json_hex(file->own.start),
                   "history", embd__json_hex(file->history), "servers", known_list(file),
                   "n_accepted", (int)file->n_accepted, "accepted", accepted_list(file), "placement",
                   placement_of(file), "moved", file->is_moved ? json_true() : NULL, "moving",
-                  file->is_moving ? json_true() : NULL);
+                  file->is_moving ? json_true() : NULL, "joins", file->joins ? json_true() : NULL,
+                  "first_member", file->n_members > 0 ? json_integer(file->first_member) : NULL,
+                  "members", member_list(file));
     char *text = object != NULL ? json_dumps(object, JSON_INDENT(1)) : NULL;
     json_decref(object);
     return text;

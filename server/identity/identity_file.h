@@ -5,6 +5,7 @@
 
 #include "proto/errors.h"
 #include "proto/placement.h"
+#include "proto/shard_entry.h"
 #include "server/identity/judge.h"
 
 #define IDENTITY_ACCEPTED_MAX 16u
@@ -23,10 +24,15 @@ struct identity_file {
     struct identity_own own; /* has_journal is the directory's */
     char server[64];
     uint32_t first_shard, n_shards, cluster_shards;
-    struct identity_known *known; /* [cluster_shards], by a server's first shard; malloc'd */
+    struct identity_known *known; /* [LIMIT_SHARDS], by a server's first shard; malloc'd */
     uint64_t history;             /* see identity_tell_history; 0: of an earlier version */
     bool has_placement;           /* else it is the even map, of version 1: */
     struct placement placement;
+    /* Shards that were added while servers ran, and behind cluster_shards those that may be: the
+     * configuration may not have them. */
+    struct shard_entry *members; /* [n_members] of shard first_member and those behind; malloc'd */
+    uint32_t first_member, n_members;
+    bool joins;          /* it is no member of the cluster yet */
     bool is_moved;       /* keys were moved to it: the configuration's map is an earlier one */
     bool is_moving;      /* keys moved, and rows of other shards' keys may still be here */
     uint32_t n_accepted; /* ever; the last of them are kept: */

@@ -30,7 +30,7 @@ struct identity {
     char refusal[IDENTITY_WHY_BYTES]; /* of the directory itself; "": none */
     char why[IDENTITY_WHY_BYTES];
     struct identity_answer *answers; /* [n_servers], of the last round; that of self is zero */
-    bool *is_met;                    /* [n_servers] have answered, ever */
+    bool *is_met;                    /* [n_servers] have answered, ever; room as config.servers */
     bool is_raised;                  /* the epoch is one of this start, and on disk */
     uint64_t raised_s;               /* when, by the monotonic clock */
     bool was_open;
@@ -63,6 +63,14 @@ int identity_choose_placement(struct identity *identity, struct embd__error *e);
 void identity_tell_placement(const struct identity *identity, struct identity_answer *out);
 /* The number of a server that has answered, and has another map; -1: none. */
 int64_t identity_other_placement(const struct identity *identity);
+
+/* ---- members.c ---- */
+
+/* At the start: shards that the configuration lacks, and servers of it that were not added yet. */
+void identity_find_members(struct identity *identity);
+/* The cluster has `n` shards from now on. With the mutex held. False: the directory does not say
+ * where some of them are. */
+bool identity_grow(struct identity *identity, uint32_t n);
 
 /* After a round, with the mutex held. True: the state has changed. */
 bool identity_decide(struct identity *identity);

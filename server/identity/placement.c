@@ -41,8 +41,26 @@ static void keep(struct identity *identity, const struct placement *p)
     identity->file.is_moved = false;
 }
 
+/* It has no key until a later map makes it a member. */
+static int choose_none(struct identity *identity, struct embd__error *e)
+{
+    struct placement *p = &identity->placement;
+    uint32_t n = identity->config.n_shards;
+    if (n == 1)
+        return embd__error_set(e, EMBD_INVALID,
+                               "--join: this server has all shards of the configuration; list the "
+                               "servers of the cluster before it");
+    embd__placement_begin(p, 1, n, n, e);
+    embd__placement_add(p, 0, PLACEMENT_VSHARDS, e);
+    embd__placement_end(p, e);
+    p->version = 0;
+    return e->status;
+}
+
 static int choose(struct identity *identity, struct embd__error *e)
 {
+    if (identity->file.joins)
+        return choose_none(identity, e);
     const struct placement *asked = identity->config.placement, *own = &identity->placement;
     bool is_used = is_recorded(identity);
     if (asked == NULL)
@@ -122,10 +140,14 @@ int identity_place(struct identity *identity, const struct placement *place, str
     const struct placement *own = &identity->current;
     bool is_news = place->version > own->version ||
                    (place->version == own->version && !embd__placement_is_same(place, own));
-    if (is_news) {
+    if (is_news && !identity_grow(identity, place->n_shards)) {
+        embd__error_set(e, EMBD_IO, "identity.json does not say where shard %u is",
+                        identity->config.n_shards);
+    } else if (is_news) {
         identity->current = *place;
         keep(identity, place);
         identity->file.is_moved = true;
+        identity->file.joins = false;
         write_file(identity, e);
     }
     pthread_mutex_unlock(&identity->mutex);
@@ -190,7 +212,7 @@ void identity_tell_placement(const struct identity *identity, struct identity_an
 {
     out->placement = identity->current.version;
     out->placement_digest = embd__placement_digest(&identity->current);
-    out->is_moving = identity->file.is_moving;
+    out->is_moving = identity->file.is_moving || identity->file.joins;
 }
 
 /* Servers of earlier versions have the even map, and say nothing. */
@@ -207,8 +229,9 @@ static uint64_t digest_of(const struct identity *identity, const struct identity
  * the later one in its journal, or will hear of it. */
 static bool is_on_the_way(const struct identity *identity, const struct identity_answer *answer)
 {
-    return answer->placement > identity->current.version ? identity->file.is_moving
-                                                         : answer->is_moving;
+    return answer->placement > identity->current.version
+               ? identity->file.is_moving || identity->file.joins
+               : answer->is_moving;
 }
 
 int64_t identity_other_placement(const struct identity *identity)

@@ -38,6 +38,7 @@ struct journal_group {
 struct journal_config {
     int data_dir;
     uint32_t shard, n_shards;
+    bool has_grown;      /* its files may be of fewer shards: keys go by a later map */
     bool accepts_damage; /* what follows it is dropped */
     void (*wake)(
         void *arg); /* a group is written; from the journal's thread. NULL: write_now only */

@@ -197,7 +197,8 @@ static int drop_segment(struct journal_reading *r)
 static int check_header(struct journal_reading *r, const struct segment_header *header,
                         uint64_t number)
 {
-    if (header->shard != r->config.shard || header->n_shards != r->config.n_shards)
+    bool is_fewer = r->config.has_grown && header->n_shards < r->config.n_shards;
+    if (header->shard != r->config.shard || (header->n_shards != r->config.n_shards && !is_fewer))
         return embd__error_set(
             r->e, EMBD_CORRUPT,
             "journal '%s' is of shard %u of %u, this is shard %u of %u: start with as many shards "

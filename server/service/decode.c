@@ -3,6 +3,7 @@
 
 #include "proto/part_name.h"
 #include "server/engine/check.h"
+#include "server/engine/push.h"
 #include "server/engine/scale.h"
 #include "server/service/authorize.h"
 #include "server/service/prefetch.h"
@@ -61,6 +62,33 @@ int check_placement(struct call *call)
                            call->shard->config.index, version, (unsigned long long)theirs);
 }
 
+/* A push that was split by an earlier map, and was applied while this shard had that one: its
+ * answer was lost. The error of check_placement stays if it was not. */
+static int decode_again(struct call *call, uint32_t n)
+{
+    struct op *op = &call->work->op;
+    const struct embd__error moved = call->error;
+    call->error = (struct embd__error){.status = EMBD_OK};
+    if (work_size_parts(call->work, n, &call->error) != EMBD_OK)
+        return call->error.status;
+    for (uint32_t i = 0; i < n; i++) {
+        struct op_part *part = &op->parts[i];
+        part->in = call->shard->parts[i];
+        part->table = tables_by_id(&call->shard->engine.tables, part->in.table);
+        if (part->table != NULL && call->shard->access != NULL &&
+            authorize_part(call, part, i, true) != EMBD_OK)
+            return call->error.status;
+        if (part->table == NULL)
+            n = 0;
+    }
+    op->number = call->extra.number;
+    if (n > 0 && push_look(op) == EMBD_OK && op->is_again)
+        return call_reserve_answer(call, n);
+    op->is_again = false;
+    call->error = moved;
+    return moved.status;
+}
+
 int decode_parts(struct call *call, enum op_kind kind)
 {
     struct embd__error *e = &call->error;
@@ -69,8 +97,11 @@ int decode_parts(struct call *call, enum op_kind kind)
     int n = kind == OP_PUSH ? embd__push_read(&call->reader, parts, LIMIT_PARTS, &call->extra)
                             : embd__parts_read(&call->reader, parts, LIMIT_PARTS,
                                                kind == OP_PULL ? PARTS_PULL : PARTS_ERASE);
-    if (n < 0 || check_placement(call) != EMBD_OK ||
-        work_size_parts(call->work, (uint32_t)n, e) != EMBD_OK || check_all(call) != EMBD_OK)
+    if (n >= 0 && check_placement(call) != EMBD_OK && kind == OP_PUSH &&
+        call->extra.number.sequence > 0)
+        return decode_again(call, (uint32_t)n);
+    if (n < 0 || e->status != EMBD_OK || work_size_parts(call->work, (uint32_t)n, e) != EMBD_OK ||
+        check_all(call) != EMBD_OK)
         return e->status;
     if (call->request->frame->frame_bytes > LIMIT_FRAME_BYTES &&
         answer_check_statuses(op, e) != EMBD_OK)

@@ -2,6 +2,7 @@
  * share, ring, ping, cluster, drain. */
 #include "proto/local/place.h"
 #include "proto/placement_wire.h"
+#include "proto/shard_entry.h"
 #include "server/identity/identity.h"
 #include "server/service/authorize.h"
 #include "server/service/deposing.h"
@@ -14,7 +15,7 @@
 static const char *const features[] = {
     "f16",     "bf16",    "weights", "status",     "create_on_pull", "admit_after", "rounds",
     "cuts",    "writers", "streams", "jobs",       "order",          "push_scale",  "push_lr",
-    "columns", "i8",      "i4",      "put_writer", "share",          "ring"};
+    "columns", "i8",      "i4",      "put_writer", "share",          "ring",        "members"};
 #define N_FEATURES (sizeof features / sizeof features[0])
 
 static int check_protocol(struct call *call, uint64_t protocol)
@@ -161,7 +162,7 @@ int handle_ping(struct call *call)
 static bool has_placement(const struct shard_config *config)
 {
     const struct placement *p = config->placement;
-    return p != NULL && (!p->is_even || p->version > 1);
+    return p != NULL && p->version > 0 && (!p->is_even || p->version > 1);
 }
 
 /* A process that follows as etcd says shows trainers the one that serves. False: it does not know
@@ -178,12 +179,27 @@ static bool find_map(const struct call *call, struct shard_map *out)
     return out->version != SHARD_MAP_OF_FILE;
 }
 
+/* A server that is to become a member shows its shards to the one who adds them alone. */
+static int check_member(struct call *call, bool joins)
+{
+    if (shard_joins(call->shard) == joins)
+        return EMBD_OK;
+    return joins ? embd__error_set(&call->error, EMBD_INVALID,
+                                   "cluster: shard %u is a member of its cluster already",
+                                   call->shard->config.index)
+                 : embd__error_set(&call->error, EMBD_BUSY,
+                                   "cluster: shard %u is no member of the cluster yet; embctl "
+                                   "shard add makes it one",
+                                   call->shard->config.index);
+}
+
 int handle_cluster(struct call *call)
 {
     const struct shard_config *config = &call->shard->config;
     struct fields f;
     embd__read_fields(&f, &call->reader, "cluster");
-    if (call_end(call, &f) != EMBD_OK)
+    bool joins = embd__field_bool(&f, "joins", false);
+    if (call_end(call, &f) != EMBD_OK || check_member(call, joins) != EMBD_OK)
         return call->error.status;
     struct shard_map map;
     bool is_known = find_map(call, &map);
@@ -202,14 +218,9 @@ int handle_cluster(struct call *call)
     embd__msg_field_uint(m, "shard", config->index);
     embd__msg_str(m, "shards");
     embd__msg_array(m, config->n_shards);
-    for (uint32_t i = 0; i < config->n_shards; i++) {
-        const char *host = map.admin_hosts != NULL ? map.admin_hosts[i] : "";
-        embd__msg_map(m, host[0] != '\0' ? 3 : 2);
-        embd__msg_field_str(m, "address", map.addresses[i]);
-        embd__msg_field_str(m, "admin", map.admin_addresses[i]);
-        if (host[0] != '\0')
-            embd__msg_field_str(m, "admin_tcp", host);
-    }
+    for (uint32_t i = 0; i < config->n_shards; i++)
+        embd__shard_entry_write(m, map.addresses[i], map.admin_addresses[i],
+                                map.admin_hosts != NULL ? map.admin_hosts[i] : NULL);
     if (has_placement(config))
         embd__placement_write(m, config->placement);
     if (says_next)

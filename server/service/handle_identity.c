@@ -43,7 +43,7 @@ int handle_identity(struct call *call)
     struct identity_answer answer = {.is_there = true};
     const struct shard_config *config = &call->shard->config;
     embd__read_fields(&f, &call->reader, "identity");
-    uint64_t shard = embd__field_uint(&f, "shard", 0, config->n_shards - 1, FIELD_REQUIRED);
+    uint64_t shard = embd__field_uint(&f, "shard", 0, LIMIT_SHARDS - 1, FIELD_REQUIRED);
     uint64_t epoch = embd__field_uint(&f, "epoch", 0, INT64_MAX, 0);
     uint64_t decision = embd__field_uint(&f, "decision", 0, UINT64_MAX, 0);
     if (call_end(call, &f) != EMBD_OK)

@@ -6,6 +6,8 @@
  * has changed since. A round that is `final` is read under a hold, and has the keys that wait for
  * admission too, since their counts change with every sight. What can fail: the tables are not to
  * be frozen now (`waits`), tables came or went, a record cannot be written. */
+#include <stdlib.h>
+
 #include "proto/placement_wire.h"
 #include "server/engine/block.h"
 #include "server/engine/check.h"
@@ -17,8 +19,8 @@
 #define READ_BYTES  (4u << 20) /* of a block */
 #define READ_BLOCKS 16u        /* that a request looks at for rows that leave */
 
-enum { PHASE_BEGIN, PHASE_READ, PHASE_STATE, PHASES };
-static const char *const phase_names[PHASES] = {"begin", "read", "state"};
+enum { PHASE_BEGIN, PHASE_READ, PHASE_STATE, PHASE_STREAMS, PHASE_MARKS, PHASES };
+static const char *const phase_names[PHASES] = {"begin", "read", "state", "streams", "marks"};
 
 /* ---- begin ---- */
 
@@ -27,12 +29,47 @@ static int refuse(struct call *call, int status, const char *why)
     return embd__error_set(&call->error, status, "move: %s", why);
 }
 
-/* A later one of the same shards and residues. */
+/* A map that adds shards moves no key. */
+static int check_growth(struct call *call, const struct placement *next)
+{
+    const struct shard_config *config = &call->shard->config;
+    if (config->grow == NULL)
+        return refuse(call, EMBD_UNSUPPORTED,
+                      "shards are added to clusters whose servers have a data_dir and are listed "
+                      "in a file alone");
+    if (feeding_figures(call->shard).n > 0 || config->failover != NULL ||
+        call->shard->following != NULL)
+        return refuse(call, EMBD_UNSUPPORTED,
+                      "another server follows this one, and has as many shards: stop it first");
+    if (embd__placement_moved(config->placement, next) > 0)
+        return refuse(call, EMBD_INVALID, "the placement adds shards, and moves keys");
+    return EMBD_OK;
+}
+
+/* A shard that joins takes any map that has it. */
+static int check_joining(struct call *call, const struct placement *next)
+{
+    if (next->version >= 2 && next->n_shards >= call->shard->config.n_shards &&
+        embd__placement_count(next, call->shard->config.index) == 0)
+        return EMBD_OK;
+    return embd__error_set(&call->error, EMBD_INVALID,
+                           "move: the placement is version %llu of %u shards, and shard %u becomes "
+                           "a member without keys by one of %u shards or more",
+                           (unsigned long long)next->version, next->n_shards,
+                           call->shard->config.index, call->shard->config.n_shards);
+}
+
+/* A later one of the same residues, and of the same shards or more. */
 static int check_map(struct call *call, const struct placement *next)
 {
     const struct placement *own = call->shard->config.placement;
-    if (own == NULL || call->shard->config.n_shards == 1)
+    bool grows = next->n_shards > call->shard->config.n_shards;
+    if (own == NULL || (call->shard->config.n_shards == 1 && !grows))
         return refuse(call, EMBD_UNSUPPORTED, "the cluster has one shard");
+    if (shard_joins(call->shard))
+        return check_joining(call, next);
+    if (grows && check_growth(call, next) != EMBD_OK)
+        return call->error.status;
     uint64_t version = moving_next_version(call->shard);
     if (next->version != version || next->base != own->base)
         return embd__error_set(&call->error, EMBD_INVALID,
@@ -53,7 +90,8 @@ static int check_map(struct call *call, const struct placement *next)
 static int check_servers(struct call *call)
 {
     const struct shard_config *config = &call->shard->config;
-    if (config->is_alone || (config->identity != NULL && identity_can_ask(config->identity)))
+    bool is_alone = config->is_alone && !shard_joins(call->shard);
+    if (is_alone || (config->identity != NULL && identity_can_ask(config->identity)))
         return EMBD_OK;
     return refuse(call, EMBD_UNSUPPORTED,
                   config->identity == NULL
@@ -81,12 +119,34 @@ static bool loses(const struct placement *own, const struct placement *next, uin
     return false;
 }
 
-static int begin(struct call *call, uint64_t id, const struct placement *next)
+/* The shards that the map adds, and where they are. */
+struct added {
+    struct shard_entry *list; /* [n] malloc'd */
+    uint32_t n;
+};
+
+static int note_members(struct call *call, const struct placement *next, const struct added *added)
+{
+    const struct shard_config *config = &call->shard->config;
+    if (added->n == 0)
+        return EMBD_OK;
+    if (added->n >= next->n_shards ||
+        (!shard_joins(call->shard) && next->n_shards - added->n != config->n_shards))
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "move field 'members' has %u shards of %u, and there are %u",
+                               added->n, next->n_shards, config->n_shards);
+    return identity_members_begin(config->identity, next->n_shards - added->n, added->list,
+                                  added->n, &call->error);
+}
+
+static int begin(struct call *call, uint64_t id, const struct placement *next,
+                 const struct added *added)
 {
     struct shard *shard = call->shard;
     struct moving *moving = &shard->moving;
     if (check_map(call, next) != EMBD_OK || moving_check_tables(shard, &call->error) != EMBD_OK ||
         check_servers(call) != EMBD_OK || check_free(call) != EMBD_OK ||
+        note_members(call, next, added) != EMBD_OK ||
         moving_begin_foreign(shard, &call->error) != EMBD_OK)
         return call->error.status;
     subscribers_end_each(shard);
@@ -229,10 +289,80 @@ static int tell_state(struct call *call)
     return EMBD_OK;
 }
 
+/* ---- what a shard that becomes a member has of the others ---- */
+
+/* Positions of streams, under the hold. */
+static int tell_streams(struct call *call, uint64_t id)
+{
+    const struct engine *engine = &call->shard->engine;
+    const struct pushers *of[2] = {&engine->pushers, &engine->journaled_pushers};
+    uint32_t n[2];
+    if (check_mover(call, id) != EMBD_OK)
+        return call->error.status;
+    if (!call->request->session->holds)
+        return refuse(call, EMBD_INVALID, "streams are read under a hold; hold comes first");
+    struct push_stream *list = malloc((of[0]->n + of[1]->n + 1) * sizeof *list);
+    if (list == NULL)
+        return refuse(call, EMBD_NO_MEMORY, "no memory for the list of streams");
+    call->work->memory = list;
+    n[1] = pushers_list(of[1], list, NULL);
+    n[0] = pushers_list(of[0], list + n[1], NULL);
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, 2);
+    embd__msg_field_uint(call->answer, "journaled", n[1]);
+    embd__msg_field_uint(call->answer, "other", n[0]);
+    embd__msg_bin(call->answer, list, n[1] * sizeof *list);
+    embd__msg_bin(call->answer, list + n[1], n[0] * sizeof *list);
+    return EMBD_OK;
+}
+
+/* How far the clients had come when it was no member: it need not wait for these pushes. */
+static int take_marks(struct call *call, uint64_t id, uint32_t n)
+{
+    struct engine *engine = &call->shard->engine;
+    const uint64_t *clients = embd__read_bin(&call->reader, "clients", n * sizeof *clients);
+    const uint32_t *pushed = embd__read_bin(&call->reader, "pushed", n * sizeof *pushed);
+    if (embd__reader_end(&call->reader) != EMBD_OK || check_mover(call, id) != EMBD_OK)
+        return call->error.status;
+    if (!shard_joins(call->shard))
+        return refuse(call, EMBD_INVALID, "marks are for a shard that becomes a member");
+    for (uint32_t i = 0; i < n; i++)
+        if (clients[i] != 0)
+            sources_note(&engine->sources, &(struct push_source){clients[i], pushed[i]});
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, 0);
+    return EMBD_OK;
+}
+
+static void read_begin(struct call *call, struct fields *f, struct placement *next,
+                       struct added *added)
+{
+    const msgpack_object *items = NULL;
+    uint32_t own = call->shard->config.n_shards;
+    uint32_t n = (uint32_t)embd__field_uint(f, "shards", 1, LIMIT_SHARDS, own);
+    embd__placement_read(f, n, next);
+    added->n = embd__field_list(f, "members", LIMIT_SHARDS, &items);
+    added->list = calloc(added->n + 1u, sizeof *added->list);
+    if (added->list == NULL)
+        refuse(call, EMBD_NO_MEMORY, "no memory for the list of members");
+    for (uint32_t i = 0; i < added->n && call->error.status == EMBD_OK; i++)
+        embd__shard_entry_read(&call->reader, &items[i], &added->list[i]);
+}
+
+static int begin_read(struct call *call, struct fields *f, uint64_t id)
+{
+    struct placement next;
+    struct added added = {.n = 0};
+    read_begin(call, f, &next, &added);
+    if (call_end(call, f) == EMBD_OK)
+        begin(call, id, &next, &added);
+    free(added.list);
+    return call->error.status;
+}
+
 int handle_move(struct call *call)
 {
     struct fields f;
-    struct placement next;
     embd__read_fields(&f, &call->reader, "move");
     int phase = embd__field_enum(&f, "phase", phase_names, PHASES, -1);
     uint64_t id = 0;
@@ -240,13 +370,17 @@ int handle_move(struct call *call)
     if (phase != PHASE_STATE)
         id = embd__field_uint(&f, "id", 1, UINT64_MAX, FIELD_REQUIRED);
     if (phase == PHASE_BEGIN)
-        embd__placement_read(&f, call->shard->config.n_shards, &next);
+        return begin_read(call, &f, id);
+    if (phase == PHASE_MARKS) {
+        uint32_t n = (uint32_t)embd__field_uint(&f, "clients", 0, SOURCES_MAX, FIELD_REQUIRED);
+        return embd__fields_end(&f) == EMBD_OK ? take_marks(call, id, n) : call->error.status;
+    }
     if (phase == PHASE_READ)
         is_final = embd__field_bool(&f, "final", false);
     if (call_end(call, &f) != EMBD_OK)
         return call->error.status;
-    if (phase == PHASE_BEGIN)
-        return begin(call, id, &next);
+    if (phase == PHASE_STREAMS)
+        return tell_streams(call, id);
     return phase == PHASE_READ ? read_rows(call, id, is_final) : tell_state(call);
 }
 

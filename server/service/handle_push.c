@@ -54,6 +54,15 @@ static void on_turn(struct op *op)
     work_of(op)->request->session->n_journaled--;
 }
 
+static int answer_again(struct call *call)
+{
+    struct op *op = &call->work->op;
+    call->shard->engine.counters.pushes_again++;
+    replicated_again(op);
+    on_done(op);
+    return CALL_LATER;
+}
+
 int handle_push(struct call *call)
 {
     struct op *op = &call->work->op;
@@ -62,6 +71,8 @@ int handle_push(struct call *call)
         return e->status;
     stage_ends(&call->request->times, STAGE_DECODE);
     op->done = on_done;
+    if (op->is_again)
+        return answer_again(call);
     op->source = (struct push_source){call->request->session->client, call->request->place};
     if (call->extra.round.n_workers > 0)
         return round_wait(call);
@@ -83,12 +94,8 @@ int push_begin(struct call *call)
         *e = op->error;
         return e->status;
     }
-    if (op->is_again) {
-        call->shard->engine.counters.pushes_again++;
-        replicated_again(op);
-        on_done(op);
-        return CALL_LATER;
-    }
+    if (op->is_again)
+        return answer_again(call);
     if (replicated_may_refuse(&call->shard->replicated, op) &&
         replicated_check(call->shard, op, e) != EMBD_OK)
         return e->status;

@@ -19,7 +19,7 @@ static const char *const phase_names[PHASES] = {"check", "prepare", "apply"};
 struct replace_request {
     uint64_t id, decision; /* decision 0: the coordinator is alone, or of an earlier version */
     uint32_t n;            /* tables, of a check */
-    bool is_place;         /* of no tables: the map of the move with that id */
+    bool is_place;         /* the map of the move with that id; a shard that joins has tables too */
 };
 
 /* Positions of streams are the loader's, or what the shard keeps since it has prepared. */
@@ -94,7 +94,7 @@ static int check_move(struct call *call, const struct replace_request *r)
         return embd__error_set(&call->error, EMBD_INVALID,
                                "table_replace: this connection moves no keys with id %llu",
                                (unsigned long long)r->id);
-    if (moving_lost_tables(call->shard))
+    if (moving_lost_tables(call->shard) && !shard_joins(call->shard))
         return embd__error_set(&call->error, EMBD_BUSY,
                                "tables were created, dropped or replaced while keys were moved: "
                                "move them again");
@@ -126,10 +126,10 @@ static int check(struct call *call, const struct replace_request *r)
         return embd__error_set(&call->error, EMBD_DENIED,
                                "table_replace: a staged table is not for token '%s'",
                                call->request->session->grant->name);
-    if (staged != NULL && staged->n != r->n)
+    if ((staged != NULL ? staged->n : 0) != r->n && (staged != NULL || r->is_place))
         return embd__error_set(&call->error, EMBD_INVALID,
                                "table_replace field 'tables' is %u, %u are staged", r->n,
-                               staged->n);
+                               staged != NULL ? staged->n : 0);
     struct op *op = begin(call, r, OP_REPLACE);
     if (engine_admit(op) != EMBD_OK) {
         call->error = op->error;
@@ -227,8 +227,9 @@ int handle_table_replace(struct call *call)
     r.decision = embd__field_uint(&f, "decision", 1, UINT64_MAX,
                                   phase == PHASE_PREPARE ? FIELD_REQUIRED : 0);
     r.is_place = embd__field_bool(&f, "placement", false);
-    if (phase == PHASE_CHECK && !r.is_place)
-        r.n = (uint32_t)embd__field_uint(&f, "tables", 1, LIMIT_TABLES, FIELD_REQUIRED);
+    if (phase == PHASE_CHECK)
+        r.n = (uint32_t)embd__field_uint(&f, "tables", r.is_place ? 0 : 1, LIMIT_TABLES,
+                                         r.is_place ? 0 : FIELD_REQUIRED);
     if (call_end(call, &f) != EMBD_OK)
         return call->error.status;
     if (phase == PHASE_PREPARE)

@@ -134,6 +134,22 @@ static void set_map(struct shard *shard, const struct placement *place)
     shard->config.placement = &moving->placements[moving->at_placement];
 }
 
+/* The directory has the map before anybody counts with its shards. */
+static void take_shards(struct shard *shard, uint32_t n_shards)
+{
+    struct shard_config *config = &shard->config;
+    struct embd__error e = {.status = EMBD_OK};
+    moving_keep(shard);
+    if (n_shards == config->n_shards)
+        return;
+    if (config->grow(config->grow_arg, n_shards, &e) != EMBD_OK)
+        lose(shard, &e);
+    log_event(LOG_INFO, "shards_added", "shard=%u shards=%u before=%u", config->index, n_shards,
+              config->n_shards);
+    config->n_shards = n_shards;
+    config->is_alone = false;
+}
+
 /* Its records alone say which map it has: it follows, or is promoted by this start. */
 static bool is_by_records(const struct shard *shard)
 {
@@ -153,8 +169,11 @@ static bool is_later(const struct shard *shard, const struct placement *place)
 static void take_map(struct shard *shard, const struct placement *place)
 {
     struct moving *moving = &shard->moving;
+    bool joins = shard_joins(shard), grows = place->n_shards > shard->config.n_shards;
     set_map(shard, place);
     moving->is_kept = false;
+    if (joins || grows)
+        take_shards(shard, place->n_shards);
     log_event(LOG_INFO, "placement_moved", "shard=%u version=%llu vshards=%u", shard->config.index,
               (unsigned long long)place->version,
               embd__placement_count(place, shard->config.index));
@@ -168,7 +187,8 @@ void moving_adopt(void *arg, const struct op_replace *replace)
 {
     struct shard *shard = arg;
     bool is_moved = replace->step == REPLACE_DONE;
-    if (replace->place->n_shards != shard->config.n_shards)
+    bool grows = replace->place->n_shards > shard->config.n_shards;
+    if (replace->place->n_shards < shard->config.n_shards || (grows && shard->config.grow == NULL))
         return;
     bool is_news = is_later(shard, replace->place);
     if (is_news)

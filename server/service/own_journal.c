@@ -6,6 +6,7 @@ struct journal_config own_journal_config(const struct shard *shard)
         .data_dir = shard->data_dir,
         .shard = shard->config.index,
         .n_shards = shard->config.n_shards,
+        .has_grown = shard->config.placement != NULL && shard->config.placement->version > 1,
         .accepts_damage = shard->config.accepts_journal_damage,
         .wake = shard->config.wake,
         .wake_arg = shard->config.wake_arg,

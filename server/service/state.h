@@ -199,9 +199,17 @@ static inline uint64_t shard_push_bytes(const struct shard *shard)
 
 /* The place whose keys requests may have. */
 /* What a request says that was split by the shard's map: its version; 0: it is even. */
+/* Whether it is no member of the cluster yet: its map has no version. */
+static inline bool shard_joins(const struct shard *shard)
+{
+    return shard->config.placement != NULL && shard->config.placement->version == 0;
+}
+
 static inline uint64_t shard_split_by(const struct shard *shard)
 {
     const struct placement *own = shard->config.placement;
+    if (shard_joins(shard))
+        return UINT64_MAX; /* no request is */
     return own == NULL || own->is_even ? 0 : own->version;
 }
 

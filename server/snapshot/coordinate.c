@@ -15,6 +15,28 @@
 #include "server/snapshot/snapshot_rights.h"
 #include "server/snapshot/snapshot_scope.h"
 
+/* With `shards` the map adds some, and says where they are. */
+static void read_move(struct call *call, struct fields *f, struct job_order *order)
+{
+    const msgpack_object *items = NULL;
+    uint32_t own = call->shard->config.n_shards,
+             n = (uint32_t)embd__field_uint(f, "shards", own, LIMIT_SHARDS, own);
+    embd__placement_read(f, n, &order->place);
+    order->added = n > own ? calloc(n - own, sizeof *order->added) : NULL;
+    if (n == own)
+        return;
+    uint32_t n_added = embd__field_list_required(f, "members", LIMIT_SHARDS, &items);
+    if (order->added == NULL)
+        embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for %u shards", n);
+    else if (call->error.status == EMBD_OK && n_added != n - own)
+        embd__error_set(&call->error, EMBD_INVALID,
+                        "snapshot field 'members' has %u shards, %u are to be added", n_added,
+                        n - own);
+    for (uint32_t i = 0; i < n_added && call->error.status == EMBD_OK; i++)
+        embd__shard_entry_read(&call->reader, &items[i], &order->added[i]);
+    order->n_added = n_added;
+}
+
 void coordinate_read(struct call *call, struct fields *f, enum coordinate what,
                      struct coordinate_request *out)
 {
@@ -31,7 +53,7 @@ void coordinate_read(struct call *call, struct fields *f, enum coordinate what,
         embd__scope_read(f, &order->scope);
         order->is_move = embd__field_has(f, "placement");
         if (order->is_move)
-            embd__placement_read(f, call->shard->config.n_shards, &order->place);
+            read_move(call, f, order);
         order->staged = embd__field_uint(f, "staged", 1, UINT64_MAX, 0);
         if (order->staged != 0)
             order->n_staged =
@@ -232,7 +254,7 @@ static int check(struct call *call, struct fields *f, enum coordinate what, cons
     return EMBD_OK;
 }
 
-int coordinate(struct call *call, struct fields *f, enum coordinate what, const char *name,
+static int ask(struct call *call, struct fields *f, enum coordinate what, const char *name,
                struct coordinate_request *request)
 {
     struct job_order *order = &request->order;
@@ -251,4 +273,13 @@ int coordinate(struct call *call, struct fields *f, enum coordinate what, const 
         return cancel(call, name, order);
     }
     return call->error.status;
+}
+
+int coordinate(struct call *call, struct fields *f, enum coordinate what, const char *name,
+               struct coordinate_request *request)
+{
+    struct job_order *order = &request->order;
+    int status = ask(call, f, what, name, request);
+    free(order->added); /* where no job has taken it */
+    return status;
 }

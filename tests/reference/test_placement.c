@@ -68,6 +68,7 @@ static void prepare(embd_partition partition, uint32_t slots, uint32_t n_shards,
     b.client.n_shards = n_shards;
     embd__placement_even(&b.client.placement, 1, n_shards);
     b.call.client = &b.client;
+    b.call.n_shards = n_shards;
     b.work = (struct work){.part = &b.part,
                            .schema = &b.schema,
                            .dim = 1,

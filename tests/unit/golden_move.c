@@ -1,7 +1,10 @@
 /* golden_move.c - the messages of keys that move, as golden_messages.c has the others. */
 #include "tests/unit/golden_move.h"
 
+#include <string.h>
+
 #include "proto/placement_wire.h"
+#include "proto/shard_entry.h"
 
 #define ID 0x0123456789abcdefu
 
@@ -115,6 +118,99 @@ void read_cluster_next_result(struct reader *r)
     embd__field_uint(&f, "next_placement", 2u << 20, 2u << 20, FIELD_REQUIRED);
     read_place(r, &f);
 }
+
+/* ---- shards that are added ---- */
+
+void build_move_add_request(struct msg *m)
+{
+    struct placement even, place;
+    embd__placement_even(&even, 1, 2);
+    embd__placement_grow(&place, &even, 3);
+    embd__msg_request(m, 54, METHOD_MOVE);
+    embd__msg_map(m, 5);
+    embd__msg_field_str(m, "phase", "begin");
+    embd__msg_field_uint(m, "id", ID);
+    embd__msg_field_uint(m, "shards", 3);
+    embd__placement_write(m, &place);
+    embd__msg_str(m, "members");
+    embd__msg_array(m, 1);
+    embd__shard_entry_write(m, "10.0.0.3:7700", "", "10.0.0.3:7790");
+    embd__msg_end(m);
+}
+
+void read_move_add_request(struct reader *r)
+{
+    struct fields f;
+    struct placement place;
+    struct shard_entry entry;
+    const msgpack_object *items;
+    embd__read_fields(&f, r, "move");
+    read_phase(&f, "begin");
+    embd__field_uint(&f, "id", ID, ID, FIELD_REQUIRED);
+    uint32_t n = (uint32_t)embd__field_uint(&f, "shards", 3, 3, FIELD_REQUIRED);
+    embd__placement_read(&f, n, &place);
+    bool is_one = embd__field_list_required(&f, "members", LIMIT_SHARDS, &items) == 1;
+    if (r->error->status == EMBD_OK && is_one)
+        embd__shard_entry_read(r, &items[0], &entry);
+    embd__fields_end(&f);
+    embd__reader_end(r);
+    if (r->error->status == EMBD_OK && (!is_one || strcmp(entry.admin_tcp, "10.0.0.3:7790") != 0 ||
+                                        embd__placement_count(&place, 2) != 0 || place.is_even))
+        embd__error_set(r->error, EMBD_INVALID, "the member or the placement is another");
+}
+
+static const uint64_t stream[5] = {ID, 0xfedcba9876543210u, 300, 3, 0}, client[1] = {ID};
+static const uint32_t pushed[1] = {300};
+
+void build_move_streams_result(struct msg *m)
+{
+    embd__msg_result(m, 55);
+    embd__msg_map(m, 2);
+    embd__msg_field_uint(m, "journaled", 1);
+    embd__msg_field_uint(m, "other", 0);
+    embd__msg_bin(m, stream, sizeof stream);
+    embd__msg_bin(m, NULL, 0);
+    embd__msg_end(m);
+}
+
+void read_move_streams_result(struct reader *r)
+{
+    struct fields f;
+    embd__read_fields(&f, r, "move");
+    embd__field_uint(&f, "journaled", 1, 1, FIELD_REQUIRED);
+    embd__field_uint(&f, "other", 0, 0, FIELD_REQUIRED);
+    embd__fields_end(&f);
+    embd__read_bin(r, "writers", sizeof stream);
+    embd__read_bin(r, "writers", 0);
+    embd__reader_end(r);
+}
+
+void build_move_marks_request(struct msg *m)
+{
+    embd__msg_request(m, 56, METHOD_MOVE);
+    embd__msg_map(m, 3);
+    embd__msg_field_str(m, "phase", "marks");
+    embd__msg_field_uint(m, "id", ID);
+    embd__msg_field_uint(m, "clients", 1);
+    embd__msg_bin(m, client, sizeof client);
+    embd__msg_bin(m, pushed, sizeof pushed);
+    embd__msg_end(m);
+}
+
+void read_move_marks_request(struct reader *r)
+{
+    struct fields f;
+    embd__read_fields(&f, r, "move");
+    read_phase(&f, "marks");
+    embd__field_uint(&f, "id", ID, ID, FIELD_REQUIRED);
+    embd__field_uint(&f, "clients", 1, 1, FIELD_REQUIRED);
+    embd__fields_end(&f);
+    embd__read_bin(r, "clients", sizeof client);
+    embd__read_bin(r, "pushed", sizeof pushed);
+    embd__reader_end(r);
+}
+
+/* ---- rows ---- */
 
 static void add_row(struct msg *m)
 {

@@ -7,6 +7,12 @@
 
 void build_move_begin_request(struct msg *m);
 void read_move_begin_request(struct reader *r);
+void build_move_add_request(struct msg *m);
+void read_move_add_request(struct reader *r);
+void build_move_streams_result(struct msg *m);
+void read_move_streams_result(struct reader *r);
+void build_move_marks_request(struct msg *m);
+void read_move_marks_request(struct reader *r);
 void build_move_read_result(struct msg *m);
 void read_move_read_result(struct reader *r);
 void build_table_replace_record(struct msg *m);

@@ -167,7 +167,7 @@ class Client:
 
     @property
     def shards(self) -> list[str]:
-        """Addresses of all shards."""
+        """Addresses of all shards, as far as the client knows: it hears of added ones with a call that meets them."""
         with self.handle as c:
             return [ffi.string(lib.embd_shard_address(c, i)).decode() for i in range(lib.embd_shard_count(c))]
 
@@ -412,6 +412,12 @@ class Client:
             self.handle.check(lib.embd_rebalance(c, options, report))
         members = structs.read(report)
         return RebalanceReport(pause=members.pop("pause_us") / 1e6, elapsed=members.pop("elapsed_us") / 1e6, **members)
+
+    def add_shard(self, address: str) -> None:
+        """Makes the server at `address`, started with --join, a member of the cluster while trainers go on. Its shards have no
+        keys until rebalance. It needs an admin's rights."""
+        with self.handle as c:
+            self.handle.check(lib.embd_shard_add(c, address.encode(), ffi.NULL))
 
     def vshards(self) -> list[int]:
         """Of 1024, the vshards whose keys each shard has."""

@@ -119,6 +119,11 @@ impl Table<'_> {
                 return Ok((shares, all_or_first(answers)?));
             }
             let (answer, _) = shards[0].call("cluster", &fields(&[]), &[])?;
+            let (found, own) = (answer.get("shards").list().len(), shards.len());
+            if found != own {
+                let text = format!("the cluster has {} shards now, the client has {}: connect again", found, own);
+                return Err(Error::new(code::MOVED, text));
+            }
             let next = Placement::of(&answer, shards.len())?;
             let since = *behind.get_or_insert_with(Instant::now);
             let stays = next.version < placement.version && since.elapsed() > STAYS_BEHIND;

@@ -12,9 +12,9 @@ struct identity;
 /* The process the pages are about. */
 struct http_process {
     const char *cluster_name;
-    uint32_t n_shards;         /* of this process */
-    uint32_t first_shard;      /* their indices in the cluster begin here */
-    uint32_t n_cluster_shards; /* of all processes */
+    uint32_t n_shards;                 /* of this process */
+    uint32_t first_shard;              /* their indices in the cluster begin here */
+    _Atomic uint32_t n_cluster_shards; /* of all processes; it may grow */
     struct quota *quota;
     int64_t certificate_expires;    /* seconds since 1970; 0: no TLS */
     uint32_t max_connections;       /* of a shard */

@@ -1,0 +1,66 @@
+/* growing.c - see growing.h. Where shards are is written behind what any shard counts with: lists
+ * have room for all that there can be, and a shard that counts with more has come by here.
+ *
+ * Owner: the main thread until the shards start; then any shard's, with the mutex held. */
+#include "server/growing.h"
+
+#define MAP_S 3 /* beyond a lease: another process may have had the name until now */
+
+static int add_places(struct process *p, uint32_t first, uint32_t end, struct embd__error *e)
+{
+    struct shard_entry entry;
+    for (uint32_t shard = first; shard < end; shard++)
+        if (!identity_member(p->identity, shard, &entry))
+            return embd__error_set(e, EMBD_IO, "identity.json does not say where shard %u is",
+                                   shard);
+        else if (places_set(&p->places, shard, &entry, e) != EMBD_OK)
+            return e->status;
+    return EMBD_OK;
+}
+
+int growing_begin(struct process *p, struct embd__error *e)
+{
+    struct config *config = &p->config;
+    uint32_t listed = config->n_shards, n = identity_shards(p->identity);
+    config->n_shards = p->n_placed = n;
+    while (config->servers[config->n_servers - 1].first_shard >= n)
+        config->n_servers--;
+    return add_places(p, listed, n, e);
+}
+
+int growing_ask(struct process *p, struct embd__error *e)
+{
+    const struct credential_files *files = &p->config.credential_files;
+    bool has_tls = credential_files_have_tls(files);
+    const struct identity_asking asking = {
+        .cert = has_tls ? files->tls_cert : NULL,
+        .key = has_tls ? files->tls_key : NULL,
+        .wait_ms = p->config.has_etcd ? (p->config.etcd_lease_s + MAP_S) * 1000 : 0,
+    };
+    return identity_ask(p->identity, &asking, (const char *const *)p->places.addresses, e);
+}
+
+/* A server that was alone asks nobody until then. */
+static int grow(struct process *p, uint32_t n_shards, struct embd__error *e)
+{
+    if (n_shards <= p->n_placed)
+        return EMBD_OK;
+    if (add_places(p, p->n_placed, n_shards, e) != EMBD_OK)
+        return e->status;
+    bool was_alone = p->n_placed == p->n;
+    p->n_placed = n_shards;
+    p->http_process.n_cluster_shards = n_shards;
+    coordinator_set_shards(p->coordinator, n_shards);
+    const struct credential_files *files = &p->config.credential_files;
+    bool can_ask = !credential_files_have_tls(files) || files->peer_ca[0] != '\0';
+    return was_alone && can_ask ? growing_ask(p, e) : EMBD_OK;
+}
+
+int growing_take(void *process, uint32_t n_shards, struct embd__error *e)
+{
+    struct process *p = process;
+    uv_mutex_lock(&p->growing);
+    int status = grow(p, n_shards, e);
+    uv_mutex_unlock(&p->growing);
+    return status;
+}

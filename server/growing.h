@@ -1,0 +1,16 @@
+/* growing.h - the cluster of a process gets more shards while it runs, or has more than the
+ * configuration says. */
+#ifndef EMBD_GROWING_H
+#define EMBD_GROWING_H
+
+#include "server/process.h"
+
+/* Behind identity_open: the shards that the directory says are those of the cluster.
+ * EMBD_NO_MEMORY. */
+int growing_begin(struct process *p, struct embd__error *e);
+/* Asks the other servers from now on. EMBD_NO_MEMORY. */
+int growing_ask(struct process *p, struct embd__error *e);
+/* For shard_config.grow. The identity has `n_shards` already. */
+int growing_take(void *process, uint32_t n_shards, struct embd__error *e);
+
+#endif
