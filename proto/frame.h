@@ -45,7 +45,6 @@ struct frame_scanner {
     uint32_t head_bytes;
     uint64_t frame_bytes; /* head as it came, and bins announced so far */
     uint32_t n_bins;
-    struct frame_bin bins[LIMIT_BINS];
     uint32_t bin_bytes; /* of the bin just announced */
     /* The user's, set after init: room for LIMIT_ANSWER_BINS - LIMIT_BINS bins beyond those above;
      * NULL: there are no more. */
@@ -72,6 +71,8 @@ struct frame_scanner {
     bool is_shared; /* it is such a body that `want` counts */
     uint32_t token_bytes, token_want;
     uint32_t item; /* index of the next element of the outermost array */
+    /* Readable, too; last, as few of them are in most messages. */
+    struct frame_bin bins[LIMIT_BINS];
 };
 
 /* Ready for the first byte of a first message. `head` [head_capacity] must outlive the scanner. */

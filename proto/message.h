@@ -60,7 +60,8 @@
     X(PROMOTE, "promote", LISTENER_ADMIN)                                                          \
     X(CHANGES, "changes", LISTENER_DATA)                                                           \
     X(MOVE, "move", LISTENER_ADMIN)                                                                \
-    X(MOVE_LOAD, "move_load", LISTENER_ADMIN)
+    X(MOVE_LOAD, "move_load", LISTENER_ADMIN)                                                      \
+    X(TRUNK, "trunk", LISTENER_DATA)
 
 enum listener { LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
 enum method {

@@ -9,6 +9,7 @@
 #include "proto/assert.h"
 #include "server/directory.h"
 #include "server/growing.h"
+#include "server/net/trunks.h"
 #include "server/process.h"
 #include "server/rank.h"
 #include "server/service/deposing.h"
@@ -29,6 +30,28 @@ static uint32_t spin_us(const struct process *p)
     return uv_available_parallelism() >= 2 * p->n ? p->config.limits.spin_us : 0;
 }
 
+/* Of a trunk, on its thread. */
+static int adopt_stream(void *arg, uint32_t shard, int fd, const struct adopted_peer *peer,
+                        struct embd__error *e)
+{
+    struct process *p = arg;
+    uint32_t first = process_self(p)->first_shard;
+    if (shard < first || shard - first >= p->n)
+        return embd__error_set(e, EMBD_INVALID, "shard %u is not of this process", shard);
+    return loop_adopt_stream(p->loops[shard - first], fd, peer, e);
+}
+
+static int open_trunks(struct process *p, struct embd__error *e)
+{
+    const struct trunks_config config = {
+        .most = p->config.limits.connections,
+        .quota = &p->quota,
+        .adopt = adopt_stream,
+        .arg = p,
+    };
+    return trunks_open(&config, &p->trunks, e);
+}
+
 static int open_listeners(struct process *p, struct embd__error *e)
 {
     const struct config_server *server = process_self(p);
@@ -45,6 +68,7 @@ static int open_listeners(struct process *p, struct embd__error *e)
             .credentials = &p->credentials,
             .limits = config->limits,
             .quota = &p->quota,
+            .trunks = p->trunks,
             .cpu = config->n_cpus > 0 ? config->cpus[i % config->n_cpus] : -1,
             .on_loaded = running_on_loaded,
             .on_end = running_on_end,
@@ -310,6 +334,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             return e->status;
         p->n_started++;
     }
+    trunks_allow(p->trunks, p->n);
     return EMBD_OK;
 }
 
@@ -441,6 +466,7 @@ static const struct opening_step opening_steps[] = {
     {open_store, EXIT_USAGE},
     {process_open_credentials, EXIT_USAGE},
     {warn, EXIT_OK},
+    {open_trunks, EXIT_FAILED},
     {open_listeners, EXIT_CANNOT_BIND},
     {open_http, EXIT_CANNOT_BIND},
     {open_places, EXIT_USAGE},
@@ -490,8 +516,10 @@ void process_close(struct process *p)
         identity_stop(p->identity);
     end_choosing(p);
     coordinator_close(p->coordinator);
+    trunks_refuse(p->trunks);
     for (uint32_t i = 0; p->loops != NULL && i < p->n; i++)
         loop_close(p->loops[i]);
+    trunks_close(p->trunks);
     promotion_free(p->promotion);
     follow_maps_free(p->maps);
     failover_free(p->failover);

@@ -30,6 +30,7 @@ struct process {
     uint64_t start;      /* a number that no other start has */
     struct loop **loops; /* [n], one per shard of this process */
     uint32_t n, n_started;
+    struct trunks *trunks; /* peers that reach several of them by one connection */
     struct places places;
     uint32_t n_placed;  /* shards of the cluster whose places are known; guarded: */
     uv_mutex_t growing; /* by the shards' threads */

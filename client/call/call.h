@@ -108,7 +108,7 @@ struct message {
     struct answer_bin *bins; /* [2 * capacity] */
     uint32_t answers_capacity;
     union part_result *answers; /* [answers_capacity] room to read what is answered, as an array of
-                                   one of its kinds */
+                                   one of its kinds; other messages have it, too */
 };
 
 struct embd_call {

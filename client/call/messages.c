@@ -42,6 +42,8 @@ struct builder {
     struct room room;
     struct part *parts; /* [parts_capacity] of the message */
     uint32_t parts_capacity;
+    union part_result *answers; /* [answers_capacity] of all: they are read one after the other */
+    uint32_t answers_capacity;
 };
 
 static const struct {
@@ -140,15 +142,20 @@ static uint32_t most_slices(const struct embd_call *call, const struct message *
 }
 
 /* Room for slices and for what is answered about them: also for answers with too many. */
-static bool make_room(struct embd_call *call, struct message *message)
+static bool make_room(struct builder *b, struct message *message)
 {
+    struct embd_call *call = b->call;
     uint32_t most = most_slices(call, message), n = call->n_works < most ? call->n_works : most;
     message->capacity = n;
-    message->answers_capacity = n > LIMIT_PART_MAPS ? n : LIMIT_PART_MAPS;
+    uint32_t n_answers = n > LIMIT_PART_MAPS ? n : LIMIT_PART_MAPS;
     message->slices = embd__arena_array(&call->arena, n, sizeof *message->slices);
     message->bins = embd__arena_array(&call->arena, 2 * (uint64_t)n, sizeof *message->bins);
-    message->answers =
-        embd__arena_array(&call->arena, message->answers_capacity, sizeof *message->answers);
+    if (n_answers > b->answers_capacity) {
+        b->answers = embd__arena_array(&call->arena, n_answers, sizeof *b->answers);
+        b->answers_capacity = n_answers;
+    }
+    message->answers = b->answers;
+    message->answers_capacity = b->answers_capacity;
     return message->slices != NULL && message->bins != NULL && message->answers != NULL;
 }
 
@@ -173,7 +180,7 @@ static int begin_message(struct builder *b)
         return call->client->error.status;
     const struct link_terms *terms = embd__link_terms(b->message->x.link);
     b->message->may_have_columns = terms->takes_columns;
-    if (!make_room(call, b->message) || !make_parts(b, b->message->capacity))
+    if (!make_room(b, b->message) || !make_parts(b, b->message->capacity))
         return embd__call_no_memory(call);
     uint64_t kept_free = HEAD_BYTES_MAX + (b->message->capacity > LIMIT_PART_MAPS
                                                ? b->message->capacity * (uint64_t)PART_BYTES_MAX
@@ -441,6 +448,8 @@ int embd__messages_build(struct embd_call *call)
     b.message = NULL;
     b.parts = NULL;
     b.parts_capacity = 0;
+    b.answers = NULL;
+    b.answers_capacity = 0;
     int status = EMBD_OK;
     if (call->kind == PARTS_PUSH)
         call->extra.order = next_order(call->client);

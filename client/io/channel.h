@@ -1,18 +1,21 @@
-/* channel.h - what a link sends and receives through: its socket, TLS over it (channel.c), or a
- * ring beside it (channel_ring.c). The socket stays the link's. A plain channel is a system call.
- * Owner: the link. */
+/* channel.h - what a link sends and receives through: its socket, TLS over it (channel.c), a ring
+ * beside it (channel_ring.c), or a line of a trunk (trunk.h). The socket stays the link's. A plain
+ * channel is a system call. Owner: the link. */
 #ifndef EMBD_IO_CHANNEL_H
 #define EMBD_IO_CHANNEL_H
 
 #include "client/io/socket.h"
+#include "client/io/trunk.h"
 
 struct channel_ring;
+struct trunk_line;
 struct tls_context;
 struct tls_session;
 
 struct channel {
     int fd;
     struct channel_ring *ring; /* NULL: bytes go through the socket */
+    struct trunk_line *line;   /* of the trunk that has the socket; NULL: it is the link's */
     struct tls_session *tls;   /* NULL: plain */
     uint8_t *in;               /* [CHANNEL_IN_BYTES] of ciphertext; NULL when plain */
     struct embd__error error;  /* of what returned -EPROTO */
@@ -81,6 +84,8 @@ static inline ssize_t embd__channel_send(struct channel *ch, struct iovec *iov, 
 {
     if (ch->ring != NULL)
         return embd__channel_put(ch, iov, n);
+    if (ch->line != NULL)
+        return embd__trunk_send(ch->line, iov, n);
     return ch->tls == NULL ? embd__socket_send(ch->fd, iov, n) : embd__channel_seal(ch, iov, n);
 }
 
@@ -88,6 +93,8 @@ static inline ssize_t embd__channel_receive(struct channel *ch, struct iovec *io
 {
     if (ch->ring != NULL)
         return embd__channel_take(ch, iov, n);
+    if (ch->line != NULL)
+        return embd__trunk_receive(ch->line);
     return ch->tls == NULL ? embd__socket_receive(ch->fd, iov, n)
                            : embd__channel_unseal(ch, iov, n);
 }

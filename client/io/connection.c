@@ -69,6 +69,8 @@ static void on_hello_answer(struct exchange *x, struct reader *reader)
         link->takes_share = limits.takes_share;
         link->takes_ring = limits.takes_ring;
     }
+    if (!link->is_by_trunk)
+        link->process = limits.process;
     compare_starts(link, &limits.start);
     memcpy(link->server_version, limits.version, sizeof link->server_version);
     link->last.status = EMBD_OK;
@@ -134,6 +136,13 @@ static int compare_ways(struct link *link, struct embd__error *e)
                : embd__error_set(e, EMBD_UNREACHABLE, "EMBD_TRANSPORT is local: %s", why.text);
 }
 
+/* The same for a trunk. */
+static bool suits_trunk(const struct link *link)
+{
+    return link->state == LINK_HELLO && !link->is_by_trunk && !link->stays_direct &&
+           embd__trunks_suit(link->config.trunks, &link->process, link->config.n_shards);
+}
+
 /* Not from within a callback of the socket that is given up. */
 static int turn_soon(struct link *link)
 {
@@ -151,7 +160,11 @@ int embd__connection_on_hello(struct link *link, struct embd__error *e)
     if (status != EMBD_OK)
         return embd__error_set(e, status == EMBD_DENIED ? EMBD_DENIED : EMBD_PROTOCOL, "%s",
                                link->hello.error.text);
-    status = compare_ways(link, e);
+    if (suits_trunk(link)) {
+        link->is_by_trunk = true;
+        return turn_soon(link);
+    }
+    status = link->is_by_trunk ? EMBD_OK : compare_ways(link, e);
     if (status != EMBD_OK)
         return status < 0 ? status : turn_soon(link);
     if (link->state != LINK_HELLO || !embd__sharing_begin(link))
@@ -215,8 +228,8 @@ static void on_connect(void *owner)
     struct link *link = owner;
     struct embd__error e = {0};
     struct credentials *credentials = link->config.credentials;
-    int fd = embd__socket_fd(link->socket);
-    bool is_plain = link->is_local || link->config.dialer != NULL;
+    int fd = link->is_by_trunk ? embd__trunk_fd(&link->line) : embd__socket_fd(link->socket);
+    bool is_plain = link->is_local || link->config.dialer != NULL || link->is_by_trunk;
     struct tls_context *tls = credentials != NULL && !is_plain ? credentials->tls : NULL;
     link->state = LINK_SECURING;
     bool is_file = link->is_local && link->config.dialer == NULL;
@@ -229,8 +242,10 @@ static void on_connect(void *owner)
                                                               : link->host.host,
                                 &e) != EMBD_OK)
         embd__connection_lose(link, EMBD_UNREACHABLE, e.text);
-    else
+    else {
+        link->channel.line = link->is_by_trunk ? &link->line : NULL;
         embd__connection_secure(link);
+    }
 }
 
 static void on_connect_fail(void *owner, const char *why)
@@ -238,7 +253,28 @@ static void on_connect_fail(void *owner, const char *why)
     embd__connection_lose(owner, EMBD_UNREACHABLE, why);
 }
 
+static void on_line_lost(void *owner, int status, const char *why)
+{
+    embd__connection_lose(owner, status, why);
+}
+
+static const struct trunk_line_events line_events = {on_connect, embd__link_on_ready,
+                                                     embd__link_on_bytes, on_line_lost};
+
 static const struct socket_events events = {on_connect, embd__link_on_ready, on_connect_fail};
+
+/* A connection of its own, if the trunk cannot be opened. */
+static void begin_line(struct link *link)
+{
+    struct embd__error e = {0};
+    link->line.events = &line_events;
+    link->line.owner = link;
+    link->line.shard = link->config.shard;
+    int status = embd__trunk_line_open(link->config.trunks, &link->line, link->process.process,
+                                       &link->config, &e);
+    if (status != EMBD_OK)
+        embd__connection_lose(link, EMBD_UNREACHABLE, e.text);
+}
 
 void embd__connection_begin(struct link *link)
 {
@@ -262,6 +298,10 @@ void embd__connection_begin(struct link *link)
     uv_timer_start(&link->retry, on_retry, link->attempt_ms, 0);
     link->is_blocked = false;
     link->max_inflight = LIMIT_REQUESTS_IN_FLIGHT;
+    if (link->is_by_trunk) {
+        begin_line(link);
+        return;
+    }
     link->socket = embd__socket_connect(config->loop, &place, &events, link, &e);
     if (link->socket == NULL)
         embd__connection_lose(link, EMBD_UNREACHABLE, e.text);
@@ -272,6 +312,7 @@ static void close_socket(struct link *link)
     embd__rings_unwatch(link);
     embd__channel_close(&link->channel);
     embd__channel_close_ring(&link->ring); /* one that was asked for */
+    embd__trunk_line_close(&link->line);
     embd__socket_close(link->socket);
     link->socket = NULL;
     link->is_blocked = link->is_loading = link->is_turning = false;
@@ -281,21 +322,25 @@ static void close_socket(struct link *link)
 static void turn(struct link *link)
 {
     close_socket(link);
-    link->is_local = true;
+    link->is_local = !link->is_by_trunk;
     embd__connection_begin(link);
 }
 
-/* The data socket did not let us in: back to TCP. */
+/* The data socket, or the trunk, did not let us in: back to TCP. */
 static bool turn_back(struct link *link)
 {
     bool has_tcp = link->config.dialer == NULL && link->config.transport != TRANSPORT_LOCAL;
-    if (!link->is_local || link->state == LINK_READY || link->has_moved || !has_tcp)
+    bool is_turned = link->is_by_trunk || (link->is_local && has_tcp);
+    if (!is_turned || link->is_turning || link->state == LINK_READY || link->has_moved)
         return false;
     embd__connection_forget_hello(link);
     link->inflight.n = 0; /* but for the hello nothing was sent */
     close_socket(link);
-    link->is_local = false;
-    link->stays_on_tcp = true;
+    if (link->is_by_trunk)
+        link->stays_direct = true;
+    else
+        link->stays_on_tcp = true;
+    link->is_local = link->is_by_trunk = false;
     embd__connection_begin(link);
     return true;
 }
@@ -408,6 +453,7 @@ void embd__connection_lose(struct link *link, int status, const char *why)
     embd__error_set(&last, status, "%s", why);
     close_socket(link);
     link->has_moved = link->is_local = link->stays_on_tcp = false;
+    link->is_by_trunk = link->stays_direct = false;
     link->state = LINK_IDLE;
     link->figures.is_connected = link->figures.is_local = false;
     link->last = last;

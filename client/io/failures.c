@@ -216,7 +216,7 @@ static bool is_gone(const struct link *link)
     struct tcp_info info;
     socklen_t bytes = sizeof info;
     if (link->config.is_path || link->is_local ||
-        getsockopt(embd__socket_fd(link->socket), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
+        getsockopt(link->channel.fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
         return false;
     return info.tcpi_probes >= PROBES_MOST || (info.tcpi_unacked > 0 && info.tcpi_retransmits > 0 &&
                                                info.tcpi_last_ack_recv >= UNACKNOWLEDGED_MS);

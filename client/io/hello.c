@@ -71,6 +71,17 @@ static uint64_t read_push_limit(struct fields *fields, uint64_t frame_bytes)
     return theirs < LIMIT_PUSH_BYTES ? theirs : LIMIT_PUSH_BYTES;
 }
 
+static void read_process(struct fields *hello, struct trunk_process *out)
+{
+    struct fields f;
+    *out = (struct trunk_process){0};
+    if (!embd__field_has(hello, "trunk"))
+        return;
+    embd__field_map(hello, "trunk", &f, "trunk");
+    out->process = embd__field_uint(&f, "process", 0, UINT64_MAX - 1, FIELD_REQUIRED);
+    out->shards = (uint32_t)embd__field_uint(&f, "shards", 1, LIMIT_SHARDS, FIELD_REQUIRED);
+}
+
 /* "embd 0.1.0" without the name. It gets into errors, so it has harmless characters only. */
 static void read_version(struct fields *fields, char out[VERSION_BYTES])
 {
@@ -117,6 +128,7 @@ void embd__hello_read(struct reader *r, uint32_t shard, uint32_t n_shards,
     };
     read_version(&fields, limits.version);
     embd__local_read(&fields, &limits.place);
+    read_process(&fields, &limits.process);
     if (r->error->status == EMBD_OK)
         *out = limits;
 }

@@ -3,6 +3,7 @@
 #ifndef EMBD_IO_HELLO_H
 #define EMBD_IO_HELLO_H
 
+#include "client/io/trunk.h"
 #include "proto/local/place.h"
 #include "proto/message.h"
 
@@ -32,6 +33,7 @@ struct server_limits {
     struct server_start start;
     char version[VERSION_BYTES];
     struct local_place place; /* of its data socket; no path: none */
+    struct trunk_process process;
 };
 
 /* The whole message; `who` may be NULL. `shares`, `rings`: share, or ring, comes behind it. Returns

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 
+#include "client/io/carrier.h"
 #include "client/io/receive.h"
 #include "proto/assert.h"
 
@@ -32,10 +33,12 @@ static bool is_short(const struct job *job)
 static void send_job(struct job *job)
 {
     struct exchange **exchanges = job->exchanges;
+    struct io_thread *io = job->io;
     job->is_short = is_short(job);
     job->io->rings.n_short += job->is_short;
     for (uint32_t i = 0, n = job->n; i < n; i++)
         embd__link_send(exchanges[i]->link, exchanges[i]);
+    embd__trunks_flush(&io->trunks);
 }
 
 /* After `done` the job may be freed: only the io is touched. */
@@ -82,7 +85,8 @@ static void on_wake(uv_async_t *wake)
 int embd__io_init(struct io_thread *io, struct embd__error *e)
 {
     uint64_t spin_ns;
-    if (embd__rings_read(&spin_ns, e) != EMBD_OK)
+    enum trunk_use use;
+    if (embd__rings_read(&spin_ns, e) != EMBD_OK || embd__trunks_read(&use, e) != EMBD_OK)
         return e->status;
     io->buffer = embd__receive_buffer_new();
     int made = io->buffer == NULL ? UV_ENOMEM : uv_loop_init(&io->loop);
@@ -91,6 +95,12 @@ int embd__io_init(struct io_thread *io, struct embd__error *e)
         return embd__error_set(e, EMBD_NO_MEMORY, "no event loop could be made: %s",
                                uv_strerror(made));
     }
+    if (embd__trunks_init(&io->trunks, &io->loop, use, e) != EMBD_OK) {
+        uv_loop_close(&io->loop);
+        free(io->buffer);
+        return e->status;
+    }
+    io->trunks.carry = embd__carrier_begin;
     embd__rings_init(&io->rings, &io->loop, spin_ns);
     io->submitted_end = &io->submitted;
     pthread_mutex_init(&io->mutex, NULL);
@@ -145,8 +155,10 @@ int embd__io_go_on(struct io_thread *io, struct embd__error *e)
 void embd__io_fini(struct io_thread *io)
 {
     embd__rings_close(&io->rings);
+    embd__trunks_close(&io->trunks);
     uv_run(&io->loop, UV_RUN_DEFAULT);
     uv_loop_close(&io->loop);
+    embd__trunks_fini(&io->trunks);
     free(io->buffer);
     pthread_cond_destroy(&io->ended);
     pthread_mutex_destroy(&io->mutex);

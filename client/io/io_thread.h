@@ -9,6 +9,7 @@
 
 #include "client/io/link.h"
 #include "client/io/rings.h"
+#include "client/io/trunk.h"
 
 /* Between embd__io_submit and done the loop's thread has it and its exchanges. */
 struct job {
@@ -26,6 +27,7 @@ struct io_thread {
     uv_loop_t loop;
     uint8_t *buffer;      /* of the loop's links, see receive.h */
     struct rings rings;   /* of the loop's links */
+    struct trunks trunks; /* likewise */
     uint64_t last_run_ns; /* caller's loop: when it last ran */
     bool has_thread;
     pthread_t thread;

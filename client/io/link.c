@@ -88,7 +88,8 @@ static int write_exchange(struct link *link, struct exchange *x)
 
 void embd__link_block(struct link *link, bool is_blocked)
 {
-    if (link->is_blocked != is_blocked && link->channel.ring == NULL)
+    bool is_socket = link->channel.ring == NULL && link->channel.line == NULL;
+    if (link->is_blocked != is_blocked && is_socket)
         embd__socket_want_write(link->socket, is_blocked);
     link->is_blocked = is_blocked;
 }
@@ -229,10 +230,12 @@ static void read_answer(struct link *link, struct exchange *x)
 {
     struct reader reader;
     struct embd__error e = {0};
+    struct trunks *trunks = link->config.trunks;
+    msgpack_zone *zone = trunks != NULL ? &trunks->zone : &link->zone;
     x->is_out = true;
     if (x->error.status != EMBD_OK)
         return; /* a bin did not fit */
-    if (embd__reader_init(&reader, &link->receiver.frame, &link->zone, &e) == EMBD_OK) {
+    if (embd__reader_init(&reader, &link->receiver.frame, zone, &e) == EMBD_OK) {
         x->is_refused = reader.answer_status != EMBD_OK;
         if (reader.answer_status == EMBD_OK)
             x->on_answer(x, &reader);
@@ -330,6 +333,17 @@ static void go(struct link *link, bool readable, bool writable)
         embd__link_block(link, embd__channel_is_pending(&link->channel));
 }
 
+void embd__link_on_bytes(void *owner, uint8_t *p, size_t n)
+{
+    struct link *link = owner;
+    struct embd__error e = {0};
+    link->heard_ns = uv_now(link->config.loop) * 1000000;
+    if (embd__receive_given(&link->receiver, p, n, &e) != EMBD_OK)
+        embd__connection_lose(link, e.status, e.text);
+    else if (link->queue.head != NULL && !link->is_blocked)
+        embd__link_send_queued(link);
+}
+
 void embd__link_look(struct link *link)
 {
     go(link, true, link->is_blocked);
@@ -418,6 +432,7 @@ void embd__link_close(struct link *link)
     embd__rings_unwatch(link);
     embd__channel_close(&link->channel);
     embd__channel_close_ring(&link->ring);
+    embd__trunk_line_close(&link->line);
     embd__socket_close(link->socket);
     link->socket = NULL;
     link->state = LINK_CLOSED;

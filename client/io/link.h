@@ -34,6 +34,7 @@ struct link_config {
     struct credentials *credentials; /* token and TLS; NULL: neither. Outlives the link */
     struct shared *shared;           /* memory of the client; NULL: none. Outlives the link */
     struct rings *rings;             /* of the loop; NULL: bytes go through the socket */
+    struct trunks *trunks;           /* of the loop; NULL: the link has a connection of its own */
     uint64_t client_id;              /* who pushes, in hello; 0: this link sends no pushes */
     const char *tls_host;            /* what the certificate is for; NULL: the address's host */
     uint32_t shard, n_shards;        /* checked in hello; SHARD_ANY: not known */

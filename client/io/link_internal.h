@@ -23,6 +23,7 @@
 #include "client/io/rings.h"
 #include "client/io/shared.h"
 #include "client/io/socket.h"
+#include "client/io/trunk.h"
 #include "proto/limit.h"
 
 enum link_state {
@@ -52,51 +53,58 @@ struct pending {
 
 /* In the order sent; answers mostly come in that order, so the search is short. */
 struct inflight {
-    struct pending list[LIMIT_REQUESTS_IN_FLIGHT];
     uint32_t n;
+    struct pending list[LIMIT_REQUESTS_IN_FLIGHT];
 };
 
+/* What each request needs stands together: with many links the memory that a call touches is what
+ * it costs. */
 struct link {
     struct link_terms terms; /* first: embd__link_terms */
-    struct link_config config;
-    struct address host; /* data links */
     enum link_state state;
-    struct socket *socket;
-    struct channel channel; /* over it, once it is connected */
-    uv_timer_t retry, deadline;
-    uint32_t open_handles;
+    bool is_loading;    /* the server takes only a few methods yet, and `last` says why */
+    bool is_blocked;    /* the socket takes no more bytes for now */
+    bool is_watched;    /* by config.rings */
+    bool is_by_trunk;   /* the connection is, or is to be, a line of its trunk */
+    uint32_t n_notices; /* in a row */
+    struct queue queue;
     uint64_t next_try_ns;       /* not to connect before */
-    uint32_t pause_ms;          /* after the next failure */
-    uint32_t attempt_ms;        /* an attempt to connect may take so long */
     uint64_t heard_ns;          /* when bytes last came, by the loop's clock */
     uint64_t deadline_armed_ns; /* when the deadline timer goes off; UINT64_MAX: not armed */
-    struct embd__error last;    /* why there is no connection */
+    struct exchange *receiving; /* owns the destination of the bin that is coming in */
+    struct trunk_line line;
+    struct link_config config;
+    struct channel channel; /* over the socket, once it is connected */
+    struct link_figures figures;
+    uint32_t max_inflight;
+    struct inflight inflight;
+    struct receiver receiver;
+
+    struct address host; /* data links */
+    struct socket *socket;
+    uv_timer_t retry, deadline;
+    uint32_t open_handles;
+    uint32_t pause_ms;       /* after the next failure */
+    uint32_t attempt_ms;     /* an attempt to connect may take so long */
+    struct embd__error last; /* why there is no connection */
     struct exchange hello, share;
-    struct queue queue;
-    bool is_loading; /* the server takes only a few methods yet, and `last` says why */
-    bool is_blocked; /* the socket takes no more bytes for now */
-    bool has_moved;  /* the shard is elsewhere: this connection ends soon */
+    bool has_moved; /* the shard is elsewhere: this connection ends soon */
     /* The server's data socket, as the last hello over TCP named it, and its owner. */
     struct local_place place;
     uint32_t place_owner;
-    bool is_turning;              /* from TCP to the data socket, soon */
+    bool is_turning;              /* from TCP to the data socket, or a trunk, soon */
     bool is_local;                /* the connection is, or is to be, by the data socket */
     bool stays_on_tcp;            /* the data socket did not let us in */
+    bool stays_direct;            /* the trunk did not let us in */
     bool takes_share, takes_ring; /* as the last hello over TCP said */
+    struct trunk_process process; /* as the last hello said */
     enum sharing sharing;
     struct channel_ring ring; /* the channel's, from when it is agreed on */
-    bool is_watched;          /* by config.rings */
     LIST_ENTRY(link) in_watched;
     uint64_t share_most;
-    struct inflight inflight;
-    uint32_t max_inflight;
-    uint32_t n_notices;         /* in a row */
-    struct exchange *receiving; /* owns the destination of the bin that is coming in */
-    struct receiver receiver;
-    msgpack_zone zone;
+    msgpack_zone zone;                  /* of answers, where the loop's trunks have none */
     struct server_start seen;           /* by the last hello that said it */
     char server_version[VERSION_BYTES]; /* "0.1.0"; "": not known, or not of embd */
-    struct link_figures figures;
 };
 
 /* ---- queue.c ---- */
@@ -136,6 +144,8 @@ void embd__link_send_queued(struct link *link);
 void embd__link_block(struct link *link, bool is_blocked);
 /* The socket of a link has bytes, or takes some. */
 void embd__link_on_ready(void *owner, bool readable, bool writable);
+/* Its line has brought n bytes, as receive.h takes them. */
+void embd__link_on_bytes(void *owner, uint8_t *p, size_t n);
 /* Its ring has bytes, or room. */
 void embd__link_look(struct link *link);
 /* Ends an exchange whose error is set, or which succeeded. */

@@ -40,7 +40,7 @@ void embd__receive_fini(struct receiver *r)
 
 void embd__receive_reset(struct receiver *r)
 {
-    embd__frame_init(&r->frame, r->head, LIMIT_ANSWER_HEADER_BYTES, LIMIT_FRAME_BYTES);
+    embd__frame_init(&r->frame, r->first, LIMIT_ANSWER_HEADER_BYTES, LIMIT_FRAME_BYTES);
     r->frame.more = r->more;
     r->left = 0;
     embd__receive_drop(r);
@@ -135,10 +135,23 @@ static int take_shared(struct receiver *r, struct embd__error *e)
     return EMBD_OK;
 }
 
+/* How many of n bytes may go into the head, if they are all its own. */
+static size_t head_room(struct receiver *r, size_t n)
+{
+    size_t room = RECEIVE_HEAD_BYTES - RECEIVE_HEAD_SPARE;
+    if (r->frame.head != r->first)
+        return n;
+    if (r->frame.head_bytes < room)
+        return n < room - r->frame.head_bytes ? n : room - r->frame.head_bytes;
+    r->frame.head = memcpy(r->head, r->first, r->frame.head_bytes);
+    return n;
+}
+
 static int scan(struct receiver *r, const uint8_t *p, size_t n, size_t *used_out,
                 struct embd__error *e)
 {
     r->bin_ended = false;
+    n = head_room(r, n);
     int event = embd__frame_scan(&r->frame, p, n, used_out, e);
     if (event == FRAME_BIN)
         return begin_bin(r, e);
@@ -147,6 +160,7 @@ static int scan(struct receiver *r, const uint8_t *p, size_t n, size_t *used_out
     if (event == FRAME_DONE) {
         int status = r->on_frame(r->owner, e);
         embd__frame_reset(&r->frame);
+        r->frame.head = r->first;
         return status;
     }
     if (event == FRAME_MORE)
@@ -248,11 +262,21 @@ static int read_all(struct receiver *r, struct channel *ch, struct embd__error *
     }
 }
 
+int embd__receive_given(struct receiver *r, uint8_t *p, size_t n, struct embd__error *e)
+{
+    size_t kept = r->kept;
+    r->has_heard = true;
+    embd__count(r->bytes, n);
+    if (kept > 0)
+        memcpy(p - kept, r->to, kept);
+    return eat(r, p - kept, kept + n, e);
+}
+
 int embd__receive(struct receiver *r, struct channel *ch, struct embd__error *e)
 {
     int status = read_all(r, ch, e);
-    if (status == EMBD_OK && ch->tls == NULL &&
-        ch->ring == NULL) /* what a session holds, the kernel cannot count */
+    bool is_socket = ch->tls == NULL && ch->ring == NULL && ch->line == NULL;
+    if (status == EMBD_OK && is_socket) /* what a session holds, the kernel cannot count */
         set_patience(r, ch->fd);
     return status;
 }

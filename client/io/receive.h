@@ -15,15 +15,20 @@
 #define RECEIVE_AHEAD_BYTES  (16u << 10)
 #define RECEIVE_UNIT_BYTES   (RECEIVE_BUFFER_BYTES / 2)
 #define RECEIVE_ALIGNMENT    64u
+#define RECEIVE_BEFORE_BYTES (RECEIVE_UNIT_BYTES + RECEIVE_ALIGNMENT)
 /* So much of a bin is waited for at once, for fewer wakeups: an eighth of what is missing, so that
  * most of it is copied while the rest is on its way; within these bounds, or not at all. */
 #define RECEIVE_PATIENCE_MOST  (512u << 10)
 #define RECEIVE_PATIENCE_LEAST (64u << 10)
 
-/* Owner: the link. */
+/* The head of an answer that has few parts; a longer one goes on in memory of its own. With many
+ * shards the pages that a call touches cost more than the bytes. */
+#define RECEIVE_HEAD_BYTES 512u
+#define RECEIVE_HEAD_SPARE 64u /* of it, for what the scanner adds to the bytes that it is given */
+
+/* Owner: the link. What each answer needs stands before frame.bins, which is long. */
 struct receiver {
-    struct frame_scanner frame;
-    uint8_t *head;          /* [LIMIT_ANSWER_HEADER_BYTES] */
+    uint8_t *head;          /* [LIMIT_ANSWER_HEADER_BYTES] of heads that `first` has no room for */
     struct frame_bin *more; /* of frame */
     uint8_t *in;            /* [RECEIVE_BUFFER_BYTES] the loop's; holds nothing between two calls */
     /* The bin being received: `left` bytes to `to`; NULL: they are dropped. */
@@ -45,6 +50,8 @@ struct receiver {
     /* The frame is complete. */
     int (*on_frame)(void *owner, struct embd__error *e);
     void *owner;
+    uint8_t first[RECEIVE_HEAD_BYTES]; /* where each head begins */
+    struct frame_scanner frame;
 };
 
 /* The buffer of a loop; NULL: no memory. Freed with free(), behind its receivers. */
@@ -56,6 +63,9 @@ void embd__receive_fini(struct receiver *r);
 void embd__receive_reset(struct receiver *r);
 /* The rest of the bin that is coming in goes nowhere. */
 void embd__receive_drop(struct receiver *r);
+/* As if the channel had these n bytes. Up to RECEIVE_BEFORE_BYTES in front of them are overwritten,
+ * and they themselves. */
+int embd__receive_given(struct receiver *r, uint8_t *p, size_t n, struct embd__error *e);
 /* Reads what the channel has. Negative: closed, failed, or out of step; `e` says why. */
 int embd__receive(struct receiver *r, struct channel *ch, struct embd__error *e);
 

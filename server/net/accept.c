@@ -6,7 +6,9 @@
 
 #include "server/log/log.h"
 #include "server/access/access.h"
+#include "server/net/adopting.h"
 #include "server/net/connection_internal.h"
+#include "server/net/trunks.h"
 
 /* Of the data socket, whose buffer does not grow as TCP's does: a chunk of rows goes at once. The
  * kernel gives no more than net.core.wmem_max. */
@@ -59,6 +61,8 @@ static void name_tcp_peer(struct connection *c)
 
 static void name_peer(struct connection *c)
 {
+    if (c->door == DOOR_TRUNK)
+        return; /* connection_adopt knows it */
     snprintf(c->peer, sizeof c->peer, "admin");
     if (c->door == DOOR_DATA_SOCKET)
         name_local_peer(c);
@@ -156,6 +160,10 @@ static void begin_session(struct connection *c)
         c->session.ring = ring_agree;
     if (c->door == DOOR_ADMIN_SOCKET)
         c->session.grant = &grant_of_owner;
+    bool is_plain =
+        c->door == DOOR_DATA_SOCKET || (c->door == DOOR_DATA && c->io->credentials.tls == NULL);
+    c->session.trunk_shards = is_plain ? trunks_shards(c->io->trunks) : 0;
+    c->session.trunk = connection_leave;
 }
 
 static struct connection *connection_new(struct shard_io *io, enum door door)
@@ -225,7 +233,7 @@ bool connection_accept(struct shard_io *io, uv_stream_t *server, enum door door,
     return true;
 }
 
-void connection_adopt(struct shard_io *io, int fd, enum door door)
+void connection_adopt(struct shard_io *io, int fd, enum door door, const struct adopted_peer *peer)
 {
     struct connection *c = connection_new(io, door);
     int status = c == NULL ? UV_ENOMEM : uv_pipe_open(&c->uv.pipe, fd);
@@ -234,8 +242,13 @@ void connection_adopt(struct shard_io *io, int fd, enum door door)
     if (c == NULL)
         return;
     c->is_adopted = status == 0;
-    c->session.grant = &grant_of_owner;
-    c->session.is_own_process = true;
+    if (peer == NULL) {
+        c->session.grant = &grant_of_owner;
+        c->session.is_own_process = true;
+    } else {
+        memcpy(c->peer, peer->name, sizeof c->peer);
+        c->network = peer->network;
+    }
     if (status == 0)
         let_in(c);
     else

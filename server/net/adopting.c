@@ -10,14 +10,20 @@ struct adopted {
     struct adopted *before;
     int fd;
     enum door door;
+    bool is_ours; /* the peer is this process */
+    struct adopted_peer peer;
 };
 
-int adopting_add(struct adopting *adopting, int fd, enum door door, struct embd__error *e)
+int adopting_add(struct adopting *adopting, int fd, enum door door, const struct adopted_peer *peer,
+                 struct embd__error *e)
 {
     struct adopted *own = malloc(sizeof *own);
     if (own == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a connection");
-    *own = (struct adopted){.before = atomic_load(&adopting->last), .fd = fd, .door = door};
+    *own = (struct adopted){
+        .before = atomic_load(&adopting->last), .fd = fd, .door = door, .is_ours = peer == NULL};
+    if (peer != NULL)
+        own->peer = *peer;
     while (!atomic_compare_exchange_weak(&adopting->last, &own->before, own))
         ;
     return EMBD_OK;
@@ -31,7 +37,7 @@ void adopting_take(struct adopting *adopting, struct shard_io *io, bool lets_in)
         struct adopted *own = next;
         next = own->before;
         if (lets_in)
-            connection_adopt(io, own->fd, own->door);
+            connection_adopt(io, own->fd, own->door, own->is_ours ? NULL : &own->peer);
         else
             close(own->fd);
         free(own);

@@ -9,13 +9,20 @@
 
 struct adopted;
 
+/* Who is at the other end, where that is not this process. */
+struct adopted_peer {
+    char name[64];
+    uint64_t network; /* as connection.h has it */
+};
+
 /* Zero is empty. */
 struct adopting {
     _Atomic(struct adopted *) last;
 };
 
-/* Any thread. EMBD_NO_MEMORY. */
-int adopting_add(struct adopting *adopting, int fd, enum door door, struct embd__error *e);
+/* Any thread. `peer` NULL: this process, which has every right. EMBD_NO_MEMORY. */
+int adopting_add(struct adopting *adopting, int fd, enum door door, const struct adopted_peer *peer,
+                 struct embd__error *e);
 /* The shard's thread: all become connections, or are closed. */
 void adopting_take(struct adopting *adopting, struct shard_io *io, bool lets_in);
 /* Closes those that nobody took. */

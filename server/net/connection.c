@@ -27,11 +27,15 @@
  * TURN_BYTES, one turn of requests what turn.h says; then libuv serves the next one. */
 #include "server/net/connection.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "proto/assert.h"
 #include "server/log/log.h"
 #include "server/net/connection_internal.h"
+#include "server/net/trunks.h"
 
 enum {
     TURN_BYTES = 4 << 20, /* sent before others get a turn */
@@ -462,6 +466,41 @@ static void parse_kept(struct connection *c)
     }
 }
 
+/* ---- becoming a trunk ---- */
+
+int connection_leave(struct shard_session *session, struct embd__error *e)
+{
+    struct connection *c = connection_of_session(session);
+    bool is_alone =
+        c->n_in_flight == 1 && request_parser_is_between_frames(&c->parser) && c->kept_bytes == 0;
+    if (!is_alone || c->ring.state != RING_NONE || c->session.shared.base != NULL)
+        return embd__error_set(e, EMBD_INVALID,
+                               "trunk: the connection has other requests in flight, or memory that "
+                               "it shares");
+    c->is_leaving = true;
+    return EMBD_OK;
+}
+
+/* The socket's second descriptor is the trunk's. What came behind the answer is the trunk's, too;
+ * what came before it is not allowed, and was parsed as requests. */
+static void leave(struct connection *c)
+{
+    struct embd__error e = {0};
+    struct adopted_peer peer = {.network = c->network};
+    uv_os_fd_t fd;
+    memcpy(peer.name, c->peer, sizeof peer.name);
+    int own =
+        uv_fileno((uv_handle_t *)&c->uv.stream, &fd) == 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
+    if (own < 0)
+        embd__error_set(&e, EMBD_NO_MEMORY, "trunk: no descriptor for it");
+    else if (trunks_add(c->io->trunks, own, &peer, &e) != EMBD_OK)
+        close(own);
+    if (e.status != EMBD_OK)
+        connection_drop(c, e.text);
+    else
+        connection_close(c);
+}
+
 void connection_go(struct connection *c)
 {
     if (c->state == CONNECTION_FAILED) {
@@ -478,6 +517,8 @@ void connection_go(struct connection *c)
     bool is_ending = c->state == CONNECTION_FINISHING || c->state == CONNECTION_PEER_ENDED;
     if (is_ending && c->n_in_flight == 0 && !c->is_writing)
         end_stream(c);
+    if (c->is_leaving && connection_is_open(c) && c->n_in_flight == 0 && !c->is_writing)
+        leave(c);
     connection_set_reading(c);
     turn_rest(&c->turn);
 }

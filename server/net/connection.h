@@ -66,7 +66,8 @@ struct connection {
     struct outlet outlet;
     uv_write_t write;
     uv_shutdown_t shutdown;
-    bool is_adopted;         /* its peer is this process */
+    bool is_adopted;         /* the other end of its socket is this process's */
+    bool is_leaving;         /* its socket becomes a trunk's, once `trunk` is answered */
     bool is_writing;         /* libuv has `write`; beside each state up to FAILED */
     bool is_dirty;           /* in io->dirty */
     bool is_unauthenticated; /* in io->unauthenticated */
@@ -91,8 +92,9 @@ struct connection {
  * nobody behind it comes in, until this is called again, with is_told. */
 bool connection_accept(struct shard_io *io, uv_stream_t *server, enum door door, bool is_told);
 
-/* A connection of this process, with every right; `fd` is taken. */
-void connection_adopt(struct shard_io *io, int fd, enum door door);
+struct adopted_peer;
+/* A connection of this process, with every right, or of a trunk's peer; `fd` is taken. */
+void connection_adopt(struct shard_io *io, int fd, enum door door, const struct adopted_peer *peer);
 
 /* Goes on with connections whose answers became ready outside of their own callbacks. */
 void connection_flush_dirty(struct shard_io *io);

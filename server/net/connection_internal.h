@@ -42,6 +42,8 @@ void connection_go(struct connection *c);
 void connection_mark(struct connection *c);
 /* A connection that was starved or yielding goes on. */
 void connection_retry(struct connection *c);
+/* For shard_session.trunk: with the answer that is due, its socket becomes a trunk's. */
+int connection_leave(struct shard_session *session, struct embd__error *e);
 /* Takes no more requests; ends when what is in flight is sent. */
 void connection_finish(struct connection *c);
 void connection_close(struct connection *c);

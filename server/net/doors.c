@@ -38,14 +38,14 @@ static void on_peer(uv_stream_t *server, int status)
                   uv_strerror(status));
         return;
     }
-    for (int door = 0; door < DOORS; door++)
+    for (int door = 0; door < DOORS_LISTENING; door++)
         if (stream_of(doors, (enum door)door) == server)
             accept_at(doors, (enum door)door);
 }
 
 void doors_accept_declined(struct doors *doors)
 {
-    for (int door = 0; door < DOORS; door++)
+    for (int door = 0; door < DOORS_LISTENING; door++)
         if (doors->is_declined[door])
             accept_at(doors, (enum door)door);
 }
@@ -116,14 +116,14 @@ int doors_open(struct doors *doors, uv_loop_t *uv, struct shard_io *io,
     if (status == EMBD_OK && config->admin_address != NULL)
         status = listener_open_tcp(uv, &doors->admin, config->admin_address, on_peer,
                                    &doors->admin_port, e);
-    for (int door = 0; door < DOORS; door++)
+    for (int door = 0; door < DOORS_LISTENING; door++)
         stream_of(doors, (enum door)door)->data = doors;
     return status;
 }
 
 void doors_close(struct doors *doors)
 {
-    for (int door = 0; door < DOORS; door++) {
+    for (int door = 0; door < DOORS_LISTENING; door++) {
         uv_handle_t *handle = (uv_handle_t *)stream_of(doors, (enum door)door);
         doors->is_declined[door] = false;
         if (handle->loop != NULL && !uv_is_closing(handle))

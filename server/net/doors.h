@@ -15,7 +15,7 @@ struct doors {
     uint16_t port, admin_port; /* admin_port 0: none */
     struct local_place place;  /* of the data socket; no path: hello tells none */
     char admin_path[108];
-    bool is_declined[DOORS]; /* somebody waits there for memory */
+    bool is_declined[DOORS_LISTENING]; /* somebody waits there for memory */
 };
 
 /* Binds all listeners. Main thread. EMBD_IO, EMBD_TOO_LARGE; what was opened is the loop's then, as

@@ -337,7 +337,16 @@ static void on_wake(uv_async_t *async)
 
 int loop_adopt(struct loop *loop, int fd, enum door door, struct embd__error *e)
 {
-    if (adopting_add(&loop->adopting, fd, door, e) != EMBD_OK)
+    if (adopting_add(&loop->adopting, fd, door, NULL, e) != EMBD_OK)
+        return e->status;
+    loop_wake(loop);
+    return EMBD_OK;
+}
+
+int loop_adopt_stream(struct loop *loop, int fd, const struct adopted_peer *peer,
+                      struct embd__error *e)
+{
+    if (adopting_add(&loop->adopting, fd, DOOR_TRUNK, peer, e) != EMBD_OK)
         return e->status;
     loop_wake(loop);
     return EMBD_OK;
@@ -371,6 +380,7 @@ static int open_io(struct loop *loop, const struct shard_config *config, struct 
     io->uv = &loop->uv;
     io->shard_index = config->index;
     io->limits = loop->config.limits;
+    io->trunks = loop->config.trunks;
     TAILQ_INIT(&io->connections);
     TAILQ_INIT(&io->dirty);
     TAILQ_INIT(&io->yielding);

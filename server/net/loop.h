@@ -3,10 +3,11 @@
  * Reading order of this folder: loop (this), doors, listener and accept (where peers arrive),
  * connection (one peer: its states, sending and receiving), request_parser (its bytes become
  * requests), exchange (one request and its answer), outlet (answers become bytes). These are the
- * road of every request. Beside it: turn (how much of the thread a connection gets), tls_connection
- * (TLS), unauthenticated (peers that have not proved who they are), credentials (certificate and
- * tokens), quota (what peers are charged with), frame_memory (where bins lie), sweep (deadlines and
- * the end), shard_io.h (what the connections of a shard share). http/ is the operators' port.
+ * road of every request. Beside it: turn (how much of the thread a connection gets),
+ * tls_connection (TLS), unauthenticated (peers that have not proved who they are), credentials
+ * (certificate and tokens), quota (what peers are charged with), frame_memory (where bins lie),
+ * trunks and trunk (peers that reach many shards by one connection), sweep (deadlines and the
+ * end), shard_io.h (what the connections of a shard share). http/ is the operators' port.
  *
  * Life: loop_open binds, so that ports are known; loop_start opens the shard and starts the thread;
  * loop_drain asks it to end; it calls on_end when it has; loop_close frees. */
@@ -23,8 +24,9 @@ struct loop_config {
     struct doors_config doors;
     const struct credentials *credentials; /* shares are taken */
     struct net_limits limits;
-    struct quota *quota; /* the process's */
-    int cpu;             /* to run on; -1: any */
+    struct quota *quota;   /* the process's */
+    struct trunks *trunks; /* of the process; NULL: none begin */
+    int cpu;               /* to run on; -1: any */
     /* On the shard's thread: its journal is replayed, or cannot be; see shard_config.loaded. NULL:
      * replayed by loop_start. */
     void (*on_loaded)(void *arg, const struct embd__error *e);
@@ -76,6 +78,10 @@ void loop_wake(struct loop *loop);
  * owner. The door is that of a socket. Any thread, between loop_start and loop_close.
  * EMBD_NO_MEMORY: it stays the caller's. */
 int loop_adopt(struct loop *loop, int fd, enum door door, struct embd__error *e);
+struct adopted_peer;
+/* The same for a stream of a trunk, whose peer has no rights but what its token gives. */
+int loop_adopt_stream(struct loop *loop, int fd, const struct adopted_peer *peer,
+                      struct embd__error *e);
 
 /* Grows while the shard's loop turns. Any thread. */
 uint64_t loop_beats(const struct loop *loop);

@@ -15,6 +15,7 @@
 struct connection;
 struct exchange;
 struct chunk;
+struct trunks;
 
 TAILQ_HEAD(connection_list, connection);
 STAILQ_HEAD(exchange_queue, exchange);
@@ -35,18 +36,19 @@ struct net_limits {
 #define LIMIT_ADMIN_CONNECTIONS 64u
 
 /* Where a peer came in. */
-enum door { DOOR_DATA, DOOR_DATA_SOCKET, DOOR_ADMIN_SOCKET, DOOR_ADMIN_TCP };
-#define DOORS 4
+enum door { DOOR_DATA, DOOR_DATA_SOCKET, DOOR_ADMIN_SOCKET, DOOR_ADMIN_TCP, DOOR_TRUNK };
+#define DOORS           5
+#define DOORS_LISTENING DOOR_TRUNK /* those before it; streams of trunks come from a thread */
 
 static inline bool door_is_socket(enum door door)
 {
-    return door == DOOR_DATA_SOCKET || door == DOOR_ADMIN_SOCKET;
+    return door == DOOR_DATA_SOCKET || door == DOOR_TRUNK || door == DOOR_ADMIN_SOCKET;
 }
 
 /* Doors to one listener share its room. */
 static inline enum door door_room(enum door door)
 {
-    return door == DOOR_DATA_SOCKET ? DOOR_DATA : door;
+    return door == DOOR_DATA_SOCKET || door == DOOR_TRUNK ? DOOR_DATA : door;
 }
 
 /* The heads and small bins of one read. Reads are synchronous, so one buffer serves all. */
@@ -62,6 +64,7 @@ struct shard_io {
     uint8_t *seal_buffer; /* [IO_READ_BYTES] of ciphertext; NULL without TLS */
     struct read_allowance allowance;
     struct credentials credentials;
+    struct trunks *trunks; /* of the process; NULL: none */
 
     struct connection_list connections;
     uint32_t n_at[DOORS];                   /* connections that are not being closed */
@@ -93,9 +96,10 @@ struct shard_io {
 /* Of all doors that share the room of this one. */
 static inline uint32_t shard_io_in_room(const struct shard_io *io, enum door door)
 {
-    return io->n_at[door] + (door_room(door) == DOOR_DATA
-                                 ? io->n_at[door == DOOR_DATA ? DOOR_DATA_SOCKET : DOOR_DATA]
-                                 : 0);
+    uint32_t n = 0;
+    for (int other = 0; other < DOORS; other++)
+        n += door_room((enum door)other) == door_room(door) ? io->n_at[other] : 0;
+    return n;
 }
 
 static inline uint32_t shard_io_connections(const struct shard_io *io)

@@ -19,6 +19,7 @@ static const enum role least[METHOD_COUNT] = {
     [METHOD_DEVICE_OPEN] = ROLE_READER,   [METHOD_DEVICE_CLOSE] = ROLE_READER,
     [METHOD_DEVICE_PULL] = ROLE_READER,   [METHOD_DEVICE_PUSH] = ROLE_TRAINER,
     [METHOD_RING] = ROLE_READER,          [METHOD_CHANGES] = ROLE_READER,
+    [METHOD_TRUNK] = ROLE_READER,
 };
 
 /* The methods that a server calls when it makes a snapshot for a trainer. */

@@ -38,6 +38,7 @@ static const struct method_entry {
     [METHOD_HELLO] = {handle_hello, TOUCH_NOTHING, false, true},
     [METHOD_SHARE] = {handle_share, TOUCH_NOTHING, false, true},
     [METHOD_RING] = {handle_ring, TOUCH_NOTHING, false, true},
+    [METHOD_TRUNK] = {handle_trunk, TOUCH_NOTHING, false, true},
     [METHOD_PING] = {handle_ping, TOUCH_NOTHING, true, true},
     [METHOD_CLUSTER] = {handle_cluster, TOUCH_NOTHING, false, true},
     [METHOD_TABLES] = {handle_tables, TOUCH_NOTHING, false, false},

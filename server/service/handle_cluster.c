@@ -1,5 +1,5 @@
 /* handle_cluster.c - who this is, whether it lives, where the others are, and its end: hello,
- * share, ring, ping, cluster, drain. */
+ * share, ring, trunk, ping, cluster, drain. */
 #include "proto/local/place.h"
 #include "proto/placement_wire.h"
 #include "proto/shard_entry.h"
@@ -81,7 +81,9 @@ int handle_hello(struct call *call)
     struct msg *m = call->answer;
     bool is_loading = is_loading_for(call);
     embd__msg_result(m, call->reader.msgid);
-    embd__msg_map(m, (is_loading ? 11u : 13u) + (config->local != NULL) + (session->share != NULL));
+    bool has_trunk = session->trunk_shards > 0;
+    embd__msg_map(m, (is_loading ? 11u : 13u) + (config->local != NULL) + (session->share != NULL) +
+                         has_trunk);
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "server", "embd " EMBD_VERSION);
     embd__msg_str(m, "features");
@@ -103,6 +105,12 @@ int handle_hello(struct call *call)
         embd__local_write(m, config->local);
     if (session->share != NULL)
         embd__msg_field_uint(m, "share", session->share_most);
+    if (has_trunk) {
+        embd__msg_str(m, "trunk");
+        embd__msg_map(m, 2);
+        embd__msg_field_uint(m, "process", config->start);
+        embd__msg_field_uint(m, "shards", session->trunk_shards);
+    }
     return EMBD_OK;
 }
 
@@ -141,6 +149,24 @@ int handle_ring(struct call *call)
                                "ring: this connection is not by the data socket, the only one "
                                "whose bytes can go through shared memory");
     if (session->ring(session, requests, answers, &call->error) != EMBD_OK)
+        return call->error.status;
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, 0);
+    return EMBD_OK;
+}
+
+int handle_trunk(struct call *call)
+{
+    struct shard_session *session = call->request->session;
+    struct fields f;
+    embd__read_fields(&f, &call->reader, "trunk");
+    if (call_end(call, &f) != EMBD_OK)
+        return call->error.status;
+    if (session->trunk_shards == 0)
+        return embd__error_set(&call->error, EMBD_UNSUPPORTED,
+                               "trunk: this connection cannot become one; the answer to hello says "
+                               "which can");
+    if (session->trunk(session, &call->error) != EMBD_OK)
         return call->error.status;
     embd__msg_result(call->answer, call->reader.msgid);
     embd__msg_map(call->answer, 0);

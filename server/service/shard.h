@@ -130,6 +130,9 @@ struct shard_session {
     /* Likewise: memory for what both sides send, from the next request on. */
     int (*ring)(struct shard_session *session, uint64_t requests, uint64_t answers,
                 struct embd__error *e);
+    /* Likewise: the connection becomes a trunk, to this many shards; 0: it cannot. */
+    int (*trunk)(struct shard_session *session, struct embd__error *e);
+    uint32_t trunk_shards;
     /* The shard's: hello said that `share`, or `ring`, comes with a descriptor. */
     bool awaits_share, awaits_ring;
     bool holds;               /* has asked for a hold and not released it */

@@ -116,6 +116,7 @@ struct shard {
 int handle_hello(struct call *call);
 int handle_share(struct call *call);
 int handle_ring(struct call *call);
+int handle_trunk(struct call *call);
 int handle_ping(struct call *call);
 int handle_cluster(struct call *call);
 int handle_tables(struct call *call);

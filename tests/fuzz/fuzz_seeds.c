@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/trunk.h"
 #include "tests/unit/golden_messages.h"
 #include "server/journal/record.h"
 #include "tests/unit/part_files.h"
@@ -158,6 +159,21 @@ static void write_services(const char *corpus)
     write_seed(corpus, "services", "srv", "", 0, answer, sizeof answer);
 }
 
+/* Of both sides: a stream that opens, sends, ends and is over; a credit. */
+static void write_trunk(const char *corpus)
+{
+    uint8_t chunks[5 * TRUNK_HEAD_BYTES + 3], *at = chunks;
+    embd__trunk_head(at, TRUNK_OPEN, 7, 2);
+    embd__trunk_head(at += TRUNK_HEAD_BYTES, TRUNK_DATA, 7, 3);
+    memcpy(at + TRUNK_HEAD_BYTES, "abc", 3);
+    embd__trunk_head(at += TRUNK_HEAD_BYTES + 3, TRUNK_END, 7, 0);
+    embd__trunk_head(at += TRUNK_HEAD_BYTES, TRUNK_CLOSE, 7, 0);
+    embd__trunk_head(at + TRUNK_HEAD_BYTES, TRUNK_CREDIT, 7, 1);
+    write_seed(corpus, "trunk", "client", "\5", 1, chunks, sizeof chunks);
+    write_seed(corpus, "trunk", "server", "\37", 1, chunks + TRUNK_HEAD_BYTES,
+               sizeof chunks - TRUNK_HEAD_BYTES);
+}
+
 static void write_etcd(const char *corpus)
 {
     static const char map[] = "{\"version\":3,\"servers\":{\"a\":[{\"address\":\"10.0.0.7:7700\","
@@ -206,6 +222,7 @@ int main(int argc, char **argv)
     write_configuration(argv[1]);
     write_services(argv[1]);
     write_samples(argv[1]);
+    write_trunk(argv[1]);
     write_etcd(argv[1]);
     write_strangers(argv[1]);
     return 0;

@@ -47,7 +47,7 @@ static const struct local_place place = {"6b1c2f0e-3a5d-4c7b-9e8f-0123456789ab",
 void build_hello_result(struct msg *m)
 {
     embd__msg_result(m, 1);
-    embd__msg_map(m, 14);
+    embd__msg_map(m, 15);
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "server", "embd 0.1.0");
     embd__msg_str(m, "features");
@@ -65,17 +65,21 @@ void build_hello_result(struct msg *m)
     embd__msg_field_uint(m, "history", UINT64_C(0x0102030405060708));
     embd__msg_field_uint(m, "epoch", 12);
     embd__local_write(m, &place);
+    embd__msg_str(m, "trunk");
+    embd__msg_map(m, 2);
+    embd__msg_field_uint(m, "process", UINT64_C(0x1122334455667788));
+    embd__msg_field_uint(m, "shards", 2);
     embd__msg_end(m);
 }
 
-static uint64_t limits[7], starts[3];
+static uint64_t limits[7], starts[3], trunks[2];
 static struct local_place place_read;
 
 void read_hello_result(struct reader *r)
 {
     static const char *const names[7] = {"shard",        "shards", "frame_bytes", "push_bytes",
                                          "header_bytes", "keys",   "requests"};
-    struct fields f;
+    struct fields f, trunk;
     char server[32];
     const msgpack_object *list;
     embd__read_fields(&f, r, "hello");
@@ -88,6 +92,9 @@ void read_hello_result(struct reader *r)
     starts[1] = embd__field_uint(&f, "history", 0, INT64_MAX, FIELD_REQUIRED);
     starts[2] = embd__field_uint(&f, "epoch", 0, INT64_MAX, FIELD_REQUIRED);
     embd__local_read(&f, &place_read);
+    embd__field_map(&f, "trunk", &trunk, "trunk");
+    trunks[0] = embd__field_uint(&trunk, "process", 0, INT64_MAX, FIELD_REQUIRED);
+    trunks[1] = embd__field_uint(&trunk, "shards", 1, LIMIT_SHARDS, FIELD_REQUIRED);
     embd__fields_end(&f);
     embd__reader_end(r);
 }
@@ -103,4 +110,5 @@ void check_hello_result(struct reader *r)
     assert_memory_equal(limits, expected, sizeof limits);
     assert_memory_equal(starts, expected_starts, sizeof starts);
     assert_true(embd__local_is_same(&place_read, &place));
+    assert_true(trunks[0] == UINT64_C(0x1122334455667788) && trunks[1] == 2);
 }

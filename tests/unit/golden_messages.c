@@ -680,6 +680,7 @@ const struct golden goldens[] = {
     GOLDEN(hello_result, read_hello_result, check_hello_result),
     GOLDEN(share_request, read_share_request, read_share_request),
     GOLDEN(ring_request, read_ring_request, read_ring_request),
+    GOLDEN(trunk_request, read_trunk_request, read_trunk_request),
     GOLDEN(pull_behind_request, read_pull_behind_request, check_pull_behind_request),
     GOLDEN(pull_behind_result, read_pull_behind_result, check_pull_behind_result),
     GOLDEN(pull_shared_request, read_pull_shared_request, read_pull_shared_request),

@@ -40,6 +40,22 @@ void read_ring_request(struct reader *r)
     embd__reader_end(r);
 }
 
+/* Of one connection for many shards. */
+void build_trunk_request(struct msg *m)
+{
+    embd__msg_request(m, 2, METHOD_TRUNK);
+    embd__msg_map(m, 0);
+    embd__msg_end(m);
+}
+
+void read_trunk_request(struct reader *r)
+{
+    struct fields f;
+    embd__read_fields(&f, r, "trunk");
+    embd__fields_end(&f);
+    embd__reader_end(r);
+}
+
 /* Keys of 1 KiB, which the client's library names by itself. */
 void build_pull_shared_request(struct msg *m)
 {

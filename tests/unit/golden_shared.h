@@ -8,6 +8,8 @@ void build_share_request(struct msg *m);
 void read_share_request(struct reader *r);
 void build_ring_request(struct msg *m);
 void read_ring_request(struct reader *r);
+void build_trunk_request(struct msg *m);
+void read_trunk_request(struct reader *r);
 void build_pull_shared_request(struct msg *m);
 void read_pull_shared_request(struct reader *r);
 void build_pull_shared_result(struct msg *m);

@@ -1,0 +1,119 @@
+"""Clients of many shards have one connection for each process, where its server offers one, and the rows and errors of a
+connection to each shard."""
+import os
+import shutil
+import tempfile
+import unittest
+
+import numpy as np
+
+import clusters
+import embd
+from certificates import Authority
+from embd_process import Embd
+from ports import free_ports
+from test_local import environment
+
+KEYS = np.arange(5000, dtype=np.uint64) * 977
+
+
+def sockets():
+    """Of this process."""
+    links = (os.path.join("/proc/self/fd", fd) for fd in os.listdir("/proc/self/fd"))
+    return sum(os.readlink(link).startswith("socket:") for link in links if os.path.islink(link))
+
+
+class Trunks(unittest.TestCase):
+    def serve(self, *flags, shards=6, **options):
+        server = Embd("--http", "off", *flags, shards=shards, **options)
+        self.addCleanup(server.kill)
+        return server
+
+    def connect(self, server, trunk, transport="tcp", **options):
+        with environment(EMBD_TRUNK=trunk, EMBD_TRANSPORT=transport, EMBD_SHARED_MIB="0"):
+            client = embd.connect(server.addresses[0], **options)
+        self.addCleanup(client.close)
+        return client
+
+    def train(self, client, name, own=True):
+        table = client.create_table(name, 8, combiner="concat", optimizer="adagrad", durability="snapshot")
+        grads = np.linspace(-1, 1, len(KEYS) * 8, dtype=np.float32).reshape(-1, 8)
+        for _ in range(3):
+            table.push(KEYS, grads)
+        calls = [table.pull_start(KEYS[first::7]) for first in range(7)] if own else []
+        parts = [call.wait() for call in calls]
+        rows = table.pull(KEYS)
+        for first, part in enumerate(parts):
+            np.testing.assert_array_equal(part, rows[first::7])
+        return rows
+
+    def test_rows_are_those_of_connections_to_each_shard(self):
+        server = self.serve()
+        expected = self.train(self.connect(server, "off"), "direct")
+        for transport in "tcp", "local":
+            for own_thread in False, True:
+                before = sockets()
+                client = self.connect(server, "on", transport, own_thread=own_thread)
+                name = f"{transport}{int(own_thread)}"
+                np.testing.assert_array_equal(self.train(client, name), expected)
+                self.assertEqual(sockets() - before, 1, name)
+                client.close()
+                self.assertEqual(sockets(), before)
+
+    def test_many_shards_share_one_by_default_and_few_do_not(self):
+        many, few = self.serve(shards=128), self.serve(shards=6)
+        before = sockets()
+        client = self.connect(many, "auto")
+        self.assertEqual(sockets() - before, 1)
+        self.train(client, "many")
+        client.close()
+        self.connect(few, "auto")
+        self.assertEqual(sockets() - before, 6)
+
+    def test_processes_have_one_each(self):
+        first = free_ports(4)
+        folder = tempfile.mkdtemp(prefix="embd-test-")
+        self.addCleanup(shutil.rmtree, folder)
+        path = os.path.join(folder, "cluster.yaml")
+        with open(path, "w", encoding="ascii") as file:
+            file.write(f"shards: 2\nadmin_dir: {folder}/admin\ncluster:\n  name: pair\n  servers:\n"
+                       f"    - {{name: a, listen: \"127.0.0.1:{first}\"}}\n"
+                       f"    - {{name: b, listen: \"127.0.0.1:{first + 2}\"}}\n")
+        servers = [self.serve("--config", path, "--server", name, shards=2, listen=None) for name in "ab"]
+        before = sockets()
+        client = self.connect(servers[0], "on")
+        self.assertEqual(sockets() - before, 2)
+        self.train(client, "t")
+
+    def test_a_server_that_comes_back_is_used_again(self):
+        port = free_ports(6)
+        server = self.serve(listen=f"127.0.0.1:{port}")
+        client = self.connect(server, "on", deadline=20, unnumbered=True)
+        self.train(client, "t")
+        for end in Embd.kill, Embd.stop:
+            end(server)
+            server = self.serve(listen=f"127.0.0.1:{port}")
+            with self.assertRaises(embd.Error):  # the table is gone, and that is what the server says
+                client.table("t")
+            self.train(client, "t")
+            client.drop_table("t")
+
+    def test_tls_has_a_connection_for_each_shard(self):
+        folder = tempfile.mkdtemp(prefix="embd-test-")
+        self.addCleanup(shutil.rmtree, folder)
+        authority = Authority(folder, "ca")
+        cert, key = authority.issue("server")
+        server = self.serve("--tls-cert", cert, "--tls-key", key, shards=3)
+        before = sockets()
+        client = self.connect(server, "on", tls_ca=authority.path)
+        self.assertEqual(sockets() - before, 3)
+        self.train(client, "t")
+
+    def test_a_wrong_word_is_refused(self):
+        server = self.serve(shards=1)
+        with self.assertRaisesRegex(embd.Error, "EMBD_TRUNK: 'perhaps'; expected auto, on or off"):
+            self.connect(server, "perhaps")
+
+
+if __name__ == "__main__":
+    clusters.main()
