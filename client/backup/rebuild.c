@@ -42,9 +42,11 @@ int rebuild_begin(const char *path, struct rebuild *out, struct embd__error *e)
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
     (void)st;
-    (void)type;
     (void)ftw;
-    remove(path);
+    if (type == FTW_DP)
+        rmdir(path);
+    else
+        unlink(path);
     return 0;
 }
 

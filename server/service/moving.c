@@ -252,7 +252,8 @@ static bool is_unsaid(const struct shard *shard)
 {
     const struct engine_placed *placed = &shard->engine.placed;
     const struct placement *own = shard->config.placement;
-    if (own == NULL || shard->commit.journal == NULL || shard->engine.prepared.id != 0)
+    if (own == NULL || shard->commit.journal == NULL || shard->engine.prepared.id != 0 ||
+        shard_joins(shard)) /* its map is none that a record says */
         return false;
     if (!placed->is_set)
         return !own->is_even || own->version > 1 || placed->is_foreign;

@@ -217,7 +217,7 @@ bool moving_collect(struct shard *shard, bool *rested_out)
     struct table *table = moving_table(shard);
     if (table != NULL)
         return read_block(shard, table);
-    moving->is_swept = shard->commit.journal != NULL;
+    moving->is_swept = shard->commit.journal != NULL && !shard_joins(shard);
     if (!moving->is_swept)
         end(shard);
     return moving->is_swept;

@@ -41,8 +41,9 @@ CALLS = set("""access close copy_file_range creat dup dup2 dup3 faccessat fadvis
     truncate64 unlink unlinkat utimensat write writev""".split())
 # mkdtemp, realpath, symlink: links to the checkpoints of a job on several servers, made before its resume asks a server.
 # fgets and statvfs: figures of a page, which lacks them then. fstatvfs: whether little is free, where not to know changes nothing.
+# link: a file that cannot have a second name is copied. dup2: where the log of a child goes.
 # fstatfs: what memory a peer shares; where that cannot be told, it is refused.
-HARMLESS = set("access fdopen fgets fopen fprintf fputc fputs fread fstatfs fstatvfs fwrite lseek mkdtemp posix_fadvise readlink "
+HARMLESS = set("access dup2 fdopen fgets fopen fprintf fputc fputs fread fstatfs fstatvfs fwrite link lseek mkdtemp posix_fadvise readlink "
                "realpath statvfs symlink".split())
 # What a server with CUDA's runtime in it calls besides, for that: a server without shows that embd itself does not.
 CUDA_RUNTIME = set("fchmod fscanf realpath remove".split())
