@@ -48,7 +48,8 @@ class Tree:
         return re.search(r"project\(embd VERSION ([0-9.]+)", (TREE / "CMakeLists.txt").read_text())[1]
 
     def build(self):
-        run("cmake", "-S", TREE, "-B", self.folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+        build_type = os.environ.get("CMAKE_BUILD_TYPE", "RelWithDebInfo")
+        run("cmake", "-S", TREE, "-B", self.folder, "-G", "Ninja", f"-DCMAKE_BUILD_TYPE={build_type}",
             "-DEMBD_TESTS=OFF", "-DEMBD_CUDA=OFF", "-DEMBD_PYTHON=OFF",
             # They are found beside each other, wherever the package is, and nowhere else.
             "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON", "-DCMAKE_INSTALL_RPATH=$ORIGIN")
