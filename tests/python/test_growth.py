@@ -4,6 +4,7 @@ import json
 import os
 import random
 import subprocess
+import tempfile
 import threading
 import time
 import unittest
@@ -360,6 +361,38 @@ class Kills(Growth):
             self.assertLess(time.monotonic(), end, outcomes)
             time.sleep(0.2)
         self.move(cluster)
+
+
+class Promoted(Growth):
+    """A server that followed, and was promoted: maps of its epoch have later versions."""
+
+    def test_a_promoted_server_gets_another_shard(self):
+        with Embd("--data-dir", self.folder(), "--http", "off") as first, \
+                embd.connect(first.addresses[0], deadline=60) as client:
+            self.counted(client).push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
+            cluster = Growing("ab", 1)
+            self.addCleanup(cluster.__exit__, None, None, None)
+            follower = cluster.start("a", "--follow", first.admin_path(0), waits=False)
+            follower.wait_log("follow_has_base shard=0")
+            first.kill()
+        self.assertEqual(embctl(cluster.path(f"admin/{cluster.port}.sock"), "promote", "--force").returncode, 0)
+        client = self.connect(cluster)
+        self.join(cluster, "b")
+        self.assertEqual(embctl(cluster.address("a"), "shard", "add", cluster.address("b")).returncode, 0)
+        self.assertEqual(embctl(cluster.address("a"), "rebalance").returncode, 0)
+        table = client.table("t")
+        table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
+        for name in "ab":
+            cluster.kill(name)
+            cluster.start(name, waits=False)
+        self.assertEqual(embctl(cluster.address("a"), "wait").returncode, 0)
+        self.assertEqual({float(v) for v in table.pull(np.arange(KEYS)).ravel()}, {2.0})
+        self.assertEqual(list(client.vshards()), [512, 512])
+
+    def folder(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        return folder.name
 
 
 if __name__ == "__main__":
