@@ -2,8 +2,8 @@
 # shellcheck disable=SC2317 # step calls its functions by name
 # Builds and checks everything: README command 2, and what .ci/run runs.
 #
-#   deploy/check.sh           all of it, some 25 minutes on two cores
-#   deploy/check.sh --quick   optimized build and its tests only, but for long ones and those that inject faults: 7 minutes
+#   deploy/check.sh           all of it, some 27 minutes on two cores
+#   deploy/check.sh --quick   optimized build and its tests only, but for long ones and those that inject faults: 10 minutes
 #
 # Each step prints one line; a step that fails prints the end of its log. The last line counts the tests of all
 # suites and the steps around them. Exit status: 0 if nothing failed, 1 if something did, 2 for a wrong flag.
