@@ -121,6 +121,29 @@ int embd__numbering_begin(struct embd_call *call)
     return call->client->error.status;
 }
 
+/* ---- one stream ---- */
+
+/* A shard without room for a stream, or of an earlier version, gets pushes and puts without
+ * numbers. `answer` is set where the status is EMBD_OK. */
+static int take_opened(struct embd_client *client, struct own_stream *own, int status,
+                       struct answer *answer)
+{
+    uint64_t last;
+    bool was_opened;
+    if (status == EMBD_FULL || status == EMBD_UNKNOWN_METHOD) {
+        client->error = (struct embd__error){0};
+        own->full_ns = uv_hrtime();
+        return EMBD_OK;
+    }
+    if (status != EMBD_OK)
+        return status;
+    status = embd__opened_read(&answer->reader, &last, &was_opened);
+    embd__answer_free(answer);
+    own->next = status == EMBD_OK;
+    own->full_ns = 0;
+    return status;
+}
+
 /* ---- a shard more ---- */
 
 /* Streams of a shard that was added have numbers from here on: it has those that shard 0 had when
@@ -136,22 +159,11 @@ static int open_on(struct embd_client *client, uint32_t shard, bool is_journaled
                                                       .stream = number_of(own, is_journaled)},
                                            .is_journaled = is_journaled};
     struct answer *answer;
-    uint64_t last;
-    bool was_opened;
     embd__opening_write(embd__request_begin(client, METHOD_STREAM_OPEN), &opening, false);
     int status = embd__request_on(client, client->shards[shard].link, &answer);
-    if (status == EMBD_FULL || status == EMBD_UNKNOWN_METHOD) {
-        client->error = (struct embd__error){0};
-        own->full_ns = uv_hrtime();
-        return EMBD_OK;
-    }
-    if (status != EMBD_OK)
-        return status;
-    status = embd__opened_read(&answer->reader, &last, &was_opened);
-    embd__answer_free(answer);
-    own->stream = (uint32_t)opening.stream.stream;
-    own->next = status == EMBD_OK;
-    return status;
+    if (status == EMBD_OK)
+        own->stream = (uint32_t)opening.stream.stream;
+    return take_opened(client, own, status, answer);
 }
 
 int embd__numbering_grow(struct embd_client *client, uint32_t shard)
@@ -283,26 +295,6 @@ void embd__numbering_failed(struct embd_call *call)
 }
 
 /* ---- puts: one at a time, to one shard, between the pushes of the same streams ---- */
-
-/* A shard without room for a stream, or of an earlier version, gets puts without numbers. */
-static int take_opened(struct embd_client *client, struct own_stream *own, int status,
-                       struct answer *answer)
-{
-    uint64_t last;
-    bool was_opened;
-    if (status == EMBD_FULL || status == EMBD_UNKNOWN_METHOD) {
-        client->error = (struct embd__error){0};
-        own->full_ns = uv_hrtime();
-        return EMBD_OK;
-    }
-    if (status != EMBD_OK)
-        return status;
-    status = embd__opened_read(&answer->reader, &last, &was_opened);
-    embd__answer_free(answer);
-    own->next = status == EMBD_OK;
-    own->full_ns = 0;
-    return status;
-}
 
 static int open_for_put(struct embd_client *client, struct own_stream *own, uint32_t shard,
                         bool is_journaled)

@@ -11,8 +11,10 @@ enum cost {
 };
 
 /* weights [embd_shard_count], for embd_rebalance: each of a shard's keys is taken to cost what its
- * keys cost on average today. A shard without keys is taken to be like the others. 0: it costs no
- * shard anything. */
+ * keys cost on average today. A shard without keys is taken to be like the others.
+ *   seconds         of COST_LOAD: how long keys are counted; the call takes as long
+ *   is_nothing_out  set where no shard's keys cost anything, so that all weights are the same
+ * Errors of figures_read and embd_vshards. */
 int costs_weigh(embd_client *client, enum cost cost, double seconds, uint32_t *weights,
                 bool *is_nothing_out);
 
