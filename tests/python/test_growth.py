@@ -374,8 +374,10 @@ class Promoted(Growth):
             self.addCleanup(cluster.__exit__, None, None, None)
             follower = cluster.start("a", "--follow", first.admin_path(0), waits=False)
             follower.wait_log("follow_has_base shard=0")
+            admin = cluster.path(f"admin/{cluster.port}.sock")
+            self.until_like(admin, digests(first.addresses[0]))
             first.kill()
-        self.assertEqual(embctl(cluster.path(f"admin/{cluster.port}.sock"), "promote", "--force").returncode, 0)
+        self.assertEqual(embctl(admin, "promote", "--force").returncode, 0)
         client = self.connect(cluster)
         self.join(cluster, "b")
         self.assertEqual(embctl(cluster.address("a"), "shard", "add", cluster.address("b")).returncode, 0)
@@ -388,6 +390,13 @@ class Promoted(Growth):
         self.assertEqual(embctl(cluster.address("a"), "wait").returncode, 0)
         self.assertEqual({float(v) for v in table.pull(np.arange(KEYS)).ravel()}, {2.0})
         self.assertEqual(list(client.vshards()), [512, 512])
+
+    def until_like(self, follower, tables):
+        """A base may be older than the tables: what it lacks follows."""
+        end = time.monotonic() + 60
+        while json.loads(embctl(follower, "digest", "-o", "json").stdout or "{}").get("tables") != tables:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
 
     def folder(self):
         folder = tempfile.TemporaryDirectory()
