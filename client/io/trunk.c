@@ -85,6 +85,8 @@ static void end(struct trunk *t)
     while (*at != t)
         at = &(*at)->next;
     *at = t->next;
+    if (t->set->list == NULL)
+        uv_prepare_stop(&t->set->prepare);
     t->state = TRUNK_LOST;
     if (t->carrier.drop != NULL)
         t->carrier.drop(t->carrier.arg);
@@ -160,7 +162,7 @@ static int flush(struct trunk *t)
     return error;
 }
 
-void embd__trunks_flush(struct trunks *trunks)
+void embd__trunks_flush_all(struct trunks *trunks)
 {
     struct trunk *next;
     for (struct trunk *t = trunks->list; t != NULL; t = next) {
@@ -386,6 +388,11 @@ void embd__trunk_start(struct trunk *t, int fd)
         end_if_unused(t);
 }
 
+static void on_prepare(uv_prepare_t *prepare)
+{
+    embd__trunks_flush_all(prepare->data);
+}
+
 /* NULL: no memory. */
 static struct trunk *trunk_new(struct trunks *set, const struct link_config *config,
                                uint64_t process, struct embd__error *e)
@@ -409,6 +416,7 @@ static struct trunk *trunk_new(struct trunks *set, const struct link_config *con
         t->numbers[i] = i;
     t->next = set->list;
     set->list = t;
+    uv_prepare_start(&set->prepare, on_prepare);
     if (set->carry(t, set->loop, config, &t->carrier, e) == EMBD_OK)
         return t;
     end(t);
@@ -447,11 +455,6 @@ int embd__trunk_line_open(struct trunks *trunks, struct trunk_line *line, uint64
 
 /* ---- the loop's ---- */
 
-static void on_prepare(uv_prepare_t *prepare)
-{
-    embd__trunks_flush(prepare->data);
-}
-
 int embd__trunks_init(struct trunks *trunks, uv_loop_t *loop, enum trunk_use use,
                       struct embd__error *e)
 {
@@ -460,7 +463,6 @@ int embd__trunks_init(struct trunks *trunks, uv_loop_t *loop, enum trunk_use use
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for answers");
     uv_prepare_init(loop, &trunks->prepare);
     trunks->prepare.data = trunks;
-    uv_prepare_start(&trunks->prepare, on_prepare);
     uv_unref((uv_handle_t *)&trunks->prepare);
     return EMBD_OK;
 }

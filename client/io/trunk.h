@@ -39,7 +39,7 @@ enum trunk_use {
 struct trunks {
     uv_loop_t *loop;
     enum trunk_use use;
-    uv_prepare_t prepare; /* sends before the loop sleeps */
+    uv_prepare_t prepare; /* sends before the loop sleeps, while there are trunks */
     struct trunk *list;
     /* Connects to the server of a link, and asks it for a trunk: carrier.h. */
     int (*carry)(struct trunk *trunk, uv_loop_t *loop, const struct link_config *config,
@@ -57,8 +57,13 @@ int embd__trunks_init(struct trunks *trunks, uv_loop_t *loop, enum trunk_use use
 void embd__trunks_close(struct trunks *trunks);
 /* and then its memory may go. */
 void embd__trunks_fini(struct trunks *trunks);
+void embd__trunks_flush_all(struct trunks *trunks);
 /* What links have sent goes now. */
-void embd__trunks_flush(struct trunks *trunks);
+static inline void embd__trunks_flush(struct trunks *trunks)
+{
+    if (trunks->list != NULL)
+        embd__trunks_flush_all(trunks);
+}
 
 /* The process of a server, as hello said; no shards: it has no trunks. */
 struct trunk_process {

@@ -374,7 +374,7 @@ static bool is_cutting(const struct shard *shard)
 /* A base would end what is read. */
 static bool puts_off_base(const struct shard *shard)
 {
-    return is_cutting(shard) || moving_reads_all(shard);
+    return is_cutting(shard) || (shard->moving.mover != NULL && moving_reads_all(shard));
 }
 
 #define MEMORY_NS 100000000u

@@ -120,7 +120,8 @@ struct subscriber *moving_subscriber(struct shard *shard, const struct shard_ses
  * moving.is_read where it was the last one. */
 bool moving_scan(struct shard *shard, struct subscriber *subscriber, struct table *table,
                  uint32_t max_rows, struct store_scan *out, struct embd__error *e);
-/* Whether a first cut is being read, of which nothing may be given up: a compaction waits. */
+/* Of a shard with a mover: whether a first cut is being read, of which nothing may be given up. A
+ * compaction waits. */
 bool moving_reads_all(const struct shard *shard);
 /* Leaves the keys that are this shard's in a list of keys. */
 void moving_keep_own(const struct shard *shard, const struct table *table, struct store_scan *scan);

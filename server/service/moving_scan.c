@@ -56,8 +56,7 @@ static int check_begun(const struct moving *moving, const struct subscriber *s,
 bool moving_reads_all(const struct shard *shard)
 {
     const struct moving *moving = &shard->moving;
-    return moving->mover != NULL && moving->reads_all &&
-           clock_ns() - moving->read_ns < SUBSCRIBER_IDLE_NS;
+    return moving->reads_all && clock_ns() - moving->read_ns < SUBSCRIBER_IDLE_NS;
 }
 
 bool moving_scan(struct shard *shard, struct subscriber *subscriber, struct table *table,
