@@ -90,6 +90,11 @@ extern const struct argp globals_argp;
  * one that it may have itself. Exits on a usage error or --help. */
 void parse_command(const struct argp *argp, int argc, char **argv, void *input);
 
+/* --help in order (help.c): of a parser, when it begins, and its text before the options, malloc'd
+ * as argp wants it. */
+void help_begin(struct argp_state *state);
+char *help_first_text(const char *text);
+
 /* The value of a flag: seconds from `least` to a day, or a whole number from `least` to `most`,
  * decimal or 0x... They exit on anything else. */
 double parse_seconds(struct argp_state *state, const char *flag, const char *arg, double least);

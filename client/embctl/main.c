@@ -125,8 +125,7 @@ static void print_heading(FILE *out, const char *command)
             fprintf(out, " %s\n", headings[i].text);
 }
 
-/* The text before the options of --help: the group's purpose, and its commands; malloc'd as argp
- * wants it. */
+/* The text before the options of --help: the group's purpose, and its commands; malloc'd. */
 static char *list_commands(const char *doc, const struct command *group)
 {
     char *text = NULL;
@@ -146,9 +145,13 @@ static char *list_commands(const char *doc, const struct command *group)
 static char *filter_help(int key, const char *text, void *input)
 {
     const struct choice *choice = input;
-    if (key == ARGP_KEY_HELP_PRE_DOC && choice)
-        return list_commands(text, choice->group);
-    return (char *)(uintptr_t)text;
+    if (key != ARGP_KEY_HELP_PRE_DOC || !choice)
+        return (char *)(uintptr_t)text;
+    char *list = list_commands(text, choice->group);
+    char *first = list ? help_first_text(list) : NULL;
+    if (first != list)
+        free(list);
+    return first;
 }
 
 static const struct command *find(const struct command *group, const char *name)

@@ -48,6 +48,9 @@ double parse_seconds(struct argp_state *state, const char *flag, const char *arg
 static int parse(int key, char *arg, struct argp_state *state)
 {
     switch (key) {
+    case ARGP_KEY_INIT:
+        help_begin(state);
+        return 0;
     case 's':
         globals.servers = arg;
         return 0;
@@ -64,6 +67,14 @@ static int parse(int key, char *arg, struct argp_state *state)
 
 const struct argp globals_argp = {.options = options, .parser = parse};
 
+static char *filter_help(int key, const char *text, void *input)
+{
+    (void)input;
+    if (key == ARGP_KEY_HELP_PRE_DOC && text)
+        return help_first_text(text);
+    return (char *)(uintptr_t)text;
+}
+
 void parse_command(const struct argp *argp, int argc, char **argv, void *input)
 {
     const struct argp_child own = argp->children ? argp->children[0] : (struct argp_child){0};
@@ -71,6 +82,7 @@ void parse_command(const struct argp *argp, int argc, char **argv, void *input)
         {&globals_argp, 0, "Options of every command:", 1}, own, {0}};
     struct argp whole = *argp;
     whole.children = children;
+    whole.help_filter = filter_help;
     argp_parse(&whole, argc, argv, 0, NULL, input);
 }
 

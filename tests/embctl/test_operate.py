@@ -48,6 +48,18 @@ def case_every_command_has_an_example_in_its_help(_):
         assert re.search(r"^ *(Examples?:|.*embctl " + " ".join(words) + ")", shown, re.M), f"{words}: no example"
 
 
+def case_the_lines_of_help_are_in_order(_):
+    """Where its buffer ends, argp prints the indentation of a line before those that came before."""
+    listed = [["bench"], *(words for words, _ in commands() if words != ["bench"]), [], ["table"], ["shard"]]
+    shown = [subprocess.run([EMBCTL, *words, "--help"], capture_output=True, text=True, check=True).stdout for words in listed]
+    shown.append(subprocess.run([os.path.join(os.path.dirname(EMBCTL), "embd"), "--help"], capture_output=True, text=True, check=True).stdout)
+    for words, text in zip([*listed, ["embd"]], shown):
+        options = text[re.search(r"^  (-\w, |    )--", text, re.M).start():text.index("Give this help list")]
+        for line in filter(str.strip, options.splitlines()):
+            assert len(line) - len(line.lstrip()) in (1, 2, 6, 29), (words, line)
+        assert "\n\n\n" not in text, words
+
+
 def answer_all(listener, say):
     """A server that answers say(method), an (error, result), to whoever comes."""
     while True:
