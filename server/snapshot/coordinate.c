@@ -225,12 +225,16 @@ static int go(struct call *call, const char *name, uint64_t job)
     return call->error.status;
 }
 
-/* Where no job of that name runs here, what one has left is removed. */
+/* Where no job of that name runs here, what one has left is removed. Else the answer says how far
+ * it was: by that the caller tells whether it was being removed already. */
 static int cancel(struct call *call, const char *name, struct job_order *order)
 {
     struct embd__error e = {.status = EMBD_OK};
     struct coordinator *coordinator = call->shard->config.coordinator;
     const struct job_viewer viewer = viewer_of(call);
+    struct job_report before;
+    struct embd__error unknown = {.status = EMBD_OK};
+    coordinator_look(coordinator, &viewer, name, &before, &unknown);
     if (coordinator_cancel(coordinator, &viewer, name, &e) == EMBD_INVALID) {
         order->is_abort = true;
         return start(call, name, order);
@@ -238,7 +242,8 @@ static int cancel(struct call *call, const char *name, struct job_order *order)
     peers_proof_fini(&order->proof);
     if (e.status != EMBD_OK)
         return embd__error_set(&call->error, e.status, "%s", e.text);
-    return look(call, name);
+    answer_report(call, &before);
+    return EMBD_OK;
 }
 
 static int check(struct call *call, struct fields *f, enum coordinate what, const char *name)
