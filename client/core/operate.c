@@ -1,5 +1,6 @@
 /* operate.c - what operators need of a running cluster: ping, figures, hot keys, the stages of
  * requests, and its end. */
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -230,31 +231,76 @@ int embd_trace(embd_client *client, uint32_t shard,
 
 /* ---- drain ---- */
 
-/* Every admin socket must exist before the first process gets the request. After that, a shard may
- * be gone, or say that it is shutting down, because its process got the request through another of
- * its shards. */
-int embd_drain(embd_client *client)
+/* Whoever does not answer at once is not waited for. */
+static int try(embd_client *client, uint32_t shard, enum listener listener, enum method method)
 {
     struct answer *answer;
+    struct msg *m = embd__request_begin(client, method);
+    client->request.fail_fast = true;
+    embd__msg_map(m, 0);
+    int status = embd__request(client, shard, listener, &answer);
+    if (status == EMBD_OK)
+        embd__answer_free(answer);
+    return status;
+}
+
+/* Every admin socket must exist before the first process gets the request. A server has ended where
+ * trainers do not reach it either; *ended_out says which was the last of these, if there is one. */
+static int find_ended(embd_client *client, bool *has_ended, struct embd__error *ended_out)
+{
     int status = EMBD_OK;
-    client->error = (struct embd__error){0};
     for (uint32_t i = 0; i < client->n_shards && status == EMBD_OK; i++) {
-        status = ask(client, i, LISTENER_ADMIN, METHOD_PING, &answer);
-        if (status == EMBD_OK)
-            embd__answer_free(answer);
+        status = try(client, i, LISTENER_ADMIN, METHOD_PING);
+        struct embd__error admin = client->error;
+        client->error = (struct embd__error){0};
+        has_ended[i] = status == EMBD_UNREACHABLE &&
+                       try(client, i, LISTENER_DATA, METHOD_PING) == EMBD_UNREACHABLE;
+        if (has_ended[i]) {
+            *ended_out = client->error;
+            status = EMBD_OK;
+        }
+        client->error = status == EMBD_OK ? (struct embd__error){0} : admin;
     }
+    return status;
+}
+
+/* After the first process got the request, a shard may be gone, or say that it is shutting down,
+ * because its process got the request through another of its shards. */
+static int drain_others(embd_client *client, const bool *has_ended)
+{
+    int status = EMBD_OK;
+    bool was_asked = false;
     for (uint32_t i = 0; i < client->n_shards && status == EMBD_OK; i++) {
-        status = ask(client, i, LISTENER_ADMIN, METHOD_DRAIN, &answer);
-        if (status == EMBD_OK)
-            embd__answer_free(answer);
+        if (has_ended[i])
+            continue;
+        status = try(client, i, LISTENER_ADMIN, METHOD_DRAIN);
         bool is_going =
             status == EMBD_CLOSED || status == EMBD_DRAINING || status == EMBD_UNREACHABLE;
-        if (i > 0 && is_going) {
+        if (was_asked && is_going) {
             client->error = (struct embd__error){0};
             status = EMBD_OK;
         }
+        was_asked = true;
     }
-    return embd__error_keep(&client->error, status);
+    return status;
+}
+
+int embd_drain(embd_client *client)
+{
+    bool *has_ended = calloc(client->n_shards, sizeof *has_ended);
+    struct embd__error ended = {.status = EMBD_OK};
+    client->error = (struct embd__error){0};
+    if (has_ended == NULL)
+        return embd__error_keep(&client->error,
+                                embd__error_set(&client->error, EMBD_NO_MEMORY,
+                                                "no memory for %u shards", client->n_shards));
+    int status = find_ended(client, has_ended, &ended);
+    if (status == EMBD_OK)
+        status = drain_others(client, has_ended);
+    free(has_ended);
+    if (status == EMBD_OK && ended.status != EMBD_OK)
+        client->error = ended;
+    return embd__error_keep(&client->error, client->error.status);
 }
 
 int embd_drain_shard(embd_client *client, uint32_t shard)

@@ -140,10 +140,12 @@ int command_drain(int argc, char **argv)
     parse_no_arguments(
         "Tells every server process to finish its work and exit. Journaled tables come back at "
         "the next start; of other tables take a snapshot or dump first.\v" NEEDS_ADMINS "\n"
+        "Exit code 3 when a shard does not answer; the others have got the request then.\n"
+        "\n"
         "Examples:\n"
         "  embctl snapshot before-upgrade && embctl drain",
         argc, argv);
-    int status = connect_servers(&client);
+    int status = connect_servers_partly(&client);
     return status ? status : end_client(client, embd_drain(client));
 }
 

@@ -166,9 +166,8 @@ int end_with(int status, const char *why);
 /* As above with the client's error; closes the client. */
 int end_client(embd_client *client, int status);
 
-/* Names a shard that does not answer on stderr, with the library's sentence. Returns
- * EMBD_UNREACHABLE. */
-int end_silent(embd_client *client, uint32_t shard);
+/* A shard does not answer, which the library's sentence names. Returns EMBD_UNREACHABLE. */
+int end_silent(void);
 
 /* As end_client; end_silent has printed EMBD_UNREACHABLE already. */
 int end_told(embd_client *client, int status);

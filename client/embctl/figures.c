@@ -118,7 +118,7 @@ int figures_read_some(embd_client *client, const char *only_table, struct figure
     for (uint32_t shard = 0; shard < out->n_shards && result != EMBD_NO_MEMORY; shard++) {
         int status = figures_read_shard(client, shard, out);
         if (status != EMBD_OK)
-            result = status == EMBD_NO_MEMORY ? status : end_silent(client, shard);
+            result = status == EMBD_NO_MEMORY ? status : end_silent();
     }
     return result;
 }

@@ -222,10 +222,9 @@ int end_client(embd_client *client, int status)
     return code;
 }
 
-int end_silent(embd_client *client, uint32_t shard)
+int end_silent(void)
 {
-    fprintf(stderr, "embctl: shard %" PRIu32 " at %s does not answer: %s\n", shard,
-            embd_shard_address(client, shard), embd_error_text());
+    fprintf(stderr, "embctl: %s\n", embd_error_text());
     return EMBD_UNREACHABLE;
 }
 

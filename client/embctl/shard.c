@@ -127,7 +127,7 @@ int command_shard_drain(int argc, char **argv)
         fprintf(stderr, "embctl shard drain: '%s' is not the number of a shard\n", words.list[0]);
         return EXIT_USAGE;
     }
-    int code = connect_servers(&client);
+    int code = connect_servers_partly(&client);
     if (code)
         return code;
     if (shard >= embd_shard_count(client)) {

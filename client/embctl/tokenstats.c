@@ -48,7 +48,7 @@ int show_token_stats(embd_client *client)
         reading.has_row = false;
         int status = embd_token_stats(client, reading.shard, on_figure, &reading);
         if (status != EMBD_OK)
-            result = status == EMBD_NO_MEMORY ? status : end_silent(client, reading.shard);
+            result = status == EMBD_NO_MEMORY ? status : end_silent();
     }
     if (result != EMBD_NO_MEMORY)
         listing_print(&reading.listing);

@@ -476,7 +476,7 @@ void embd__connection_lose(struct link *link, int status, const char *why)
     if (((was == LINK_HELLO || was == LINK_SECURING) && is_hopeless) || has_ended)
         embd__fail_queued(link, status, text);
     else if (was != LINK_READY)
-        embd__fail_fast(link, EMBD_UNREACHABLE, link->last.text);
+        embd__fail_unreached(link);
     if (link->queue.head != NULL && link->state == LINK_IDLE)
         embd__connection_want(link);
     if (was != LINK_READY && link->config.on_unreached != NULL)

@@ -53,18 +53,25 @@ void embd__fail_answered(struct exchange *x)
     fail(x, plain.status, text);
 }
 
+/* Which of several shards the server is to be: people know numbers and not addresses. */
+static void write_shard(const struct link *link, char *out, size_t bytes)
+{
+    const struct link_config *c = &link->config;
+    out[0] = '\0';
+    if (c->shard != SHARD_ANY && c->n_shards != SHARD_ANY && c->n_shards > 1)
+        snprintf(out, bytes, "shard %u of %u: ", c->shard, c->n_shards);
+}
+
 /* No answer comes any more. Whether a numbered push that was sent has been applied is unknown. */
 static void give_up(struct exchange *x, int status, const char *why)
 {
     x->is_out = x->was_begun || x->state == EXCHANGE_SENDING || x->state == EXCHANGE_SENT;
-    char text[LIMIT_ERROR_TEXT];
-    if (!x->has_effect || !x->is_out) {
-        fail(x, status, why);
-        return;
-    }
-    snprintf(text, sizeof text, "the push was sent, and may or may not have been applied: %.300s",
-             why);
-    fail(x, EMBD_UNANSWERED, text);
+    bool is_unsure = x->has_effect && x->is_out;
+    char text[LIMIT_ERROR_TEXT], shard[48];
+    write_shard(x->link, shard, sizeof shard);
+    snprintf(text, sizeof text, "%s%s%.300s", shard,
+             is_unsure ? "the push was sent, and may or may not have been applied: " : "", why);
+    fail(x, is_unsure ? EMBD_UNANSWERED : status, text);
 }
 
 static void fail_all(struct exchange *list, int status, const char *why)
@@ -122,9 +129,11 @@ void embd__fail_begun(struct link *link, int status, const char *why)
     fail_all(take(&link->queue, was_begun, 0), status, why);
 }
 
-void embd__fail_fast(struct link *link, int status, const char *why)
+void embd__fail_unreached(struct link *link)
 {
-    fail_all(take(&link->queue, is_fail_fast, 0), status, why);
+    char text[LIMIT_ERROR_TEXT];
+    snprintf(text, sizeof text, "not reached: %.300s", link->last.text);
+    fail_all(take(&link->queue, is_fail_fast, 0), EMBD_UNREACHABLE, text);
 }
 
 void embd__fail_queued(struct link *link, int status, const char *why)

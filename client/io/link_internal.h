@@ -210,7 +210,7 @@ void embd__fail_answered(struct exchange *x);
  * sent, those that do not wait for a connection, and all that are queued. */
 void embd__fail_begun(struct link *link, int status, const char *why);
 void embd__fail_sent(struct link *link, int status, const char *why);
-void embd__fail_fast(struct link *link, int status, const char *why);
+void embd__fail_unreached(struct link *link); /* of link->last */
 void embd__fail_queued(struct link *link, int status, const char *why);
 /* The server has not ended the connection: it may yet read and write what exchanges in flight share
  * with it. */

@@ -95,7 +95,9 @@ EMBD_API int embd_trace(embd_client *client, uint32_t shard,
 
 /* ---- stopping servers ---- */
 
-/* Asks every server process to finish what it has begun and exit. Blocks. Statuses as embd_ping. */
+/* Asks every server process to finish what it has begun and exit. Blocks. Statuses as embd_ping;
+ * EMBD_UNREACHABLE where a server answers neither here nor trainers: the others were asked. Where
+ * an admin listener alone is not reached, nobody is. */
 EMBD_API int embd_drain(embd_client *client);
 
 /* The same for the one process that `shard` belongs to; its other shards end with it. */

@@ -1,5 +1,6 @@
 """embctl cluster, get and stats answer for the shards that live, and name those that do not."""
 import json
+import os
 import subprocess
 import sys
 
@@ -33,7 +34,7 @@ def case_cluster_lists_the_dead_one_as_silent(cluster):
     listed, said = partly(server, "cluster")
     assert [s["state"] for s in listed["shards"]] == ["ready", "silent", "ready"], listed
     assert [s["rows"] for s in listed["shards"]] == [3, None, 3], listed
-    assert f"shard 1 at {cluster.address('b')} does not answer" in said, said
+    assert f"{cluster.address('b')}: shard 1 of 3: not reached" in said, said
     text = embctl(server, "cluster", "--deadline", 1, code=UNREACHABLE, says="shard 1")
     assert "silent" in text and text.count("ready") == 2, text
 
@@ -42,7 +43,7 @@ def case_stats_has_the_figures_of_the_others(cluster):
     server = cluster.running["a"]
     stats, said = partly(server, "stats")
     assert stats["silent"] == [{"shard": 1}] and {s["shard"] for s in stats["stats"]} == {0, 2}, stats["silent"]
-    assert f"shard 1 at {cluster.address('b')} does not answer" in said, said
+    assert f"{cluster.address('b')}: shard 1 of 3: not reached" in said, said
     assert "rows" in embctl(server, "stats", "--deadline", 1, "-t", "items", code=UNREACHABLE, says="shard 1")
 
 
@@ -59,6 +60,24 @@ def case_get_has_the_rows_of_the_others(cluster):
     assert cluster.address("b") in said and said.count("\n") == 1, said
     embctl(server, "get", "items", KEYS[0], "--deadline", 1, says=None)
     embctl(server, "get", "items", DEAD[0], "--deadline", 1, code=UNREACHABLE, says=cluster.address("b"))
+
+
+def case_what_needs_all_shards_names_the_dead_one(cluster):
+    embctl(cluster.running["a"], "shard", "drain", "1", "--deadline", 1, code=UNREACHABLE, says="shard 1 of 3: not reached")
+    for words in ("table", "list"), ("digest",), ("rebalance",):
+        embctl(cluster.running["a"], *words, "--deadline", 1, code=UNREACHABLE, says=f"{cluster.address('b')}: shard 1 of 3: not reached")
+
+
+def case_drain_asks_those_that_live(cluster):
+    """All or none of them: without an admin socket of one that lives, nobody is asked."""
+    server, port = cluster.running["a"], cluster.address("c").split(":")[1]
+    socket = cluster.path(f"admin/{port}.sock")
+    os.rename(socket, socket + ".away")
+    embctl(server, "drain", code=UNREACHABLE, says=socket)
+    assert [s["state"] for s in partly(server, "cluster")[0]["shards"]] == ["ready", "silent", "ready"]
+    os.rename(socket + ".away", socket)
+    embctl(server, "drain", code=UNREACHABLE, says=f"{cluster.address('b')}: shard 1 of 3: not reached")
+    assert [cluster.running[name].wait() for name in "ac"] == [0, 0]
 
 
 def fill(cluster):
