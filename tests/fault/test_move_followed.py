@@ -102,10 +102,16 @@ class Followed(Cluster):
         ran = self.promote(*words)
         assert ran.returncode == 0, (ran.stderr, self.follower.log())
         self.promoted, self.names = True, "f"
-        self.tables = []
-        for shard in range(SHARDS):
+        self.tables = [until(lambda shard=shard: self.table_id(shard)) for shard in range(SHARDS)]
+
+    def table_id(self, shard):
+        """None: it is prepared, and asks shard 0 whether its keys have moved."""
+        try:
             with self.data(shard) as peer:
-                self.tables.append(self.id(peer, "t"))
+                return self.id(peer, "t")
+        except wire.RpcError as error:
+            assert error.number == wire.LOADING, error
+            return None
 
 
 class WithFollower(unittest.TestCase):
