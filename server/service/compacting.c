@@ -111,13 +111,13 @@ static void begin(struct shard *shard)
     }
 }
 
-/* Not now. */
+/* Not now. Where the disk has little space left, changes that go on meanwhile take it. */
 static void put_off(struct shard *shard)
 {
     struct compacting *c = &shard->compacting;
     c->state = COMPACTING_NOT;
     c->is_asked = true;
-    c->not_before_ns = shard->now_ns + AGAIN_NS;
+    c->not_before_ns = shard->now_ns + (journal_lacks_room(shard->commit.journal) ? 0 : AGAIN_NS);
 }
 
 static void size(struct shard *shard)

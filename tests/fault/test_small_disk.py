@@ -5,8 +5,10 @@ there is some. Needs root and mounts; skipped (exit status 77) where they are no
 import contextlib
 import os
 import sys
+import threading
 import time
 import unittest
+import unittest.mock
 
 import wire
 from embd_process import Embd
@@ -45,10 +47,10 @@ class SmallDisk(unittest.TestCase):
         self.n_pushes += n is None
         self.peak = max(self.peak, self.used())
 
-    def fill_up(self):
+    def fill_up(self, n=256):
         """Every row, in parts, so that no push is large for the disk."""
-        for at in range(0, len(self.keys), 256):
-            keys = self.keys[at:at + 256]
+        for at in range(0, len(self.keys), n):
+            keys = self.keys[at:at + n]
             wire.push(self.peer, self.table, keys, [0.0] * DIM * len(keys))
 
     def check(self):
@@ -124,6 +126,34 @@ class SmallDisk(unittest.TestCase):
             self.push(256)
         self.assertGreaterEqual(self.figure("journal_bases"), 4)
         self.assertEqual(self.figure("journal_errors"), 0)
+
+    def test_a_disk_whose_syncs_are_slow_is_compacted_before_it_is_full(self):
+        """Pushes of several clients are under way at any moment, each for longer than a base waits for them at once."""
+        table, slow = 8 * MIB, os.path.join(os.environ["EMBD_FAULT_TOOLS"], "libembd-slow-sync.so")
+        made = {"LD_PRELOAD": os.path.abspath(slow), "EMBD_SYNC_MS": "150",
+                "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+        with unittest.mock.patch.dict(os.environ, made):
+            self.open("tmpfs", int(2.2 * table) + MIB + SMALL, table, "--journal-limit", "1M")
+        self.fill_up(2048)
+        peers = [wire.connect(self.server) for _ in range(4)]
+        bases, refused = self.figure("journal_bases"), []
+
+        def push(peer):
+            try:
+                for _ in range(24):
+                    wire.push(peer, self.table, self.keys[:256], [-1.0] * DIM * 256)
+            except wire.RpcError as error:
+                refused.append(error)
+
+        threads = [threading.Thread(target=push, args=(peer,)) for peer in peers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for peer in peers:
+            peer.close()
+        self.assertEqual(refused, [])
+        self.assertGreater(self.figure("journal_bases"), bases)
 
     def test_another_file_that_fills_the_disk_does_not_keep_it_from_compacting(self):
         self.open("tmpfs", 64 * MIB, MIB)
