@@ -50,7 +50,7 @@ int embd__archived_read(const uint8_t *bytes, uint64_t n, struct archived_file *
                         struct embd__error *e)
 {
     if (n < ARCHIVED_HEADER_BYTES || memcmp(bytes, magic, sizeof magic) != 0)
-        return embd__error_set(e, EMBD_CORRUPT, "is no file of archived records");
+        return embd__error_set(e, EMBD_CORRUPT, "not a file of archived records");
     if (embd__get_u32(bytes + AT_VERSION) != ARCHIVED_VERSION)
         return embd__error_set(e, EMBD_UNSUPPORTED, "has version %u, this program reads version %u",
                                embd__get_u32(bytes + AT_VERSION), ARCHIVED_VERSION);

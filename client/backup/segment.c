@@ -158,7 +158,7 @@ int segment_read(const char *name, const uint8_t *bytes, size_t n, struct segmen
                  struct embd__error *e)
 {
     if (n < HEADER_BYTES + SUM_BYTES || memcmp(bytes, magic, sizeof magic) != 0)
-        return embd__error_set(e, EMBD_CORRUPT, "%s: is no file of records", name);
+        return embd__error_set(e, EMBD_CORRUPT, "%s: not a file of records", name);
     if (embd__get_u64(bytes + n - SUM_BYTES) != XXH3_64bits(bytes, n - SUM_BYTES))
         return embd__error_set(e, EMBD_CORRUPT, "%s: its checksum is not right", name);
     if (embd__get_u32(bytes + AT_VERSION) != VERSION)

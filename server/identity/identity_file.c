@@ -57,7 +57,7 @@ int identity_lock(int dir, const char *path, int *lock_out, struct embd__error *
     }
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n)
         log_event(LOG_WARN, "identity_not_written",
-                  "file=%s why=\"a second server will not be told which process has it\"", LOCK);
+                  "file=%s why=\"a second server cannot name the process that has it\"", LOCK);
     *lock_out = fd;
     return EMBD_OK;
 }

@@ -126,7 +126,7 @@ static bool leave_out(struct identity *identity, uint32_t n_shards)
         config->servers[n - 1].first_shard + config->servers[n - 1].n_shards != n_shards)
         return false;
     log_event(LOG_INFO, "servers_not_added",
-              "servers=%u why=\"the configuration lists them, and they are no members of the "
+              "servers=%u why=\"the configuration lists them, and they are not members of the "
               "cluster yet: embctl shard add\"",
               config->n_servers - n);
     config->n_servers = n;

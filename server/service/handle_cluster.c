@@ -214,7 +214,7 @@ static int check_member(struct call *call, bool joins)
                                    "cluster: shard %u is a member of its cluster already",
                                    call->shard->config.index)
                  : embd__error_set(&call->error, EMBD_BUSY,
-                                   "cluster: shard %u is no member of the cluster yet; embctl "
+                                   "cluster: shard %u is not a member of the cluster yet; embctl "
                                    "shard add makes it one",
                                    call->shard->config.index);
 }
