@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +19,16 @@ static void die(const char *what)
 {
     fprintf(stderr, "cluster: %s\n", what);
     exit(1);
+}
+
+/* The server has not become ready: its log says why. */
+static void die_with_log(const struct cluster *cluster)
+{
+    char command[96];
+    snprintf(command, sizeof command, "tail -n 20 %s/log >&2", cluster->dir);
+    if (system(command) != 0)
+        fputs("cluster: it has no log\n", stderr);
+    die("the server did not become ready");
 }
 
 #define FLAGS_MAX 32
@@ -73,7 +84,7 @@ static void start(struct cluster *cluster, const char *program, uint32_t n_shard
     close(out[1]);
     if (cluster->pid < 0 || read(ready[0], said, sizeof said - 1) <= 0 ||
         strncmp(said, "ready", 5) != 0)
-        die("the server did not become ready");
+        die_with_log(cluster);
     close(ready[0]);
     read_address(cluster, out[0]);
 }
@@ -107,10 +118,20 @@ static bool is_free(int port)
     return bound;
 }
 
+/* Programs that run beside this one look elsewhere. */
+static int some_port(void)
+{
+    static uint64_t state;
+    if (state == 0 && getrandom(&state, sizeof state, 0) != sizeof state)
+        die("no random numbers");
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return 12000 + (int)((state >> 33) % 20000);
+}
+
 int cluster_free_ports(int n)
 {
     for (;;) {
-        int port = 12000 + (int)(random() % 20000), i = 0;
+        int port = some_port(), i = 0;
         while (i < n && is_free(port + i))
             i++;
         if (i == n)

@@ -16,7 +16,7 @@ uint64_t stand_in_calls_left = UINT64_MAX;
 uint64_t stand_in_block_max = UINT64_MAX;
 uint64_t stand_in_bytes_max = UINT64_MAX;
 bool stand_in_is_full;
-uint64_t stand_in_bytes;
+_Atomic uint64_t stand_in_bytes; /* shards of one process are threads */
 int stand_in_failure;
 bool stand_in_is_stuck;
 uint64_t stand_in_queries_left = UINT64_MAX;
