@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define XXH_STATIC_LINKING_ONLY /* for a hash state without malloc */
-#include <xxhash.h>
+#include "proto/xxh3.h"
 
 #include "proto/little.h"
 #include "proto/rows.h"
@@ -100,7 +100,7 @@ static uint64_t hash_pieces(const struct msg_piece *pieces, uint32_t n)
     XXH3_64bits_reset(&state);
     for (uint32_t i = 0; i < n; i++)
         if (pieces[i].bytes > 0)
-            XXH3_64bits_update(&state, pieces[i].data, (size_t)pieces[i].bytes);
+            XXH3_64bits_update_dispatch(&state, pieces[i].data, (size_t)pieces[i].bytes);
     return XXH3_64bits_digest(&state);
 }
 
@@ -159,7 +159,7 @@ int embd__partfile_block_arrays(const uint8_t *arrays, const embd_schema *schema
     struct row_array list[ROW_BLOCK_ARRAYS];
     EMBD_ASSERT((uintptr_t)arrays % 8 == 0);
     memset(out, 0, sizeof *out);
-    uint64_t found = XXH3_64bits(arrays, (size_t)bytes);
+    uint64_t found = XXH3_64bits_dispatch(arrays, (size_t)bytes);
     if (found != xxh3)
         return embd__error_set(e, EMBD_CORRUPT,
                                "a block's checksum is %016llx, its header says %016llx",

@@ -15,13 +15,12 @@
 #include <string.h>
 #include <time.h>
 
-#include <xxhash.h>
-
 #include "client/backup/catalog.h"
 #include "client/backup/contents.h"
 #include "client/backup/making.h"
 #include "client/formats/snapshot_files.h"
 #include "embd/embd.h"
+#include "proto/xxh3.h"
 
 #define SNAPSHOTS_KEPT 2
 
@@ -118,7 +117,7 @@ static int copy_pieces(struct making *m, const char *file, const char *name, uin
         uint64_t at = (uint64_t)piece * PLACE_PIECE_BYTES;
         if (fetch(m, file, at, m->buffer, part, bytes) != EMBD_OK)
             return m->e->status;
-        XXH3_64bits_update(hash, m->buffer, part);
+        XXH3_64bits_update_dispatch(hash, m->buffer, part);
         bool is_last = piece + 1 == n;
         if (is_last && XXH3_64bits_digest(hash) != xxh3)
             return embd__error_set(m->e, EMBD_CORRUPT,

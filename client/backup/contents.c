@@ -6,10 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <xxhash.h>
-
 #include "embd/embd.h"
 #include "proto/streamsfile.h"
+#include "proto/xxh3.h"
 
 #define MANIFEST_NAME "manifest.json"
 /* As much as a reader of directories takes. */
@@ -44,7 +43,7 @@ static int read_pieces(const struct reading *r, contents_sink *sink, void *arg,
         bool is_last = piece + 1 == n;
         if (r->place->ops->get(r->place, r->path, piece, r->file->bytes, r->buffer, e))
             return e->status;
-        XXH3_64bits_update(r->hash, r->buffer, bytes);
+        XXH3_64bits_update_dispatch(r->hash, r->buffer, bytes);
         if (is_last && check_hash(r, e))
             return e->status;
         int stop = sink == NULL ? 0 : sink(arg, piece, is_last, r->buffer, bytes);

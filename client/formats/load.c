@@ -114,9 +114,13 @@ static uint64_t step_of(const struct load *l, uint32_t shard)
     return greatest;
 }
 
-static int load_block(struct load *l, const struct row_block *block, uint64_t step)
+/* A block that stays as it is is sent from where it was read to. */
+static int load_block(struct load *l, struct part_reader *reader, const struct row_block *block,
+                      uint64_t step)
 {
     struct row_block piece;
+    if (l->redefining.is_same)
+        return embd__scatter_lent(&l->scatter, block, &reader->arrays, &reader->arrays_capacity);
     embd__redefine_begin(&l->redefining, block, step);
     while (embd__redefine_next(&l->redefining, &piece, l->e) > 0)
         if (embd__scatter_block(&l->scatter, &piece))
@@ -158,7 +162,7 @@ static int load_next(struct load *l, struct loading_part *p, bool is_last)
     }
     if (!is_last)
         embd__block_drop_candidates(&block);
-    if (load_block(l, &block, p->step) ||
+    if (load_block(l, &p->reader, &block, p->step) ||
         embd__ticker_add(&l->ticker, block.n_rows, p->reader.at - p->at, l->e))
         return l->e->status;
     p->at = p->reader.at;

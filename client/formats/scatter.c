@@ -99,6 +99,23 @@ static const void *keep(uint8_t **to, const void *from, uint64_t bytes)
     return at;
 }
 
+/* A block's memory, malloc'd by the caller. */
+struct lent {
+    uint8_t **bytes;
+    uint64_t *capacity;
+};
+
+/* It goes along, and the caller goes on with ours. */
+static void take_lent(struct scatter_sending *sending, const struct lent *lent)
+{
+    uint8_t *bytes = sending->bytes;
+    uint64_t capacity = sending->capacity;
+    sending->bytes = *lent->bytes;
+    sending->capacity = *lent->capacity;
+    *lent->bytes = bytes;
+    *lent->capacity = capacity;
+}
+
 static int reserve(struct scatter *s, struct scatter_sending *sending, uint64_t bytes)
 {
     if (bytes <= sending->capacity)
@@ -131,7 +148,9 @@ static int keep_block(struct scatter *s, struct scatter_sending *sending, struct
     return EMBD_OK;
 }
 
-static int send_block(struct scatter *s, uint32_t shard, const struct row_block *block)
+/* `lent` NULL: the block's memory stays the caller's. */
+static int send_block(struct scatter *s, uint32_t shard, const struct row_block *block,
+                      const struct lent *lent)
 {
     struct row_block own = *block;
     if (s->n_window == 0)
@@ -139,7 +158,9 @@ static int send_block(struct scatter *s, uint32_t shard, const struct row_block 
     if (s->n_sent == s->n_window && await_first(s) != EMBD_OK)
         return embd__client_error(s->client)->status;
     struct scatter_sending *sending = &s->window[(s->first + s->n_sent) % s->n_window];
-    if (keep_block(s, sending, &own) != EMBD_OK)
+    if (lent != NULL)
+        take_lent(sending, lent);
+    else if (keep_block(s, sending, &own) != EMBD_OK)
         return embd__client_error(s->client)->status;
     struct msg *m = embd__started_begin(sending->request, METHOD_LOAD);
     embd__admin_load_write(m, s->schema, s->staged, &own);
@@ -158,7 +179,7 @@ static int flush(struct scatter *s, uint32_t shard)
         return EMBD_OK;
     struct row_block block = embd__batch_block(batch);
     batch->n_rows = batch->n_candidates = 0;
-    return send_block(s, shard, &block);
+    return send_block(s, shard, &block, NULL);
 }
 
 int embd__scatter_finish(struct scatter *s)
@@ -220,7 +241,7 @@ static int gather(struct scatter *s, const struct row_block *b)
     return EMBD_OK;
 }
 
-int embd__scatter_block(struct scatter *s, const struct row_block *block)
+static int place(struct scatter *s, const struct row_block *block, const struct lent *lent)
 {
     if (block->n_rows == 0 && block->n_candidates == 0)
         return EMBD_OK;
@@ -233,7 +254,18 @@ int embd__scatter_block(struct scatter *s, const struct row_block *block)
     if (shard == s->n_shards)
         return gather(s, block);
     int status = flush(s, shard); /* rows gathered for it are older */
-    return status ? status : send_block(s, shard, block);
+    return status ? status : send_block(s, shard, block, lent);
+}
+
+int embd__scatter_block(struct scatter *s, const struct row_block *block)
+{
+    return place(s, block, NULL);
+}
+
+int embd__scatter_lent(struct scatter *s, const struct row_block *block, uint8_t **bytes,
+                       uint64_t *capacity)
+{
+    return place(s, block, &(struct lent){bytes, capacity});
 }
 
 void embd__scatter_close(struct scatter *s)

@@ -32,6 +32,11 @@ int embd__scatter_widen(struct scatter *s);
  * the shard that refuses. */
 int embd__scatter_block(struct scatter *s, const struct row_block *block);
 
+/* The same, of a block all of whose arrays lie in `*bytes`: where it is sent as it is, the memory
+ * is taken in place of a copy, and *bytes becomes other memory, or NULL. */
+int embd__scatter_lent(struct scatter *s, const struct row_block *block, uint8_t **bytes,
+                       uint64_t *capacity);
+
 /* Sends what was kept, and waits for all that was sent. */
 int embd__scatter_finish(struct scatter *s);
 

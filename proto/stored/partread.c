@@ -15,6 +15,7 @@
 
 #include "proto/stored/plainfile.h"
 #include "proto/stored/partread.h"
+#include "proto/xxh3.h"
 
 static int corrupt(const struct part_reader *r, struct embd__error *e, const char *what,
                    uint64_t found, uint64_t promised)
@@ -38,7 +39,7 @@ static int read_bytes(struct part_reader *r, void *to, uint64_t bytes, struct em
                                    r->at + done);
         done += (uint64_t)n;
     }
-    XXH3_64bits_update(r->hash, to, bytes);
+    XXH3_64bits_update_dispatch(r->hash, to, bytes);
     r->at += bytes;
     return EMBD_OK;
 }

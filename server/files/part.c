@@ -8,8 +8,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <xxhash.h>
-
+#include "proto/xxh3.h"
 #include "server/files/below.h"
 #include "server/files/part.h"
 
@@ -47,7 +46,7 @@ static int write_pieces(struct part_writer *w, const struct msg_piece *pieces, u
         if (pieces[i].bytes == 0)
             continue;
         list[n_list++] = (struct iovec){(void *)(uintptr_t)pieces[i].data, (size_t)pieces[i].bytes};
-        XXH3_64bits_update(w->hash, pieces[i].data, (size_t)pieces[i].bytes);
+        XXH3_64bits_update_dispatch(w->hash, pieces[i].data, (size_t)pieces[i].bytes);
     }
     while (first < n_list) {
         ssize_t written = writev(w->fd, list + first, (int)(n_list - first));

@@ -29,7 +29,7 @@
 #include <sys/random.h>
 
 #define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "proto/xxh3.h"
 
 #include "proto/little.h"
 #include "proto/message.h"
@@ -65,16 +65,7 @@ static uint64_t keyed(const struct record_key *key, const uint8_t *bytes, uint64
                          : XXH3_64bits(bytes, n);
 }
 
-/* For many bytes: with the widest vectors of this processor, if the library detects them. */
-#ifdef EMBD_XXH_DISPATCH
-XXH64_hash_t XXH3_64bits_dispatch(const void *bytes, size_t n);
-XXH64_hash_t XXH3_64bits_withSecret_dispatch(const void *bytes, size_t n, const void *secret,
-                                             size_t secret_bytes);
-#else
-#define XXH3_64bits_dispatch            XXH3_64bits
-#define XXH3_64bits_withSecret_dispatch XXH3_64bits_withSecret
-#endif
-
+/* For many bytes. */
 static uint64_t body_checksum(const struct record_key *key, const uint8_t *record, uint64_t n_body)
 {
     return XXH3_64bits_withSecret_dispatch(record + RECORD_HEADER_BYTES, n_body, key->secret,

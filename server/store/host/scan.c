@@ -47,7 +47,7 @@ int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct s
 }
 
 /* The keys of a block that have no row in its table, or are unknown to it. A key that occurs twice
- * in the block counts twice: that reserves too much, never too little. If it would be too much for
+ * in the block counts twice, and may count where it has a row: that reserves too much, never too little. If it would be too much for
  * the table, count_distinct gives the exact number. */
 struct unknown {
     uint64_t *hashes; /* [n_hashes], keys that need an entry */
@@ -59,16 +59,59 @@ static uint64_t hash_at(const uint64_t *keys, const uint16_t *slots, uint32_t i)
     return index_hash(keys[i], slots ? slots[i] : 0);
 }
 
-static void count_unknown(const struct store *store, const struct row_block *block,
-                          struct unknown *unknown)
+/* Entries of a block's rows are prefetched this many ahead: nearly each is a line that is not in
+ * the cache. */
+#define AHEAD 16u
+
+MEMORY_PREFETCH void prefetch_row(const struct store *store, const struct row_block *block,
+                                  uint32_t i)
 {
+    if (i < block->n_rows)
+        index_prefetch(&store->index, hash_at(block->keys, block->slots, i));
+}
+
+/* A block whose first keys have no rows is of new keys, as all of a restore is: then each counts,
+ * without being looked up twice. */
+#define FIRST_KEYS 32u
+
+static bool seems_new(const struct store *store, const struct row_block *block)
+{
+    bool is_new = block->n_rows >= FIRST_KEYS && block->n_rows <= host_room(store);
+    for (uint32_t i = 0; i < FIRST_KEYS && is_new; i++)
+        is_new = index_find(&store->index, hash_at(block->keys, block->slots, i),
+                            block->slots ? block->slots[i] : 0) == 0;
+    return is_new;
+}
+
+static void count_all(const struct row_block *block, struct unknown *unknown)
+{
+    for (uint32_t i = 0; i < block->n_rows; i++)
+        unknown->hashes[unknown->n_hashes++] = hash_at(block->keys, block->slots, i);
+    unknown->n_rows = block->n_rows;
+}
+
+static void count_unknown_rows(const struct store *store, const struct row_block *block,
+                               struct unknown *unknown)
+{
+    for (uint32_t i = 0; i < AHEAD; i++)
+        prefetch_row(store, block, i);
     for (uint32_t i = 0; i < block->n_rows; i++) {
+        prefetch_row(store, block, i + AHEAD);
         uint64_t hash = hash_at(block->keys, block->slots, i);
         uint32_t ref = index_find(&store->index, hash, block->slots ? block->slots[i] : 0);
         unknown->n_rows += ref == 0 || (ref & INDEX_CANDIDATE);
         if (ref == 0)
             unknown->hashes[unknown->n_hashes++] = hash;
     }
+}
+
+static void count_unknown(const struct store *store, const struct row_block *block,
+                          struct unknown *unknown)
+{
+    if (seems_new(store, block))
+        count_all(block, unknown);
+    else
+        count_unknown_rows(store, block, unknown);
     for (uint32_t i = 0; i < block->n_candidates; i++) {
         uint64_t hash = hash_at(block->candidate_keys, block->candidate_slots, i);
         if (!index_find(&store->index, hash,
@@ -195,8 +238,12 @@ int host_load(struct store *store, const struct row_block *block, struct embd__e
     merge_forget(&store->merge);
     store->none_expire_before = 0;
     eviction_queue_drop(store);
-    for (uint32_t i = 0; i < block->n_rows; i++)
+    for (uint32_t i = 0; i < AHEAD; i++)
+        prefetch_row(store, block, i);
+    for (uint32_t i = 0; i < block->n_rows; i++) {
+        prefetch_row(store, block, i + AHEAD);
         load_row(store, block, i);
+    }
     for (uint32_t i = 0; i < block->n_candidates; i++)
         load_candidate(store, block, i);
     return EMBD_OK;
