@@ -11,7 +11,8 @@
  *
  * Other operations (erase, create, drop, load) are written by the same thread, each in a group of
  * its own: what was found out about tables when it was admitted is so when it is applied. Pulls go
- * on meanwhile.
+ * on meanwhile. Loads come behind each other, as those of a restore do: one is written while the
+ * one before it is applied.
  *
  * What can fail after the record is written: making way, which is tried again, since answers on
  * their way come to an end; and memory that is not for rows: to merge and look up keys, for an
@@ -146,7 +147,9 @@ static void count_long(struct commit *commit, struct op *op, bool is_long)
 static void leave(struct commit *commit, struct op *op)
 {
     commit->engine->n_recorded--;
-    commit->is_alone = commit->rests = false;
+    commit->rests = false;
+    commit->is_load = commit->is_load && commit->engine->n_recorded > 0;
+    commit->is_alone = commit->is_load;
     if (op == NULL)
         return;
     count_long(commit, op, false);
@@ -339,6 +342,13 @@ static bool shares_groups(const struct op *op)
     return op->kind == OP_PUSH || op->kind == OP_STREAM_OPEN;
 }
 
+static bool may_come(const struct commit *commit, const struct op *op)
+{
+    bool is_first = commit->engine->n_recorded == 0;
+    return commit->is_alone ? commit->is_load && op->kind == OP_LOAD
+                            : is_first || shares_groups(op);
+}
+
 static int append(struct commit *commit, struct op *op, void (*turn)(struct op *op),
                   bool is_durable, struct embd__error *e)
 {
@@ -349,6 +359,7 @@ static int append(struct commit *commit, struct op *op, void (*turn)(struct op *
     op->record.is_waiting = true;
     count_long(commit, op, op_is_long(op));
     commit->is_alone = !shares_groups(op);
+    commit->is_load = op->kind == OP_LOAD;
     commit->engine->n_recorded++;
     return COMMIT_WAITS;
 }
@@ -390,7 +401,7 @@ static int submit(struct commit *commit, struct op *op, void (*turn)(struct op *
             e, EMBD_UNSUPPORTED,
             "the server has no data directory, and so no journal for '%s' tables",
             embd_durability_name(durability));
-    EMBD_ASSERT(!commit->is_alone && (shares_groups(op) || commit->engine->n_recorded == 0));
+    EMBD_ASSERT(may_come(commit, op));
     if (prepare(op, e) != EMBD_OK)
         return e->status;
     if (op->kind == OP_TABLE_CREATE && commit->engine->tables.prepared == NULL) { /* it exists */

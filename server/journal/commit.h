@@ -21,6 +21,7 @@ struct commit {
     bool is_deferred; /* a thread writes records; else they are written inline */
     bool is_alone;    /* the record on its way is of neither a push nor an opening: until it is
                       applied, nothing else that changes tables is submitted */
+    bool is_load;     /* it is a load's: other loads may be submitted behind it */
     bool rests;       /* it would be applied now, were no store calls under way */
     uint32_t n_long;  /* recorded pushes that are not applied yet, to tables that are is_long */
     uint64_t n_refused, refused_since_ns; /* operations since the disk takes no records */
@@ -47,7 +48,7 @@ void commit_fini(struct commit *commit);
 /* Commits an admitted operation (engine_admit). EMBD_OK: it is applied, now or when a device has
  * finished, and op->done is or was called, unless it is NULL; `op` may be freed. COMMIT_WAITS: its
  * record is being written; when its turn comes, or the writing has failed, `turn` is called, then
- * it is applied or ends with EMBD_IO. Only pushes and openings may overlap. EMBD_INVALID (some of
+ * it is applied or ends with EMBD_IO. Only pushes and openings may overlap, and loads among themselves. EMBD_INVALID (some of
  * its tables are journaled, others are not), EMBD_UNSUPPORTED (there is no journal), EMBD_IO,
  * EMBD_NO_MEMORY, EMBD_TOO_LARGE, errors of tables_create and of store_ops.prepare: it is not
  * applied, and done is not called. */

@@ -232,6 +232,34 @@ static bool waits_for_record(const struct call *call, enum touch touch, bool was
     return call->request->session->n_journaled > 0;
 }
 
+#define LOADS_MOST 4u /* on their way to the disk at once */
+/* Memory that rows of one load's frame take at most, with their entries. */
+#define LOAD_ROOM (8 * (uint64_t)LIMIT_FRAME_BYTES)
+
+/* Loads on their way have no rows yet: row_memory and a token's share are exact only where there is
+ * room for all of them. */
+static bool has_room_for_loads(const struct call *call)
+{
+    const struct shard_session *session = call->request->session;
+    const struct row_memory *memory = call->shard->engine.tables.memory;
+    uint64_t room = LOAD_ROOM * (call->shard->engine.n_recorded + 1);
+    bool is_bounded = session->access != NULL && session->grant->most_row_bytes != GRANT_UNLIMITED;
+    return !is_bounded && (memory == NULL || row_memory_room(memory, 0) >= room);
+}
+
+/* A load behind others of its connection, and of nobody else, whose records are being written: its
+ * own is written while these are applied. */
+static bool goes_with_loads(const struct call *call)
+{
+    const struct shard *shard = call->shard;
+    const struct request *request = call->request;
+    bool is_load = call->error.status == EMBD_OK && call->reader.method == METHOD_LOAD;
+    return is_load && shard->commit.is_load && shard->engine.n_recorded < LOADS_MOST &&
+           shard_n_in_flight(shard) == shard->engine.n_recorded &&
+           request->session->n_journaled == shard->engine.n_recorded && !hold_is_on(&shard->hold) &&
+           shard->hold.first == NULL && has_room_for_loads(call);
+}
+
 /* For the end of what an earlier push left to do. */
 static bool waits_for_sweep(struct call *call, enum touch touch, bool was_parked)
 {
@@ -288,10 +316,11 @@ static bool try(struct shard *shard, struct request *request)
     bool was_parked = request->state == REQUEST_PARKED;
     bool is_let_in = hold_is_on(hold) && hold_lets_in(hold, request);
     bool waits = sweeps_may_stop(shard) && waits_for_sweep(&call, touch, was_parked);
-    bool stops = hold_stops(hold, touch, is_let_in, shard_n_in_flight(shard)) ||
-                 waits_for_record(&call, touch, was_parked) ||
-                 (touch == TOUCH_HOLD && staging_stops_hold(shard, request->session)) ||
-                 (rests(shard) && compacting_stops(shard, touch)) || waits;
+    bool stops =
+        (!goes_with_loads(&call) && (hold_stops(hold, touch, is_let_in, shard_n_in_flight(shard)) ||
+                                     waits_for_record(&call, touch, was_parked))) ||
+        (touch == TOUCH_HOLD && staging_stops_hold(shard, request->session)) ||
+        (rests(shard) && compacting_stops(shard, touch)) || waits;
     if (was_parked && stops)
         return false;
     if (!was_parked && (stops || request->session->n_parked > 0)) {
