@@ -151,14 +151,25 @@ static int scan(const uint8_t *bytes, const struct archived_record *record, uint
                            (unsigned long long)record->position);
 }
 
+/* "placed" says which map the shard has, and "decided" what was made before: nothing moves. */
+static void read_replace(struct fields *f, struct archived_deed *out)
+{
+    static const char *const phases[] = {"apply", "prepare", "withdraw", "decided", "placed"};
+    static const enum archived_move moves[] = {MOVE_MADE, MOVE_PREPARED, MOVE_WITHDRAWN, MOVE_NONE,
+                                               MOVE_NONE};
+    int phase = embd__field_enum(f, "phase", phases, sizeof phases / sizeof *phases, 0);
+    out->n_shards = (uint32_t)embd__field_uint(f, "shards", 1, LIMIT_SHARDS, 0);
+    out->decision = embd__field_uint(f, "decision", 1, UINT64_MAX, 0);
+    out->replaces = phase == 0 && out->n_shards == 0;
+    out->move = out->n_shards > 0 && phase >= 0 ? moves[phase] : MOVE_NONE;
+}
+
 static void read_deed(struct reader *r, struct archived_deed *out)
 {
     struct fields f;
     embd__read_fields(&f, r, "record");
-    if (r->method == METHOD_TABLE_REPLACE) {
-        out->moves_keys = embd__field_has(&f, "shards");
-        out->replaces = !embd__field_has(&f, "phase");
-    }
+    if (r->method == METHOD_TABLE_REPLACE)
+        read_replace(&f, out);
     if (r->method != METHOD_PUSH)
         return;
     if (embd__field_has(&f, "writer"))

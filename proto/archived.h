@@ -62,8 +62,11 @@ struct archived_deed {
     struct push_number number;                    /* of a push; sequence 0: it has none */
     struct push_source sources[PUSH_SOURCES_MAX]; /* [n_sources] */
     uint32_t n_sources;
-    bool moves_keys; /* keys go to other shards */
-    bool replaces;   /* tables take the places of others, on all shards */
+    bool replaces; /* tables take the places of others, on all shards */
+    /* A later map of keys to shards, which all shards have, or none: as shard 0's record says. */
+    enum archived_move { MOVE_NONE, MOVE_PREPARED, MOVE_MADE, MOVE_WITHDRAWN } move;
+    uint64_t decision; /* the number of that attempt, the same on all shards */
+    uint32_t n_shards; /* of the map; 0: it has none */
 };
 
 /* EMBD_CORRUPT, EMBD_UNSUPPORTED (a later version's), EMBD_NO_MEMORY. */

@@ -31,8 +31,10 @@ struct shard_file {
     struct records_place at; /* behind its bytes */
     uint64_t bytes, bound;   /* records before `bound` are of the moment */
     uint64_t ms, n_replaces;
-    uint64_t had;    /* by the moment, as all files of its time say; 0: not known */
-    uint64_t *skips; /* [n_skips], malloc'd */
+    uint64_t n_moves, moved; /* later maps of keys that it has taken, and the last one's decision */
+    uint64_t prepared;       /* the decision of the one that it waits for; 0: none */
+    uint64_t had;            /* by the moment, as all files of its time say; 0: not known */
+    uint64_t *skips;         /* [n_skips], malloc'd */
     uint64_t n_skips;
     char after[PLACE_NAME_BYTES]; /* the file that was taken last; "": none yet */
 };
@@ -281,20 +283,32 @@ static bool is_skipped(const struct shard_file *f, uint64_t position)
     return false;
 }
 
+static void note_move(struct shard_file *f, const struct archived_deed *deed)
+{
+    if (deed->move == MOVE_NONE)
+        return;
+    f->prepared = deed->move == MOVE_PREPARED ? deed->decision : 0;
+    if (deed->move == MOVE_MADE) {
+        f->n_moves++;
+        f->moved = deed->decision;
+    }
+}
+
 static int look_at(struct writing *w, const uint8_t *bytes, const struct archived_record *record)
 {
     struct archived_deed deed;
     struct shard_file *f = mine(w);
     if (embd__archived_deed(bytes, record, &deed, w->e) != EMBD_OK)
         return w->e->status;
-    f->n_replaces += deed.replaces;
-    if (deed.moves_keys)
+    if (deed.n_shards != 0 && deed.n_shards != w->record->n_shards)
         return embd__error_set(w->e, EMBD_UNSUPPORTED,
-                               "%s: keys moved between shards at record %" PRIu64
+                               "%s: shards were added at record %" PRIu64
                                " of shard %u: take a moment before, or behind the next backup",
                                w->shelf->place->url, record->position, w->shard);
     if (is_skipped(f, record->position))
         return EMBD_OK;
+    f->n_replaces += deed.replaces;
+    note_move(f, &deed);
     return agree_add(&w->agree, w->shard, record->position, &deed, w->e);
 }
 
@@ -365,6 +379,14 @@ static void sort_skips(struct shard_file *f)
     f->n_skips = n;
 }
 
+/* Shard 0 decides, once all others are prepared: one that is takes the map when it starts. */
+static bool has_map(const struct writing *w, uint32_t shard)
+{
+    const struct shard_file *first = &w->files[0], *f = &w->files[shard];
+    bool waits = f->prepared != 0 && f->prepared == first->moved;
+    return f->n_moves + waits == first->n_moves;
+}
+
 static int leave_out(struct writing *w)
 {
     struct agree_left *left;
@@ -378,11 +400,11 @@ static int leave_out(struct writing *w)
     w->out->n_left_out = n;
     free(left);
     for (uint32_t i = 1; i < w->record->n_shards && w->e->status == EMBD_OK; i++)
-        if (w->files[i].n_replaces != w->files[0].n_replaces)
+        if (w->files[i].n_replaces != w->files[0].n_replaces || !has_map(w, i))
             embd__error_set(w->e, EMBD_UNSUPPORTED,
-                            "%s: tables took the places of others at this moment, on some shards: "
-                            "take one before or behind it",
-                            w->shelf->place->url);
+                            "%s: %s at this moment, on some shards: take one before or behind it",
+                            w->shelf->place->url,
+                            has_map(w, i) ? "tables took the places of others" : "keys moved");
     return w->e->status;
 }
 

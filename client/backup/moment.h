@@ -21,8 +21,8 @@ struct moment {
 
 /* Writes DIR/SHARD.archived for each shard, unless there are no records: out->n_records 0.
  * EMBD_CORRUPT: a file of records is damaged, lost or in the place of another one; EMBD_INVALID:
- * the records do not reach so far; EMBD_UNSUPPORTED: keys moved between shards, or tables took the
- * places of others. */
+ * the records do not reach so far; EMBD_UNSUPPORTED: some shards had another map of keys at the
+ * moment, or tables that took the places of others; or there were more shards. */
 int moment_write(const struct shelf *shelf, const struct record *record,
                  const struct moment_ask *ask, const char *dir, struct moment *out,
                  struct embd__error *e);

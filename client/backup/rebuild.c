@@ -143,12 +143,22 @@ static void escape(char *out, size_t bytes, const char *path)
                           : snprintf(out + n, bytes - n, "%c", *path));
 }
 
+/* At a moment while keys moved rows may lie on two shards: the server removes them first. */
+static int make_snapshot(embd_client *client)
+{
+    static const struct timespec look = {0, LOOK_NS};
+    embd_dump_report report;
+    int status;
+    while ((status = embd_snapshot(client, REBUILD_NAME, NULL, &report)) == EMBD_BUSY)
+        nanosleep(&look, NULL);
+    return status;
+}
+
 static int serve(const struct rebuild *r)
 {
     char path[3 * sizeof r->dir] = "", url[sizeof path + sizeof r->placement + 256];
     embd_options options;
     embd_client *client = NULL;
-    embd_dump_report report;
     embd_options_init(&options);
     options.deadline_ms = DEADLINE_MS;
     escape(path, sizeof path, r->dir);
@@ -156,9 +166,7 @@ static int serve(const struct rebuild *r)
              r->record->n_shards, r->record->name, r->placement[0] ? "&placement=" : "",
              r->placement);
     int status = embd_connect(url, &options, &client);
-    if (status == EMBD_OK)
-        status = embd_snapshot(client, REBUILD_NAME, NULL, &report);
-    return status;
+    return status == EMBD_OK ? make_snapshot(client) : status;
 }
 
 /* Its status and sentence go to `to`, and what a server logs beside the directory. */

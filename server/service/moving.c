@@ -150,10 +150,12 @@ static void take_shards(struct shard *shard, uint32_t n_shards)
     config->is_alone = false;
 }
 
-/* Its records alone say which map it has: it follows, or is promoted by this start. */
+/* Its records alone say which map it has: it follows, is promoted by this start, or an archive kept
+ * them. */
 static bool is_by_records(const struct shard *shard)
 {
-    return shard->following != NULL || (shard->config.promotes && shard->engine.is_replaying);
+    return shard->following != NULL || shard->archived != NULL ||
+           (shard->config.promotes && shard->engine.is_replaying);
 }
 
 /* A server that has just begun may have another map than the even one, of the same version. */
@@ -199,14 +201,15 @@ void moving_adopt(void *arg, const struct op_replace *replace)
         end_foreign(shard);
 }
 
-/* ---- a follower ---- */
+/* ---- a follower, or an archive ---- */
 
 /* Of a base, its own record says it: earlier versions took rows that nobody looks for. A follower
  * that takes one has no journal. */
 static bool is_behind_base(const struct shard *shard)
 {
     bool is_read = shard->reading != NULL && !journal_reading_is_in_base(shard->reading);
-    return is_by_records(shard) && (is_read || shard->commit.journal != NULL);
+    return is_by_records(shard) &&
+           (is_read || shard->commit.journal != NULL || shard->archived != NULL);
 }
 
 static bool is_other(const struct shard *shard, const struct table *table, const uint16_t *slots,
