@@ -125,6 +125,17 @@ int backup_list(const struct backup_where *where,
                 int (*visit)(void *arg, const struct backup_seen *seen), void *arg,
                 struct backup_why *why);
 
+/* Moments that a restore can bring back, from backups and the records behind them. */
+struct backup_span {
+    uint64_t from_ms, to_ms; /* since 1970; equal: only the backup itself */
+};
+
+/* Of the backups of `job` (NULL: BACKUP_JOB), where records lie there: the oldest first. Between
+ * two spans is a gap, whose moments come back as the end of the span before. */
+int backup_moments(const struct backup_where *where, const char *job,
+                   int (*visit)(void *arg, const struct backup_span *span), void *arg,
+                   struct backup_why *why);
+
 /* Whether embctl verify has backups here, and no dump or snapshot. EMBD_IO: the directory cannot be
  * read. */
 int backup_is_place(const char *url, bool *is_out, struct backup_why *why);

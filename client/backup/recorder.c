@@ -224,6 +224,7 @@ static void begin_again(struct recorder *r, uint32_t shard, const char *why)
                         embd_shard_address(r->client, shard), why);
     begin_at(log, &r->cut[shard]);
     log->is_of_cut = true;
+    r->run++; /* the files of a run join */
 }
 
 static void take(void *arg, const struct records_came *came)

@@ -7,6 +7,7 @@
 #include "client/embctl/backupfigures.h"
 #include "client/embctl/embctl.h"
 #include "client/embctl/listing.h"
+#include "client/embctl/moments.h"
 #include "client/embctl/places.h"
 
 #define RECENT_S 3600u /* backups of --every that stay */
@@ -212,18 +213,22 @@ static int add_backup(void *arg, const struct backup_seen *seen)
     return 0;
 }
 
-static int list(const struct backup_where *where)
+static int list(const struct backup_where *where, const char *job)
 {
     static const struct column columns[] = {
         {"name", CELL_TEXT},  {"state", CELL_TEXT},   {"time", CELL_TEXT}, {"shards", CELL_COUNT},
         {"rows", CELL_COUNT}, {"bytes", CELL_BYTES},  {"base", CELL_TEXT}, {"job", CELL_TEXT},
         {"error", CELL_TEXT}, {"age_us", CELL_MICROS}};
-    struct listing l;
+    struct listing l, moments;
     struct backup_why why;
     listing_init(&l, "backups", columns, sizeof columns / sizeof *columns);
     int status = backup_list(where, add_backup, &l, &why);
-    if (status == EMBD_OK)
-        listing_print(&l);
+    if (status == EMBD_OK) {
+        status = moments_read(where, job, &moments, &why);
+        if (status == EMBD_OK)
+            listing_print_pair(&l, &moments);
+        listing_fini(&moments);
+    }
     listing_fini(&l);
     return end_with(status, why.text);
 }
@@ -241,7 +246,9 @@ int command_backup(int argc, char **argv)
                "embctl load, inspect and blobs read PLACE/NAME too. 'embctl verify PLACE' checks "
                "all backups there, 'embctl restore' brings one back.\n"
                "\n"
-               "An increment needs the backup it is upon, and 'list' shows which that is. The "
+               "An increment needs the backup it is upon, and 'list' shows which that is, and the "
+               "moments that 'embctl restore --at' brings back from records (of --job), with the "
+               "gaps between them. The "
                "servers keep the snapshots of the two newest backups in their data directories. "
                "While another snapshot, dump or replacing load runs, this command waits for its "
                "turn. " NEEDS_ADMINS "\n"
@@ -271,6 +278,6 @@ int command_backup(int argc, char **argv)
     a.order.tables = a.tables;
     a.order.n_tables = a.n_tables;
     if (a.words.n == 1)
-        return list(&a.order.to);
+        return list(&a.order.to, a.order.job);
     return a.archive.every_s > 0 ? make_every(&a) : make_and_tell(&a);
 }

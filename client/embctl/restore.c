@@ -1,9 +1,7 @@
 /* restore.c - embctl restore: a backup into a cluster. */
-#include <stdio.h>
-#include <time.h>
-
 #include "client/embctl/embctl.h"
 #include "client/embctl/listing.h"
+#include "client/embctl/moments.h"
 #include "client/embctl/places.h"
 #include "client/embctl/progress.h"
 
@@ -68,16 +66,6 @@ static int parse_restore(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* "": there were no records. */
-static void write_moment(char *out, size_t bytes, uint64_t ms)
-{
-    struct tm tm;
-    time_t seconds = (time_t)(ms / 1000);
-    size_t n = ms == 0 ? 0 : strftime(out, bytes, "%Y-%m-%dT%H:%M:%S", gmtime_r(&seconds, &tm));
-    if (n > 0)
-        snprintf(out + n, bytes - n, ".%03uZ", (unsigned)(ms % 1000));
-}
-
 static void print_restored(const char *place, const struct restored *done, uint64_t elapsed_us)
 {
     static const struct column columns[] = {
@@ -85,8 +73,8 @@ static void print_restored(const char *place, const struct restored *done, uint6
         {"bytes", CELL_BYTES},   {"elapsed_us", CELL_MICROS}, {"damaged", CELL_COUNT},
         {"records", CELL_COUNT}, {"left_out", CELL_COUNT},    {"until", CELL_TEXT}};
     struct listing l;
-    char until[48] = "";
-    write_moment(until, sizeof until, done->records_ms);
+    char until[MOMENT_BYTES]; /* "": there were no records */
+    moment_text(until, done->records_ms);
     listing_init(&l, "restore", columns, sizeof columns / sizeof *columns);
     listing_row(&l);
     listing_text(&l, 0, place);

@@ -1,0 +1,94 @@
+"""embctl backup list shows which moments restore --at brings back: from a backup on, as far as records go; one span over backups that
+records lead to; a gap where a file of records is lost, until the next backup. Where no records lie there are no spans."""
+import datetime
+import os
+import random
+import time
+
+from embctl import OK, Scratch, embctl, embctl_json, run_cases
+from test_archive import archive, ended, until, whole
+from test_backup import backup
+from test_changes import SHARDS, change, serve
+from test_moments import RARELY, TABLES, create, digests_beside, files_of, moment, restored
+
+
+def moments(place, *flags):
+    return embctl_json(None, "backup", "list", "--to", place, *flags)["moments"]
+
+
+def seconds(text):
+    assert text.endswith("Z"), text
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def begun(place, name):
+    return seconds(next(b["time"] for b in whole(place) if b["name"] == name))
+
+
+def push_for_files(server, place, rng, n):
+    """Until there are n more files of records of each shard."""
+    wanted = [len(files_of(place, shard)) + n for shard in range(SHARDS)]
+    while any(len(files_of(place, shard)) < wanted[shard] for shard in range(SHARDS)):
+        change(server, rng, n=8, tables=TABLES)
+        time.sleep(0.05)
+
+
+def case_spans_go_over_backups_and_end_at_lost_records():
+    rng = random.Random(51)
+    with Scratch() as scratch, serve(scratch) as server:
+        place = scratch("place")
+        create(server)
+        backup(server, place, "--name", "first")
+        assert moments(place) == [], "no records lie there"
+        assert "FROM" not in embctl(None, "backup", "list", "--to", place)
+        begins = time.time()
+        with archive(server, place, *RARELY, every=3600) as keeper:
+            push_for_files(server, place, rng, 4)
+            one = moment(server, place)
+            assert ended(keeper) == OK
+        span, = moments(place)
+        assert seconds(span["from"]) == begun(place, "first") and span.get("gap_us") is None
+        assert begins < seconds(span["to"]) <= time.time()
+        assert span["span_us"] == round((seconds(span["to"]) - seconds(span["from"])) * 1e6)
+        time.sleep(1.1)  # a backup's time is of whole seconds
+        backup(server, place, "--name", "second")
+        with archive(server, place, *RARELY, every=3600) as keeper:
+            push_for_files(server, place, rng, 3)
+            two = moment(server, place)
+            assert ended(keeper) == OK
+        joined, = moments(place)
+        assert joined["from"] == span["from"] and joined["to"] > span["to"]
+        assert moments(place, "--job", "other") == []
+        lost = files_of(place, 0)[1]
+        os.remove(lost)
+        before, behind = moments(place)
+        assert before["from"] == span["from"] and before["to"] < span["to"]
+        assert behind["from"] > before["to"] and behind["to"] == joined["to"]
+        assert seconds(behind["from"]) in {begun(place, b["name"]) for b in whole(place)} - {begun(place, "first")}
+        assert behind["gap_us"] == round((seconds(behind["from"]) - seconds(before["to"])) * 1e6)
+        table = embctl(None, "backup", "list", "--to", place)
+        assert all(word in table for word in ("FROM", "TO", "GAP", before["from"], behind["to"])), table
+        assert one[2] != two[2] == digests_beside(server)
+        assert restored(place, behind["to"].rstrip("Z"), 3)[0] == two[2]
+
+
+def case_a_damaged_file_ends_a_span():
+    rng = random.Random(52)
+    with Scratch() as scratch, serve(scratch) as server:
+        place = scratch("place")
+        create(server)
+        with archive(server, place, *RARELY, every=3600) as keeper:
+            until(lambda: whole(place))
+            push_for_files(server, place, rng, 3)
+            assert ended(keeper) == OK
+        whole_span, = moments(place)
+        for shard in range(SHARDS):
+            with open(files_of(place, shard)[-1], "r+b") as file:
+                file.seek(200)
+                file.write(b"damaged")
+        span, = moments(place)
+        assert span["from"] == whole_span["from"] and span["to"] < whole_span["to"]
+
+
+if __name__ == "__main__":
+    run_cases({name: fn for name, fn in globals().items() if getattr(fn, "__module__", None) == "__main__"})
