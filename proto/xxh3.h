@@ -7,7 +7,7 @@
 
 #include <xxhash.h>
 
-/* Which xxh_x86dispatch.h declares, whose other names would replace those of xxhash.h. */
+/* As the library declares them for x86, where a header of its own would give them other names. */
 #ifdef EMBD_XXH_DISPATCH
 XXH64_hash_t XXH3_64bits_dispatch(const void *bytes, size_t n);
 XXH64_hash_t XXH3_64bits_withSecret_dispatch(const void *bytes, size_t n, const void *secret,

@@ -27,6 +27,7 @@
 #define PAUSE_MOST_S 60.0                /* after a failure */
 #define BASE_PAUSE_S 60.0                /* after that of a base */
 #define LOOK_S       0.2                 /* for the end of a base */
+#define FIGURES_S    1.0                 /* at least, between two of how far records are */
 #define ON_SERVERS   (BACKUP_BESIDE + 3) /* snapshots that stay while a base is copied from there */
 
 /* ---- one ---- */
@@ -77,6 +78,8 @@ struct archive {
     struct backup_order *order;
     double every_s;
     const char *figures;
+    struct backup_figures told;  /* the last ones */
+    struct backup_made made;     /* that they are of */
     uint32_t n_failed;           /* since the last complete one */
     pid_t base;                  /* the process that makes one with all rows; 0: none */
     double base_s;               /* not before that */
@@ -123,18 +126,29 @@ static void print_line(const struct archive *a, const struct backup_made *made, 
     fflush(stdout);
 }
 
-static void write_figures(const struct archive *a, const struct backup_made *made,
-                          uint64_t elapsed_us)
+static void write_figures(struct archive *a, const struct backup_made *made, uint64_t elapsed_us)
 {
-    const struct backup_figures told = {.place = a->order->to.url,
-                                        .made = made,
-                                        .elapsed_us = elapsed_us,
-                                        .n_failed = a->n_failed,
-                                        .every_s = a->every_s,
-                                        .records_ms = a->covers_ms ? *a->covers_ms : 0,
-                                        .has_records = a->covers_ms != NULL};
+    a->told = (struct backup_figures){.place = a->order->to.url,
+                                      .made = made != NULL ? &a->made : NULL,
+                                      .elapsed_us = elapsed_us,
+                                      .n_failed = a->n_failed,
+                                      .every_s = a->every_s,
+                                      .records_ms = a->covers_ms ? *a->covers_ms : 0,
+                                      .has_records = a->covers_ms != NULL};
+    if (made != NULL)
+        a->made = *made;
     if (a->figures != NULL)
-        backup_figures_write(a->figures, &told);
+        backup_figures_write(a->figures, &a->told);
+}
+
+/* Records come between backups, too. */
+static void write_figures_again(struct archive *a)
+{
+    if (a->figures == NULL || !a->told.has_records)
+        return;
+    a->told.is_again = true;
+    a->told.records_ms = *a->covers_ms;
+    backup_figures_write(a->figures, &a->told);
 }
 
 /* ---- all rows, by another process ---- */
@@ -289,6 +303,16 @@ static double go_on(struct archive *a)
     return now_s() + pause_s(a);
 }
 
+static void rest_until(struct archive *a, double due_s)
+{
+    double every_s = 3 * a->records_s > FIGURES_S ? 3 * a->records_s : FIGURES_S;
+    for (double at; (at = now_s() + every_s) < due_s && !progress_is_stopped();) {
+        wait_until(at);
+        write_figures_again(a);
+    }
+    wait_until(due_s);
+}
+
 /* NULL: no memory; then a figure is missing. */
 static _Atomic uint64_t *share_number(void)
 {
@@ -317,7 +341,7 @@ int archive_run(struct backup_order *order, const struct archive_options *option
     if (a.records_s > 0)
         a.covers_ms = share_number();
     while (!progress_is_stopped())
-        wait_until(go_on(&a));
+        rest_until(&a, go_on(&a));
     if (a.base != 0)
         kill(a.base, SIGTERM);
     end_base(&a, 0);

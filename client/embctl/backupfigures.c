@@ -64,9 +64,8 @@ static void print_all(FILE *out, const struct backup_figures *f, const struct ti
               f->place, f->every_s);
     if (f->has_records)
         print(out, "embd_backup_records_covers_timestamp_seconds",
-              "records of what was acknowledged before this time were there when the last backup "
-              "ended; 0: none yet",
-              f->place, (double)f->records_ms / 1e3);
+              "records of what was acknowledged before this time are there; 0: none yet", f->place,
+              (double)f->records_ms / 1e3);
     if (made == NULL)
         return;
     print(out, "embd_backup_rows", "rows in the last backup", f->place, (double)made->rows);
@@ -79,7 +78,7 @@ int backup_figures_write(const char *path, const struct backup_figures *figures)
 {
     char staged[PATH_BYTES_MAX];
     struct times times = {earlier(path, SUCCESS), earlier(path, COVERS)};
-    if (figures->made != NULL)
+    if (figures->made != NULL && !figures->is_again)
         times = (struct times){(uint64_t)time(NULL), figures->made->time_s};
     int n = snprintf(staged, sizeof staged, "%s.new", path);
     FILE *out = n < (int)sizeof staged ? fopen(staged, "we") : NULL;

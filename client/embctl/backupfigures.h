@@ -13,6 +13,7 @@ struct backup_figures {
     double every_s;      /* 0: it is not one of a sequence */
     bool has_records;    /* records between backups are kept, */
     uint64_t records_ms; /* and those of before are there; 0: none yet */
+    bool is_again;       /* the backup was told before: what is new is `records_ms` */
 };
 
 /* Replaces the file `path`. Where the backup failed, what the file has of the last complete one

@@ -47,8 +47,8 @@ int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct s
 }
 
 /* The keys of a block that have no row in its table, or are unknown to it. A key that occurs twice
- * in the block counts twice, and may count where it has a row: that reserves too much, never too little. If it would be too much for
- * the table, count_distinct gives the exact number. */
+ * in the block counts twice, and may count where it has a row: that reserves too much, never too
+ * little. If it would be too much for the table, count_distinct gives the exact number. */
 struct unknown {
     uint64_t *hashes; /* [n_hashes], keys that need an entry */
     uint64_t n_hashes, n_rows;
