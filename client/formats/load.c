@@ -19,7 +19,7 @@
 #include "client/formats/rebound.h"
 #include "client/formats/check_empty.h"
 #include "embd/admin.h"
-#include "proto/stored/verify.h"
+#include "client/formats/verify_together.h"
 
 #define TOGETHER 8u /* parts that are read in turns */
 
@@ -350,9 +350,9 @@ int embd__load_open(struct load *l, const char *dir, embd_progress *progress, vo
         embd__load_each(l, add_totals);
     embd__ticker_begin(&l->ticker, progress, arg, l->totals.rows);
     for (uint32_t i = 0; i < l->n_tables && !l->e->status; i++)
-        embd__verify_chain(&l->chain, l->tables[i], &l->ticker, l->e);
+        embd__verify_together(&l->chain, l->tables[i], &l->ticker, l->e);
     if (l->n_tables == 0)
-        embd__verify_chain(&l->chain, NULL, &l->ticker, l->e);
+        embd__verify_together(&l->chain, NULL, &l->ticker, l->e);
     return l->e->status;
 }
 

@@ -15,7 +15,7 @@
 #include "client/formats/scatter.h"
 #include "proto/dtype.h"
 
-#define WINDOW_MOST 16u /* blocks of 8 MiB */
+#define WINDOW_MOST 16u /* blocks of 8 MiB at most */
 #define ALIGN       8u
 
 /* For rows gathered per shard, all shards together; a shard's share is at most one block. */
@@ -44,7 +44,7 @@ struct scatter_sending {
 
 int embd__scatter_widen(struct scatter *s)
 {
-    uint32_t n = 4 * s->n_shards < WINDOW_MOST ? 4 * s->n_shards : WINDOW_MOST;
+    uint32_t n = 8 * s->n_shards < WINDOW_MOST ? 8 * s->n_shards : WINDOW_MOST;
     s->window = calloc(n, sizeof *s->window);
     if (s->window == NULL)
         return embd__error_set(embd__client_error(s->client), EMBD_NO_MEMORY,

@@ -9,8 +9,8 @@
 #include "proto/stored/streamsread.h"
 #include "proto/stored/verify.h"
 
-static int verify_part(const struct dump_share *share, const struct manifest_part *part,
-                       const embd_schema *schema, struct ticker *ticker, struct embd__error *e)
+int embd__verify_part(const struct dump_share *share, const struct manifest_part *part,
+                      const embd_schema *schema, struct ticker *ticker, struct embd__error *e)
 {
     struct part_reader reader;
     struct row_block block;
@@ -40,17 +40,23 @@ static int verify_blobs(const struct dump_share *share, struct ticker *ticker,
     return EMBD_OK;
 }
 
+int embd__verify_others(const struct dump_share *share, struct ticker *ticker,
+                        struct embd__error *e)
+{
+    return verify_blobs(share, ticker, e) ? e->status : embd__streams_verify(share, e);
+}
+
 static int verify_share(const struct dump_share *share, const char *only, struct ticker *ticker,
                         struct embd__error *e)
 {
-    if (!only && (verify_blobs(share, ticker, e) || embd__streams_verify(share, e)))
+    if (!only && embd__verify_others(share, ticker, e))
         return e->status;
     for (uint32_t i = 0; i < share->manifest.n_tables; i++) {
         const struct manifest_table *table = &share->manifest.tables[i];
         if (only && embd__dumpdir_table(share, only) != table)
             continue;
         for (uint32_t j = 0; j < table->n_parts; j++)
-            if (verify_part(share, &table->parts[j], &table->schema.s, ticker, e))
+            if (embd__verify_part(share, &table->parts[j], &table->schema.s, ticker, e))
                 return e->status;
     }
     return EMBD_OK;

@@ -10,4 +10,10 @@
 int embd__verify_chain(const struct dump_chain *chain, const char *only, struct ticker *ticker,
                        struct embd__error *e);
 
+/* What that is made of: the rows of one part, and what a share has beside parts. */
+int embd__verify_part(const struct dump_share *share, const struct manifest_part *part,
+                      const embd_schema *schema, struct ticker *ticker, struct embd__error *e);
+int embd__verify_others(const struct dump_share *share, struct ticker *ticker,
+                        struct embd__error *e);
+
 #endif

@@ -232,9 +232,9 @@ static bool waits_for_record(const struct call *call, enum touch touch, bool was
     return call->request->session->n_journaled > 0;
 }
 
-#define LOADS_MOST 4u /* on their way to the disk at once */
+#define LOADS_MOST 8u /* on their way to the disk at once */
 /* Memory that rows of one load's frame take at most, with their entries. */
-#define LOAD_ROOM (8 * (uint64_t)LIMIT_FRAME_BYTES)
+#define LOAD_ROOM (4 * (uint64_t)LIMIT_FRAME_BYTES)
 
 /* Loads on their way have no rows yet: row_memory and a token's share are exact only where there is
  * room for all of them. */

@@ -8,6 +8,7 @@ import shutil
 import partfiles
 from embctl import DAMAGED, FAILED, REFUSED, Embd, Scratch, embctl, embctl_json, run_cases
 from test_copies import random_blocks
+from wire import connect, create, owned, push
 
 
 def make(path):
@@ -161,6 +162,43 @@ def case_what_is_no_directory_is_told(server, scratch):
     for command in ("verify", "load"):
         embctl(server, command, scratch("nowhere"), code=FAILED, says="nowhere")
         embctl(server, command, scratch("good/manifest.json"), code=FAILED, says="is not a directory")
+
+
+def push_many(server, n, dim):
+    """A table of n rows on two shards, each of n * dim * 2 bytes."""
+    for shard in range(2):
+        mine = owned(n // 2, shard, 2)
+        with connect(server, shard) as wire:
+            table = create(wire, "large", dim, value=0.0)
+            for first in range(0, len(mine), 4096):
+                some = mine[first:first + 4096]
+                push(wire, table, some, [float(key % 7) for key in some for _ in range(dim)])
+
+
+def case_parts_that_two_threads_verify(server, scratch):
+    """The first ones by one, the last ones by the other: each finds what is damaged, and both count."""
+    with Embd(shards=2) as other:
+        push_many(other, 32768, 80)
+        embctl(other, "dump", "--all", scratch("large"))
+        found = embctl(other, "digest", "-o", "json")
+    sizes = [os.path.getsize(scratch(f"large/large.{shard}.part")) for shard in range(2)]
+    assert min(sizes) > 5 << 20
+    for shard, size in enumerate(sizes):
+        part = scratch(f"large/large.{shard}.part")
+        for at in (size // 2, size - 1):
+            flip(part, at)
+            embctl(server, "load", scratch("large"), code=DAMAGED, says=f"large.{shard}.part")
+            assert embctl_json(server, "table", "list") == {"tables": []}, "nothing has changed"
+            flip(part, at)
+    for shard in range(2):
+        flip(scratch(f"large/large.{shard}.part"), 1000)
+    embctl(server, "load", scratch("large"), code=DAMAGED, says=".part")
+    for shard in range(2):
+        flip(scratch(f"large/large.{shard}.part"), 1000)
+    with Embd(shards=2) as other:
+        loaded = embctl_json(other, "load", scratch("large"))["load"][0]
+        assert loaded["rows"] == 32768 and loaded["bytes"] == sum(sizes)
+        assert embctl(other, "digest", "-o", "json") == found
 
 
 def case_the_good_one_is_good(server, scratch):
