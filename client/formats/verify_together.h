@@ -1,4 +1,4 @@
-/* verify_together.h - embd__verify_chain by two threads, while the servers have nothing to do yet. */
+/* verify_together.h - embd__verify_chain by two threads, while servers have nothing to do yet. */
 #ifndef EMBD_FORMATS_VERIFY_TOGETHER_H
 #define EMBD_FORMATS_VERIFY_TOGETHER_H
 
