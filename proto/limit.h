@@ -40,6 +40,10 @@
 #define LIMIT_STEP               (1ull << 47)
 #define LIMIT_REQUESTS_IN_FLIGHT 64u
 #define LIMIT_ERROR_TEXT         400u
-#define LIMIT_BEHIND_MS          86400000u /* a pull may ask for a follower within */
+/* Bytes a second: a block of rows has 4 MiB, and a shard that waits for the next one puts its
+ * compaction off meanwhile. */
+#define LIMIT_RATE_LEAST (1u << 20)
+#define LIMIT_RATE_MOST  (1ull << 40)
+#define LIMIT_BEHIND_MS  86400000u /* a pull may ask for a follower within */
 
 #endif

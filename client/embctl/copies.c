@@ -158,6 +158,23 @@ static int cancel(embd_client *client, const char *name)
     return embd_snapshot_cancel(client, name);
 }
 
+/* Bytes a second: the average so far, but no more than the limit is now. */
+static uint64_t speed_of(const embd_snapshot_report *r)
+{
+    double speed = r->elapsed_us > 0 ? (double)r->bytes * 1e6 / (double)r->elapsed_us : 0;
+    return r->rate > 0 && speed > (double)r->rate ? r->rate : (uint64_t)speed;
+}
+
+/* Of the copying, at the limit, or else at the average so far. Rows that change meanwhile are
+ * copied again. */
+static uint64_t left_us(const embd_snapshot_report *r)
+{
+    uint64_t left =
+        r->is_running && r->expected_bytes > r->bytes ? r->expected_bytes - r->bytes : 0;
+    uint64_t speed = r->rate > 0 ? r->rate : speed_of(r);
+    return speed > 0 ? (uint64_t)((double)left * 1e6 / (double)speed) : 0;
+}
+
 static void print_status(const embd_snapshot_report *r)
 {
     static const struct column columns[] = {{"name", CELL_TEXT},
@@ -167,9 +184,12 @@ static void print_status(const embd_snapshot_report *r)
                                             {"bytes", CELL_BYTES},
                                             {"elapsed", CELL_MICROS},
                                             {"pushes_waited", CELL_MICROS},
-                                            {"error", CELL_TEXT}};
+                                            {"error", CELL_TEXT},
+                                            {"rate", CELL_BYTES},
+                                            {"left", CELL_MICROS}};
+    bool is_move = r->rate > 0 || r->expected_bytes > 0;
     struct listing l;
-    listing_init(&l, "snapshot", columns, sizeof columns / sizeof *columns);
+    listing_init(&l, "snapshot", columns, is_move ? 10 : 8);
     listing_row(&l);
     listing_text(&l, 0, r->name);
     listing_text(&l, 1, r->is_running ? "running" : r->status == EMBD_OK ? "done" : "failed");
@@ -179,6 +199,10 @@ static void print_status(const embd_snapshot_report *r)
     listing_uint(&l, 5, r->elapsed_us);
     listing_uint(&l, 6, r->pause_us);
     listing_text(&l, 7, r->error);
+    if (is_move) {
+        listing_uint(&l, 8, speed_of(r));
+        listing_uint(&l, 9, left_us(r));
+    }
     listing_print_fields(&l);
     listing_fini(&l);
 }

@@ -100,6 +100,9 @@ char *help_first_text(const char *text);
 double parse_seconds(struct argp_state *state, const char *flag, const char *arg, double least);
 uint64_t parse_uint(struct argp_state *state, const char *flag, const char *arg, uint64_t least,
                     uint64_t most);
+/* Bytes: 1048576, 512K, 50M or 2G, of 1024 each. */
+uint64_t parse_bytes(struct argp_state *state, const char *flag, const char *arg, uint64_t least,
+                     uint64_t most);
 
 /* The arguments of a command that are not options. */
 struct words {

@@ -98,6 +98,24 @@ uint64_t parse_uint(struct argp_state *state, const char *flag, const char *arg,
     return value;
 }
 
+static uint64_t unit_of(char letter)
+{
+    return letter == 'K' ? 1u << 10 : letter == 'M' ? 1u << 20 : letter == 'G' ? 1u << 30 : 1;
+}
+
+uint64_t parse_bytes(struct argp_state *state, const char *flag, const char *arg, uint64_t least,
+                     uint64_t most)
+{
+    char *end = NULL;
+    errno = 0;
+    uint64_t number = strtoull(arg, &end, 10), unit = unit_of(*end);
+    bool is_size = arg[0] >= '0' && arg[0] <= '9' && errno == 0 && end[unit > 1] == '\0';
+    if (!is_size || number > most / unit || number * unit < least)
+        argp_error(state, "%s is '%s'; it can be %" PRIu64 " to %" PRIu64 " bytes, as 50M or 2G",
+                   flag, arg, least, most);
+    return number * unit;
+}
+
 int parse_words(int key, char *arg, struct argp_state *state)
 {
     struct words *words = state->input;

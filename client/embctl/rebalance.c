@@ -11,13 +11,18 @@
 
 #define WEIGHT_MAX 1000000
 #define SHARDS_MAX 1024 /* of a cluster */
+#define RATE_LEAST (1u << 20)
+#define RATE_MOST  (UINT64_C(1) << 40)
+
+enum { OPTION_RUNNING = 0x2000 };
 
 struct rebalance_arguments {
     const char *weights; /* the text; NULL: all are 1 */
     int64_t drained;     /* shard; -1: none */
     const char *by;      /* "rows", "load"; NULL: neither */
     uint64_t seconds;    /* that the load is counted for */
-    bool is_plan;
+    uint64_t rate;       /* 0: no limit */
+    bool is_plan, has_rate, is_running;
 };
 
 static const struct argp_option options[] = {
@@ -27,6 +32,9 @@ static const struct argp_option options[] = {
      "Even out the rows that shards have, or the keys that are pulled and pushed", 0},
     {"seconds", 't', "SECONDS", 0, "Count them for so long (default: 10)", 0},
     {"drain", 'd', "SHARD", 0, "Leave this shard no keys, and the others equal shares", 0},
+    {"rate", 'r', "BYTES", 0,
+     "Copy rows at so many bytes a second at most, as 50M, 2G; 0: no limit (default: 0)", 0},
+    {"running", OPTION_RUNNING, NULL, 0, "Give --rate to the move that runs, and begin none", 0},
     {"plan", 'p', NULL, 0, "Show what would move, and move nothing", 0},
     {0},
 };
@@ -48,6 +56,14 @@ static int parse(int key, char *arg, struct argp_state *state)
         return 0;
     case 't':
         a->seconds = parse_uint(state, "--seconds", arg, 1, 3600);
+        return 0;
+    case 'r':
+        a->has_rate = true;
+        a->rate =
+            strcmp(arg, "0") == 0 ? 0 : parse_bytes(state, "--rate", arg, RATE_LEAST, RATE_MOST);
+        return 0;
+    case OPTION_RUNNING:
+        a->is_running = true;
         return 0;
     case 'p':
         a->is_plan = true;
@@ -82,6 +98,9 @@ static int read_weights(const char *text, uint32_t n, uint32_t *weights)
 
 static int check_arguments(const struct rebalance_arguments *a, uint32_t n)
 {
+    bool chooses = a->weights != NULL || a->drained >= 0 || a->by != NULL || a->is_plan;
+    if (a->is_running && (chooses || !a->has_rate))
+        return refuse("--running needs --rate, and takes no other option");
     if (a->weights != NULL && (a->drained >= 0 || a->by != NULL))
         return refuse("--weights goes with neither --drain nor --by");
     if (a->drained >= (int64_t)n)
@@ -141,12 +160,16 @@ int command_rebalance(int argc, char **argv)
                "A move that fails, or whose servers die, leaves every key where it was. Progress "
                "is that of a snapshot: embctl snapshot --status; embctl snapshot --cancel "
                "move-VERSION ends it. " NEEDS_ADMINS "\n"
+               "With --rate rows are copied slowly, and no pull or push waits for that: what "
+               "trainers change faster is copied without it at the end.\n"
                "Examples:\n"
                "  embctl rebalance --plan\n"
                "  embctl rebalance                       # equal shares\n"
                "  embctl rebalance --weights 1,1,2,2     # shards 2 and 3 get twice as many keys\n"
                "  embctl rebalance --by load --seconds 60\n"
-               "  embctl rebalance --drain 3             # shard 3 gets none"};
+               "  embctl rebalance --drain 3             # shard 3 gets none\n"
+               "  embctl rebalance --rate 50M            # at 50 MiB a second at most\n"
+               "  embctl rebalance --rate 200M --running # the one that runs, faster"};
     struct rebalance_arguments a = {.drained = -1, .seconds = 10};
     embd_rebalance_options own = EMBD_REBALANCE_OPTIONS();
     embd_rebalance_report report = {.struct_bytes = sizeof report};
@@ -158,6 +181,8 @@ int command_rebalance(int argc, char **argv)
     uint32_t weights[SHARDS_MAX], n = embd_shard_count(client);
     int status = EMBD_OK;
     code = check_arguments(&a, n);
+    if (!code && a.is_running)
+        return end_client(client, embd_rebalance_rate(client, a.rate));
     if (!code)
         code = choose_weights(client, &a, n, weights, &status);
     if (code) {
@@ -166,6 +191,7 @@ int command_rebalance(int argc, char **argv)
     }
     own.weights = weights;
     own.is_plan = a.is_plan;
+    own.rate = a.rate;
     if (status == EMBD_OK)
         status = embd_rebalance(client, &own, &report);
     if (status == EMBD_OK)

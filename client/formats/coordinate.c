@@ -56,24 +56,25 @@ static int take_told(embd_client *client, struct answer *answer, struct job_told
     return embd__admin_end(client, 0, METHOD_SNAPSHOT, answer);
 }
 
-/* A server of an earlier version does not know the phase. */
-static int name_old_server(embd_client *client)
+/* A server of an earlier version does not know the phase, or the field. */
+static int name_old_server(embd_client *client, const char *mark, const char *what)
 {
     struct embd__error *e = embd__client_error(client), inner = *e;
-    if (e->status != EMBD_INVALID || strstr(e->text, "phase") == NULL)
+    if (e->status != EMBD_INVALID || strstr(e->text, mark) == NULL)
         return e->status;
     *e = (struct embd__error){0};
-    return embd__error_set(e, EMBD_UNSUPPORTED,
-                           "%.200s; the server's version does not coordinate snapshots: use the "
-                           "embctl of that version",
-                           inner.text);
+    return embd__error_set(e, EMBD_UNSUPPORTED, "%.200s; the server's version does not %s",
+                           inner.text, what);
 }
+
+#define NO_RATE "know rates: upgrade it, or move keys without one"
 
 static int ask(embd_client *client, struct job_told *out)
 {
     struct answer *answer;
     if (embd__request(client, 0, LISTENER_ADMIN, &answer) != EMBD_OK)
-        return name_old_server(client);
+        return name_old_server(client, "phase",
+                               "coordinate snapshots: use the embctl of that version");
     return take_told(client, answer, out);
 }
 
@@ -124,7 +125,8 @@ int embd__job_start(embd_client *client, const struct job_ask *a, struct job_tol
     uint32_t n = (uint32_t)(a->base != NULL) + (uint32_t)(a->table != NULL) +
                  (uint32_t)(a->keep != 0) + (uint32_t)a->has_files + (uint32_t)a->is_read +
                  embd__scope_fields(&a->scope) + 2 * (uint32_t)(a->staged != 0) +
-                 (uint32_t)(a->place != NULL) + 2 * (uint32_t)(a->n_added != 0);
+                 (uint32_t)(a->place != NULL) + 2 * (uint32_t)(a->n_added != 0) +
+                 (uint32_t)(a->rate != 0);
     struct msg *m = begin(client, a->name, "start", n + count_proof(&proof));
     if (a->base != NULL)
         embd__msg_field_str(m, "base", a->base);
@@ -145,8 +147,12 @@ int embd__job_start(embd_client *client, const struct job_ask *a, struct job_tol
         embd__placement_write(m, a->place);
     if (a->n_added != 0)
         write_added(m, a);
+    if (a->rate != 0)
+        embd__msg_field_uint(m, "rate", a->rate);
     write_proof(m, &proof);
     int status = ask(client, out);
+    if (a->rate != 0)
+        status = name_old_server(client, "unknown field 'rate'", NO_RATE);
     embd__credentials_copy_fini(&proof);
     return status;
 }
@@ -174,6 +180,27 @@ int embd__job_cancel(embd_client *client, const char *name, struct job_told *out
     int status = ask(client, out);
     embd__credentials_copy_fini(&proof);
     return status;
+}
+
+int embd__job_rate(embd_client *client, const char *name, const uint64_t *rate,
+                   struct job_rate *out)
+{
+    struct answer *answer;
+    struct fields f;
+    char found[64 + 1];
+    struct msg *m = begin(client, name, "rate", rate != NULL);
+    if (rate != NULL)
+        embd__msg_field_uint(m, "rate", *rate);
+    if (embd__request(client, 0, LISTENER_ADMIN, &answer) != EMBD_OK)
+        return name_old_server(client, "phase", NO_RATE);
+    embd__read_fields(&f, &answer->reader, "snapshot");
+    embd__field_uint(&f, "job", 1, UINT64_MAX, FIELD_REQUIRED);
+    embd__field_str(&f, "name", found, sizeof found, NULL);
+    out->rate = embd__field_uint(&f, "rate", 0, UINT64_MAX - 1, FIELD_REQUIRED);
+    out->expected_rows = embd__field_uint(&f, "expected_rows", 0, UINT64_MAX - 1, FIELD_REQUIRED);
+    out->expected_bytes = embd__field_uint(&f, "expected_bytes", 0, UINT64_MAX - 1, FIELD_REQUIRED);
+    embd__fields_end(&f);
+    return embd__admin_end(client, 0, METHOD_SNAPSHOT, answer);
 }
 
 /* ---- waiting ---- */

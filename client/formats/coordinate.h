@@ -19,6 +19,7 @@ struct job_ask {
     const struct placement *place;   /* keys move to this map; NULL: they do not */
     const struct shard_entry *added; /* [n_added] shards that it adds */
     uint32_t n_added;
+    uint64_t rate; /* of the rows that move: bytes a second; 0: no limit */
 };
 
 /* How far it is. */
@@ -39,6 +40,18 @@ int embd__job_look(embd_client *client, const char *name, struct job_told *out);
 int embd__job_go(embd_client *client, const struct job_told *job);
 /* Asks for its end. *out: the job, or the one that cleans up. */
 int embd__job_cancel(embd_client *client, const char *name, struct job_told *out);
+
+/* Of keys that move. */
+struct job_rate {
+    uint64_t rate; /* bytes a second; 0: no limit */
+    uint64_t expected_rows, expected_bytes;
+};
+
+/* How fast the newest move of that name ("": of any) may go, and what it will copy, about. With
+ * `rate` it is changed first, which needs one that runs. EMBD_UNSUPPORTED: the server is of an
+ * earlier version. */
+int embd__job_rate(embd_client *client, const char *name, const uint64_t *rate,
+                   struct job_rate *out);
 
 bool embd__job_runs(const struct job_told *job);
 /* Waits until the job has ended, or is in `phase` (NULL: until it has ended). An error: it has

@@ -34,12 +34,22 @@ static int ask_map(embd_client *client)
     return embd__placement_learn(client, 0, 0, &is_newer);
 }
 
-static int move(embd_client *client, const struct placement *next, embd_rebalance_report *out)
+static int check_rate(uint64_t rate, struct embd__error *e)
+{
+    if (rate == 0 || (rate >= LIMIT_RATE_LEAST && rate <= LIMIT_RATE_MOST))
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_INVALID,
+                           "rate: %" PRIu64 " bytes a second; it can be %u to %llu, or 0: no limit",
+                           rate, LIMIT_RATE_LEAST, LIMIT_RATE_MOST);
+}
+
+static int move(embd_client *client, const struct placement *next, uint64_t rate,
+                embd_rebalance_report *out)
 {
     char name[32];
     struct job_told job;
     snprintf(name, sizeof name, "move-%" PRIu64, next->version);
-    const struct job_ask ask = {.name = name, .place = next};
+    const struct job_ask ask = {.name = name, .place = next, .rate = rate};
     if (embd__job_start(client, &ask, &job) != EMBD_OK ||
         embd__job_await(client, &job, NULL) != EMBD_OK)
         return client->error.status;
@@ -56,7 +66,7 @@ static int rebalance(embd_client *client, const embd_rebalance_options *options,
     struct placement next;
     uint32_t n = client->n_shards;
     if (check_weights(client, options->weights, &client->error) != EMBD_OK ||
-        ask_map(client) != EMBD_OK)
+        check_rate(options->rate, &client->error) != EMBD_OK || ask_map(client) != EMBD_OK)
         return client->error.status;
     if (client->n_shards != n)
         return embd__error_set(&client->error, EMBD_BUSY,
@@ -67,7 +77,8 @@ static int rebalance(embd_client *client, const embd_rebalance_options *options,
     next.version = client->next_placement > next.version ? client->next_placement : next.version;
     out->vshards = embd__placement_moved(&client->placement, &next);
     out->version = out->vshards > 0 ? next.version : client->placement.version;
-    return out->vshards == 0 || options->is_plan ? EMBD_OK : move(client, &next, out);
+    return out->vshards == 0 || options->is_plan ? EMBD_OK
+                                                 : move(client, &next, options->rate, out);
 }
 
 EMBD_API int embd_rebalance(embd_client *client, const embd_rebalance_options *options,
@@ -83,6 +94,16 @@ EMBD_API int embd_rebalance(embd_client *client, const embd_rebalance_options *o
     if (status == EMBD_OK && report_out != NULL)
         embd__struct_give(report_out, report_out->struct_bytes, &report, sizeof report);
     return embd__error_keep(e, status);
+}
+
+EMBD_API int embd_rebalance_rate(embd_client *client, uint64_t rate)
+{
+    struct job_rate job;
+    struct embd__error *e = &client->error;
+    *e = (struct embd__error){0};
+    if (check_rate(rate, e) == EMBD_OK)
+        embd__job_rate(client, "", &rate, &job);
+    return embd__error_keep(e, e->status);
 }
 
 EMBD_API int embd_vshards(embd_client *client, uint32_t *out)

@@ -115,6 +115,19 @@ EMBD_API int embd_snapshot_cancel(embd_client *client, const char *name)
     return embd__error_keep(e, e->status);
 }
 
+/* Servers of earlier versions do not say it. */
+static void add_rate(embd_client *client, embd_snapshot_report *out)
+{
+    struct job_rate job;
+    if (strncmp(out->name, "move-", sizeof "move-" - 1) == 0 &&
+        embd__job_rate(client, out->name, NULL, &job) == EMBD_OK) {
+        out->rate = job.rate;
+        out->expected_rows = job.expected_rows;
+        out->expected_bytes = job.expected_bytes;
+    }
+    client->error = (struct embd__error){0};
+}
+
 EMBD_API int embd_snapshot_status(embd_client *client, const char *name, embd_snapshot_report *out)
 {
     struct job_told job;
@@ -134,6 +147,7 @@ EMBD_API int embd_snapshot_status(embd_client *client, const char *name, embd_sn
     memcpy(own.name, job.name, sizeof own.name);
     memcpy(own.phase, job.phase, sizeof own.phase);
     memcpy(own.error, job.error.text, sizeof own.error);
+    add_rate(client, &own);
     embd__struct_give(out, out->struct_bytes, &own, sizeof own);
     return EMBD_OK;
 }

@@ -294,6 +294,8 @@ typedef struct embd_rebalance_options {
     const uint32_t *weights; /* [embd_shard_count] of the shards, at most 1,000,000 each, at least
                                 one above 0; the caller's, for the call */
     bool is_plan;            /* nothing moves: the report says what would */
+    uint64_t
+        rate; /* rows are copied at so many bytes a second at most, 1 MiB or more; 0: no limit */
 } embd_rebalance_options;
 #define EMBD_REBALANCE_OPTIONS()                                                                   \
     {                                                                                              \
@@ -314,8 +316,9 @@ typedef struct embd_rebalance_report {
  * Their rows are copied, with optimizer state, then what changed meanwhile; then all shards hold
  * changes for a moment and take the new map, or none does. Clients follow it by themselves: a push
  * of theirs is applied once, and none fails. Shard 0's server coordinates, also when the caller
- * dies. The caller sets report_out->struct_bytes; report_out may be NULL. Blocks.
- *   EMBD_INVALID       struct_bytes or weights
+ * dies. No pull or push waits for a rate: what trainers change faster than that is copied without
+ * it at the end. The caller sets report_out->struct_bytes; report_out may be NULL. Blocks.
+ *   EMBD_INVALID       struct_bytes, weights or rate
  *   EMBD_UNSUPPORTED   a table has the durability snapshot, and servers have data directories; a
  *                      server, or one that follows it, is of an earlier version
  *   EMBD_BUSY          a snapshot or another move is under way, tables were created, dropped or
@@ -327,6 +330,13 @@ typedef struct embd_rebalance_report {
  * After an error keys are where they were, or the text says otherwise. */
 EMBD_API int embd_rebalance(embd_client *client, const embd_rebalance_options *options,
                             embd_rebalance_report *report_out);
+
+/* Rows of the move that shard 0's server coordinates now are copied at so many bytes a second at
+ * most from now on, as embd_rebalance_options.rate. Blocks.
+ *   EMBD_INVALID       no keys are being moved, or rate is neither 0 nor 1 MiB or more
+ *   EMBD_UNSUPPORTED   the server is of an earlier version
+ *   others as embd_ping */
+EMBD_API int embd_rebalance_rate(embd_client *client, uint64_t rate);
 
 /* The server at `address` ("host:port" of a data listener), which was started with --join, becomes
  * a member of the cluster while trainers pull and push, and so do servers listed before it that
@@ -356,6 +366,9 @@ typedef struct embd_snapshot_report {
     char phase[16];  /* the one it is in, or was in last: "begin", "files", "hold", "write",
                         "commit", "keep", "read" or "abort" */
     char error[400]; /* what went wrong; "": nothing did */
+    /* Of keys that move (embd_rebalance); else 0. */
+    uint64_t rate;                          /* bytes a second at most; 0: no limit */
+    uint64_t expected_rows, expected_bytes; /* that will be copied, about; 0: not known */
 } embd_snapshot_report;
 
 /* Reports the progress of the snapshot `name` (NULL: the newest one), among the last eight started

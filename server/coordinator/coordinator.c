@@ -59,6 +59,7 @@ static struct job_report *add(struct coordinator *c, const struct job *job)
         .is_read = job->order.is_read,
         .is_replace = job->order.staged != 0,
         .is_move = job->order.is_move,
+        .rate = job->order.rate,
         .phase = first_phase(&job->order),
     };
     memcpy(report->name, job->order.name, sizeof report->name);
@@ -288,6 +289,7 @@ static int start(struct coordinator *c, struct job *job, struct job_report *out,
     c->goes = c->is_cancelled = c->is_left = c->is_open = false;
     c->began_ns = c->heard_ns = coordinator_clock_ns();
     c->files_bytes = c->hold_began_ns = c->held_ns = 0;
+    c->pace = (struct pace){.rate = job->order.rate};
     c->job = job;
     c->runs = true;
     *out = *add(c, job);

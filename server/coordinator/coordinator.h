@@ -64,6 +64,7 @@ struct job_order {
     struct shard_entry *added; /* [n_added] malloc'd: shards that the map adds. coordinator_start
                                   takes it, with the proof */
     uint32_t n_added;
+    uint64_t rate; /* of the rows that move: bytes a second; 0: no limit */
     bool is_abort; /* only what an interrupted one of that name has left is removed */
     struct peers_proof proof;
     /* The cluster as it is now. Lifetimes: the call. */
@@ -80,7 +81,9 @@ struct job_report {
     bool is_read, is_replace, is_move;
     uint32_t shards_done; /* of this phase */
     uint64_t rows, bytes, pause_us, elapsed_us;
-    struct embd__error error; /* of JOB_FAILED */
+    uint64_t expected_rows, expected_bytes; /* that a move copies, about; 0: not known */
+    uint64_t rate;                          /* its limit, bytes a second; 0: none */
+    struct embd__error error;               /* of JOB_FAILED */
 };
 
 struct coordinator_config {
@@ -126,6 +129,10 @@ struct job_viewer {
  */
 int coordinator_look(struct coordinator *c, const struct job_viewer *viewer, const char *name,
                      struct job_report *out, struct embd__error *e);
+/* The move of that name ("": the newest job) copies no more than so many bytes a second from now
+ * on; 0: no limit. *out: the move. EMBD_INVALID: no keys are being moved. */
+int coordinator_set_rate(struct coordinator *c, const char *name, uint64_t rate,
+                         struct job_report *out, struct embd__error *e);
 /* The asker of that job has sent its files, or fetched its rows. */
 int coordinator_go(struct coordinator *c, const struct job_viewer *viewer, const char *name,
                    uint64_t id, struct embd__error *e);

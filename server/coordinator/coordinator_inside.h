@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/pace.h"
 #include "server/coordinator/turns.h"
 
 #define JOBS_REMEMBERED 64u
@@ -13,7 +14,7 @@
 struct coordinator {
     struct coordinator_config config;
     pthread_mutex_t mutex;
-    pthread_cond_t news; /* go, or cancelled */
+    pthread_cond_t news; /* go, cancelled, or another rate */
     /* Guarded. */
     struct job_report jobs[JOBS_REMEMBERED]; /* the newest is jobs[n_jobs - 1] */
     uint32_t n_jobs;
@@ -21,6 +22,7 @@ struct coordinator {
     struct peers_proof own;      /* the authorities that this server believes */
     uint64_t began_ns, heard_ns; /* of the newest: its asker was last heard */
     uint64_t files_bytes;        /* that its asker has sent */
+    struct pace pace;            /* of the rows that move */
     uint64_t hold_began_ns;      /* of its hold, while that lasts; else 0 */
     uint64_t held_ns;            /* how long it has lasted */
     uint64_t n_failures;         /* coordinator_failures */

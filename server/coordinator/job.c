@@ -33,6 +33,55 @@ void job_tell(struct job *job, uint32_t shards_done, uint64_t rows, uint64_t byt
     pthread_mutex_unlock(&c->mutex);
 }
 
+void job_tell_expected(struct job *job, uint64_t rows, uint64_t bytes)
+{
+    struct coordinator *c = job->coordinator;
+    pthread_mutex_lock(&c->mutex);
+    coordinator_newest(c)->expected_rows = rows;
+    coordinator_newest(c)->expected_bytes = bytes;
+    pthread_mutex_unlock(&c->mutex);
+}
+
+uint64_t job_rate(struct job *job)
+{
+    struct coordinator *c = job->coordinator;
+    pthread_mutex_lock(&c->mutex);
+    uint64_t rate = c->pace.rate;
+    pthread_mutex_unlock(&c->mutex);
+    return rate;
+}
+
+void job_owe(struct job *job, uint64_t bytes)
+{
+    struct coordinator *c = job->coordinator;
+    pthread_mutex_lock(&c->mutex);
+    pace_owe(&c->pace, bytes, coordinator_clock_ns());
+    pthread_mutex_unlock(&c->mutex);
+}
+
+static struct timespec time_of(uint64_t ns)
+{
+    return (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+}
+
+bool job_is_paced(struct job *job)
+{
+    struct coordinator *c = job->coordinator;
+    pthread_mutex_lock(&c->mutex);
+    const uint64_t end_ns = coordinator_clock_ns() + JOB_PACE_NS;
+    uint64_t now_ns = coordinator_clock_ns(), left_ns;
+    while ((left_ns = pace_left_ns(&c->pace, now_ns)) > 0 && now_ns < end_ns && !c->is_cancelled) {
+        struct timespec until = time_of(now_ns + left_ns < end_ns ? now_ns + left_ns : end_ns);
+        pthread_cond_timedwait(&c->news, &c->mutex, &until);
+        now_ns = coordinator_clock_ns();
+    }
+    bool is_cancelled = c->is_cancelled;
+    pthread_mutex_unlock(&c->mutex);
+    if (is_cancelled)
+        embd__error_set(&job->error, EMBD_CLOSED, "it was cancelled");
+    return left_ns > 0 && !is_cancelled;
+}
+
 void coordinator_end_hold(struct coordinator *c)
 {
     if (c->hold_began_ns != 0)

@@ -4,6 +4,8 @@
 
 #include "server/coordinator/coordinator.h"
 
+#define JOB_PACE_NS UINT64_C(1000000000)
+
 /* Owner: the job's thread. */
 struct job {
     struct coordinator *coordinator;
@@ -24,6 +26,15 @@ void job_close(struct job *job);
 /* Sets the phase that watchers see. False: the job was cancelled, and has the error. */
 bool job_enter(struct job *job, enum job_phase phase);
 void job_tell(struct job *job, uint32_t shards_done, uint64_t rows, uint64_t bytes);
+/* What a move will copy, about. */
+void job_tell_expected(struct job *job, uint64_t rows, uint64_t bytes);
+/* As it is now; 0: there is none. */
+uint64_t job_rate(struct job *job);
+/* So many bytes were copied, and the rate counts them. */
+void job_owe(struct job *job, uint64_t bytes);
+/* Waits for the rate, JOB_PACE_NS at most. Whether the next bytes must still wait; false also after
+ * a cancel, with the error. */
+bool job_is_paced(struct job *job);
 /* The hold of the phase JOB_HOLD has ended. */
 void job_tell_pause(struct job *job, uint64_t pause_us);
 /* Until the asker says go. EMBD_CLOSED: cancelled, or the asker is silent. */

@@ -78,6 +78,27 @@ int coordinator_look(struct coordinator *c, const struct job_viewer *viewer, con
     return found != NULL ? EMBD_OK : refuse_name(name, e);
 }
 
+static int refuse_rate(struct embd__error *e)
+{
+    return embd__error_set(e, EMBD_INVALID, "snapshot rate: no keys are being moved from here");
+}
+
+int coordinator_set_rate(struct coordinator *c, const char *name, uint64_t rate,
+                         struct job_report *out, struct embd__error *e)
+{
+    pthread_mutex_lock(&c->mutex);
+    struct job_report *job = c->runs ? coordinator_newest(c) : NULL;
+    bool is_it = job != NULL && job->is_move && (name[0] == '\0' || strcmp(job->name, name) == 0);
+    if (is_it) {
+        pace_set(&c->pace, rate, coordinator_clock_ns());
+        job->rate = rate;
+        *out = *job;
+        pthread_cond_broadcast(&c->news);
+    }
+    pthread_mutex_unlock(&c->mutex);
+    return is_it ? EMBD_OK : refuse_rate(e);
+}
+
 void coordinator_leave(struct coordinator *c, uint64_t id)
 {
     pthread_mutex_lock(&c->mutex);

@@ -20,8 +20,26 @@
 #define ROUNDS_MAX  20u       /* where each has less than three quarters of the one before */
 #define LOOK_NS     50000000u /* whether rows are removed */
 
+/* What leaves the shards, about. */
+struct leaving {
+    uint64_t rows, bytes;
+};
+
+/* Servers of earlier versions do not say it. */
+static void take_begun(void *arg, uint32_t shard, struct reader *r)
+{
+    struct leaving *leaving = arg;
+    struct fields f;
+    (void)shard;
+    embd__read_fields(&f, r, "move");
+    leaving->rows += embd__field_uint(&f, "rows", 0, UINT64_MAX, 0);
+    leaving->bytes += embd__field_uint(&f, "bytes", 0, UINT64_MAX, 0);
+    embd__fields_end(&f);
+}
+
 static int begin_all(struct job *job)
 {
+    struct leaving leaving = {0};
     for (uint32_t shard = 0; shard < job->n_shards; shard++) {
         struct msg *m = peers_add(job->peers, shard, METHOD_MOVE, CLUSTER_ASK_MS);
         embd__msg_map(m, 3);
@@ -29,17 +47,19 @@ static int begin_all(struct job *job)
         embd__msg_field_uint(m, "id", job->id);
         embd__placement_write(m, &job->order.place);
     }
-    return peers_run(job->peers, NULL, NULL, &job->error);
+    peers_run(job->peers, take_begun, &leaving, &job->error);
+    job_tell_expected(job, leaving.rows, leaving.bytes);
+    return job->error.status;
 }
 
-/* While pushes go on. */
-static int copy(struct move_rows *m)
+/* While pushes go on: rounds, until one is little, or not much less than the one before. */
+static int copy(struct move_rows *m, enum move_round how)
 {
     uint64_t before;
     uint32_t rounds = 0;
     do {
         before = m->round_rows;
-        if (!job_enter(m->job, JOB_READ) || move_rows_round(m, false) != EMBD_OK)
+        if (!job_enter(m->job, JOB_READ) || move_rows_round(m, how) != EMBD_OK)
             return m->job->error.status;
         rounds++;
     } while (m->round_rows > LITTLE_ROWS && rounds < ROUNDS_MAX &&
@@ -47,12 +67,21 @@ static int copy(struct move_rows *m)
     return EMBD_OK;
 }
 
+/* At the rate, where there is one. Rows that trainers change faster than that are copied without
+ * it: else they would be left for the hold, and pushes wait for them. */
+static int copy_all(struct move_rows *m)
+{
+    if (copy(m, MOVE_PACED) != EMBD_OK || !m->is_paced || m->round_rows <= LITTLE_ROWS)
+        return m->job->error.status;
+    return copy(m, MOVE_UNPACED);
+}
+
 static int change_map(struct move_rows *m)
 {
     struct job *job = m->job;
     const struct cluster_replace replace = {
         .id = job->id, .decision = job->id, .n_shards = job->n_shards, .is_place = true};
-    if (move_rows_round(m, true) != EMBD_OK ||
+    if (move_rows_round(m, MOVE_FINAL) != EMBD_OK ||
         cluster_check_replace(job->peers, &replace, &job->error) != EMBD_OK ||
         !job_enter(job, JOB_COMMIT))
         return job->error.status;
@@ -109,7 +138,7 @@ void move_job_run(struct job *job)
 {
     struct move_rows m = {.job = job};
     if (move_rows_init(&m) == EMBD_OK && job_enter(job, JOB_BEGIN) && begin_all(job) == EMBD_OK &&
-        copy(&m) == EMBD_OK && move_held(&m) == EMBD_OK && job_renew(job) == EMBD_OK)
+        copy_all(&m) == EMBD_OK && move_held(&m) == EMBD_OK && job_renew(job) == EMBD_OK)
         move_job_await_removal(job);
     move_rows_fini(&m);
 }

@@ -11,9 +11,10 @@
 
 #include "server/coordinator/cluster_hold.h"
 
-#define PARCELS_MAX 8u        /* for each shard, on their way: what is read waits then */
-#define WAIT_NS     20000000u /* for tables that cannot be frozen now */
-#define WAITS_HELD  50u       /* so often while changes wait */
+#define BLOCK_BYTES (4u << 20) /* that a shard answers at most */
+#define PARCELS_MAX 8u         /* for each shard, on their way: what is read waits then */
+#define WAIT_NS     20000000u  /* for tables that cannot be frozen now */
+#define WAITS_HELD  50u        /* so often while changes wait */
 
 /* Of a block, in the order of a message. */
 enum { KEYS, SLOTS, ROWS, STATES, CANDIDATE_KEYS, CANDIDATE_SLOTS, COUNTS, ARRAYS };
@@ -239,19 +240,29 @@ static bool has_room(const struct move_rows *m)
     return true;
 }
 
-/* What is to be asked of each shard. Returns of how many. */
-static uint32_t ask_all(struct move_rows *m, bool is_final)
+/* How many shards are asked for rows at once: at a rate, for those of a second. */
+static uint32_t count_readers(const struct move_rows *m, enum move_round how)
 {
-    uint32_t n = 0;
-    bool may_read = has_room(m);
+    uint64_t rate = how == MOVE_PACED ? job_rate(m->job) : 0, n = rate / BLOCK_BYTES;
+    if (!has_room(m))
+        return 0;
+    return rate == 0 || n >= m->job->n_shards ? m->job->n_shards : n > 0 ? (uint32_t)n : 1;
+}
+
+/* What is to be asked of each shard. Returns of how many. */
+static uint32_t ask_all(struct move_rows *m, enum move_round how)
+{
+    uint32_t n = 0, n_readers = count_readers(m, how);
     for (uint32_t i = 0; i < m->job->n_shards; i++) {
         struct move_side *side = &m->sides[i];
         side->asked = ASKED_NOTHING;
         side->waits = false;
         if (side->first != NULL)
             ask_load(m, i);
-        else if (!side->is_done && may_read)
-            ask_rows(m, i, is_final);
+        else if (!side->is_done && n_readers > 0) {
+            ask_rows(m, i, how == MOVE_FINAL);
+            n_readers--;
+        }
         n += side->asked != ASKED_NOTHING;
     }
     return n;
@@ -277,20 +288,50 @@ static void end_exchange(struct move_rows *m)
             end_parcel(&m->sides[i]);
 }
 
-int move_rows_round(struct move_rows *m, bool is_final)
+/* ---- the rate ---- */
+
+/* Shards see that the mover lives, and it that they do. */
+static int ask_states(struct job *job)
 {
+    for (uint32_t shard = 0; shard < job->n_shards; shard++) {
+        struct msg *msg = peers_add(job->peers, shard, METHOD_MOVE, CLUSTER_ASK_MS);
+        embd__msg_map(msg, 1);
+        embd__msg_field_str(msg, "phase", "state");
+    }
+    return peers_run(job->peers, NULL, NULL, &job->error);
+}
+
+/* No shard waits meanwhile. */
+static int pace(struct move_rows *m, uint64_t bytes)
+{
+    m->is_paced |= job_rate(m->job) > 0;
+    job_owe(m->job, bytes);
+    while (job_is_paced(m->job))
+        if (ask_states(m->job) != EMBD_OK)
+            break;
+    return m->job->error.status;
+}
+
+/* ---- a round ---- */
+
+int move_rows_round(struct move_rows *m, enum move_round how)
+{
+    uint64_t paid = m->bytes;
     uint32_t n_waits = 0;
     struct job *job = m->job;
     struct embd__error *e = &job->error;
     m->round_rows = 0;
     for (uint32_t i = 0; i < job->n_shards; i++)
         m->sides[i].is_done = false;
-    while (ask_all(m, is_final) > 0 && peers_run(job->peers, take, m, e) == EMBD_OK) {
+    while (ask_all(m, how) > 0 && peers_run(job->peers, take, m, e) == EMBD_OK) {
         end_exchange(m);
         job_tell(job, 0, m->rows, m->bytes);
+        if (how == MOVE_PACED && pace(m, m->bytes - paid) != EMBD_OK)
+            break;
+        paid = m->bytes;
         if (!all_wait(m))
             continue;
-        if (is_final && ++n_waits == WAITS_HELD)
+        if (how == MOVE_FINAL && ++n_waits == WAITS_HELD)
             return embd__error_set(e, EMBD_BUSY,
                                    "tables are being compacted, and changes have waited for 1 s; "
                                    "move the keys again");

@@ -15,13 +15,20 @@ struct move_rows {
     struct move_side *sides; /* [n_shards] malloc'd */
     uint64_t round_rows;     /* rows, candidates and keys that went, of the last round */
     uint64_t rows, bytes;    /* of all rounds */
+    bool is_paced;           /* there was a rate */
 };
 
 int move_rows_init(struct move_rows *m);
 void move_rows_fini(struct move_rows *m);
 
-/* One round: all rows that leave, or what has changed of them since the round before. `is_final`:
- * under a hold, which is not kept for long. Else it goes on until a cancel. */
-int move_rows_round(struct move_rows *m, bool is_final);
+enum move_round {
+    MOVE_PACED,   /* no faster than the job's rate */
+    MOVE_UNPACED, /* as fast as it goes */
+    MOVE_FINAL    /* likewise, under a hold, which is not kept for long */
+};
+
+/* One round: all rows that leave, or what has changed of them since the round before. One that is
+ * not final goes on until a cancel. */
+int move_rows_round(struct move_rows *m, enum move_round how);
 
 #endif

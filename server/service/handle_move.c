@@ -111,12 +111,34 @@ static int check_free(struct call *call)
     return moving_check_followers(shard, &call->error);
 }
 
-static bool loses(const struct placement *own, const struct placement *next, uint32_t shard)
+/* Vshards that leave. */
+static uint32_t count_lost(const struct placement *own, const struct placement *next,
+                           uint32_t shard)
 {
+    uint32_t n = 0;
     for (uint32_t v = 0; v < PLACEMENT_VSHARDS; v++)
-        if (own->of_vshard[v] == shard && next->of_vshard[v] != shard)
-            return true;
-    return false;
+        n += own->of_vshard[v] == shard && next->of_vshard[v] != shard;
+    return n;
+}
+
+/* What leaves, if rows lie evenly among the shard's vshards. */
+static void answer_begun(struct call *call, uint32_t n_lost)
+{
+    struct shard *shard = call->shard;
+    const struct tables *tables = &shard->engine.tables;
+    uint32_t n_own = embd__placement_count(shard->config.placement, shard->config.index);
+    uint64_t rows = 0, bytes = 0;
+    for (uint32_t i = 0; i < tables->n && n_lost > 0; i++) {
+        struct store_stats stats;
+        tables->ops->stats(tables->by_name[i]->store, &stats);
+        uint64_t n = stats.rows / n_own * n_lost + stats.rows % n_own * n_lost / n_own;
+        rows += n;
+        bytes += n * embd__row_bytes(&tables->by_name[i]->schema.s);
+    }
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, 2);
+    embd__msg_field_uint(call->answer, "rows", rows);
+    embd__msg_field_uint(call->answer, "bytes", bytes);
 }
 
 /* The shards that the map adds, and where they are. */
@@ -153,13 +175,13 @@ static int begin(struct call *call, uint64_t id, const struct placement *next,
     moving->mover = call->request->session;
     moving->id = id;
     moving->next = *next;
-    moving->loses = loses(shard->config.placement, next, shard->config.index);
+    uint32_t n_lost = count_lost(shard->config.placement, next, shard->config.index);
+    moving->loses = n_lost > 0;
     moving->n_opened = shard->engine.tables.n_opened;
     moving->n_tables = shard->engine.tables.n;
     moving->table[0] = '\0';
     moving->is_read = moving->reads_all = false;
-    embd__msg_result(call->answer, call->reader.msgid);
-    embd__msg_map(call->answer, 0);
+    answer_begun(call, n_lost);
     return EMBD_OK;
 }
 

@@ -1,9 +1,10 @@
 /* coordinate.c - see coordinate.h.
  *
  * The happy path: `start` hands the order to the coordinator and is answered with the job;
- * `progress` answers its progress. `start` and `cancel` bring an admin's credentials for other
- * servers: its token, and the authorities it trusts. What a trainer brings is not used: for it this
- * server shows its own token, and asks only servers that it trusts itself. */
+ * `progress` answers its progress, and `rate` how fast rows may move. `start` and `cancel` bring an
+ * admin's credentials for other servers: its token, and the authorities it trusts. What a trainer
+ * brings is not used: for it this server shows its own token, and asks only servers that it trusts
+ * itself. */
 #include "server/snapshot/coordinate.h"
 
 #include <stdlib.h>
@@ -37,6 +38,17 @@ static void read_move(struct call *call, struct fields *f, struct job_order *ord
     order->n_added = n_added;
 }
 
+static uint64_t read_rate(struct call *call, struct fields *f)
+{
+    uint64_t rate = embd__field_uint(f, "rate", 0, LIMIT_RATE_MOST, 0);
+    if (rate > 0 && rate < LIMIT_RATE_LEAST && call->error.status == EMBD_OK)
+        embd__error_set(&call->error, EMBD_INVALID,
+                        "snapshot field 'rate' is %llu bytes a second, below the minimum of %u; 0 "
+                        "is no limit",
+                        (unsigned long long)rate, LIMIT_RATE_LEAST);
+    return rate;
+}
+
 void coordinate_read(struct call *call, struct fields *f, enum coordinate what,
                      struct coordinate_request *out)
 {
@@ -52,13 +64,18 @@ void coordinate_read(struct call *call, struct fields *f, enum coordinate what,
         embd__field_str(f, "table", order->table, sizeof order->table, "");
         embd__scope_read(f, &order->scope);
         order->is_move = embd__field_has(f, "placement");
-        if (order->is_move)
+        if (order->is_move) {
             read_move(call, f, order);
+            order->rate = read_rate(call, f);
+        }
         order->staged = embd__field_uint(f, "staged", 1, UINT64_MAX, 0);
         if (order->staged != 0)
             order->n_staged =
                 (uint32_t)embd__field_uint(f, "staged_tables", 1, LIMIT_TABLES, FIELD_REQUIRED);
     }
+    out->sets_rate = what == COORDINATE_RATE && embd__field_has(f, "rate");
+    if (out->sets_rate)
+        order->rate = read_rate(call, f);
     if (what == COORDINATE_START || what == COORDINATE_CANCEL) {
         embd__field_str(f, "token", out->token, sizeof out->token, "");
         out->believes_system = embd__field_bool(f, "system_ca", false);
@@ -113,6 +130,18 @@ static void answer_report(struct call *call, const struct job_report *report)
         embd__msg_field_uint(m, "error", (uint64_t)-report->error.status);
         embd__msg_field_str(m, "text", report->error.text);
     }
+}
+
+static void answer_rate(struct call *call, const struct job_report *report)
+{
+    struct msg *m = call->answer;
+    embd__msg_result(m, call->reader.msgid);
+    embd__msg_map(m, 5);
+    embd__msg_field_uint(m, "job", report->id);
+    embd__msg_field_str(m, "name", report->name);
+    embd__msg_field_uint(m, "rate", report->rate);
+    embd__msg_field_uint(m, "expected_rows", report->expected_rows);
+    embd__msg_field_uint(m, "expected_bytes", report->expected_bytes);
 }
 
 /* ---- what is asked ---- */
@@ -216,6 +245,22 @@ static int look(struct call *call, const char *name)
     return call->error.status;
 }
 
+static int rate(struct call *call, const char *name, const struct coordinate_request *request)
+{
+    struct job_report report;
+    struct coordinator *coordinator = call->shard->config.coordinator;
+    const struct job_viewer admin = {NULL, NULL};
+    if (authorize_coordinator(call, "snapshot rate") != EMBD_OK)
+        return call->error.status;
+    if (request->sets_rate)
+        coordinator_set_rate(coordinator, name, request->order.rate, &report, &call->error);
+    else
+        coordinator_look(coordinator, &admin, name, &report, &call->error);
+    if (call->error.status == EMBD_OK)
+        answer_rate(call, &report);
+    return call->error.status;
+}
+
 static int go(struct call *call, const char *name, uint64_t job)
 {
     const struct job_viewer viewer = viewer_of(call);
@@ -248,7 +293,7 @@ static int cancel(struct call *call, const char *name, struct job_order *order)
 
 static int check(struct call *call, struct fields *f, enum coordinate what, const char *name)
 {
-    bool is_any = what == COORDINATE_PROGRESS && name[0] == '\0';
+    bool is_any = (what == COORDINATE_PROGRESS || what == COORDINATE_RATE) && name[0] == '\0';
     if (call_end(call, f) != EMBD_OK)
         return call->error.status;
     if (!is_any && snapshot_check_name(name, &call->error) != EMBD_OK)
@@ -276,6 +321,8 @@ static int ask(struct call *call, struct fields *f, enum coordinate what, const 
         return go(call, name, request->job);
     case COORDINATE_CANCEL:
         return cancel(call, name, order);
+    case COORDINATE_RATE:
+        return rate(call, name, request);
     }
     return call->error.status;
 }

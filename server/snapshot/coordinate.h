@@ -7,7 +7,13 @@
 #include "server/coordinator/coordinator.h"
 #include "server/service/state.h"
 
-enum coordinate { COORDINATE_START, COORDINATE_PROGRESS, COORDINATE_GO, COORDINATE_CANCEL };
+enum coordinate {
+    COORDINATE_START,
+    COORDINATE_PROGRESS,
+    COORDINATE_GO,
+    COORDINATE_CANCEL,
+    COORDINATE_RATE
+};
 
 #define COORDINATE_TOKEN_MAX 256u
 #define COORDINATE_CA_MAX    (1u << 20)
@@ -15,6 +21,7 @@ enum coordinate { COORDINATE_START, COORDINATE_PROGRESS, COORDINATE_GO, COORDINA
 struct coordinate_request {
     struct job_order order; /* but for name, proof and lists */
     uint64_t job;
+    bool sets_rate; /* to order.rate */
     char token[COORDINATE_TOKEN_MAX + 1];
     bool has_ca, believes_system;
 };

@@ -33,11 +33,12 @@ enum phase {
     PHASE_PROGRESS,
     PHASE_GO,
     PHASE_CANCEL,
+    PHASE_RATE,
     PHASES
 };
-static const char *const phase_names[PHASES] = {"begin",  "cut",      "write", "blob",
-                                                "commit", "abort",    "keep",  "fetch",
-                                                "start",  "progress", "go",    "cancel"};
+static const char *const phase_names[PHASES] = {"begin", "cut",    "write", "blob",  "commit",
+                                                "abort", "keep",   "fetch", "start", "progress",
+                                                "go",    "cancel", "rate"};
 
 static void answer_nothing(struct call *call)
 {

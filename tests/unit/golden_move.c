@@ -32,6 +32,25 @@ void build_move_begin_request(struct msg *m)
     embd__msg_end(m);
 }
 
+void build_move_begin_result(struct msg *m)
+{
+    embd__msg_result(m, 51);
+    embd__msg_map(m, 2);
+    embd__msg_field_uint(m, "rows", 1000000);
+    embd__msg_field_uint(m, "bytes", 72000000);
+    embd__msg_end(m);
+}
+
+void read_move_begin_result(struct reader *r)
+{
+    struct fields f;
+    embd__read_fields(&f, r, "move");
+    embd__field_uint(&f, "rows", 1000000, 1000000, FIELD_REQUIRED);
+    embd__field_uint(&f, "bytes", 72000000, 72000000, FIELD_REQUIRED);
+    embd__fields_end(&f);
+    embd__reader_end(r);
+}
+
 static void read_phase(struct fields *f, const char *phase)
 {
     const char *const phases[] = {phase};
@@ -117,6 +136,56 @@ void read_cluster_next_result(struct reader *r)
     embd__field_list(&f, "shards", 2, &items);
     embd__field_uint(&f, "next_placement", 2u << 20, 2u << 20, FIELD_REQUIRED);
     read_place(r, &f);
+}
+
+/* ---- the rate ---- */
+
+void build_snapshot_rate_request(struct msg *m)
+{
+    embd__msg_request(m, 32, METHOD_SNAPSHOT);
+    embd__msg_map(m, 3);
+    embd__msg_field_str(m, "name", "move-2");
+    embd__msg_field_str(m, "phase", "rate");
+    embd__msg_field_uint(m, "rate", 50u << 20);
+    embd__msg_end(m);
+}
+
+void read_snapshot_rate_request(struct reader *r)
+{
+    struct fields f;
+    char name[65];
+    embd__read_fields(&f, r, "snapshot");
+    embd__field_str(&f, "name", name, sizeof name, NULL);
+    read_phase(&f, "rate");
+    embd__field_uint(&f, "rate", 50u << 20, 50u << 20, FIELD_REQUIRED);
+    embd__fields_end(&f);
+    embd__reader_end(r);
+}
+
+void build_snapshot_rate_result(struct msg *m)
+{
+    embd__msg_result(m, 32);
+    embd__msg_map(m, 5);
+    embd__msg_field_uint(m, "job", 1787922613096031);
+    embd__msg_field_str(m, "name", "move-2");
+    embd__msg_field_uint(m, "rate", 50u << 20);
+    embd__msg_field_uint(m, "expected_rows", 1000000);
+    embd__msg_field_uint(m, "expected_bytes", 72000000);
+    embd__msg_end(m);
+}
+
+void read_snapshot_rate_result(struct reader *r)
+{
+    struct fields f;
+    char name[65];
+    embd__read_fields(&f, r, "snapshot");
+    embd__field_uint(&f, "job", 1787922613096031, 1787922613096031, FIELD_REQUIRED);
+    embd__field_str(&f, "name", name, sizeof name, NULL);
+    embd__field_uint(&f, "rate", 50u << 20, 50u << 20, FIELD_REQUIRED);
+    embd__field_uint(&f, "expected_rows", 1000000, 1000000, FIELD_REQUIRED);
+    embd__field_uint(&f, "expected_bytes", 72000000, 72000000, FIELD_REQUIRED);
+    embd__fields_end(&f);
+    embd__reader_end(r);
 }
 
 /* ---- shards that are added ---- */

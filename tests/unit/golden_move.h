@@ -7,6 +7,12 @@
 
 void build_move_begin_request(struct msg *m);
 void read_move_begin_request(struct reader *r);
+void build_move_begin_result(struct msg *m);
+void read_move_begin_result(struct reader *r);
+void build_snapshot_rate_request(struct msg *m);
+void read_snapshot_rate_request(struct reader *r);
+void build_snapshot_rate_result(struct msg *m);
+void read_snapshot_rate_result(struct reader *r);
 void build_move_add_request(struct msg *m);
 void read_move_add_request(struct reader *r);
 void build_move_streams_result(struct msg *m);

@@ -89,6 +89,9 @@ class SnapshotStatus(NamedTuple):
     bytes: int
     pause: float  # seconds that pushes waited
     elapsed: float  # seconds
+    rate: int  # of keys that move: bytes a second at most; 0: no limit
+    expected_rows: int  # of keys that move: that will be copied, about; 0: not known
+    expected_bytes: int
 
 
 class RebalanceReport(NamedTuple):
@@ -398,20 +401,27 @@ class Client:
         with self.handle as c:
             self.handle.check(lib.embd_snapshot_cancel(c, name.encode()))
 
-    def rebalance(self, weights: Sequence[int], plan: bool = False) -> RebalanceReport:
+    def rebalance(self, weights: Sequence[int], plan: bool = False, rate: int = 0) -> RebalanceReport:
         """Moves keys between shards while trainers pull and push, so that each has its weight's share: one number of
         `weights` for each shard; 0 leaves it none. As few keys move as possible. With `plan` nothing moves, and the
-        report says what would. It needs an admin's rights."""
+        report says what would. With `rate` rows are copied at so many bytes a second at most, 1 MiB or more; no pull or push
+        waits for that. It needs an admin's rights."""
         options, report = structs.new("embd_rebalance_options"), structs.new("embd_rebalance_report")
         with self.handle as c:
             n = lib.embd_shard_count(c)
             if len(weights) != n:
                 raise ValueError(f"{len(weights)} weights; the cluster has {n} shards")
             c_weights = ffi.new("uint32_t[]", list(weights))
-            options.weights, options.is_plan = c_weights, plan
+            options.weights, options.is_plan, options.rate = c_weights, plan, rate
             self.handle.check(lib.embd_rebalance(c, options, report))
         members = structs.read(report)
         return RebalanceReport(pause=members.pop("pause_us") / 1e6, elapsed=members.pop("elapsed_us") / 1e6, **members)
+
+    def rebalance_rate(self, rate: int) -> None:
+        """Rows of the move that runs are copied at so many bytes a second at most from now on; 0: no limit. Raises InvalidError
+        where no keys are being moved. It needs an admin's rights."""
+        with self.handle as c:
+            self.handle.check(lib.embd_rebalance_rate(c, rate))
 
     def add_shard(self, address: str) -> None:
         """Makes the server at `address`, started with --join, a member of the cluster while trainers go on. Its shards have no
