@@ -3,7 +3,8 @@
  * A tick some ten times a second does what depends on time: holds that end, peers that rest, memory
  * that is not needed in quiet, and the drain:
  *   1. drain asked    listeners close, the shard refuses new work, requests that have begun go on
- *   2. all of those answered, or LOOP_DRAIN_MS over    connections take no more and end
+ *   2. all of those answered and followers up to date, or LOOP_DRAIN_MS over    connections take no
+ *      more and end
  *   3. no connection left, or too late                 the rest is closed, the loop runs dry, the
  * thread ends */
 #include "server/net/loop.h"
@@ -128,7 +129,9 @@ static void go_on_draining(struct loop *loop)
 {
     struct shard_io *io = &loop->io;
     uint64_t took_ms = uv_now(&loop->uv) - loop->phase_since_ms;
-    if (loop->phase == PHASE_DRAINING && (io->n_old == 0 || took_ms > LOOP_DRAIN_MS)) {
+    bool is_late = took_ms > LOOP_DRAIN_MS;
+    if (loop->phase == PHASE_DRAINING && (io->n_old == 0 || is_late) &&
+        shard_finish(io->shard, is_late)) {
         if (io->n_old > 0)
             log_event(LOG_WARN, "drain_too_slow", "shard=%u in_flight=%llu limit_ms=%u",
                       io->shard_index, (unsigned long long)io->n_old, LOOP_DRAIN_MS);

@@ -31,6 +31,7 @@ struct feeding {
     struct feed list[FOLLOWERS_MAX];
     uint32_t n;        /* that have a session, or a read */
     uint64_t begun_ns; /* since when operations are waited for; 0: they are not */
+    bool is_over;      /* the server ends: no question has another answer any more */
 };
 
 /* Answers whom it can, and has files read. True: call it again soon. */
@@ -46,8 +47,11 @@ struct feeding_figures feeding_figures(const struct shard *shard); /* archives d
 /* The request, or its connection, is going. */
 void feeding_forget(struct shard *shard, const struct request *request);
 void feeding_leave(struct shard *shard, const struct shard_session *session);
-/* Every question is answered with an error now. */
-void feeding_stop(struct shard *shard);
+/* The server drains: questions that wait are answered, and followers ask again. */
+void feeding_drain(struct shard *shard);
+/* No change comes any more. Whether the followers have all records, those that were heard of
+ * lately, or it `is_late`: then every question is answered with an error. */
+bool feeding_finish(struct shard *shard, bool is_late);
 /* Waits for reads. */
 void feeding_close(struct shard *shard);
 

@@ -152,7 +152,7 @@ static void ask(struct shard *shard)
         .applied = shard->commit.applied.position,
         .disk = journal != NULL ? journal_synced(shard->commit.journal) : 0,
         .asks_base = shard->engine.tables.apart.n > 0,
-        .takes_maps = true,
+        .takes_maps = !f->knows_no_maps,
         .wait_ms = shard->config.serves ? WAIT_SERVE_MS : WAIT_MS,
     };
     const struct shard_map *own = shard->config.own_map;
@@ -271,6 +271,13 @@ static int take_found(struct shard *shard, struct follower_answer *answer, struc
                : EMBD_OK;
 }
 
+/* The first versions that could be followed refuse fields that they do not know. The server may be
+ * another one after any other error. */
+static void note_version(struct following *f, const struct embd__error *e)
+{
+    f->knows_no_maps = e->status == EMBD_INVALID && strstr(e->text, "unknown field 'maps'") != NULL;
+}
+
 static int take_answer(struct shard *shard, struct follower_answer *answer, struct embd__error *e)
 {
     bool drops = shard->following->drops;
@@ -279,6 +286,7 @@ static int take_answer(struct shard *shard, struct follower_answer *answer, stru
         ;
     else if (answer->error.status != EMBD_OK) {
         following_mark_refused(shard, &answer->error);
+        note_version(shard->following, &answer->error);
         following_lose(shard, answer->error.text);
     } else if (answer->found.gone[0] != '\0')
         following_begin_anew(shard, answer->found.gone, e);

@@ -45,6 +45,7 @@ struct following {
     bool empties;             /* it begins anew, once answers from its tables are kept or read */
     bool catches_up;         /* it has a base, and not yet all that was there when that was asked */
     bool drops;              /* the question that is being asked is of no use any more */
+    bool knows_no_maps;      /* the server is of an earlier version, and refused the field */
     bool is_lost, is_told;   /* nothing right has come since; the log says that it follows */
     char lost_why[160];      /* while is_lost: as the log says */
     uint64_t ask_at_ns;      /* not before */

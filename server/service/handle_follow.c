@@ -15,6 +15,7 @@
 #include "server/service/mark.h"
 #include "server/service/state.h"
 
+#define SILENT_NS 2000000000u /* a follower that asks nothing for so long stands still */
 #define SETTLE_NS                                                                                  \
     5000000u /* operations on a device end one behind the other: they are waited for */
 
@@ -216,8 +217,6 @@ static void try(struct shard *shard, struct feed *feed, uint64_t now_ns)
         begin_read(shard, feed);
     else if (is_over)
         answer_nothing(shard, feed);
-    else if (shard->draining && !replicated_waits(&shard->replicated))
-        answer_error(shard, feed, EMBD_DRAINING, "the server shuts down");
     else
         feed->is_ours = true;
 }
@@ -265,7 +264,7 @@ static int check(struct call *call, const struct follow_ask *ask)
         return embd__error_set(&call->error, EMBD_UNSUPPORTED,
                                "follow: this server has no data_dir, and so no journal that could "
                                "be followed");
-    if (shard->draining && !replicated_waits(&shard->replicated))
+    if (shard->feeding.is_over)
         return embd__error_set(&call->error, EMBD_DRAINING, "shard %u is shutting down",
                                shard->config.index);
     if (strcmp(ask->cluster, shard->config.cluster_name) != 0)
@@ -361,14 +360,34 @@ void feeding_leave(struct shard *shard, const struct shard_session *session)
     replicated_look(shard);
 }
 
-void feeding_stop(struct shard *shard)
+void feeding_drain(struct shard *shard)
 {
     replicated_look(shard);
-    if (replicated_waits(&shard->replicated))
-        return; /* followers go on, for the answers that wait for them */
     for (uint32_t i = 0; i < FOLLOWERS_MAX; i++)
-        if (shard->feeding.list[i].read == NULL)
-            answer_error(shard, &shard->feeding.list[i], EMBD_DRAINING, "the server shuts down");
+        if (shard->feeding.list[i].read == NULL && shard->feeding.list[i].request != NULL)
+            answer_nothing(shard, &shard->feeding.list[i]);
+}
+
+/* One that stands still is not waited for. */
+static bool lacks(const struct shard *shard, const struct feed *feed)
+{
+    bool is_asking = feed->request != NULL || feed->read != NULL;
+    bool is_silent = !is_asking && clock_ns() - feed->answered_ns > SILENT_NS;
+    return feed->session != NULL && feed->is_ours && !feed->ask.is_base && !is_silent &&
+           (feed->read != NULL || feed->ask.position < shard->commit.applied.position);
+}
+
+bool feeding_finish(struct shard *shard, bool is_late)
+{
+    struct feeding *feeding = &shard->feeding;
+    for (uint32_t i = 0; i < FOLLOWERS_MAX && !is_late; i++)
+        if (lacks(shard, &feeding->list[i]))
+            return false;
+    feeding->is_over = true;
+    for (uint32_t i = 0; i < FOLLOWERS_MAX; i++)
+        if (feeding->list[i].read == NULL)
+            answer_error(shard, &feeding->list[i], EMBD_DRAINING, "the server shuts down");
+    return true;
 }
 
 void feeding_close(struct shard *shard)

@@ -200,10 +200,15 @@ void shard_drain(struct shard *shard)
     while (shard->gated != NULL)
         gate_refuse(shard, shard->gated, EMBD_DRAINING, "the server is shutting down");
     compacting_stop(shard);
-    feeding_stop(shard);
+    feeding_drain(shard);
     cut_end(shard, EMBD_DRAINING, "the server shuts down");
     cut_read_end(shard);
     mark_end(shard);
     subscribers_give_way(shard);
     dispatch_parked(shard);
+}
+
+bool shard_finish(struct shard *shard, bool is_late)
+{
+    return feeding_finish(shard, is_late);
 }

@@ -310,5 +310,8 @@ bool shard_stands_behind_sweep(const struct shard *shard, const struct shard_ses
 
 /* Refuse new work from now on (EMBD_DRAINING), except stats, ping and release. */
 void shard_drain(struct shard *shard);
+/* All requests from before that are answered, or `is_late`. Whether the shard may end: its
+ * followers have all that was acknowledged, and know. */
+bool shard_finish(struct shard *shard, bool is_late);
 
 #endif

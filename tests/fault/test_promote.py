@@ -164,6 +164,54 @@ class Promoted(test_follow.Follow):
         ran = embctl(other, "promote", "--beside", one.admin_path(0))
         self.assertEqual(ran.returncode, 0, ran.stderr)
 
+    def pushing(self, server, shard, table, acked):
+        """Until it is refused, as fast as it is answered."""
+        try:
+            with wire.connect(server, shard) as peer:
+                while True:
+                    self.push(peer, table, wire.owned(6, shard, self.shards), acked[shard] + 1)
+                    acked[shard] += 1
+        except (wire.RpcError, OSError, EOFError):
+            pass
+
+    def stop_under_load(self, primary, table):
+        """What was acknowledged on each shard when it had ended in order."""
+        acked = [20] * self.shards
+        pushers = [threading.Thread(target=self.pushing, args=(primary, shard, table, acked)) for shard in range(self.shards)]
+        for pusher in pushers:
+            pusher.start()
+        wait_for(lambda: min(acked) > 60, lambda: f"{acked} {primary.log()}")
+        self.assertEqual(primary.stop(), 0, primary.last_log)
+        for pusher in pushers:
+            pusher.join(30)
+            self.assertFalse(pusher.is_alive())
+        return acked
+
+    def test_a_server_that_ends_in_order_lets_its_followers_have_all_that_it_acknowledged(self):
+        """Of tables that wait for no follower, too."""
+        for _ in range(4):
+            primary, follower = self.start_primary(), self.start_follower()
+            table = self.fill(primary)
+            self.compare(primary, follower)
+            acked = self.stop_under_load(primary, table)
+            ran = embctl(follower, "promote")
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            for shard in range(self.shards):
+                with wire.connect(follower, shard) as peer:
+                    row = wire.pull(peer, table, wire.owned(6, shard, self.shards))[0]
+                self.assertIn(2 * row, (acked[shard], acked[shard] + 1))  # the last answer may not have come
+            follower.kill()
+            for name in ("primary", "follower"):
+                shutil.rmtree(self.path(name))
+                os.mkdir(self.path(name))
+
+    def test_a_server_ends_though_its_follower_stands_still(self):
+        primary, follower = self.start_primary(), self.start_follower()
+        table = self.fill(primary)
+        self.compare(primary, follower)
+        follower.pause()
+        self.stop_under_load(primary, table)  # within 20 s
+
     def test_a_replica_that_answers_pulls_is_promoted(self):
         primary, replica = self.start_primary(), self.start_follower("--serve", "yes")
         table = self.fill(primary)
