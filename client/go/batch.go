@@ -71,13 +71,15 @@ type share struct {
 	rows                                  []int  // of the batch, in its order
 	at                                    []int  // place of each key in the batch
 	isWeighted                            bool
+	table                                 uint64 // its id on the shard
+	isOnly                                bool   // there is one shard
 }
 
 // shares gives each key to its shard. A row has a share wherever it has keys; one without keys goes to a single shard.
-func (b *Batch) shares(partition string, weights []float32, p *placement, n int) []share {
-	shares := make([]share, n)
-	for s := range shares {
-		shares[s] = share{placement: p.told, offsets: make([]byte, 4), isWeighted: weights != nil}
+func (b *Batch) shares(partition string, weights []float32, p *placement, ids []uint64) []share {
+	shares := make([]share, len(ids))
+	for s, id := range ids {
+		shares[s] = share{placement: p.told, offsets: make([]byte, 4), isWeighted: weights != nil, table: id, isOnly: len(ids) == 1}
 	}
 	for r := 0; r < b.rows(); r++ {
 		begin, end := b.span(r)

@@ -26,10 +26,11 @@ type Options struct {
 	id      uint64        // of the client: proto/PROTOCOL.md, "The order of pushes"
 }
 
-// Client has a connection to each shard.
+// Client has a connection to each shard, also to those that are added to the cluster later.
 type Client struct {
-	shards    []*shard
 	placement atomic.Pointer[placement]
+	learning  sync.Mutex
+	known     []*shard // all that there were; under `learning`
 	pushing   sync.Mutex
 	order     uint64 // of the last push's messages; under `pushing`
 }
@@ -51,27 +52,49 @@ func Connect(address string, options Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	places, _ := answer["shards"].([]interface{})
-	c := &Client{}
-	for _, place := range places {
-		at, _ := place.(map[string]interface{})["address"].(string)
-		c.shards = append(c.shards, &shard{address: at, options: options})
-	}
-	if len(places) == 0 {
-		return nil, &Error{Protocol, "the cluster has no shards"}
-	}
-	p, err := placementOf(answer, len(places))
+	p, err := clusterOf(answer, nil, options)
 	if err != nil {
 		return nil, err
 	}
+	c := &Client{known: p.shards}
 	c.placement.Store(p)
 	_, err = c.askAll("ping", fields{})
 	return c, err
 }
 
+// shards returns the cluster's shards, as far as the client knows.
+func (c *Client) shards() []*shard {
+	return c.placement.Load().shards
+}
+
+// learn asks for the map and the shards of the cluster.
+func (c *Client) learn() (*placement, error) {
+	c.learning.Lock()
+	defer c.learning.Unlock()
+	answer, _, err := c.known[0].call("cluster", fields{})
+	if err != nil {
+		return nil, err
+	}
+	p, err := clusterOf(answer, c.known, c.known[0].options)
+	if err == nil {
+		c.known = p.shards
+	}
+	return p, err
+}
+
+// seesAll says whether the client knows all shards. It does from then on.
+func (c *Client) seesAll() (bool, error) {
+	p, err := c.learn()
+	if err != nil || len(p.shards) == len(c.shards()) {
+		return true, err
+	}
+	c.placement.Store(p)
+	return false, nil
+}
+
 // Close ends the connections.
 func (c *Client) Close() {
-	for _, s := range c.shards {
+	for _, s := range c.shards() {
 		s.mutex.Lock()
 		s.hangUp()
 		s.mutex.Unlock()
@@ -79,17 +102,17 @@ func (c *Client) Close() {
 }
 
 // all runs f for all shards at once, and returns each one's error.
-func (c *Client) all(f func(i int, s *shard) error) []error {
-	failures := make([]error, len(c.shards))
-	var all sync.WaitGroup
-	for i, s := range c.shards {
-		all.Add(1)
+func all(shards []*shard, f func(i int, s *shard) error) []error {
+	failures := make([]error, len(shards))
+	var running sync.WaitGroup
+	for i, s := range shards {
+		running.Add(1)
 		go func(i int, s *shard) {
-			defer all.Done()
+			defer running.Done()
 			failures[i] = f(i, s)
 		}(i, s)
 	}
-	all.Wait()
+	running.Wait()
 	return failures
 }
 
@@ -106,8 +129,12 @@ func first(failures []error) (first error) {
 
 // askAll sends the same request to all shards.
 func (c *Client) askAll(method string, params fields, bins ...[]byte) ([]fields, error) {
-	answers := make([]fields, len(c.shards))
-	failures := c.all(func(i int, s *shard) (err error) {
+	return ask(c.shards(), method, params, bins...)
+}
+
+func ask(shards []*shard, method string, params fields, bins ...[]byte) ([]fields, error) {
+	answers := make([]fields, len(shards))
+	failures := all(shards, func(i int, s *shard) (err error) {
 		answers[i], _, err = s.call(method, params, bins...)
 		return err
 	})
@@ -116,7 +143,7 @@ func (c *Client) askAll(method string, params fields, bins ...[]byte) ([]fields,
 
 // Tables returns the names of the tables with their ids.
 func (c *Client) Tables() (map[string]uint32, error) {
-	answer, _, err := c.shards[0].call("tables", fields{})
+	answer, _, err := c.shards()[0].call("tables", fields{})
 	tables := map[string]uint32{}
 	list, _ := answer["tables"].([]interface{})
 	for _, item := range list {
@@ -139,8 +166,14 @@ func (c *Client) CreateTable(schema Schema, slotSizes []uint64) (*Table, error) 
 		definition["slot_sizes"] = true
 		bins = [][]byte{appendKeys(nil, slotSizes)}
 	}
-	if _, err := c.askAll("table_create", fields{"schema": definition}, bins...); err != nil {
-		return nil, err
+	for isEverywhere := false; !isEverywhere; { // again, if the cluster got shards meanwhile
+		_, err := c.askAll("table_create", fields{"schema": definition}, bins...)
+		if err == nil {
+			isEverywhere, err = c.seesAll()
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	name, _ := schema["name"].(string)
 	return c.OpenTable(name)
@@ -148,16 +181,12 @@ func (c *Client) CreateTable(schema Schema, slotSizes []uint64) (*Table, error) 
 
 // OpenTable looks a table up.
 func (c *Client) OpenTable(name string) (*Table, error) {
-	answer, bins, err := c.shards[0].call("table_describe", fields{"name": name})
-	if err != nil {
-		return nil, err
-	}
-	ids, err := c.ids(name)
+	answer, bins, err := c.shards()[0].call("table_describe", fields{"name": name})
 	if err != nil {
 		return nil, err
 	}
 	schema, _ := answer["schema"].(map[string]interface{})
-	t := &Table{client: c, Name: name, ids: ids, Dim: int(number(schema["dim"])), starts: []uint64{0}}
+	t := &Table{client: c, Name: name, Dim: int(number(schema["dim"])), starts: []uint64{0}}
 	t.combiner, _ = schema["combiner"].(string)
 	t.partition, _ = schema["partition"].(string)
 	if len(bins) > 0 {
@@ -168,17 +197,8 @@ func (c *Client) OpenTable(name string) (*Table, error) {
 	if t.Dim == 0 {
 		return nil, &Error{Protocol, "the table has no columns"}
 	}
-	return t, nil
-}
-
-// ids asks each shard for its id of a table: shards may give a table different ones.
-func (c *Client) ids(name string) ([]uint64, error) {
-	answers, err := c.askAll("table_describe", fields{"name": name})
-	ids := make([]uint64, len(answers))
-	for i, answer := range answers {
-		ids[i] = number(answer["id"])
-	}
-	return ids, err
+	_, err = t.idsOn(c.shards())
+	return t, err
 }
 
 // A Stream numbers pushes, so that each is applied once however often it is sent: Stream.Push repeats a push until it is
@@ -189,16 +209,29 @@ type Stream struct {
 	Next      uint64        // number of the next push
 	Patience  time.Duration // how long Push repeats; 0: a minute
 	client    *Client
+	journaled bool
+	opened    int // shards that it was opened on; 0: the caller sees to that
 }
 
 // OpenStream begins a stream on all shards. `high` and `low` are random numbers of the caller's. `journaled` says whether
 // the stream is for tables that are journaled. A stream is opened only before its first push.
 func (c *Client) OpenStream(high, low uint64, number uint32, journaled bool) (*Stream, error) {
-	s := &Stream{High: high, Low: low, Number: number, Next: 1, client: c}
+	s := &Stream{High: high, Low: low, Number: number, Next: 1, client: c, journaled: journaled}
+	return s, s.openOn(c.shards())
+}
+
+// openOn opens the stream where it is not open yet. On a shard that was added it is as far as on the others.
+func (s *Stream) openOn(shards []*shard) error {
+	if len(shards) <= s.opened {
+		return nil
+	}
 	params := s.fields()
-	params["journaled"] = journaled
-	_, err := c.askAll("stream_open", params)
-	return s, err
+	params["journaled"] = s.journaled
+	_, err := ask(shards[s.opened:], "stream_open", params)
+	if err == nil {
+		s.opened = len(shards)
+	}
+	return err
 }
 
 func (s *Stream) fields() fields {

@@ -17,6 +17,25 @@ type placement struct {
 	told    uint64       // version in requests; 0: none, the map is even
 	base    uint64       // shards of the even map that residues go by
 	owners  [vshards]int // the shard of each vshard
+	shards  []*shard
+}
+
+// clusterOf returns the map in an answer to "cluster", with the shards that the client knows and those that were added.
+func clusterOf(answer fields, known []*shard, options Options) (*placement, error) {
+	places, _ := answer["shards"].([]interface{})
+	if len(places) < len(known) || len(places) == 0 {
+		return nil, &Error{Protocol, fmt.Sprintf("the cluster has %d shards now, and had %d", len(places), len(known))}
+	}
+	p, err := placementOf(answer, len(places))
+	if err != nil {
+		return nil, err
+	}
+	p.shards = append(p.shards, known...)
+	for _, place := range places[len(known):] {
+		at, _ := place.(map[string]interface{})["address"].(string)
+		p.shards = append(p.shards, &shard{address: at, options: options})
+	}
+	return p, nil
 }
 
 // placementOf returns the map in an answer to "cluster" of n shards. Where there is none, it is the even one.
@@ -90,29 +109,31 @@ func splitsAgain(failures []error, isPush bool) bool {
 }
 
 // placed sends each shard its share of the batch. Where shards have another map, it asks for that one, splits the whole
-// batch again and sends it again, until the timeout of a call has passed. Moved: the cluster has more shards, among others.
-func (t *Table) placed(b *Batch, weights []float32, isPush bool, send func(i int, to *shard, s *share) error) ([]share, error) {
+// batch again and sends it again, until the timeout of a call has passed. `begin` is called before each time, with the
+// shards that there are then, and returns the weights of keys.
+func (t *Table) placed(b *Batch, isPush bool, begin func(shards []*shard) ([]float32, error),
+	send func(i int, to *shard, s *share) error) ([]share, error) {
 	c := t.client
-	end, behind := time.Now().Add(c.shards[0].options.Timeout), time.Time{}
+	end, behind := time.Now().Add(c.shards()[0].options.Timeout), time.Time{}
 	for pause := 10 * time.Millisecond; ; pause += 10 * time.Millisecond {
 		p := c.placement.Load()
-		if isPush {
-			c.order++ // also of a push that was refused: servers have seen that one
-		}
-		shares := b.shares(t.partition, weights, p, len(c.shards))
-		failures := c.all(func(i int, s *shard) error { return send(i, s, &shares[i]) })
-		if !splitsAgain(failures, isPush) || time.Now().Add(pause).After(end) {
-			return shares, first(failures)
-		}
-		answer, _, err := c.shards[0].call("cluster", fields{})
+		ids, err := t.idsOn(p.shards)
 		if err != nil {
 			return nil, err
 		}
-		if places, _ := answer["shards"].([]interface{}); len(places) != len(c.shards) {
-			return nil, &Error{Moved, fmt.Sprintf("the cluster has %d shards now, the client has %d: connect again",
-				len(places), len(c.shards))}
+		weights, err := begin(p.shards)
+		if err != nil {
+			return nil, err
 		}
-		next, err := placementOf(answer, len(c.shards))
+		if isPush {
+			c.order++ // also of a push that was refused: servers have seen that one
+		}
+		shares := b.shares(t.partition, weights, p, ids)
+		failures := all(p.shards, func(i int, s *shard) error { return send(i, s, &shares[i]) })
+		if !splitsAgain(failures, isPush) || time.Now().Add(pause).After(end) {
+			return shares, first(failures)
+		}
+		next, err := c.learn()
 		if err != nil {
 			return nil, err
 		}

@@ -43,11 +43,15 @@ func rebalance(t *testing.T, embctl, address string, shards, move int) {
 		}
 		weights = append(weights, strconv.Itoa(weight))
 	}
+	operate(t, embctl, address, "rebalance", "--weights", strings.Join(weights, ","))
+}
+
+func operate(t *testing.T, embctl, address string, words ...string) {
 	limit, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	command := exec.CommandContext(limit, embctl, "--servers", address, "rebalance", "--weights", strings.Join(weights, ","))
+	command := exec.CommandContext(limit, embctl, append([]string{"--servers", address}, words...)...)
 	if said, err := command.CombinedOutput(); err != nil {
-		t.Errorf("embctl rebalance: %v: %s", err, said)
+		t.Errorf("embctl %s: %v: %s", words[0], err, said)
 	}
 }
 
@@ -80,12 +84,17 @@ func newCounted(t *testing.T, clients []*Client, partition string) *counted {
 	return c
 }
 
+func onesOf(n int) []float32 {
+	ones := make([]float32, n)
+	for i := range ones {
+		ones[i] = 1
+	}
+	return ones
+}
+
 // pushUntil pushes to all tables until keys have moved, and a little longer. It returns the number of pushes to each.
 func pushUntil(t *testing.T, moved chan bool, stream *Stream, all []*counted) (pushes int) {
-	ones := make([]float32, 1000)
-	for k := range ones {
-		ones[k] = 1
-	}
+	ones := onesOf(1000)
 	for more := 3; more > 0; pushes++ {
 		for _, c := range all {
 			if _, err := stream.Push(c.tables[0], c.batch, ones); err != nil {
@@ -127,6 +136,111 @@ func (c *counted) check(t *testing.T, pushes int) {
 	}
 }
 
+// connectAll connects clients that push, pull and erase, and makes a table of each partition.
+func connectAll(t *testing.T, address string) ([]*Client, []*counted) {
+	clients, tables := []*Client{}, []*counted{}
+	for range []string{"pushes", "pulls", "erases"} {
+		client, err := Connect(address, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(client.Close)
+		clients = append(clients, client)
+	}
+	for _, partition := range []string{"hash", "modulo", "slot"} {
+		tables = append(tables, newCounted(t, clients, partition))
+	}
+	return clients, tables
+}
+
+// means is a table whose rows are means of two keys. Every push takes 1/2 from each.
+type means struct {
+	table  *Table
+	batch  *Batch
+	stream *Stream
+	pushes int
+	err    error
+}
+
+func newMeans(t *testing.T, client *Client) *means {
+	table, err := client.CreateTable(Schema{"name": "means", "dim": 1, "combiner": "mean",
+		"optimizer": fields{"kind": "sgd", "lr": 1.0}, "initializer": fields{"kind": "constant", "a": 0.0}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := client.OpenStream(83, 84, 0, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &means{table: table, stream: stream, batch: &Batch{Offsets: []uint32{0}}}
+	for k := 0; k < 100; k++ {
+		m.batch.Keys = append(m.batch.Keys, uint64(2*k), uint64(2*k+1))
+		m.batch.Offsets = append(m.batch.Offsets, uint32(2*k+2))
+	}
+	return m
+}
+
+func (m *means) pushUntil(moved chan bool, ended chan bool) {
+	defer close(ended)
+	for ; m.err == nil; m.pushes++ {
+		select {
+		case <-moved:
+			return
+		default:
+		}
+		_, m.err = m.stream.Push(m.table, m.batch, onesOf(100))
+	}
+}
+
+func (m *means) check(t *testing.T) {
+	rows, err := m.table.Pull(m.batch)
+	if m.err != nil || err != nil {
+		t.Fatal(m.err, err)
+	}
+	for _, row := range rows.Values {
+		if row != -float32(m.pushes)/2 {
+			t.Fatal(m.pushes, rows.Values)
+		}
+	}
+}
+
+// Servers become members while clients push: each push is applied once, also of tables and streams from before.
+// $EMBD_SERVER has one shard and a data directory; $EMBD_ADDED are servers that were started to join it.
+func TestClusterGrows(t *testing.T) {
+	address, embctl, list := os.Getenv("EMBD_SERVER"), os.Getenv("EMBCTL"), os.Getenv("EMBD_ADDED")
+	if address == "" || embctl == "" || list == "" {
+		t.Skip("EMBD_SERVER, EMBCTL or EMBD_ADDED is not set")
+	}
+	clients, all := connectAll(t, address)
+	stream, err := clients[0].OpenStream(81, 82, 0, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pooled, added, moved, ended := newMeans(t, clients[1]), strings.Split(list, ","), make(chan bool), make(chan bool)
+	go pooled.pushUntil(moved, ended)
+	go func() {
+		defer close(moved)
+		for i, server := range added {
+			operate(t, embctl, address, "shard", "add", server)
+			rebalance(t, embctl, address, i+2, 0)
+		}
+	}()
+	pushes := pushUntil(t, moved, stream, all)
+	<-ended
+	if n := len(clients[0].shards()); n != len(added)+1 {
+		t.Fatal("the client knows", n, "shards")
+	}
+	t.Log(pushes, "and", pooled.pushes, "pushes while the cluster grew")
+	pooled.check(t)
+	for _, c := range all {
+		c.check(t, pushes)
+	}
+	later, err := clients[2].CreateTable(Schema{"name": "later", "dim": 1}, nil)
+	if err != nil || len(later.ids) != len(added)+1 {
+		t.Fatal(later, err)
+	}
+}
+
 // Keys move while a client pushes: each push is applied once. Clients that were connected before follow the new map,
 // whatever they ask first. $EMBD_SERVER has several shards and a data directory; $EMBCTL is embctl.
 func TestKeysMove(t *testing.T) {
@@ -134,19 +248,7 @@ func TestKeysMove(t *testing.T) {
 	if address == "" || embctl == "" {
 		t.Skip("EMBD_SERVER or EMBCTL is not set")
 	}
-	clients := []*Client{}
-	for range []string{"pushes", "pulls", "erases"} {
-		client, err := Connect(address, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
-		clients = append(clients, client)
-	}
-	all := []*counted{}
-	for _, partition := range []string{"hash", "modulo", "slot"} {
-		all = append(all, newCounted(t, clients, partition))
-	}
+	clients, all := connectAll(t, address)
 	stream, err := clients[0].OpenStream(79, 80, 0, true)
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +257,7 @@ func TestKeysMove(t *testing.T) {
 	go func() {
 		defer close(moved)
 		for move := 0; move < moves; move++ {
-			rebalance(t, embctl, address, len(clients[0].shards), move)
+			rebalance(t, embctl, address, len(clients[0].shards()), move)
 		}
 	}()
 	pushes := pushUntil(t, moved, stream, all)

@@ -3,6 +3,7 @@ package embd
 import (
 	"encoding/binary"
 	"fmt"
+	"sync"
 )
 
 // Table is a table of all shards.
@@ -10,7 +11,8 @@ type Table struct {
 	Name                string
 	Dim                 int
 	client              *Client
-	ids                 []uint64 // on each shard
+	mutex               sync.Mutex
+	ids                 []uint64 // on each shard; under `mutex`
 	combiner, partition string
 	starts              []uint64 // with slot_sizes: where the keys of each slot begin
 }
@@ -53,14 +55,30 @@ func (t *Table) Key(slot int, key uint64) uint64 {
 	return key + t.starts[slot]
 }
 
+// idsOn returns the table's id on each shard: shards may give it different ones. It asks those that it has not asked yet.
+func (t *Table) idsOn(shards []*shard) ([]uint64, error) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	if len(t.ids) < len(shards) {
+		answers, err := ask(shards[len(t.ids):], "table_describe", fields{"name": t.Name})
+		if err != nil {
+			return nil, err
+		}
+		for _, answer := range answers {
+			t.ids = append(t.ids, number(answer["id"]))
+		}
+	}
+	return t.ids[:len(shards):len(shards)], nil
+}
+
 // divides says whether rows are divided, and gradients with them.
 func (t *Table) divides(b *Batch) bool {
 	return b.Offsets != nil && !b.Sums && (t.combiner == "mean" || t.combiner == "sqrtn")
 }
 
 // part returns the map of a shard's part, and its bins but gradients.
-func (t *Table) part(b *Batch, i int, s *share) (fields, [][]byte) {
-	part, bins := fields{"table": t.ids[i], "keys": len(s.at)}, [][]byte{s.keys}
+func (t *Table) part(b *Batch, s *share) (fields, [][]byte) {
+	part, bins := fields{"table": s.table, "keys": len(s.at)}, [][]byte{s.keys}
 	if b.Offsets != nil {
 		part["rows"], bins = len(s.rows), append(bins, s.offsets)
 	}
@@ -85,7 +103,7 @@ func (t *Table) part(b *Batch, i int, s *share) (fields, [][]byte) {
 	if b.Zero {
 		part["zero"] = true
 	}
-	if t.divides(b) && len(t.client.shards) == 1 {
+	if t.divides(b) && s.isOnly {
 		part["scale"] = true
 	}
 	return part, bins
@@ -137,12 +155,16 @@ func (t *Table) Pull(b *Batch) (*Rows, error) {
 		return nil, err
 	}
 	rows := &Rows{Values: make([]float32, b.rows()*t.Dim), Statuses: newStatuses(b)}
-	sums := make([][]float32, len(t.client.shards))
-	shares, err := t.placed(b, b.Weights, false, func(i int, to *shard, s *share) error {
-		if len(s.rows) == 0 && len(sums) > 1 {
+	var sums [][]float32
+	begin := func(shards []*shard) ([]float32, error) {
+		sums = make([][]float32, len(shards))
+		return b.Weights, nil
+	}
+	shares, err := t.placed(b, false, begin, func(i int, to *shard, s *share) error {
+		if len(s.rows) == 0 && !s.isOnly {
 			return nil
 		}
-		part, bins := t.part(b, i, s)
+		part, bins := t.part(b, s)
 		_, data, err := to.call("pull", s.parts(part), bins...)
 		if err != nil || len(data) == 0 {
 			return err
@@ -194,15 +216,24 @@ func (t *Table) push(b *Batch, gradients []float32, stream *Stream) (*Pushed, er
 	if len(gradients) != b.rows()*t.Dim {
 		return nil, &Error{Invalid, fmt.Sprintf("%d gradients for %d rows of %d", len(gradients), b.rows(), t.Dim)}
 	}
-	weights := b.Weights
-	if t.divides(b) && len(t.client.shards) > 1 {
-		weights = b.divided(t.combiner)
-	}
 	t.client.pushing.Lock()
 	defer t.client.pushing.Unlock()
-	answers, statuses := make([]fields, len(t.client.shards)), newStatuses(b)
-	_, err := t.placed(b, weights, true, func(i int, to *shard, s *share) (err error) {
-		answers[i], err = t.pushShare(to, b, i, s, gradients, stream, statuses)
+	var answers []fields
+	statuses := newStatuses(b)
+	begin := func(shards []*shard) ([]float32, error) {
+		answers = make([]fields, len(shards))
+		if stream != nil && stream.opened > 0 {
+			if err := stream.openOn(shards); err != nil {
+				return nil, err
+			}
+		}
+		if t.divides(b) && len(shards) > 1 {
+			return b.divided(t.combiner), nil
+		}
+		return b.Weights, nil
+	}
+	_, err := t.placed(b, true, begin, func(i int, to *shard, s *share) (err error) {
+		answers[i], err = t.pushShare(to, b, s, gradients, stream, statuses)
 		return err
 	})
 	if err != nil {
@@ -211,8 +242,8 @@ func (t *Table) push(b *Batch, gradients []float32, stream *Stream) (*Pushed, er
 	return t.sum(answers, statuses), nil
 }
 
-func (t *Table) pushShare(to *shard, b *Batch, i int, s *share, gradients []float32, stream *Stream, statuses []byte) (fields, error) {
-	part, bins := t.part(b, i, s)
+func (t *Table) pushShare(to *shard, b *Batch, s *share, gradients []float32, stream *Stream, statuses []byte) (fields, error) {
+	part, bins := t.part(b, s)
 	grads := []byte{}
 	for _, r := range s.rows {
 		grads = appendFloats(grads, b.Wire, gradients[r*t.Dim:(r+1)*t.Dim])
@@ -257,9 +288,14 @@ func (t *Table) Erase(b *Batch) (*Erased, error) {
 	if err := b.check(t.partition); err != nil {
 		return nil, err
 	}
-	counts, statuses := make([]uint64, len(t.client.shards)), newStatuses(b)
-	_, err := t.placed(b, nil, false, func(i int, to *shard, s *share) error {
-		part, bins := t.part(&Batch{Slots: b.Slots, Status: b.Status}, i, s)
+	var counts []uint64
+	statuses := newStatuses(b)
+	begin := func(shards []*shard) ([]float32, error) {
+		counts = append(counts, make([]uint64, len(shards)-len(counts))...) // of those before too: their keys are gone
+		return nil, nil
+	}
+	_, err := t.placed(b, false, begin, func(i int, to *shard, s *share) error {
+		part, bins := t.part(&Batch{Slots: b.Slots, Status: b.Status}, s)
 		answer, data, err := to.call("erase", s.parts(part), bins...)
 		if err != nil {
 			return err

@@ -36,9 +36,9 @@ func TestVectors(t *testing.T) {
 		n += run.file(t, path)
 	}
 	if n < 40 {
-		t.Fatalf("only %d vectors in %s hold for %d shards", n, folder, len(client.shards))
+		t.Fatalf("only %d vectors in %s hold for %d shards", n, folder, len(client.shards()))
 	}
-	t.Logf("%d vectors agree, %d shards", n, len(client.shards))
+	t.Logf("%d vectors agree, %d shards", n, len(client.shards()))
 }
 
 type step map[string]json.RawMessage
@@ -65,7 +65,7 @@ func (run *runner) file(t *testing.T, path string) (n int) {
 	}
 	for _, vector := range file.Vectors {
 		for _, shards := range vector.Shards {
-			if shards != len(run.client.shards) || hasForeign(vector.Steps) {
+			if shards != len(run.client.shards()) || hasForeign(vector.Steps) {
 				continue
 			}
 			n++
@@ -314,7 +314,7 @@ func (run *runner) call(raw json.RawMessage) (interface{}, error) {
 		bin, _ := hex.DecodeString(digits)
 		bins = append(bins, bin)
 	}
-	answer, _, err := run.client.shards[0].call(what.Method, plain(what.Params).(fields), bins...)
+	answer, _, err := run.client.shards()[0].call(what.Method, plain(what.Params).(fields), bins...)
 	return answer, err
 }
 
@@ -367,7 +367,7 @@ func TestStreamRepeatsALostPush(t *testing.T) {
 		if _, err := stream.Push(table, batch, []float32{1, 1, 1, 1, 1}); err != nil {
 			t.Fatal(err)
 		}
-		client.shards[0].conn.Close()
+		client.shards()[0].conn.Close()
 	}
 	stream.Next = 3
 	if again, err := stream.Push(table, batch, []float32{1, 1, 1, 1, 1}); err != nil || !again.Again {

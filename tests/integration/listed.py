@@ -73,3 +73,26 @@ class Listed:
                 print(f"log of {name}:\n{server.log()}")
             server.kill()
         shutil.rmtree(self.dir, ignore_errors=True)
+
+
+class Growing(Listed):
+    """The file lists the first of the servers, until others are to join."""
+
+    def __init__(self, names, listed, **more):
+        self.all = names
+        super().__init__(names, **more)
+        self.list(listed)
+
+    def list(self, n):
+        self.names = self.all[:n]
+        self.write()
+
+    def http(self, name):
+        return self.port + len(self.all) * self.shards + self.all.index(name)
+
+    def join(self, name):
+        """The server has begun, and is no member."""
+        self.list(self.all.index(name) + 1)
+        server = self.start(name, "--join", waits=False)
+        server.wait_log("ready shards")
+        return server

@@ -14,26 +14,10 @@ import numpy as np
 import clusters
 import embd
 from clusters import Embd
-from listed import Listed
+from listed import Growing
 from test_rebalance import DIM, EMBCTL, KEYS, TABLES, Trainer, digests, embctl
 
 KILLS = int(os.environ.get("EMBD_GROWTH_KILLS", "6"))
-
-
-class Growing(Listed):
-    """The file lists the first of the servers, until others are to join."""
-
-    def __init__(self, names, listed, **more):
-        self.all = names
-        super().__init__(names, **more)
-        self.list(listed)
-
-    def list(self, n):
-        self.names = self.all[:n]
-        self.write()
-
-    def http(self, name):
-        return self.port + len(self.all) * self.shards + self.all.index(name)
 
 
 class Growth(unittest.TestCase):
@@ -52,13 +36,6 @@ class Growth(unittest.TestCase):
 
     def counted(self, client, name="t"):
         return client.create_table(name, DIM, initializer=embd.Initializer("constant", 0.0), optimizer=embd.Optimizer("sgd", lr=1.0))
-
-    def join(self, cluster, name):
-        """The server has begun, and is no member."""
-        cluster.list(cluster.all.index(name) + 1)
-        server = cluster.start(name, "--join", waits=False)
-        server.wait_log("ready shards")
-        return server
 
     def add(self, cluster, name, code=0):
         ran = embctl(cluster.address("a"), "shard", "add", cluster.address(name), "-o", "json")
@@ -102,7 +79,7 @@ class Adds(Growth):
         for n, name in enumerate("cd", 3):
             for trainer in trainers:
                 trainer.until(20)
-            self.join(cluster, name)
+            cluster.join(name)
             self.assertEqual(self.add(cluster, name)["shards"], n)
             for trainer in trainers:
                 trainer.until(20)
@@ -137,7 +114,7 @@ class Adds(Growth):
             steps, grown = [], threading.Event()
             history = threading.Thread(target=self.train, args=(clients[0], steps, grown))
             history.start()
-            self.join(cluster, "c")
+            cluster.join("c")
             self.add(cluster, "c")
             self.move(cluster)
             self.move(cluster, "--weights", "1,0,2")
@@ -186,7 +163,7 @@ class Adds(Growth):
         threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(workers)]
         for thread in threads:
             thread.start()
-        self.join(cluster, "c")
+        cluster.join("c")
         begun.acquire()
         self.add(cluster, "c")
         self.move(cluster)
@@ -205,7 +182,7 @@ class Adds(Growth):
             table.push(keys, -np.ones((KEYS, DIM), np.float32), pusher=pusher, sequence=sequence)
         for sequence in (1, 2, 3):
             push(sequence)
-        self.join(cluster, "c")
+        cluster.join("c")
         self.add(cluster, "c")
         push(3)
         push(4)
@@ -222,7 +199,7 @@ class Adds(Growth):
         client = self.connect(cluster)
         table = self.counted(client)
         table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
-        self.join(cluster, "b")
+        cluster.join("b")
         client.add_shard(cluster.address("b"))
         self.assertEqual(len(client.shards), 4)
         table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
@@ -237,7 +214,7 @@ class Adds(Growth):
         self.counted(handles[0]).push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
         opened = handles[5].table("t")
         self.assertEqual(embctl(cluster.address("a"), "snapshot", "two").returncode, 0)
-        self.join(cluster, "c")
+        cluster.join("c")
         self.add(cluster, "c")
         self.move(cluster, "--drain", "0")
         self.assertEqual({len(handle.shards) for handle in handles}, {2})
@@ -267,7 +244,7 @@ class Adds(Growth):
                        "--transport", transport]
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as bench:
                 time.sleep(0.5)
-                self.join(cluster, name)
+                cluster.join(name)
                 self.add(cluster, name)
                 self.move(cluster)
                 said, _ = bench.communicate(timeout=120)
@@ -278,7 +255,7 @@ class Adds(Growth):
         trainer = Trainer(cluster.address("a"), "t", 0) if self.counted(self.connect(cluster)) else None
         trainer.start()
         trainer.until(10)
-        self.join(cluster, "b")
+        cluster.join("b")
         self.add(cluster, "b")
         trainer.until(10)
         self.move(cluster)
@@ -293,7 +270,7 @@ class Adds(Growth):
         table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
         before, dump = digests(cluster.address("a")), cluster.path("dump")
         self.assertEqual(embctl(cluster.address("a"), "dump", "--all", dump).returncode, 0)
-        self.join(cluster, "c")
+        cluster.join("c")
         self.add(cluster, "c")
         self.move(cluster)
         table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
@@ -308,7 +285,7 @@ class Adds(Growth):
         client = self.connect(cluster)
         self.counted(client).push(np.arange(50), -np.ones((50, DIM), np.float32))
         self.assertIn("is a member", self.add(cluster, "b", code=5))
-        self.join(cluster, "c")
+        cluster.join("c")
         with self.assertRaisesRegex(embd.Error, "no member of the cluster yet"):
             embd.connect(cluster.address("c"), deadline=1)
         client.create_table("loose", DIM, durability="snapshot")
@@ -333,7 +310,7 @@ class Kills(Growth):
         for kill in range(KILLS):
             name = cluster.all[2 + kill]
             trainer.until(10)
-            self.join(cluster, name)
+            cluster.join(name)
             with subprocess.Popen([EMBCTL, "--servers", cluster.address("a"), "shard", "add", cluster.address(name)],
                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as adding:
                 time.sleep(rng.uniform(0, 0.06))
@@ -379,7 +356,7 @@ class Promoted(Growth):
             first.kill()
         self.assertEqual(embctl(admin, "promote", "--force").returncode, 0)
         client = self.connect(cluster)
-        self.join(cluster, "b")
+        cluster.join("b")
         self.assertEqual(embctl(cluster.address("a"), "shard", "add", cluster.address("b")).returncode, 0)
         self.assertEqual(embctl(cluster.address("a"), "rebalance").returncode, 0)
         table = client.table("t")

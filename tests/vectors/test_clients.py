@@ -1,5 +1,5 @@
 """The client in client/LANGUAGE, built offline with Debian's toolchain and packages, agrees with all vectors on servers of 1
-and 3 shards, also with an uneven map of keys, and goes on while keys move. Exit status 77: there is no toolchain. Usage: test_clients.py go|rust BUILD_FOLDER"""
+and 3 shards, also with an uneven map of keys, and goes on while keys move and while servers become members. Exit status 77: there is no toolchain. Usage: test_clients.py go|rust BUILD_FOLDER"""
 import os
 import pathlib
 import shutil
@@ -11,10 +11,13 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE.parent / "integration"))
 from embd_process import Embd  # noqa: E402
+from listed import Growing  # noqa: E402
 
 SKIPPED = 77
 MSGPACK_GO = pathlib.Path("/usr/share/gocode/src/github.com/vmihailenco/msgpack/v5")
 MOVES = {"go": "-test.run=TestKeysMove", "rust": "keys_move"}  # the test that moves keys
+GROWS = {"go": "-test.run=TestClusterGrows", "rust": "a_cluster_grows"}
+EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
 CRATES = pathlib.Path("/usr/share/cargo/registry")
 
 
@@ -76,8 +79,15 @@ def main():
     for flags in ([], ["--placement", "1:0=700,1=324"]):
         with tempfile.TemporaryDirectory() as data, Embd("--data-dir", data, *flags, shards=2) as server:
             said = run([*commands[0], MOVES[language]], build, subprocess.PIPE, EMBD_SERVER=server.addresses[0],
-                       EMBCTL=os.path.join(os.environ["EMBD_BIN"], "embctl"))
+                       EMBCTL=EMBCTL)
             assert "pushes while keys moved" in said
+    with Growing("abc", 1) as cluster:
+        cluster.start("a")
+        for name in "bc":
+            cluster.join(name)
+        said = run([*commands[0], GROWS[language]], build, subprocess.PIPE, EMBD_SERVER=cluster.address("a"), EMBCTL=EMBCTL,
+                   EMBD_ADDED=",".join(cluster.address(name) for name in "bc"))
+        assert "pushes while the cluster grew" in said
 
 
 main()

@@ -97,10 +97,11 @@ impl<'a> Batch<'a> {
     }
 
     /// Gives each key to its shard. A row has a share wherever it has keys; one without keys goes to a single shard.
-    pub(crate) fn shares(&self, partition: &str, weights: Option<&[f32]>, p: &Placement, n: usize) -> Vec<Share> {
+    pub(crate) fn shares(&self, partition: &str, weights: Option<&[f32]>, p: &Placement, ids: &[u64]) -> Vec<Share> {
         let (placement, is_weighted) = (p.told, weights.is_some());
-        let new = || Share { placement, is_weighted, offsets: vec![0; 4], ..Share::default() };
-        let mut shares: Vec<Share> = (0..n).map(|_| new()).collect();
+        let is_only = ids.len() == 1;
+        let new = |&table| Share { table, is_only, placement, is_weighted, offsets: vec![0; 4], ..Share::default() };
+        let mut shares: Vec<Share> = ids.iter().map(new).collect();
         for r in 0..self.n_rows() {
             if self.span(r).is_empty() {
                 shares[p.shard_of(partition, 0, self.slot(r))].begin_row(self, r);
@@ -126,6 +127,10 @@ pub(crate) struct Share {
     pub weights: Vec<u8>,
     pub scores: Vec<u8>,
     pub is_weighted: bool,
+    /// The table's id on the shard.
+    pub table: u64,
+    /// There is one shard.
+    pub is_only: bool,
     /// Version of the map that they were split by. 0: the even one.
     pub placement: u64,
     /// Of the batch, in its order.

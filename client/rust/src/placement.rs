@@ -1,9 +1,9 @@
 //! Which shard has which keys, and requests whose keys have moved.
 
 use crate::batch::{Batch, Share};
-use crate::value::{fields, Value};
+use crate::value::Value;
 use crate::wire::{code, Error, Result, Shard};
-use crate::Table;
+use crate::{all, Stream, Table};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::thread;
@@ -98,37 +98,39 @@ fn all_or_first<T>(mut answers: Vec<Result<T>>) -> Result<Vec<T>> {
 
 impl Table<'_> {
     /// Sends each shard its share of the batch. Where shards have another map, it asks for that one, splits the whole
-    /// batch again and sends it again, until the timeout of a call has passed.
+    /// batch again and sends it again, until the timeout of a call has passed. The stream of a push is opened on shards that
+    /// were added.
     pub(crate) fn placed<T: Send>(
         &self,
         batch: &Batch,
-        weights: Option<&[f32]>,
         is_push: bool,
-        send: impl Fn(usize, &Shard, &Share) -> Result<T> + Sync,
+        stream: Option<&Stream>,
+        send: impl Fn(&Shard, &Share) -> Result<T> + Sync,
     ) -> Result<(Vec<Share>, Vec<T>)> {
         let (client, mut pause, mut behind) = (self.client, Duration::from_millis(10), None);
-        let (shards, end) = (&client.shards, Instant::now() + client.shards[0].timeout());
+        let end = Instant::now() + client.cluster().shards[0].timeout();
         loop {
-            let placement = client.placement();
+            let cluster = client.cluster();
+            let (placement, shards) = (&cluster.placement, &cluster.shards);
+            let ids = self.ids_on(shards)?;
+            stream.map_or(Ok(()), |stream| stream.follow(shards))?;
+            let divided = match is_push && shards.len() > 1 && self.divides(batch) {
+                true => Some(batch.divided(&self.combiner)),
+                false => None,
+            };
             if is_push {
                 client.order.fetch_add(1, Ordering::Relaxed); // also of a push that was refused: servers have seen that one
             }
-            let shares = batch.shares(&self.partition, weights, &placement, shards.len());
-            let answers = client.all(|i, shard| send(i, shard, &shares[i]));
+            let shares = batch.shares(&self.partition, divided.as_deref().or(batch.weights), placement, &ids);
+            let answers = all(shards, |i, shard| send(shard, &shares[i]));
             if !splits_again(&answers, is_push) || Instant::now() + pause > end {
                 return Ok((shares, all_or_first(answers)?));
             }
-            let (answer, _) = shards[0].call("cluster", &fields(&[]), &[])?;
-            let (found, own) = (answer.get("shards").list().len(), shards.len());
-            if found != own {
-                let text = format!("the cluster has {} shards now, the client has {}: connect again", found, own);
-                return Err(Error::new(code::MOVED, text));
-            }
-            let next = Placement::of(&answer, shards.len())?;
+            let next = client.learn()?;
             let since = *behind.get_or_insert_with(Instant::now);
-            let stays = next.version < placement.version && since.elapsed() > STAYS_BEHIND;
-            if next.version > placement.version || stays {
-                *client.placement.lock().unwrap() = Arc::new(next);
+            let stays = next.placement.version < placement.version && since.elapsed() > STAYS_BEHIND;
+            if next.placement.version > placement.version || stays {
+                *client.cluster.lock().unwrap() = next;
             } else {
                 thread::sleep(pause); // the server is behind
                 pause += Duration::from_millis(10);

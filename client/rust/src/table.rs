@@ -2,9 +2,11 @@
 
 use crate::batch::{Batch, Share};
 use crate::value::{fields, Value};
+use crate::wire::Shard;
 use crate::wire::{code, Error, Result};
-use crate::{Client, Stream};
+use crate::{ask, Client, Stream};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Statuses of keys.
 pub mod status {
@@ -21,7 +23,7 @@ pub struct Table<'a> {
     pub name: String,
     pub dim: usize,
     pub(crate) client: &'a Client,
-    pub(crate) ids: Vec<u64>, // on each shard
+    pub(crate) ids: Mutex<Vec<u64>>, // on each shard
     pub(crate) combiner: String,
     pub(crate) partition: String,
     /// With slot_sizes: where the keys of each slot begin.
@@ -76,15 +78,26 @@ impl Table<'_> {
         key + self.starts.get(slot).unwrap_or(&0)
     }
 
+    /// The table's id on each shard: shards may give it different ones. Those that were not asked yet are asked.
+    pub(crate) fn ids_on(&self, shards: &[Arc<Shard>]) -> Result<Vec<u64>> {
+        let mut ids = self.ids.lock().unwrap();
+        if ids.len() < shards.len() {
+            let params = fields(&[("name", self.name.as_str().into())]);
+            let answers = ask(&shards[ids.len()..], "table_describe", &params, &[])?;
+            ids.extend(answers.iter().map(|answer| answer.get("id").uint()));
+        }
+        Ok(ids[..shards.len()].to_vec())
+    }
+
     /// Reads rows. Rows of mean and sqrtn tables are finished, unless `batch.sums`. With a 16-bit wire and several shards,
     /// the shards' sums are rounded before they are added.
     pub fn pull(&self, batch: &Batch) -> Result<Rows> {
         batch.check(&self.partition)?;
-        let (shares, answers) = self.placed(batch, batch.weights, false, |i, shard, share| {
-            if share.rows.is_empty() && self.ids.len() > 1 {
+        let (shares, answers) = self.placed(batch, false, None, |shard, share| {
+            if share.rows.is_empty() && !share.is_only {
                 return Ok(vec![vec![], vec![]]);
             }
-            let (part, bins) = self.part(batch, i, share);
+            let (part, bins) = self.part(batch, share);
             let (_, data) = shard.call("pull", &parts(share, part, &[]), &bins)?;
             match data.first().map(Vec::len) == Some(share.rows.len() * self.dim * batch.wire.bytes()) {
                 true => Ok(data),
@@ -112,8 +125,8 @@ impl Table<'_> {
         batch.check(&self.partition)?;
         let keys = Batch { status: batch.status, slots: batch.slots, ..Batch::of(batch.keys) };
         let count = AtomicU64::new(0);
-        let (shares, answers) = self.placed(batch, None, false, |i, shard, share| {
-            let (part, bins) = self.part(&keys, i, share);
+        let (shares, answers) = self.placed(batch, false, None, |shard, share| {
+            let (part, bins) = self.part(&keys, share);
             let (answer, data) = shard.call("erase", &parts(share, part, &[]), &bins)?;
             count.fetch_add(first(&answer)?.get("erased").uint(), Ordering::Relaxed);
             Ok(data)
@@ -131,14 +144,9 @@ impl Table<'_> {
             let text = format!("{} gradients for {} rows of {}", gradients.len(), batch.n_rows(), self.dim);
             return Err(Error::new(code::INVALID, text));
         }
-        let divided = match self.divides(batch) && self.client.shards.len() > 1 {
-            true => Some(batch.divided(&self.combiner)),
-            false => None,
-        };
-        let weights = divided.as_deref().or(batch.weights);
         let _one = self.client.pushing.lock().unwrap();
-        let (shares, answers) = self.placed(batch, weights, true, |i, shard, share| {
-            let (part, mut bins) = self.part(batch, i, share);
+        let (shares, answers) = self.placed(batch, true, stream, |shard, share| {
+            let (part, mut bins) = self.part(batch, share);
             let mut grads = Vec::new();
             for r in &share.rows {
                 batch.wire.write(&gradients[r * self.dim..(r + 1) * self.dim], &mut grads);
@@ -159,13 +167,13 @@ impl Table<'_> {
     }
 
     /// Whether rows are divided, and gradients with them.
-    fn divides(&self, batch: &Batch) -> bool {
+    pub(crate) fn divides(&self, batch: &Batch) -> bool {
         batch.offsets.is_some() && !batch.sums && matches!(self.combiner.as_str(), "mean" | "sqrtn")
     }
 
     /// The map of a shard's part, and its bins but gradients.
-    fn part<'s>(&self, batch: &Batch, i: usize, share: &'s Share) -> (Value, Vec<&'s [u8]>) {
-        let mut part = vec![("table", self.ids[i].into()), ("keys", (share.at.len() as u64).into())];
+    fn part<'s>(&self, batch: &Batch, share: &'s Share) -> (Value, Vec<&'s [u8]>) {
+        let mut part = vec![("table", share.table.into()), ("keys", (share.at.len() as u64).into())];
         let mut bins: Vec<&[u8]> = vec![&share.keys];
         if batch.offsets.is_some() {
             part.push(("rows", (share.rows.len() as u64).into()));
@@ -189,7 +197,7 @@ impl Table<'_> {
         if let Some(lr) = batch.lr {
             part.push(("lr", f64::from(lr).into()));
         }
-        let scale = self.divides(batch) && self.client.shards.len() == 1;
+        let scale = self.divides(batch) && share.is_only;
         for (name, is) in [("status", batch.status), ("zero", batch.zero), ("scale", scale)] {
             if is {
                 part.push((name, true.into()));

@@ -4,6 +4,7 @@
 use embd::{fields, Batch, Client, Options, Placement, Result, Stream, Table, Value, Wire};
 use serde_json::{json, Value as Json};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{env, fs, path::Path, thread};
 
@@ -222,7 +223,9 @@ fn push(client: &Client, what: &Json, batch: &Batch) -> Result<Option<Json>> {
     let number = |name: &str| writer[name].as_u64().unwrap_or(0);
     let pushed = if writer.is_object() {
         let (high, low, number, next) = (number("high"), number("low"), number("stream") as u32, number("sequence"));
-        Stream { high, low, number, next, patience: Duration::ZERO }.push(&table, batch, &grads)?
+        let mut stream = Stream::resume(high, low, number, next);
+        stream.patience = Duration::ZERO;
+        stream.push(&table, batch, &grads)?
     } else {
         table.push(batch, &grads)?
     };
@@ -269,10 +272,13 @@ const MOVES: u64 = 5;
 fn rebalance(embctl: &str, shards: usize, number: u64) {
     let weight = |i| if number % 2 == 1 { shards - 1 - i } else { i };
     let weights: Vec<_> = (0..shards).map(|i| weight(i).to_string()).collect();
-    let (servers, weights) = (env::var("EMBD_SERVER").unwrap(), weights.join(","));
-    let moved =
-        Command::new(embctl).args(["--servers", &servers, "rebalance", "--weights", &weights]).output().unwrap();
-    assert!(moved.status.success(), "{}", String::from_utf8_lossy(&moved.stderr));
+    operate(embctl, &["rebalance", "--weights", &weights.join(",")]);
+}
+
+fn operate(embctl: &str, words: &[&str]) {
+    let servers = env::var("EMBD_SERVER").unwrap();
+    let done = Command::new(embctl).args(["--servers", &servers]).args(words).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
 fn moving<'a>(client: &'a Client, partition: &str) -> Table<'a> {
@@ -287,8 +293,32 @@ fn moving<'a>(client: &'a Client, partition: &str) -> Table<'a> {
     client.create_table(&schema, &[]).unwrap()
 }
 
-/// Each push takes 1 from every row, and is applied once. Clients that were connected before follow the new map, whatever
-/// they ask first. $EMBD_SERVER has several shards and a data directory; $EMBCTL is embctl.
+/// The tables' partitions, all keys, and half of them.
+type Moving<'a> = [(&'static str, Batch<'a>, Batch<'a>); 3];
+
+fn all_of<'a>(keys: &'a [u64], slots: &'a [u16]) -> Moving<'a> {
+    [("hash", false), ("modulo", false), ("slot", true)].map(|(partition, has_slots)| {
+        let slots = has_slots.then_some(slots);
+        let half = Batch { slots: slots.map(|slots| &slots[..500]), status: true, ..Batch::of(&keys[..500]) };
+        (partition, Batch { slots, status: true, ..Batch::of(keys) }, half)
+    })
+}
+
+/// Clients that were connected before follow the new map, whatever they ask first: each of `pushes` is there, and shard 0
+/// has no keys.
+fn check_moved(clients: [&Client; 3], tables: [[Table; 3]; 3], all: &Moving, pushes: i32) {
+    for (i, (_, batch, half)) in all.iter().enumerate() {
+        assert_eq!(tables[1][i].pull(batch).unwrap().values, [-pushes as f32; 1000]);
+        assert_eq!(tables[2][i].erase(half).unwrap().erased, 500);
+        let name = tables[0][i].name.as_str();
+        let shards = clients[0].ask_all("table_describe", &fields(&[("name", name.into())]), &[]).unwrap();
+        let rows: Vec<_> = shards.iter().map(|shard| shard.get("rows").uint()).collect();
+        assert_eq!((rows[0], rows.iter().sum::<u64>()), (0, 500));
+    }
+}
+
+/// Each push takes 1 from every row, and is applied once. $EMBD_SERVER has several shards and a data directory; $EMBCTL is
+/// embctl.
 #[test]
 fn keys_move_while_a_client_pushes() {
     let (pusher, puller, eraser, embctl) = match (connect(), connect(), connect(), env::var("EMBCTL")) {
@@ -296,19 +326,15 @@ fn keys_move_while_a_client_pushes() {
         _ => return println!("skipped: EMBD_SERVER or EMBCTL is not set"),
     };
     let (keys, slots): (Vec<u64>, Vec<u16>) = (0..1000).map(|k| (k, (k % 7) as u16)).unzip();
-    let all = [("hash", false), ("modulo", false), ("slot", true)].map(|(partition, has_slots)| {
-        let slots = has_slots.then(|| &slots[..]);
-        let half = Batch { slots: slots.map(|slots| &slots[..500]), status: true, ..Batch::of(&keys[..500]) };
-        (partition, Batch { slots, status: true, ..Batch::of(&keys) }, half)
-    });
-    let tables = |client| all.map(|(partition, ..)| moving(client, partition));
-    let (pushed, pulled, erased) = (tables(&pusher), tables(&puller), tables(&eraser));
+    let all = all_of(&keys, &slots);
+    let clients = [&pusher, &puller, &eraser];
+    let tables = clients.map(|client| ["hash", "modulo", "slot"].map(|partition| moving(client, partition)));
     let mut stream = pusher.open_stream(79, 80, 0, true).unwrap();
     let (before, mut pushes, mut more) = (pusher.placement().version(), 0, 3);
     thread::scope(|scope| {
         let moves = scope.spawn(|| (0..MOVES).for_each(|number| rebalance(&embctl, pusher.n_shards(), number)));
         while more > 0 {
-            for (table, (_, batch, _)) in pushed.iter().zip(&all) {
+            for (table, (_, batch, _)) in tables[0].iter().zip(&all) {
                 stream.push(table, batch, &[1.0; 1000]).unwrap();
             }
             pushes += 1;
@@ -317,13 +343,74 @@ fn keys_move_while_a_client_pushes() {
     });
     assert_eq!(pusher.placement().version(), before + MOVES);
     println!("{} pushes while keys moved", pushes);
+    check_moved(clients, tables, &all, pushes);
+}
 
-    for (i, (_, batch, half)) in all.iter().enumerate() {
-        assert_eq!(pulled[i].pull(batch).unwrap().values, [-pushes as f32; 1000]);
-        assert_eq!(erased[i].erase(half).unwrap().erased, 500);
-        let shards =
-            pusher.ask_all("table_describe", &fields(&[("name", pushed[i].name.as_str().into())]), &[]).unwrap();
-        let rows: Vec<_> = shards.iter().map(|shard| shard.get("rows").uint()).collect();
-        assert_eq!((rows[0], rows.iter().sum::<u64>()), (0, 500));
+// ---- servers that become members ----
+
+/// Each push takes 1/2 from both keys of a row, until the cluster has grown. Returns how many there were.
+fn push_means(table: &Table, batch: &Batch, stream: &mut Stream, has_grown: &AtomicBool) -> u32 {
+    let mut pushes = 0;
+    while !has_grown.load(Ordering::Relaxed) {
+        stream.push(table, batch, &[1.0; 100]).unwrap();
+        pushes += 1;
     }
+    pushes
+}
+
+/// Each push is applied once, also of tables and streams from before. $EMBD_SERVER has one shard and a data directory;
+/// $EMBD_ADDED are servers that were started to join it.
+#[test]
+fn a_cluster_grows_while_clients_push() {
+    let set = (env::var("EMBCTL"), env::var("EMBD_ADDED"));
+    let (pusher, puller, eraser, embctl, added) = match (connect(), connect(), connect(), set) {
+        (Some(pusher), Some(puller), Some(eraser), (Ok(embctl), Ok(added))) => (pusher, puller, eraser, embctl, added),
+        _ => return println!("skipped: EMBD_SERVER, EMBCTL or EMBD_ADDED is not set"),
+    };
+    let (keys, slots): (Vec<u64>, Vec<u16>) = (0..1000).map(|k| (k, (k % 7) as u16)).unzip();
+    let all = all_of(&keys, &slots);
+    let clients = [&pusher, &puller, &eraser];
+    let tables = clients.map(|client| ["hash", "modulo", "slot"].map(|partition| moving(client, partition)));
+    let offsets: Vec<u32> = (0..=100).map(|r| 2 * r).collect();
+    let pairs = Batch { offsets: Some(&offsets), ..Batch::of(&keys[..200]) };
+    let means = puller
+        .create_table(
+            &fields(&[
+                ("name", "means".into()),
+                ("dim", 1.into()),
+                ("combiner", "mean".into()),
+                ("optimizer", fields(&[("kind", "sgd".into()), ("lr", 1.into())])),
+                ("initializer", fields(&[("kind", "constant".into())])),
+            ]),
+            &[],
+        )
+        .unwrap();
+    let mut stream = pusher.open_stream(81, 82, 0, true).unwrap();
+    let mut of_means = puller.open_stream(83, 84, 0, true).unwrap();
+    let added: Vec<&str> = added.split(',').collect();
+    let (mut pushes, mut more, mut halves, has_grown) = (0, 3, 0, AtomicBool::new(false));
+    thread::scope(|scope| {
+        let growth = scope.spawn(|| {
+            for (i, server) in added.iter().enumerate() {
+                operate(&embctl, &["shard", "add", server]);
+                rebalance(&embctl, i + 2, 0);
+            }
+        });
+        let other = scope.spawn(|| push_means(&means, &pairs, &mut of_means, &has_grown));
+        while more > 0 {
+            for (table, (_, batch, _)) in tables[0].iter().zip(&all) {
+                stream.push(table, batch, &[1.0; 1000]).unwrap();
+            }
+            pushes += 1;
+            has_grown.store(growth.is_finished(), Ordering::Relaxed); // also if it failed
+            more -= i32::from(growth.is_finished());
+        }
+        halves = other.join().unwrap();
+    });
+    assert_eq!(pusher.n_shards(), added.len() + 1);
+    println!("{} and {} pushes while the cluster grew", pushes, halves);
+    assert_eq!(means.pull(&pairs).unwrap().values, [-(halves as f32) / 2.0; 100]);
+    check_moved(clients, tables, &all, pushes);
+    let later = eraser.create_table(&fields(&[("name", "later".into()), ("dim", 1.into())]), &[]).unwrap();
+    assert_eq!(later.pull(&Batch::of(&keys)).unwrap().values.len(), keys.len());
 }
