@@ -85,6 +85,16 @@ void embd__placement_rebalance(struct placement *p, const struct placement *from
     finish(p);
 }
 
+void embd__placement_move(struct placement *p, const struct placement *from, uint32_t first,
+                          uint32_t n, uint32_t to)
+{
+    *p = *from;
+    p->version = from->version + 1;
+    for (uint32_t v = first; v < first + n; v++)
+        p->of_vshard[v] = (uint16_t)to;
+    finish(p);
+}
+
 void embd__placement_grow(struct placement *p, const struct placement *from, uint32_t n_shards)
 {
     *p = *from;

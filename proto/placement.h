@@ -49,6 +49,9 @@ void embd__placement_weighted(struct placement *p, uint64_t version, uint32_t n_
  * as few as possible change their shard. weights [from->n_shards], at least one above 0. */
 void embd__placement_rebalance(struct placement *p, const struct placement *from,
                                const uint32_t *weights);
+/* The next version of `from`, in which n vshards from `first` on are on the shard `to`. */
+void embd__placement_move(struct placement *p, const struct placement *from, uint32_t first,
+                          uint32_t n, uint32_t to);
 /* The next version of `from` with more shards, which have no vshards. */
 void embd__placement_grow(struct placement *p, const struct placement *from, uint32_t n_shards);
 /* Vshards that are on other shards in b. */

@@ -2,7 +2,8 @@
  *
  * Reading order: main.c (the list of commands), options.c (what all of them take), listing.h (how
  * results are shown: a table, or JSON from the same cells), figures.h (what the shards say of
- * themselves), then one file per group of commands: cluster.c, shard.c, rebalance.c, stats.c,
+ * themselves), then one file per group of commands: cluster.c, shard.c, rebalance.c,
+ * shardmove.c, stats.c,
  * tokenstats.c, top.c, table.c, tableset.c and tablestats.c (settings.h: a definition on the
  * command line), watch.c, tail.c, get.c and delete.c (chosen.h: which keys), copies.c (snapshot,
  * dump, load; progress.h shows how far they are), backup.c (archive.h: one, or one every so often)
@@ -29,6 +30,8 @@ static const struct command table_commands[] = {
 static const struct command shard_commands[] = {
     {"list", "Shards and their state", command_shard_list, NULL},
     {"add", "Make a new server a member of the cluster", command_shard_add, NULL},
+    {"vshards", "Which shard has which vshards", command_shard_vshards, NULL},
+    {"move", "Move the keys of some vshards to a shard", command_shard_move, NULL},
     {"drain", "Drain and stop the process of one shard", command_shard_drain, NULL},
     {0},
 };

@@ -7,12 +7,11 @@
 #include "client/embctl/costs.h"
 #include "client/embctl/embctl.h"
 #include "client/embctl/listing.h"
+#include "client/embctl/moves.h"
 #include "embd/admin.h"
 
 #define WEIGHT_MAX 1000000
 #define SHARDS_MAX 1024 /* of a cluster */
-#define RATE_LEAST (1u << 20)
-#define RATE_MOST  (UINT64_C(1) << 40)
 
 enum { OPTION_RUNNING = 0x2000 };
 
@@ -24,6 +23,11 @@ struct rebalance_arguments {
     uint64_t rate;       /* 0: no limit */
     bool is_plan, has_rate, is_running;
 };
+
+uint64_t parse_rate(struct argp_state *state, const char *arg)
+{
+    return strcmp(arg, "0") == 0 ? 0 : parse_bytes(state, "--rate", arg, RATE_LEAST, RATE_MOST);
+}
 
 static const struct argp_option options[] = {
     {"weights", 'w', "W,W,...", 0,
@@ -128,7 +132,7 @@ static int choose_weights(embd_client *client, const struct rebalance_arguments 
     return EXIT_DONE;
 }
 
-static void print_report(const embd_rebalance_report *r, bool is_plan)
+void rebalance_print(const embd_rebalance_report *r, bool is_plan)
 {
     static const struct column columns[] = {
         {"placement", CELL_NUMBER}, {"vshards", CELL_COUNT},  {"rows", CELL_COUNT},
@@ -195,6 +199,6 @@ int command_rebalance(int argc, char **argv)
     if (status == EMBD_OK)
         status = embd_rebalance(client, &own, &report);
     if (status == EMBD_OK)
-        print_report(&report, a.is_plan);
+        rebalance_print(&report, a.is_plan);
     return end_client(client, status);
 }

@@ -34,6 +34,30 @@ static int ask_map(embd_client *client)
     return embd__placement_learn(client, 0, 0, &is_newer);
 }
 
+static int check_vshards(const embd_client *client, const embd_rebalance_options *o,
+                         struct embd__error *e)
+{
+    if (o->weights != NULL)
+        return embd__error_set(e, EMBD_INVALID, "n_vshards: it goes with no weights");
+    if (o->first_vshard >= EMBD_VSHARDS || o->n_vshards > EMBD_VSHARDS - o->first_vshard)
+        return embd__error_set(e, EMBD_INVALID,
+                               "first_vshard, n_vshards: %" PRIu32 ", %" PRIu32
+                               "; there are vshards 0 to %d",
+                               o->first_vshard, o->n_vshards, EMBD_VSHARDS - 1);
+    return o->to_shard < client->n_shards
+               ? EMBD_OK
+               : embd__error_set(e, EMBD_INVALID,
+                                 "to_shard: %" PRIu32 "; the cluster has shards 0 to %" PRIu32,
+                                 o->to_shard, client->n_shards - 1);
+}
+
+/* What is to move. */
+static int check_keys(const embd_client *client, const embd_rebalance_options *o,
+                      struct embd__error *e)
+{
+    return o->n_vshards > 0 ? check_vshards(client, o, e) : check_weights(client, o->weights, e);
+}
+
 static int check_rate(uint64_t rate, struct embd__error *e)
 {
     if (rate == 0 || (rate >= LIMIT_RATE_LEAST && rate <= LIMIT_RATE_MOST))
@@ -65,7 +89,7 @@ static int rebalance(embd_client *client, const embd_rebalance_options *options,
 {
     struct placement next;
     uint32_t n = client->n_shards;
-    if (check_weights(client, options->weights, &client->error) != EMBD_OK ||
+    if (check_keys(client, options, &client->error) != EMBD_OK ||
         check_rate(options->rate, &client->error) != EMBD_OK || ask_map(client) != EMBD_OK)
         return client->error.status;
     if (client->n_shards != n)
@@ -73,7 +97,11 @@ static int rebalance(embd_client *client, const embd_rebalance_options *options,
                                "the cluster has %" PRIu32 " shards now, and weights are of %" PRIu32
                                ": try again",
                                client->n_shards, n);
-    embd__placement_rebalance(&next, &client->placement, options->weights);
+    if (options->n_vshards > 0)
+        embd__placement_move(&next, &client->placement, options->first_vshard, options->n_vshards,
+                             options->to_shard);
+    else
+        embd__placement_rebalance(&next, &client->placement, options->weights);
     next.version = client->next_placement > next.version ? client->next_placement : next.version;
     out->vshards = embd__placement_moved(&client->placement, &next);
     out->version = out->vshards > 0 ? next.version : client->placement.version;
@@ -115,5 +143,16 @@ EMBD_API int embd_vshards(embd_client *client, uint32_t *out)
         return embd__error_keep(e, e->status);
     for (uint32_t s = 0; s < n; s++)
         out[s] = embd__placement_count(&client->placement, s);
+    return EMBD_OK;
+}
+
+EMBD_API int embd_vshard_shards(embd_client *client, uint32_t *out)
+{
+    struct embd__error *e = &client->error;
+    *e = (struct embd__error){0};
+    if (ask_map(client) != EMBD_OK)
+        return embd__error_keep(e, e->status);
+    for (uint32_t v = 0; v < EMBD_VSHARDS; v++)
+        out[v] = client->placement.of_vshard[v];
     return EMBD_OK;
 }

@@ -289,6 +289,8 @@ typedef struct embd_snapshot_options {
 EMBD_API int embd_snapshot(embd_client *client, const char *name,
                            const embd_snapshot_options *options, embd_dump_report *report_out);
 
+#define EMBD_VSHARDS 1024
+
 typedef struct embd_rebalance_options {
     uint32_t struct_bytes;   /* sizeof(embd_rebalance_options) */
     const uint32_t *weights; /* [embd_shard_count] of the shards, at most 1,000,000 each, at least
@@ -296,6 +298,10 @@ typedef struct embd_rebalance_options {
     bool is_plan;            /* nothing moves: the report says what would */
     uint64_t
         rate; /* rows are copied at so many bytes a second at most, 1 MiB or more; 0: no limit */
+    /* With n_vshards above 0, in the place of weights: that many vshards go to a shard, and all
+     * others stay. The vshard of a key in a table that is partitioned by hash is the upper 10 bits
+     * of its hash (proto/PROTOCOL.md, "Placement"). */
+    uint32_t first_vshard, n_vshards, to_shard;
 } embd_rebalance_options;
 #define EMBD_REBALANCE_OPTIONS()                                                                   \
     {                                                                                              \
@@ -318,7 +324,7 @@ typedef struct embd_rebalance_report {
  * of theirs is applied once, and none fails. Shard 0's server coordinates, also when the caller
  * dies. No pull or push waits for a rate: what trainers change faster than that is copied without
  * it at the end. The caller sets report_out->struct_bytes; report_out may be NULL. Blocks.
- *   EMBD_INVALID       struct_bytes, weights or rate
+ *   EMBD_INVALID       struct_bytes, weights, vshards or rate
  *   EMBD_UNSUPPORTED   a table has the durability snapshot, and servers have data directories; a
  *                      server, or one that follows it, is of an earlier version
  *   EMBD_BUSY          a snapshot or another move is under way, tables were created, dropped or
@@ -352,6 +358,9 @@ EMBD_API int embd_shard_add(embd_client *client, const char *address,
 /* Of 1024, the vshards whose keys each shard has: out [embd_shard_count]. Asks shard 0's server,
  * and updates the client's map. Blocks. Errors as embd_ping. */
 EMBD_API int embd_vshards(embd_client *client, uint32_t *out);
+
+/* The shard of each vshard: out [EMBD_VSHARDS]. As embd_vshards. */
+EMBD_API int embd_vshard_shards(embd_client *client, uint32_t *out);
 
 /* A snapshot or dump that shard 0's server makes, or has made. */
 typedef struct embd_snapshot_report {

@@ -329,6 +329,40 @@ class Moves(Rebalance):
             self.assertEqual(ran.returncode, 0, ran.stderr)
             self.assertEqual(digests(other.addresses[0]), before)
 
+    def test_named_vshards_go_to_a_shard_and_all_others_stay(self):
+        cluster = self.begin()
+        client = self.connect(cluster)
+        trainer = Trainer(cluster.address("b"), self.counted(client).name, 0)
+        trainer.start()
+        trainer.until(20)
+        wanted = client.vshard_shards()
+        for first, last, shard in ((0, 0, 2), (100, 699, 0), (1020, 1023, 1), (0, 1023, 2), (341, 682, 1)):
+            ran = embctl(cluster.address("a"), "shard", "move", "--vshards", f"{first}-{last}", "--to", str(shard), "-o", "json")
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            moved = sum(s != shard for s in wanted[first:last + 1])
+            self.assertEqual(json.loads(ran.stdout)["rebalance"][0]["vshards"], moved)
+            wanted[first:last + 1] = [shard] * (last + 1 - first)
+            self.assertEqual(client.vshard_shards(), wanted)
+        self.assertEqual(client.move_vshards(3, 2, 0, plan=True).vshards, 2)
+        self.assertEqual(client.vshard_shards(), wanted)
+        self.assertEqual(client.move_vshards(3, 2, 2).vshards, 0)
+        ran = embctl(cluster.address("a"), "shard", "vshards", "-o", "json")
+        self.assertEqual([tuple(run.values()) for run in json.loads(ran.stdout)["vshards"]], [(0, 340, 2), (341, 682, 1), (683, 1023, 2)])
+        trainer.until(20).end()
+        trainer.check(client)
+        self.assertEqual(sum(self.rows(client, "t")), int((trainer.counts > 0).sum()))
+        self.assertEqual(self.rows(client, "t")[0], 0)
+        for words, code, says in ((("--vshards", "5-4", "--to", "1"), 2, "FIRST-LAST"), (("--vshards", "1024", "--to", "1"), 2, "0 to 1023"),
+                                  (("--vshards", "-1", "--to", "1"), 2, "FIRST-LAST"), (("--vshards", "5"), 2, "are needed"),
+                                  (("--vshards", "5", "--to", "3"), 5, "has shards 0 to 2")):
+            ran = embctl(cluster.address("a"), "shard", "move", *words)
+            self.assertEqual(ran.returncode, code, ran.stderr)
+            self.assertIn(says, ran.stderr)
+        for first, n in ((1023, 2), (1024, 1)):
+            with self.assertRaisesRegex(embd.InvalidError, "there are vshards 0 to 1023"):
+                client.move_vshards(first, n, 0)
+        self.assertEqual(client.vshard_shards(), wanted)
+
     def backup(self, cluster, place, rows):
         """An increment, or a base where none can be made; `rows` are in it."""
         ran = embctl(cluster.address("a"), "backup", "--to", place, "--incremental", "-o", "json")

@@ -414,8 +414,15 @@ class Client:
             c_weights = ffi.new("uint32_t[]", list(weights))
             options.weights, options.is_plan, options.rate = c_weights, plan, rate
             self.handle.check(lib.embd_rebalance(c, options, report))
-        members = structs.read(report)
-        return RebalanceReport(pause=members.pop("pause_us") / 1e6, elapsed=members.pop("elapsed_us") / 1e6, **members)
+        return _rebalanced(report)
+
+    def move_vshards(self, first: int, n: int, shard: int, plan: bool = False, rate: int = 0) -> RebalanceReport:
+        """Moves the keys of n vshards from `first` on to a shard, as rebalance does; all others stay."""
+        options, report = structs.new("embd_rebalance_options"), structs.new("embd_rebalance_report")
+        options.first_vshard, options.n_vshards, options.to_shard, options.is_plan, options.rate = first, n, shard, plan, rate
+        with self.handle as c:
+            self.handle.check(lib.embd_rebalance(c, options, report))
+        return _rebalanced(report)
 
     def rebalance_rate(self, rate: int) -> None:
         """Rows of the move that runs are copied at so many bytes a second at most from now on; 0: no limit. Raises InvalidError
@@ -435,6 +442,13 @@ class Client:
             out = ffi.new("uint32_t[]", lib.embd_shard_count(c))
             self.handle.check(lib.embd_vshards(c, out))
             return list(out)
+
+    def vshard_shards(self) -> list[int]:
+        """The shard of each of the 1024 vshards."""
+        out = ffi.new("uint32_t[]", lib.EMBD_VSHARDS)
+        with self.handle as c:
+            self.handle.check(lib.embd_vshard_shards(c, out))
+        return list(out)
 
     def drain(self, shard: Optional[int] = None) -> None:
         """Asks every server process, or the one that `shard` belongs to, to finish what it has begun and exit."""
@@ -485,6 +499,11 @@ class Client:
 
 def _connected(servers: str, options: dict[str, Any]) -> Client:
     return connect(servers, **options)
+
+
+def _rebalanced(report: Any) -> RebalanceReport:
+    members = structs.read(report)
+    return RebalanceReport(pause=members.pop("pause_us") / 1e6, elapsed=members.pop("elapsed_us") / 1e6, **members)
 
 
 def _latency(c_latency: Any) -> Latency:
