@@ -6,6 +6,7 @@
 #include "client/embctl/blobs.h"
 #include "client/embctl/embctl.h"
 #include "client/embctl/listing.h"
+#include "client/embctl/moves.h"
 #include "client/embctl/progress.h"
 #include "client/embctl/transfer.h"
 #include "embd/admin.h"
@@ -158,23 +159,6 @@ static int cancel(embd_client *client, const char *name)
     return embd_snapshot_cancel(client, name);
 }
 
-/* Bytes a second: the average so far, but no more than the limit is now. */
-static uint64_t speed_of(const embd_snapshot_report *r)
-{
-    double speed = r->elapsed_us > 0 ? (double)r->bytes * 1e6 / (double)r->elapsed_us : 0;
-    return r->rate > 0 && speed > (double)r->rate ? r->rate : (uint64_t)speed;
-}
-
-/* Of the copying, at the limit, or else at the average so far. Rows that change meanwhile are
- * copied again. */
-static uint64_t left_us(const embd_snapshot_report *r)
-{
-    uint64_t left =
-        r->is_running && r->expected_bytes > r->bytes ? r->expected_bytes - r->bytes : 0;
-    uint64_t speed = r->rate > 0 ? r->rate : speed_of(r);
-    return speed > 0 ? (uint64_t)((double)left * 1e6 / (double)speed) : 0;
-}
-
 static void print_status(const embd_snapshot_report *r)
 {
     static const struct column columns[] = {{"name", CELL_TEXT},
@@ -200,8 +184,8 @@ static void print_status(const embd_snapshot_report *r)
     listing_uint(&l, 6, r->pause_us);
     listing_text(&l, 7, r->error);
     if (is_move) {
-        listing_uint(&l, 8, speed_of(r));
-        listing_uint(&l, 9, left_us(r));
+        listing_uint(&l, 8, move_speed(r));
+        listing_uint(&l, 9, move_left_us(r));
     }
     listing_print_fields(&l);
     listing_fini(&l);

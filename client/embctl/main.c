@@ -2,13 +2,12 @@
  *
  * Reading order: main.c (the list of commands), options.c (what all of them take), listing.h (how
  * results are shown: a table, or JSON from the same cells), figures.h (what the shards say of
- * themselves), then one file per group of commands: cluster.c, shard.c, rebalance.c,
- * shardmove.c, stats.c,
- * tokenstats.c, top.c, table.c, tableset.c and tablestats.c (settings.h: a definition on the
- * command line), watch.c, tail.c, get.c and delete.c (chosen.h: which keys), copies.c (snapshot,
- * dump, load; progress.h shows how far they are), backup.c (archive.h: one, or one every so often)
- * and restore.c, models.c (export, import), jobs.c (import --job; jobfile.h: its tables), digest.c,
- * inspect.c, blobs.c, token.c. */
+ * themselves), then one file per group of commands: cluster.c, shard.c, rebalance.c and
+ * shardmove.c (movewatch.h: how far a move is), stats.c, tokenstats.c, top.c, table.c, tableset.c
+ * and tablestats.c (settings.h: a definition on the command line), watch.c, tail.c, get.c and
+ * delete.c (chosen.h: which keys), copies.c (snapshot, dump, load; progress.h shows how far they
+ * are), backup.c (archive.h: one, or one every so often) and restore.c, models.c (export, import),
+ * jobs.c (import --job; jobfile.h: its tables), digest.c, inspect.c, blobs.c, token.c. */
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>

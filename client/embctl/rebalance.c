@@ -8,6 +8,7 @@
 #include "client/embctl/embctl.h"
 #include "client/embctl/listing.h"
 #include "client/embctl/moves.h"
+#include "client/embctl/movewatch.h"
 #include "embd/admin.h"
 
 #define WEIGHT_MAX 1000000
@@ -132,6 +133,30 @@ static int choose_weights(embd_client *client, const struct rebalance_arguments 
     return EXIT_DONE;
 }
 
+uint64_t move_speed(const embd_snapshot_report *r)
+{
+    double speed = r->elapsed_us > 0 ? (double)r->bytes * 1e6 / (double)r->elapsed_us : 0;
+    return r->rate > 0 && speed > (double)r->rate ? r->rate : (uint64_t)speed;
+}
+
+uint64_t move_left_us(const embd_snapshot_report *r)
+{
+    uint64_t left =
+        r->is_running && r->expected_bytes > r->bytes ? r->expected_bytes - r->bytes : 0;
+    uint64_t speed = r->rate > 0 ? r->rate : move_speed(r);
+    return speed > 0 ? (uint64_t)((double)left * 1e6 / (double)speed) : 0;
+}
+
+int rebalance_watched(embd_client *client, const embd_rebalance_options *what,
+                      embd_rebalance_report *out)
+{
+    struct move_watch watch;
+    move_watch_begin(&watch);
+    int status = embd_rebalance(client, what, out);
+    move_watch_end(&watch);
+    return status;
+}
+
 void rebalance_print(const embd_rebalance_report *r, bool is_plan)
 {
     static const struct column columns[] = {
@@ -197,7 +222,7 @@ int command_rebalance(int argc, char **argv)
     own.is_plan = a.is_plan;
     own.rate = a.rate;
     if (status == EMBD_OK)
-        status = embd_rebalance(client, &own, &report);
+        status = rebalance_watched(client, &own, &report);
     if (status == EMBD_OK)
         rebalance_print(&report, a.is_plan);
     return end_client(client, status);

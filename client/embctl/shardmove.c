@@ -124,7 +124,7 @@ int command_shard_move(int argc, char **argv)
     int code = connect_servers(&client);
     if (code)
         return code;
-    int status = embd_rebalance(client, &a.options, &report);
+    int status = rebalance_watched(client, &a.options, &report);
     if (status == EMBD_OK)
         rebalance_print(&report, a.options.is_plan);
     return end_client(client, status);

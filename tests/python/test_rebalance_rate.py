@@ -1,6 +1,9 @@
 """Keys move at a rate. Trainers go on meanwhile, the rate is changed while rows are on their way, and what trainers change faster than
 that is moved all the same. Of times only the least is asked for, since a host may be slow."""
 import json
+import os
+import pty
+import select
 import subprocess
 import threading
 import time
@@ -95,6 +98,19 @@ class Rates(Rebalance):
         self.assertEqual(float(small.pull(trainer.keys)[:, 0].sum()), float(trainer.counts.sum()))
         with self.assertRaisesRegex(embd.InvalidError, "no keys are being moved"):
             self.client.rebalance_rate(2 * MIB)
+
+    def test_a_terminal_shows_the_rate_and_how_long_it_takes(self):
+        terminal, other = pty.openpty()
+        self.addCleanup(os.close, terminal)
+        with subprocess.Popen([EMBCTL, "--servers", self.cluster.address("a"), "rebalance", "--drain", "0", "--rate", "1M"],
+                              stdout=subprocess.DEVNULL, stderr=other) as command:
+            os.close(other)
+            shown, end = "", time.monotonic() + 60
+            while " left" not in shown and time.monotonic() < end and select.select([terminal], [], [], 60)[0]:
+                shown += os.read(terminal, 4096).decode()
+            self.client.rebalance_rate(0)
+            self.assertEqual(command.wait(60), 0)
+        self.assertRegex(shown, r"move-2 read .* rows .*/s  0:\d\d left")
 
     def test_a_move_that_waits_is_cancelled_and_its_keys_stay(self):
         command = self.begin_move("--rate", "1M")
