@@ -286,7 +286,7 @@ class Adds(Growth):
         self.counted(client).push(np.arange(50), -np.ones((50, DIM), np.float32))
         self.assertIn("is a member", self.add(cluster, "b", code=5))
         cluster.join("c")
-        with self.assertRaisesRegex(embd.Error, "no member of the cluster yet"):
+        with self.assertRaisesRegex(embd.Error, "not a member of the cluster yet"):
             embd.connect(cluster.address("c"), deadline=1)
         client.create_table("loose", DIM, durability="snapshot")
         self.assertIn("embctl table set loose durability=durable", self.add(cluster, "c", code=5))
