@@ -73,7 +73,7 @@ void embd__follow_answer_write(struct msg *m, const struct follow_answer *answer
 {
     bool is_gone = answer->gone[0] != '\0';
     embd__msg_map(m, 14u + is_gone + (answer->lineage != 0) + answer->syncs + (answer->mark != 0) +
-                         (answer->digest != 0));
+                         (answer->digest != 0) + 2u * answer->has_age);
     embd__msg_field_uint(m, "epoch", answer->epoch);
     embd__msg_field_uint(m, "position", answer->position);
     embd__msg_field_uint(m, "chain", answer->chain);
@@ -98,6 +98,10 @@ void embd__follow_answer_write(struct msg *m, const struct follow_answer *answer
         embd__msg_field_uint(m, "mark", answer->mark);
     if (answer->digest != 0)
         embd__msg_field_uint(m, "digest", answer->digest);
+    if (answer->has_age) {
+        embd__msg_field_uint(m, "age_us", answer->age_us);
+        embd__msg_field_uint(m, "waited_us", answer->waited_us);
+    }
     embd__msg_bin(m, answer->bytes, answer->n_bytes);
     embd__msg_bin(m, answer->skips, answer->n_skips * sizeof *answer->skips);
 }
@@ -126,6 +130,10 @@ int embd__follow_answer_read(struct reader *r, struct follow_answer *out)
     out->syncs = embd__field_bool(&f, "syncs", false);
     out->mark = embd__field_uint(&f, "mark", 0, INT64_MAX, 0);
     out->digest = embd__field_uint(&f, "digest", 0, UINT64_MAX, 0);
+    uint64_t age_us = embd__field_uint(&f, "age_us", 0, INT64_MAX, INT64_MAX);
+    out->has_age = age_us != INT64_MAX;
+    out->age_us = age_us < FOLLOW_AGE_MOST_US ? age_us : FOLLOW_AGE_MOST_US;
+    out->waited_us = embd__field_uint(&f, "waited_us", 0, INT64_MAX, 0);
     if (r->error->status != EMBD_OK)
         return r->error->status;
     out->bytes = embd__read_bin(r, "records", out->n_bytes);

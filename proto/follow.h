@@ -11,6 +11,8 @@
 #define FOLLOW_NAME_MAX 127u
 #define FOLLOW_WHY_MAX  159u
 
+#define FOLLOW_AGE_MOST_US 100000000u /* an age: as long or longer, or not known */
+
 struct follow_ask {
     char name[FOLLOW_NAME_MAX + 1]; /* of who follows */
     char cluster[64];
@@ -46,6 +48,9 @@ struct follow_answer {
     char gone[FOLLOW_WHY_MAX + 1]; /* who follows has to begin anew: why; "": not so */
     const uint8_t *bytes;          /* [n_bytes] */
     uint64_t n_bytes;
+    bool has_age;          /* records behind the base, of a server that tells their age */
+    uint64_t age_us;       /* time since the first of them was acknowledged, at most */
+    uint64_t waited_us;    /* from the question to this answer, there */
     const uint64_t *skips; /* [n_skips] positions of records that were not applied */
     uint32_t n_skips;
 };

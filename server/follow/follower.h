@@ -35,7 +35,8 @@ struct follower;
 
 struct follower_answer {
     struct follow_answer found;
-    uint8_t *bytes; /* [found.n_bytes], malloc'd: the taker's */
+    uint64_t sent_ns; /* the question was sent then, or later; by CLOCK_MONOTONIC */
+    uint8_t *bytes;   /* [found.n_bytes], malloc'd: the taker's */
     uint64_t skips[FOLLOW_SKIPS];
     uint64_t map_version;     /* of the map of keys there, as it was when this one connected */
     char address[128];        /* of the shard that answered, for trainers; "": not known */

@@ -533,6 +533,8 @@ bool shard_collect(struct shard *shard)
         deposing_look(shard);
     if (shard->feeding.n > 0)
         has_more = feeding_look(shard) || has_more;
+    else if (shard->feeding.times != NULL)
+        feeding_note_times(shard);
     return loads || has_more || engine->n_in_flight > 0;
 }
 

@@ -14,6 +14,7 @@
 
 #define FOLLOWERS_MAX 8u
 
+struct ack_times;
 struct feed_read;
 
 struct feed {
@@ -29,13 +30,16 @@ struct feed {
 
 struct feeding {
     struct feed list[FOLLOWERS_MAX];
-    uint32_t n;        /* that have a session, or a read */
-    uint64_t begun_ns; /* since when operations are waited for; 0: they are not */
-    bool is_over;      /* the server ends: no question has another answer any more */
+    uint32_t n;              /* that have a session, or a read */
+    uint64_t begun_ns;       /* since when operations are waited for; 0: they are not */
+    bool is_over;            /* the server ends: no question has another answer any more */
+    struct ack_times *times; /* NULL: nobody has asked yet, or there was no memory */
 };
 
 /* Answers whom it can, and has files read. True: call it again soon. */
 bool feeding_look(struct shard *shard);
+/* Notes when records are acknowledged, once a follower has asked. */
+void feeding_note_times(struct shard *shard);
 
 struct feeding_figures {
     uint32_t n;     /* followers that are connected */

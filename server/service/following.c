@@ -199,9 +199,10 @@ static void add_skips(struct following *f, const struct follower_answer *answer)
         f->skips[f->n_skips++] = answer->skips[i];
 }
 
-static void note_came(struct shard *shard, const struct follow_answer *found)
+static void note_came(struct shard *shard, const struct follow_answer *found, uint64_t sent_ns)
 {
     struct following *f = shard->following;
+    following_note_probe(shard, found, sent_ns);
     f->end = found->end;
     f->left = found->left;
     f->syncs = found->syncs;
@@ -256,7 +257,7 @@ static int take_found(struct shard *shard, struct follower_answer *answer, struc
     if (f->state == FOLLOWING_BASE)
         f->told_map = answer->map_version;
     add_skips(f, answer);
-    note_came(shard, found);
+    note_came(shard, found, answer->sent_ns);
     if (f->state == FOLLOWING_BASE && f->file == 0) /* its first record is the first of all */
         f->place = (struct tail_place){found->behind, found->behind_chain, 0};
     f->came = (struct tail_place){found->position, found->chain, found->offset};
@@ -333,6 +334,7 @@ bool following_go_on(struct shard *shard, struct embd__error *e)
         return false;
     }
     following_note_fresh(shard);
+    following_count_probes(shard);
     following_mark_look(shard);
     bool has_more = f->state == FOLLOWING_BASE
                         ? following_take_base(shard, e)

@@ -16,6 +16,7 @@
 
 struct call;
 struct following;
+struct histogram;
 struct record;
 
 /* Before the journal is read. Sets shard->following where the shard follows, and shard->epoch.
@@ -49,6 +50,12 @@ int following_check_lag(struct call *call);
 /* following_marks.c: `scan` with a mark: has the tables compared with those of the other server, or
  * says how far that is. */
 int following_mark_scan(struct call *call, uint64_t id);
+
+/* following_freshness.c: from the acknowledgement of a change there until it was applied here, of
+ * each record. NULL: the shard follows nobody. */
+const struct histogram *following_freshness(const struct shard *shard);
+/* Of the last 10 to 20 s; the shard follows. 0: nothing came. */
+uint64_t following_freshness_us(const struct shard *shard, double quantile);
 
 struct following_figures {
     uint64_t digests_same, digests_other, digests_failed; /* comparisons that ended so */

@@ -28,6 +28,7 @@ static void ask_anew(struct following *f, uint64_t after_ns)
 {
     f->n = f->used = 0;
     f->n_skips = 0;
+    following_forget_probes(f);
     f->came = f->place;
     f->file = f->at = 0;
     f->drops = f->has_asked;

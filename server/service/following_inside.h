@@ -7,6 +7,7 @@
 #include "server/follow/note.h"
 #include "server/journal/tail.h"
 #include "server/service/following.h"
+#include "server/service/metrics/stages.h"
 #include "server/service/state.h"
 
 #define SKIPS_MOST         (2 * FOLLOW_SKIPS)
@@ -31,6 +32,22 @@ struct following_mark {
     char last_why[96];
     uint64_t n_same, n_other, n_failed, compared_ns;
     bool differs; /* the last one that was compared */
+};
+
+/* Records that came together, and are not all applied yet. */
+struct following_probe {
+    uint64_t end, n;  /* position behind them; how many they are */
+    int64_t acked_ns; /* none was acknowledged before, by the clock here */
+};
+
+#define FOLLOWING_PROBES 8u
+
+struct following_freshness {
+    struct following_probe probes[FOLLOWING_PROBES];
+    uint32_t n;
+    struct histogram all;       /* from acknowledged there to applied here */
+    struct histogram before[2]; /* as it was a window ago, and up to two */
+    uint64_t turned_ns;
 };
 
 struct following {
@@ -69,6 +86,7 @@ struct following {
     /* The oldest answer whose records are not all applied, and the newest one behind it. */
     struct following_sure first, last;
     struct following_mark mark;
+    struct following_freshness freshness;
     uint64_t fresh_ns; /* then nothing was acknowledged there that is not here; 0: not known */
 };
 
@@ -87,6 +105,11 @@ void following_note_sure(struct following *f, const struct follow_answer *found)
 void following_note_fresh(struct shard *shard);
 /* Whether it has its tables, and all that was acknowledged when it asked for them. */
 bool following_has_all(const struct shard *shard);
+
+/* following_freshness.c */
+void following_note_probe(struct shard *shard, const struct follow_answer *found, uint64_t sent_ns);
+void following_count_probes(struct shard *shard);
+void following_forget_probes(struct following *f);
 
 /* following_map.c: what the other shards of the process are told of this one's map; is_settled: it
  * can take nothing more of what has come. */

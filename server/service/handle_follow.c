@@ -10,6 +10,7 @@
 #include "server/files/errand.h"
 #include "server/journal/tail.h"
 #include "server/log/log.h"
+#include "server/service/ack_times.h"
 #include "server/service/deposing.h"
 #include "server/service/feeding.h"
 #include "server/service/mark.h"
@@ -136,6 +137,18 @@ static void begin_read(struct shard *shard, struct feed *feed)
         answer_error(shard, feed, EMBD_NO_MEMORY, "follow: no thread to read the journal");
 }
 
+/* So the follower knows how long its rows lacked what it gets, without believing this clock. */
+static void tell_age(const struct shard *shard, const struct feed *feed,
+                     const struct feed_read *read, struct follow_answer *found)
+{
+    uint64_t now_ns = clock_ns();
+    found->has_age = !read->is_base && found->n_bytes > 0 && shard->feeding.times != NULL;
+    if (!found->has_age)
+        return;
+    found->age_us = ack_times_age_us(shard->feeding.times, feed->ask.position, now_ns);
+    found->waited_us = (now_ns - feed->asked_ns) / 1000;
+}
+
 static void answer_read(struct shard *shard, struct feed *feed, const struct feed_read *read)
 {
     const struct tail_piece *piece = &read->piece;
@@ -159,6 +172,7 @@ static void answer_read(struct shard *shard, struct feed *feed, const struct fee
     found.n_skips = piece->n_skips;
     found.sum = record_sum(piece->bytes, piece->n);
     found.syncs = shard->replicated.n_synced > 0;
+    tell_age(shard, feed, read, &found);
     feed->is_ours = !read->is_base && read->error.status == EMBD_OK;
     feed->left = piece->left;
     answer(shard, feed, &found, &read->error);
@@ -237,10 +251,17 @@ static bool is_free(const struct feed *feed)
     return feed->session == NULL && feed->read == NULL;
 }
 
+void feeding_note_times(struct shard *shard)
+{
+    if (shard->feeding.times != NULL)
+        ack_times_note(shard->feeding.times, shard->commit.applied.position, clock_ns());
+}
+
 bool feeding_look(struct shard *shard)
 {
     struct feeding *feeding = &shard->feeding;
     uint64_t now_ns = clock_ns();
+    feeding_note_times(shard);
     settle(shard, now_ns);
     feeding->n = 0;
     for (uint32_t i = 0; i < FOLLOWERS_MAX; i++) {
@@ -312,6 +333,8 @@ int handle_follow(struct call *call)
     feed->request = call->request;
     feed->ask = ask;
     feed->asked_ns = clock_ns();
+    if (shard->feeding.times == NULL) /* without memory no age is told */
+        shard->feeding.times = ack_times_new(shard->commit.applied.position);
     shard->feeding.n++;
     feeding_look(shard);
     return CALL_LATER;
@@ -395,4 +418,6 @@ void feeding_close(struct shard *shard)
     for (uint32_t i = 0; i < FOLLOWERS_MAX; i++)
         if (shard->feeding.list[i].read != NULL)
             end_read(shard, &shard->feeding.list[i]);
+    ack_times_free(shard->feeding.times);
+    shard->feeding.times = NULL;
 }

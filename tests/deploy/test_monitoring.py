@@ -63,6 +63,12 @@ def backup_figures(server, directory):
         return figures.read()
 
 
+def follower_figures(server):
+    with tempfile.TemporaryDirectory(prefix="embd-test-") as data, \
+            Embd("--http", "127.0.0.1:0", "--data-dir", data, "--follow", server.admin_path(0), shards=2, waits=False) as follower:
+        return get(http_address(follower), "/metrics")[2]
+
+
 class Monitoring(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -70,7 +76,7 @@ class Monitoring(unittest.TestCase):
                 Embd("--http", "127.0.0.1:0", "--data-dir", data, shards=2) as server:
             address = http_address(server)
             use(server)
-            text = get(address, "/metrics")[2] + backup_figures(server, data)
+            text = get(address, "/metrics")[2] + backup_figures(server, data) + follower_figures(server)
         cls.metrics = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if line and line[0] != "#"}
         cls.labels = {}
         for line in text.splitlines():

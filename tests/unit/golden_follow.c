@@ -72,11 +72,39 @@ void build_follow_result(struct msg *m)
     embd__msg_end(m);
 }
 
+void build_follow_aged_result(struct msg *m)
+{
+    const struct follow_answer answer = {.epoch = 1,
+                                         .position = 302,
+                                         .chain = 0x1122334455667788,
+                                         .file = 2,
+                                         .at = 4112,
+                                         .end = 302,
+                                         .sum = 7,
+                                         .bytes = (const uint8_t *)"record..",
+                                         .n_bytes = 8,
+                                         .has_age = true,
+                                         .age_us = 250,
+                                         .waited_us = 1500};
+    embd__msg_result(m, 51);
+    embd__follow_answer_write(m, &answer);
+    embd__msg_end(m);
+}
+
+void read_follow_aged_result(struct reader *r)
+{
+    struct follow_answer answer;
+    if (embd__follow_answer_read(r, &answer) == EMBD_OK &&
+        (!answer.has_age || answer.age_us != 250 || answer.waited_us != 1500))
+        embd__error_set(r->error, EMBD_INVALID, "another answer than was written");
+}
+
 void read_follow_result(struct reader *r)
 {
     struct follow_answer answer;
     if (embd__follow_answer_read(r, &answer) == EMBD_OK &&
         (answer.position != 301 || answer.n_skips != 1 || answer.skips[0] != 300 ||
-         answer.n_bytes != 8 || memcmp(answer.bytes, "record..", 8) != 0 || answer.gone[0] != '\0'))
+         answer.n_bytes != 8 || memcmp(answer.bytes, "record..", 8) != 0 ||
+         answer.gone[0] != '\0' || answer.has_age))
         embd__error_set(r->error, EMBD_INVALID, "another answer than was written");
 }

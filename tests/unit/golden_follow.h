@@ -9,5 +9,7 @@ void build_follow_maps_request(struct msg *m);
 void read_follow_maps_request(struct reader *r);
 void build_follow_result(struct msg *m);
 void read_follow_result(struct reader *r);
+void build_follow_aged_result(struct msg *m);
+void read_follow_aged_result(struct reader *r);
 
 #endif

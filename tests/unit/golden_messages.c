@@ -693,6 +693,7 @@ const struct golden goldens[] = {
     GOLDEN(follow_request, read_follow_request, read_follow_request),
     GOLDEN(follow_maps_request, read_follow_maps_request, read_follow_maps_request),
     GOLDEN(follow_result, read_follow_result, read_follow_result),
+    GOLDEN(follow_aged_result, read_follow_aged_result, read_follow_aged_result),
     GOLDEN(changes_request, read_changes_request, read_changes_request),
     GOLDEN(changes_result, read_changes_result, read_changes_result),
     GOLDEN(ping_request, read_empty, read_empty),

@@ -219,8 +219,13 @@ static const struct metric lost_rows[] = {
 };
 
 /* Figures without a metric: quantiles and ratios, which Prometheus computes from the others. */
-static const char *const left_out[] = {"index_bytes_per_key", "pull_p50_us", "pull_p99_us",
-                                       "push_p50_us", "push_p99_us"};
+static const char *const left_out[] = {"index_bytes_per_key",
+                                       "pull_p50_us",
+                                       "pull_p99_us",
+                                       "push_p50_us",
+                                       "push_p99_us",
+                                       "follow_freshness_p50_us",
+                                       "follow_freshness_p99_us"};
 
 static void begin(struct text *out, const char *name, const char *type, const char *help)
 {
@@ -417,6 +422,22 @@ static void write_durations(struct text *out, const struct http_view *view)
     }
 }
 
+/* Of followers alone. */
+static void write_freshness(struct text *out, const struct http_view *view)
+{
+    begin(out, "embd_follow_freshness_seconds", "histogram",
+          "From the acknowledgement of a change by the server that is followed until this follower "
+          "has applied it, at most; each record counts.");
+    for (uint32_t i = 0; i < view->n_shards; i++) {
+        const struct shard_report *r = view->shards[i].report;
+        char labels[32];
+        if (r == NULL || !r->follows)
+            continue;
+        snprintf(labels, sizeof labels, "shard=\"%u\"", r->shard);
+        write_histogram(out, "embd_follow_freshness_seconds", labels, &r->freshness, 1);
+    }
+}
+
 static void write_stages(struct text *out, const struct http_view *view)
 {
     begin(out, "embd_stage_duration_seconds", "histogram",
@@ -520,6 +541,7 @@ int http_metrics_write(struct text *out, const struct http_view *view)
     write_requests(out, view);
     write_durations(out, view);
     write_stages(out, view);
+    write_freshness(out, view);
     for (size_t i = 0; i < N_TABLE_METRICS; i++)
         write_table_metric(out, view, &table_metrics[i]);
     write_lost_rows(out, view);

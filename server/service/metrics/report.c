@@ -43,6 +43,16 @@ static uint64_t replicated_lacks_us(const struct shard *shard)
                                               : 0;
 }
 
+/* Of a follower alone. */
+static uint32_t freshness_figures(const struct shard *shard, struct figure *out)
+{
+    if (shard->following == NULL)
+        return 0;
+    out[0] = (struct figure){"follow_freshness_p50_us", following_freshness_us(shard, 0.5)};
+    out[1] = (struct figure){"follow_freshness_p99_us", following_freshness_us(shard, 0.99)};
+    return 2;
+}
+
 uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD_FIGURES])
 {
     const struct counters *c = &shard->counters;
@@ -148,9 +158,11 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"push_p50_us", stages_recent_ns(&shard->stages, METHOD_PUSH, 0.5) / 1000},
         {"push_p99_us", stages_recent_ns(&shard->stages, METHOD_PUSH, 0.99) / 1000},
     };
-    _Static_assert(sizeof figures / sizeof *figures <= REPORT_SHARD_FIGURES, "room for figures");
+    const uint32_t n = sizeof figures / sizeof *figures;
+    _Static_assert(sizeof figures / sizeof *figures + 2 <= REPORT_SHARD_FIGURES,
+                   "room for figures");
     memcpy(out, figures, sizeof figures);
-    return sizeof figures / sizeof *figures;
+    return n + freshness_figures(shard, out + n);
 }
 
 uint32_t table_figures(const struct shard *shard, const struct table *table,
@@ -201,6 +213,8 @@ void shard_report(const struct shard *shard, struct shard_report *out)
     out->is_in_doubt = doubt_is_on(shard);
     out->is_deposed = shard->is_deposed;
     out->follows = shard->following != NULL;
+    if (out->follows)
+        out->freshness = *following_freshness(shard);
     out->lacks_replicas = replicated_lacks_us(shard) > 0;
     out->store = tables->ops->name;
     out->n_figures = shard_figures(shard, out->figures);

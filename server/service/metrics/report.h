@@ -38,6 +38,7 @@ struct shard_report {
     uint32_t n_figures;
     uint64_t requests[METHOD_COUNT];
     struct histogram methods[METHOD_COUNT];
+    struct histogram freshness; /* of a shard that follows */
     struct histogram stages[STAGED_METHODS][STAGE_COUNT];
     uint64_t p50_ns[METHOD_COUNT], p99_ns[METHOD_COUNT]; /* of the last 10 to 20 seconds */
     struct table_report tables[LIMIT_TABLES];

@@ -12,10 +12,27 @@ static void write_figures(struct msg *m, const struct figure *figures, uint32_t 
         embd__msg_field_uint(m, figures[i].name, figures[i].value);
 }
 
+/* Clients take 128 figures at most: methods for admins alone are named once they were asked for. */
+static bool is_named(const struct counters *counters, uint32_t method)
+{
+    return counters->requests[method] > 0 ||
+           embd__method_listener((enum method)method) != LISTENER_ADMIN;
+}
+
+static uint32_t count_named(const struct counters *counters)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < METHOD_COUNT; i++)
+        n += is_named(counters, i);
+    return n;
+}
+
 static void write_requests(struct msg *m, const struct counters *counters)
 {
     for (uint32_t i = 0; i < METHOD_COUNT; i++) {
         char name[48];
+        if (!is_named(counters, i))
+            continue;
         snprintf(name, sizeof name, "requests_%s", embd__method_name((enum method)i));
         embd__msg_field_uint(m, name, counters->requests[i]);
     }
@@ -25,7 +42,7 @@ static void write_whole(struct msg *m, const struct shard *shard)
 {
     struct figure figures[REPORT_SHARD_FIGURES];
     uint32_t n = shard_figures(shard, figures);
-    embd__msg_map(m, n + METHOD_COUNT);
+    embd__msg_map(m, n + count_named(&shard->counters));
     write_figures(m, figures, n);
     write_requests(m, &shard->counters);
 }

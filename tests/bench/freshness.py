@@ -1,0 +1,176 @@
+"""How fresh a replica is while its server takes all pushes that it can, and what the replica costs them. In each round embd-bench pushes
+with the replica at rest (stopped), and, once it has all, with the replica. Meanwhile probe rows are pushed to the server and pulled from
+the replica: the time from an acknowledgement until a pull shows it stands beside what the replica's histogram counts. A round can
+also push at a share of the rate that was found (--share). freshness.py [--dir DIRECTORY] [--keys N] [--dim N] [--batch N] [--in-flight N] [--rounds N] [--seconds S] [--share F]"""
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+
+import wire
+from embd_process import Embd
+from ports import free_ports
+
+BENCH = os.path.join(os.environ["EMBD_BIN"], "embd-bench")
+NAME = "embd_follow_freshness_seconds"
+
+
+def bench(server, o, rate=None):
+    """Keys a second."""
+    said = subprocess.run([BENCH, "--servers", server.addresses[0], "--mix", "push", "--durability", "buffered", "--keys", o.keys,
+                           "--dim", str(o.dim), "--batch", str(o.batch), "--in-flight", str(o.in_flight), "--rounds", "1",
+                           "--seconds", str(o.seconds), "-o", "json", *(["--rate", str(rate)] if rate else [])],
+                          check=True, capture_output=True, text=True)
+    return next(row for row in json.loads(said.stdout)["results"] if row["what"] == "embd")["keys_per_s"]
+
+
+def metrics(http):
+    with urllib.request.urlopen(f"http://{http}/metrics", timeout=60) as answer:
+        return answer.read().decode()
+
+
+def histogram(http):
+    """[(upper bound in seconds, records up to it)]"""
+    found = re.findall(rf'^{NAME}_bucket{{shard="0",le="(\S+)"}} (\d+)$', metrics(http), flags=re.M)
+    return [(float(bound), int(n)) for bound, n in found]
+
+
+def bound_of(before, after, quantile):
+    """The bucket that has the quantile of what came between: no record was later than that."""
+    grown = [(bound, n - m) for (bound, n), (_, m) in zip(after, before)]
+    return next((bound for bound, n in grown if n >= quantile * grown[-1][1]), float("nan"))
+
+
+def lacks(http):
+    return sum(int(n) for n in re.findall(r'^embd_follow_behind_records{\S+} (\d+)$', metrics(http), flags=re.M))
+
+
+class Probes(threading.Thread):
+    """One row, to which a push adds 1 every 20 ms, and which is pulled from the replica all the time."""
+
+    def __init__(self, server, replica, table):
+        super().__init__(daemon=True)
+        self.server, self.replica, self.table, self.stops = server, replica, table, threading.Event()
+        self.acked, self.shown = [], []
+        self.reader = threading.Thread(target=self.read, daemon=True)
+
+    def run(self):
+        self.reader.start()
+        with wire.connect(self.server, timeout=120) as peer:
+            while not self.stops.wait(0.02):
+                wire.push(peer, self.table, [1], [-1.0] * 4)
+                self.acked.append(time.monotonic())
+        self.reader.join()
+
+    def read(self):
+        with wire.connect(self.replica, timeout=120) as peer:
+            first = self.value(peer)
+            end = float("inf")
+            while not self.stops.is_set() or (len(self.shown) < len(self.acked) and time.monotonic() < end):
+                if self.stops.is_set() and end == float("inf"):
+                    end = time.monotonic() + 60
+                n = self.value(peer) - first
+                now = time.monotonic()
+                self.shown += [now] * (n - len(self.shown))
+                time.sleep(0.001)
+
+    def value(self, peer):
+        rows = peer.call("pull", {"parts": [{"table": self.table, "keys": 1}]}, wire.keys([1]))[1]
+        return round(wire.unfloats(rows)[0])
+
+    def end(self):
+        """Seconds from acknowledged to shown, of each; at least 0: the pull may show it before its acknowledgement has come."""
+        self.stops.set()
+        self.join()
+        if len(self.shown) < len(self.acked):
+            raise AssertionError(f"{len(self.acked) - len(self.shown)} probes of {len(self.acked)} were never shown")
+        return [max(0.0, b - a) for a, b in zip(self.acked, self.shown)]
+
+
+def start(data, o):
+    folders = [os.path.join(data, name) for name in ("primary", "replica", "admin")]
+    for name in folders:
+        os.mkdir(name)
+    server = Embd("--data-dir", folders[0], "--journal-limit", "0", admin=folders[2])
+    http = f"127.0.0.1:{free_ports(1)}"
+    with wire.connect(server) as peer:
+        table = wire.create(peer, "probe", durability="buffered", value=0.0,
+                            optimizer={"kind": "sgd", "lr": 1.0})
+        wire.push(peer, table, [1], [0.0] * 4)
+    replica = Embd("--data-dir", folders[1], "--journal-limit", "0", "--http", http, "--follow", server.admin_path(0),
+                   "--serve", "yes", admin=folders[2], waits=False)
+    replica.wait_log("follow_has_base shard=0", 60)
+    return server, replica, http, table
+
+
+def catch_up(http):
+    begin = time.monotonic()
+    while lacks(http) > 0:
+        time.sleep(0.05)
+        if time.monotonic() - begin > 600:
+            raise AssertionError("the replica does not catch up")
+
+
+def measure(server, replica, http, table, o):
+    found = {name: [] for name in ("alone", "followed", "p50", "p99", "h50", "h99", "shows")}
+    for _ in range(o.rounds):
+        replica.pause()
+        found["alone"].append(bench(server, o))
+        replica.go_on()
+        catch_up(http)
+        time.sleep(0.5)
+        before, probes = histogram(http), Probes(server, replica, table)
+        probes.start()
+        rate = o.share * found["alone"][-1] / o.batch if o.share else None
+        found["followed"].append(bench(server, o, rate))
+        took = probes.end()
+        catch_up(http)
+        after = histogram(http)
+        took.sort()
+        found["shows"].append(len(took))
+        for name, quantile in (("p50", 0.5), ("p99", 0.99)):
+            found[name].append(took[min(len(took) - 1, int(quantile * len(took)))])
+            found["h" + name[1:]].append(bound_of(before, after, quantile))
+    return found
+
+
+def show(found, o):
+    ratios = [b / a for a, b in zip(found["alone"], found["followed"])]
+    print(f"push, {o.keys} rows, dim {o.dim}, {o.batch} keys, {o.in_flight} under way, {o.rounds} rounds of {o.seconds} s; load "
+          f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    for name in ("alone", "followed"):
+        print(f"  {name:9} {statistics.median(found[name]) / 1e6:7.3f} M keys/s  ({', '.join(f'{r / 1e6:.3f}' for r in found[name])})")
+    print(f"  ratio     {statistics.median(ratios):.3f}  ({', '.join(f'{r:.3f}' for r in ratios)})" + (" at a given rate" if o.share else ""))
+    for name, what in (("p50", "shown by a pull, p50"), ("p99", "shown by a pull, p99"), ("h50", "histogram, p50 at most"),
+                       ("h99", "histogram, p99 at most")):
+        print(f"  {what:24} {statistics.median(found[name]) * 1e3:9.1f} ms  ({', '.join(f'{s * 1e3:.1f}' for s in found[name])})")
+    print(f"  probes: {sum(found['shows'])}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dir")
+    parser.add_argument("--keys", default="1M")
+    for name, kind, value in (("dim", int, 16), ("batch", int, 4096), ("in-flight", int, 4), ("rounds", int, 5), ("seconds", float, 5.0),
+                              ("share", float, 0.0)):
+        parser.add_argument(f"--{name}", type=kind, default=value)
+    o = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="embd-freshness-", dir=o.dir) as data:
+        server = replica = None
+        try:
+            server, replica, http, table = start(data, o)
+            show(measure(server, replica, http, table, o), o)
+        finally:
+            for one in (server, replica):
+                if one is not None:
+                    one.kill()
+
+
+if __name__ == "__main__":
+    main()
