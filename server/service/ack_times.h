@@ -17,7 +17,8 @@ struct ack_times;
 /* Records from `position` on will be noted; of earlier ones nothing is known. NULL: no memory. */
 struct ack_times *ack_times_new(uint64_t position);
 void ack_times_free(struct ack_times *times);
-/* All records before `end` are acknowledged, or will be at once. */
+/* Records before `end` are applied, or are being applied: none of those that are not noted yet was
+ * acknowledged earlier than in this turn. */
 void ack_times_note(struct ack_times *times, uint64_t end, uint64_t now_ns);
 /* How long ago that record was acknowledged, in us; FOLLOW_AGE_MOST_US: as long or longer, or not
  * known. */

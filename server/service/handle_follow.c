@@ -254,7 +254,7 @@ static bool is_free(const struct feed *feed)
 void feeding_note_times(struct shard *shard)
 {
     if (shard->feeding.times != NULL)
-        ack_times_note(shard->feeding.times, shard->commit.applied.position, clock_ns());
+        ack_times_note(shard->feeding.times, shard->commit.reached, clock_ns());
 }
 
 bool feeding_look(struct shard *shard)
@@ -334,7 +334,7 @@ int handle_follow(struct call *call)
     feed->ask = ask;
     feed->asked_ns = clock_ns();
     if (shard->feeding.times == NULL) /* without memory no age is told */
-        shard->feeding.times = ack_times_new(shard->commit.applied.position);
+        shard->feeding.times = ack_times_new(shard->commit.reached);
     shard->feeding.n++;
     feeding_look(shard);
     return CALL_LATER;
