@@ -408,6 +408,17 @@ static bool puts_off_base(const struct shard *shard)
 
 #define MEMORY_NS 100000000u
 
+static const char *why_memory_is_low(const struct shard *shard)
+{
+    if (shard->following != NULL)
+        return "rows of the server that is followed take nine tenths of row_memory here; a "
+               "follower refuses none of them, and goes beyond row_memory: give it as much memory "
+               "as that server has";
+    return "rows take nine tenths of row_memory, or need more than is left; pushes without room "
+           "for new rows are refused: erase rows, drop a table, bound tables by capacity, or give "
+           "the server more memory";
+}
+
 /* Changes other than pushes are counted here; the log reports them before pushes do. */
 static void look_at_memory(struct shard *shard)
 {
@@ -415,13 +426,9 @@ static void look_at_memory(struct shard *shard)
     tables_count_all(tables);
     if (!row_memory_is_low(tables->memory))
         return;
-    log_event(
-        LOG_WARN, "row_memory_low",
-        "shard=%u used=%llu limit=%llu why=\"rows take nine tenths of row_memory, or need more "
-        "than is left; pushes without room for new rows are refused: erase rows, drop a table, "
-        "bound tables by capacity, or give the server more memory\"",
-        shard->config.index, (unsigned long long)atomic_load(&tables->memory->used),
-        (unsigned long long)row_memory_limit(tables->memory));
+    log_event(LOG_WARN, "row_memory_low", "shard=%u used=%llu limit=%llu why=\"%s\"",
+              shard->config.index, (unsigned long long)atomic_load(&tables->memory->used),
+              (unsigned long long)row_memory_limit(tables->memory), why_memory_is_low(shard));
 }
 
 /* Features that depend on the time. Each one that is not in use costs a comparison. True: parked

@@ -96,10 +96,6 @@ int following_open(struct shard *shard, struct embd__error *e)
         return open_own(shard, &note, e);
     if (check_note(shard, &note, e) != EMBD_OK)
         return e->status;
-    if (shard->config.serves && shard->config.store->caps.is_async)
-        return embd__error_set(e, EMBD_UNSUPPORTED,
-                               "serve: a replica needs the store host, and this server has a store "
-                               "on GPUs");
     shard->config.chosen = NULL; /* a follower has no snapshot */
     struct following *f = calloc(1, sizeof *f);
     if (f == NULL)

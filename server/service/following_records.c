@@ -131,7 +131,7 @@ bool following_take_base(struct shard *shard, struct embd__error *e)
  * on: the decision comes as a record. */
 static bool rests(const struct shard *shard)
 {
-    return shard_n_in_flight(shard) > 0 || shard->hold.holders != NULL ||
+    return following_changes(shard) || shard->hold.holders != NULL ||
            shard->compacting.state == COMPACTING_RESTS;
 }
 

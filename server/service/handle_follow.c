@@ -53,6 +53,13 @@ static void answer(struct shard *shard, struct feed *feed, const struct follow_a
     call_answer(shard, request, e);
 }
 
+/* Behind all records that were acknowledged, also behind those whose operations followers may not
+ * have yet: they lack them. */
+static uint64_t end_of(const struct commit *commit)
+{
+    return commit->reached > commit->ended.position ? commit->reached : commit->ended.position;
+}
+
 static struct follow_answer where_it_was(const struct shard *shard, const struct feed *feed)
 {
     return (struct follow_answer){.epoch = shard->epoch,
@@ -62,7 +69,7 @@ static struct follow_answer where_it_was(const struct shard *shard, const struct
                                   .offset = feed->ask.offset,
                                   .file = feed->ask.file,
                                   .at = feed->ask.at,
-                                  .end = shard->commit.ended.position,
+                                  .end = end_of(&shard->commit),
                                   .mark = mark_position(&shard->mark, feed->ask.mark),
                                   .digest = mark_digest(&shard->mark, feed->ask.mark)};
 }

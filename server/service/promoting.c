@@ -36,7 +36,7 @@ bool promoting_has_voted(const struct shard *shard)
 static bool is_busy(const struct shard *shard)
 {
     struct record record;
-    return shard_n_in_flight(shard) > 0 || shard->hold.holders != NULL ||
+    return following_changes(shard) || shard->hold.holders != NULL ||
            shard->compacting.state == COMPACTING_RESTS ||
            (following_next(shard->following, &record) == NEXT_RECORD &&
             !following_holds(shard, &record));

@@ -58,16 +58,21 @@ class Trainer(threading.Thread):
 
 class Replica(Follow):
     shards = 1
+    wide = 4  # columns of a table of which many rows are pulled
+
+    def many(self):
+        """Keys of 48 MiB of rows, more than sockets take."""
+        return PLACES * (196608 // self.wide)
 
     def start_replica(self, *flags):
         return self.start_follower("--serve", "yes", *flags)
 
-    def both(self):
+    def both(self, dim=4):
         """A server with the table, whose rows are 1.0, and a replica that has it."""
         primary, replica = self.start_primary(), self.start_replica()
         with wire.connect(primary) as peer:
-            table = wire.create(peer, "a", durability="buffered")
-            wire.push(peer, table, PLACES, [0.0] * 4 * KEYS)
+            table = wire.create(peer, "a", dim=dim, durability="buffered")
+            wire.push(peer, table, PLACES, [0.0] * dim * KEYS)
         self.compare(primary, replica)
         return primary, replica, table
 
@@ -218,13 +223,13 @@ class Replicas(Replica):
             return False
 
     def test_half_sent_answers_outlive_a_follower_that_begins_anew(self):
-        primary, replica, table = self.both()
+        primary, replica, table = self.both(self.wide)
         with wire.connect(primary) as peer:
             mine = wire.create(peer, "mine", durability="snapshot")
             wire.push(peer, mine, PLACES, [0.5] * 4 * KEYS)
-            wire.push(peer, table, PLACES, [-2.0] * 4 * KEYS)
+            wire.push(peer, table, PLACES, [-2.0] * self.wide * KEYS)
         wait_for(lambda: self.value(replica, table) == 2.0, replica.log)
-        many = PLACES * 49152  # 48 MiB of rows, more than sockets take
+        many = self.many()
         with wire.connect(replica) as peer:
             peer.begin("pull", {"parts": [{"table": table, "keys": len(many)}]}, wire.keys(many))
             time.sleep(0.5)
@@ -232,13 +237,13 @@ class Replicas(Replica):
             time.sleep(0.3)  # its question is answered: there is nothing
             with wire.connect(primary) as other:
                 other.call("table_set", {"name": "mine", "set": {"durability": "buffered"}})
-                wire.push(other, table, PLACES, [-2.0] * 4 * KEYS)  # a base has these rows, and a record that it never gets
+                wire.push(other, table, PLACES, [-2.0] * self.wide * KEYS)  # a base has these rows, and a record that it never gets
             time.sleep(1.5)  # a base is written, and records before it go
             replica.go_on()
             replica.wait_log("follow_begins_anew", 20)
             time.sleep(0.3)
             rows = wire.unfloats(peer.receive()[3][1])
-        self.assertEqual(rows, [2.0] * 4 * len(many))  # neither first values nor those of the base
+        self.assertEqual(rows, [2.0] * self.wide * len(many))  # neither first values nor those of the base
         self.compare(primary, replica)
 
     def test_a_replica_that_is_promoted_takes_pushes(self):

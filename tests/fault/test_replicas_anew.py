@@ -11,7 +11,6 @@ import wire
 from test_follow import digest, embctl, wait_for
 from test_replicas import KEYS, PLACES, Replica, pull
 
-MANY = PLACES * 49152  # 48 MiB of rows, more than sockets take
 GONE = "the test says so"
 
 
@@ -156,21 +155,22 @@ class Anew(Replica):
 
     def half_read(self, change):
         """Rows of an answer that is half sent while the server makes a change, and the replica takes it."""
-        primary, replica, table = self.both()
+        primary, replica, table = self.both(self.wide)
+        many = self.many()
         with wire.connect(primary) as peer:
-            wire.push(peer, table, PLACES, [-2.0] * 4 * KEYS)
+            wire.push(peer, table, PLACES, [-2.0] * self.wide * KEYS)
         wait_for(lambda: self.value(replica, table) == 2.0, replica.log)
         with wire.connect(replica) as peer:
-            peer.begin("pull", {"parts": [{"table": table, "keys": len(MANY)}]}, wire.keys(MANY))
+            peer.begin("pull", {"parts": [{"table": table, "keys": len(many)}]}, wire.keys(many))
             time.sleep(0.3)
             change(primary)
             wait_for(lambda: "a" not in digest(replica), replica.log)
             with wire.connect(primary) as other:  # memory that was the table's is used again
-                more = wire.create(other, "more", durability="buffered", value=9.0)
-                wire.push(other, more, PLACES, [0.0] * 4 * KEYS)
+                more = wire.create(other, "more", dim=self.wide, durability="buffered", value=9.0)
+                wire.push(other, more, PLACES, [0.0] * self.wide * KEYS)
             wait_for(lambda: digest(replica)["more"]["rows"] == KEYS, replica.log)
             rows = wire.unfloats(peer.receive()[3][1])
-        self.assertEqual(rows, [2.0] * 4 * len(MANY))
+        self.assertEqual(rows, [2.0] * self.wide * len(many))
 
     def test_half_sent_answers_outlive_a_table_that_is_dropped(self):
         def drop(primary):
