@@ -41,6 +41,16 @@ def histogram(http):
     return [(float(bound), int(n)) for bound, n in found]
 
 
+def wait_histogram(http):
+    """A shard that is busy may not answer in time, and then the page is without it."""
+    end = time.monotonic() + 60
+    while not (found := histogram(http)):
+        if time.monotonic() > end:
+            raise AssertionError("the replica's shard shows no figures")
+        time.sleep(0.1)
+    return found
+
+
 def bound_of(before, after, quantile):
     """The bucket that has the quantile of what came between: no record was later than that."""
     grown = [(bound, n - m) for (bound, n), (_, m) in zip(after, before)]
@@ -48,7 +58,9 @@ def bound_of(before, after, quantile):
 
 
 def lacks(http):
-    return sum(int(n) for n in re.findall(r'^embd_follow_behind_records{\S+} (\d+)$', metrics(http), flags=re.M))
+    """Records; 1 where the shard does not say."""
+    found = re.findall(r'^embd_follow_behind_records{\S+} (\d+)$', metrics(http), flags=re.M)
+    return sum(map(int, found)) if found else 1
 
 
 class Probes(threading.Thread):
@@ -125,13 +137,13 @@ def measure(server, replica, http, table, o):
         replica.go_on()
         catch_up(http)
         time.sleep(0.5)
-        before, probes = histogram(http), Probes(server, replica, table)
+        before, probes = wait_histogram(http), Probes(server, replica, table)
         probes.start()
         rate = o.share * found["alone"][-1] / o.batch if o.share else None
         found["followed"].append(bench(server, o, rate))
         took = probes.end()
         catch_up(http)
-        after = histogram(http)
+        after = wait_histogram(http)
         took.sort()
         found["shows"].append(len(took))
         for name, quantile in (("p50", 0.5), ("p99", 0.99)):
