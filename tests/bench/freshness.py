@@ -57,10 +57,15 @@ def bound_of(before, after, quantile):
     return next((bound for bound, n in grown if n >= quantile * grown[-1][1]), float("nan"))
 
 
-def lacks(http):
-    """Records; 1 where the shard does not say."""
-    found = re.findall(r'^embd_follow_behind_records{\S+} (\d+)$', metrics(http), flags=re.M)
-    return sum(map(int, found)) if found else 1
+def value(peer, table):
+    """None: the replica does not answer pulls yet."""
+    try:
+        rows = peer.call("pull", {"parts": [{"table": table, "keys": 1}]}, wire.keys([1]))[1]
+    except wire.RpcError as e:
+        if e.number != wire.LOADING:
+            raise
+        return None
+    return round(wire.unfloats(rows)[0])
 
 
 class Probes(threading.Thread):
@@ -69,12 +74,13 @@ class Probes(threading.Thread):
     def __init__(self, server, replica, table):
         super().__init__(daemon=True)
         self.server, self.replica, self.table, self.stops = server, replica, table, threading.Event()
-        self.acked, self.shown = [], []
+        self.acked, self.shown, self.first = [], [], 0
         self.reader = threading.Thread(target=self.read, daemon=True)
 
     def run(self):
-        self.reader.start()
         with wire.connect(self.server, timeout=120) as peer:
+            self.first = value(peer, self.table)
+            self.reader.start()
             while not self.stops.wait(0.02):
                 wire.push(peer, self.table, [1], [-1.0] * 4)
                 self.acked.append(time.monotonic())
@@ -82,19 +88,14 @@ class Probes(threading.Thread):
 
     def read(self):
         with wire.connect(self.replica, timeout=120) as peer:
-            first = self.value(peer)
             end = float("inf")
             while not self.stops.is_set() or (len(self.shown) < len(self.acked) and time.monotonic() < end):
                 if self.stops.is_set() and end == float("inf"):
                     end = time.monotonic() + 60
-                n = self.value(peer) - first
+                n = value(peer, self.table) - self.first
                 now = time.monotonic()
                 self.shown += [now] * (n - len(self.shown))
                 time.sleep(0.001)
-
-    def value(self, peer):
-        rows = peer.call("pull", {"parts": [{"table": self.table, "keys": 1}]}, wire.keys([1]))[1]
-        return round(wire.unfloats(rows)[0])
 
     def end(self):
         """Seconds from acknowledged to shown, of each; at least 0: the pull may show it before its acknowledgement has come."""
@@ -121,12 +122,16 @@ def start(data, o):
     return server, replica, http, table
 
 
-def catch_up(http):
+def catch_up(server, replica, table):
+    """A push of now is on the replica, and so are all before it."""
     begin = time.monotonic()
-    while lacks(http) > 0:
-        time.sleep(0.05)
-        if time.monotonic() - begin > 600:
-            raise AssertionError("the replica does not catch up")
+    with wire.connect(server, timeout=120) as there, wire.connect(replica, timeout=120) as here:
+        wire.push(there, table, [1], [-1.0] * 4)
+        wanted = value(there, table)
+        while value(here, table) != wanted:
+            time.sleep(0.05)
+            if time.monotonic() - begin > 600:
+                raise AssertionError("the replica does not catch up")
 
 
 def measure(server, replica, http, table, o):
@@ -135,14 +140,13 @@ def measure(server, replica, http, table, o):
         replica.pause()
         found["alone"].append(bench(server, o))
         replica.go_on()
-        catch_up(http)
-        time.sleep(0.5)
+        catch_up(server, replica, table)
         before, probes = wait_histogram(http), Probes(server, replica, table)
         probes.start()
         rate = o.share * found["alone"][-1] / o.batch if o.share else None
         found["followed"].append(bench(server, o, rate))
         took = probes.end()
-        catch_up(http)
+        catch_up(server, replica, table)
         after = wait_histogram(http)
         took.sort()
         found["shows"].append(len(took))
