@@ -130,8 +130,8 @@ void following_mark_freeze(struct shard *shard);
 void following_mark_look(struct shard *shard);
 void following_mark_fail(struct shard *shard, const char *why);
 
-/* Records are being written or applied. Pulls that a device makes do not count: they change nothing,
- * and a record that needs the tables alone waits for them (commit.h). */
+/* Records are being written or applied. Pulls that a device makes do not count: they change
+ * nothing, and a record that needs the tables alone waits for them (commit.h). */
 static inline bool following_changes(const struct shard *shard)
 {
     return shard->engine.n_recorded > 0 || shard->engine.set.is_on;

@@ -1,7 +1,7 @@
 /* stand_in_device.c - device.h without a device: memory is the host's, and whatever is enqueued has
  * happened when the call returns. Some of what the store sees is made worse than usual: memory
  * counts as pinned, the device's or neither by its address, events are pending the first time they
- * are asked (EMBD_STAND_IN_POLLS=N: the first N times), and memory runs out where a test says so. */
+ * are asked (EMBD_STAND_IN_POLLS=N: N times), and memory runs out where a test says so. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
