@@ -95,7 +95,7 @@ void embd__placement_move(struct placement *p, const struct placement *from, uin
     finish(p);
 }
 
-void embd__placement_grow(struct placement *p, const struct placement *from, uint32_t n_shards)
+void embd__placement_resize(struct placement *p, const struct placement *from, uint32_t n_shards)
 {
     *p = *from;
     p->version = from->version + 1;

@@ -52,8 +52,9 @@ void embd__placement_rebalance(struct placement *p, const struct placement *from
 /* The next version of `from`, in which n vshards from `first` on are on the shard `to`. */
 void embd__placement_move(struct placement *p, const struct placement *from, uint32_t first,
                           uint32_t n, uint32_t to);
-/* The next version of `from` with more shards, which have no vshards. */
-void embd__placement_grow(struct placement *p, const struct placement *from, uint32_t n_shards);
+/* The next version of `from` with more shards, which have no vshards, or without its last ones,
+ * which had none. */
+void embd__placement_resize(struct placement *p, const struct placement *from, uint32_t n_shards);
 /* Vshards that are on other shards in b. */
 uint32_t embd__placement_moved(const struct placement *a, const struct placement *b);
 

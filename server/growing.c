@@ -40,14 +40,16 @@ int growing_ask(struct process *p, struct embd__error *e)
     return identity_ask(p->identity, &asking, (const char *const *)p->places.addresses, e);
 }
 
-/* A server that was alone asks nobody until then. */
-static int grow(struct process *p, uint32_t n_shards, struct embd__error *e)
+/* A server that was alone asks nobody until then. The places of shards that left stay in the lists:
+ * other threads may be reading them. */
+static int resize(struct process *p, uint32_t n_shards, struct embd__error *e)
 {
-    if (n_shards <= p->n_placed)
+    uint32_t before = p->n_placed;
+    if (n_shards == before)
         return EMBD_OK;
-    if (add_places(p, p->n_placed, n_shards, e) != EMBD_OK)
+    if (n_shards > before && add_places(p, before, n_shards, e) != EMBD_OK)
         return e->status;
-    bool was_alone = p->n_placed == p->n;
+    bool was_alone = before == p->n && n_shards > before;
     p->n_placed = n_shards;
     p->http_process.n_cluster_shards = n_shards;
     coordinator_set_shards(p->coordinator, n_shards);
@@ -60,7 +62,7 @@ int growing_take(void *process, uint32_t n_shards, struct embd__error *e)
 {
     struct process *p = process;
     uv_mutex_lock(&p->growing);
-    int status = grow(p, n_shards, e);
+    int status = resize(p, n_shards, e);
     uv_mutex_unlock(&p->growing);
     return status;
 }

@@ -1,5 +1,5 @@
-/* growing.h - the cluster of a process gets more shards while it runs, or has more than the
- * configuration says. */
+/* growing.h - the cluster of a process gets more or fewer shards while it runs, or has others than
+ * the configuration says. */
 #ifndef EMBD_GROWING_H
 #define EMBD_GROWING_H
 
@@ -10,7 +10,7 @@
 int growing_begin(struct process *p, struct embd__error *e);
 /* Asks the other servers from now on. EMBD_NO_MEMORY. */
 int growing_ask(struct process *p, struct embd__error *e);
-/* For shard_config.grow. The identity has `n_shards` already. */
+/* For shard_config.resize. The identity has `n_shards` already. */
 int growing_take(void *process, uint32_t n_shards, struct embd__error *e);
 
 #endif

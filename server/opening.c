@@ -275,7 +275,7 @@ static int open_promotion(struct process *p, struct embd__error *e)
 }
 
 /* Where the file says where servers are. */
-static bool can_grow(const struct process *p)
+static bool can_resize(const struct process *p)
 {
     return p->identity != NULL && !p->config.has_etcd && !p->is_embedded;
 }
@@ -324,8 +324,10 @@ static int start_shards(struct process *p, struct embd__error *e)
             .replicas = p->config.replicas,
             .is_first = i == 0,
             .is_alone = p->n == p->config.n_shards,
-            .grow = can_grow(p) ? growing_take : NULL,
-            .grow_arg = p,
+            .own_first = process_self(p)->first_shard,
+            .own_n = p->n,
+            .resize = can_resize(p) ? growing_take : NULL,
+            .resize_arg = p,
             .row_memory = p->row_memory,
             .drain = running_on_drain,
             .drain_arg = p,

@@ -199,8 +199,10 @@ int embd_wait(embd_call *call)
         embd__numbered_end(call, true);
     if (call->replica > 0)
         embd__call_leave_replica(call);
-    if (has_failed(call))
+    if (has_failed(call)) {
         embd__call_follow(call);
+        embd__call_forgive_left(call);
+    }
     bool failed = has_failed(call);
     if (failed && call->own != NULL)
         embd__numbering_failed(call);

@@ -243,6 +243,8 @@ void embd__call_leave_replica(struct embd_call *call);
 /* Once its messages have ended, and one has failed: if the map has changed, the call is split and
  * sent again. */
 void embd__call_follow(struct embd_call *call);
+/* What a push that was applied has lost with shards that left is no failure. */
+void embd__call_forgive_left(struct embd_call *call);
 
 /* ---- lent.c ---- */
 

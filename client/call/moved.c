@@ -20,6 +20,21 @@ static bool is_partly_applied(const struct embd_call *call)
     return false;
 }
 
+/* A push that has a number was applied by all shards before one of them left, or by none: where one
+ * that stays has it, so had that one. */
+void embd__call_forgive_left(struct embd_call *call)
+{
+    uint32_t n_done = 0;
+    for (uint32_t i = call->n_openings; i < call->n_messages; i++)
+        n_done += call->messages[i]->x.error.status == EMBD_OK;
+    for (uint32_t i = 0; i < call->n_messages && n_done > 0; i++) {
+        struct exchange *x = &call->messages[i]->x;
+        bool is_kept = x->has_effect || call->messages[i]->is_opening;
+        if (is_kept && x->error.status == EMBD_MOVED && embd__link_is_retired(x->link))
+            x->error = (struct embd__error){0};
+    }
+}
+
 static bool can_follow(const struct embd_call *call)
 {
     return embd__call_is_moved(call) && !is_partly_applied(call);
@@ -27,12 +42,13 @@ static bool can_follow(const struct embd_call *call)
 
 /* ---- the map ---- */
 
+/* Shard 0 never leaves. */
 static uint32_t who_said_so(const struct embd_call *call)
 {
-    uint32_t i = 0;
-    while (call->messages[i]->x.error.status != EMBD_MOVED)
-        i++;
-    return call->messages[i]->shard;
+    for (uint32_t i = 0; i < call->n_messages; i++)
+        if (call->messages[i]->x.error.status == EMBD_MOVED && call->messages[i]->x.is_refused)
+            return call->messages[i]->shard < call->client->n_shards ? call->messages[i]->shard : 0;
+    return 0;
 }
 
 /* ---- sending again ---- */

@@ -233,6 +233,8 @@ int embd_pusher_last(embd_client *client, const embd_pusher *pusher, uint64_t *l
     for (uint32_t shard = 0; shard < client->n_shards; shard++) {
         uint64_t last = 0;
         int status = message(client, shard, pusher, &last);
+        if (status != EMBD_OK && embd__client_has_shrunk(client))
+            break;
         if (status != EMBD_OK)
             return embd__error_keep(&client->error, status);
         least = last < least ? last : least;

@@ -181,6 +181,17 @@ int embd__numbering_grow(struct embd_client *client, uint32_t shard)
     return EMBD_OK;
 }
 
+void embd__numbering_leave(struct embd_client *client, uint32_t shard)
+{
+    for (int is_journaled = 0; is_journaled < 2; is_journaled++) {
+        struct own_stream *streams = client->numbering.streams[is_journaled];
+        if (streams == NULL)
+            continue;
+        uint32_t n = streams[shard].n_streams;
+        streams[shard] = (struct own_stream){.n_streams = n > ADDED_STREAMS ? n : ADDED_STREAMS};
+    }
+}
+
 /* ---- numbers ---- */
 
 void embd__numbering_sent(struct embd_call *call)

@@ -62,6 +62,8 @@ static inline struct push_number embd__numbering_take(const struct numbering *nu
 /* The client has a shard more: where it has streams on the others, it opens them there. Errors of
  * stream_open; then it may be called again. */
 int embd__numbering_grow(struct embd_client *client, uint32_t shard);
+/* It has left: another shard of that number has none of its streams. */
+void embd__numbering_leave(struct embd_client *client, uint32_t shard);
 
 /* A push whose parts are checked gets numbers: opens the streams of its tables where they are not.
  * Blocks then. Errors of embd_push that say that nothing was sent. */

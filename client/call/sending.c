@@ -72,7 +72,7 @@ static int check_wire(struct embd_call *call)
     return EMBD_OK;
 }
 
-int embd__call_prepare(struct embd_call *call)
+static int split_and_number(struct embd_call *call)
 {
     bool is_first = call->again == NULL, grows = call->n_shards < call->client->n_shards;
     call->placement = embd__placement_told(call->client);
@@ -89,6 +89,15 @@ int embd__call_prepare(struct embd_call *call)
         status = embd__numbered_open(call);
     if (status == EMBD_OK && call->wants_number && call->n_works > 0 && is_first)
         status = embd__numbering_begin(call);
+    return status;
+}
+
+/* Once more without a shard that has left, where a stream was to be opened. */
+int embd__call_prepare(struct embd_call *call)
+{
+    int status = split_and_number(call);
+    while (status == EMBD_MOVED && embd__client_has_shrunk(call->client))
+        status = split_and_number(call);
     return status == EMBD_OK ? embd__messages_build(call) : status;
 }
 
@@ -186,6 +195,8 @@ static int keep_numbers(struct embd_call *call, uint64_t *deadline_ns_out)
                              : call->extra.number;
     for (uint32_t i = call->n_openings; i < call->n_messages && call->own != NULL; i++) {
         const struct message *message = call->messages[i];
+        if (message->shard >= n)
+            continue; /* it has left */
         call->again[message->shard].stream = message->stream;
         call->again[message->shard].sequence = message->sequence;
     }

@@ -206,6 +206,7 @@ void embd_close(embd_client *client)
         if (client->shards[i].admin != NULL)
             embd__link_close(client->shards[i].admin);
     }
+    embd__left_close(client);
     embd__replicas_close(client);
     embd__map_refresh_close(client);
     embd__io_fini(&client->io);
@@ -213,6 +214,7 @@ void embd_close(embd_client *client)
     for (uint32_t i = 0; client->shards != NULL && i < LIMIT_SHARDS; i++)
         free(client->shards[i].texts);
     free(client->shards);
+    embd__left_fini(client);
     embd__replicas_fini(client);
     embd__calls_fini(client);
     embd__opened_fini(&client->opened);

@@ -24,6 +24,13 @@ struct client_shard {
     bool asks_admin;           /* by `admin` what both listeners answer */
 };
 
+/* One that has left the cluster, and whose number another one has: messages that have ended name its
+ * links. */
+struct left_shard {
+    struct client_shard shard;
+    struct left_shard *next;
+};
+
 /* The memory of plan.c for batches of one size. */
 struct plan_history {
     uint32_t calls_left;  /* until keys are counted again; 0: now */
@@ -51,11 +58,14 @@ struct embd_client {
     struct io_thread io;
     const struct dialer *dialer; /* to the server in this process; NULL: servers have addresses */
     struct shared *shared;       /* with servers on this host */
-    uint32_t n_shards;           /* growth.c */
+    uint32_t n_shards;           /* growth.c, shrinking.c */
     _Atomic uint32_t n_linked;   /* that have links: the loop's thread may look at these */
     struct client_shard *shards; /* [LIMIT_SHARDS], so that none moves where some are added */
-    struct replicas replicas;    /* that answer pulls, too */
-    struct placement placement;  /* of keys on them; the caller's thread */
+    struct left_shard *left;     /* shards that left: */
+    _Atomic uint64_t left_restarts, left_rollbacks; /* what the links of all that did had counted */
+    struct replicas replicas;                       /* that answer pulls, too */
+    struct placement placement;                     /* of keys on them; the caller's thread */
+    _Atomic uint64_t placement_version;             /* its; any thread */
     uint64_t next_placement; /* version of the next one, as a server has said; 0: it is the next */
     uint64_t n_started;      /* calls */
     uint32_t last_msgid;
@@ -111,9 +121,12 @@ void embd__calls_fini(struct embd_client *client);
  * or has had an older one for long, which is the client's then; or the deadline passes. */
 int embd__placement_learn(struct embd_client *client, uint32_t shard, uint64_t deadline_ns,
                           bool *is_other_out);
-/* Asks shard 0 once whether the cluster has more shards: before and behind what asks each shard
+/* Asks shard 0 once whether the cluster has other shards: before and behind what asks each shard
  * without naming a map. Whether it has; they are the client's then. Never sets an error. */
 bool embd__client_catch_up(struct embd_client *client);
+/* A request to each shard has failed. Whether one of them has left: then they are the client's no
+ * more, and there is no error. */
+bool embd__client_has_shrunk(struct embd_client *client);
 /* moved.c: the same; then all calls in flight that were refused for the map are sent again. */
 int embd__follow_map(struct embd_client *client, uint32_t shard, uint64_t deadline_ns,
                      bool *follows_out);
@@ -129,6 +142,13 @@ int embd__shard_link(struct embd_client *client, uint32_t shard, uint32_t n_shar
  * client's. They are the client's from now on, with all that it has on the others; an error leaves
  * its shards as they are, and it may be called again. Blocks. */
 int embd__client_grow(struct embd_client *client, const struct shard_entry *entries, uint32_t n);
+/* shrinking.c: the cluster has `n` shards, and the client more: these are none of its any more. */
+int embd__client_shrink(struct embd_client *client, uint32_t n);
+/* Another shard is to have the place of one that left. EMBD_NO_MEMORY. */
+int embd__left_set_aside(struct embd_client *client, uint32_t shard);
+/* Nothing runs the loop: links of shards that left are closed, and their memory goes later. */
+void embd__left_close(struct embd_client *client);
+void embd__left_fini(struct embd_client *client);
 /* tables.c: the table's id on a shard that is added. */
 int embd__table_grow(struct embd_client *client, struct embd_table *table, uint32_t shard);
 void embd__tables_fini(struct embd_client *client);

@@ -104,12 +104,15 @@ static void take_shards(struct member *m, uint32_t n)
         m->heartbeats[i].heartbeats = m->heartbeats[0].heartbeats;
         embd__msg_init(&m->heartbeats[i].x.msg);
     }
-    m->n = n;
+    if (m->n < n)
+        m->n = n;
 }
 
 void embd__members_grow(embd_client *client, uint32_t n)
 {
     for (struct member *m = client->members; m != NULL; m = m->next) {
+        for (uint32_t i = client->n_shards; i < m->n; i++)
+            m->heartbeats[i].epoch = 0; /* it is of one that had the number before */
         take_shards(m, n);
         m->has_joined = false;
     }
@@ -195,7 +198,10 @@ static int join_all(embd_client *client, struct member *member, const embd_clock
     if (member->has_joined)
         return EMBD_OK;
     for (uint32_t shard = client->n_shards; shard-- > 0;)
-        if (tell_shard(client, member, shard, clock, value, TICK_CLOCK, out) != EMBD_OK) {
+        if (shard < client->n_shards && /* which may have fallen */
+            tell_shard(client, member, shard, clock, value, TICK_CLOCK, out) != EMBD_OK) {
+            if (embd__client_has_shrunk(client))
+                continue;
             member->is_late |= client->error.status == EMBD_LATE;
             return client->error.status;
         }
@@ -387,6 +393,8 @@ static int find_clock(embd_client *client, struct member *member, const embd_clo
     uint64_t greatest = *value > member->value ? *value : member->value;
     for (uint32_t shard = 0; shard < client->n_shards; shard++) {
         int status = tell_shard(client, member, shard, clock, *value, TICK_BEAT, &answer);
+        if (status != EMBD_OK && embd__client_has_shrunk(client))
+            break;
         if (status != EMBD_OK)
             return status;
         if (answer.clock > greatest)
@@ -403,7 +411,11 @@ static int join_at(embd_client *client, struct member *member, const embd_clock 
     int first = EMBD_OK;
     for (uint32_t shard = client->n_shards; shard-- > 0;) {
         client->error = (struct embd__error){0};
+        if (shard >= client->n_shards)
+            continue;
         int status = tell_shard(client, member, shard, clock, value, TICK_CLOCK, out);
+        if (status != EMBD_OK && embd__client_has_shrunk(client))
+            continue;
         if (status != EMBD_OK && status != EMBD_LATE)
             return status;
         first = status != EMBD_OK ? status : first;
@@ -453,6 +465,8 @@ int embd_tick_leave(embd_client *client, const embd_clock *clock, uint64_t value
     int status = take_worker(client, &clock, &own, &member);
     for (uint32_t shard = 0; shard < client->n_shards && status == EMBD_OK; shard++)
         status = tell_shard(client, member, shard, clock, value, TICK_LEAVE, &answer);
+    if (status != EMBD_OK && embd__client_has_shrunk(client))
+        status = EMBD_OK; /* the shards before those that left know it */
     if (status == EMBD_OK)
         forget_member(client, member);
     return embd__error_keep(&client->error, status);

@@ -39,7 +39,7 @@ struct member {
     bool is_late;                  /* a shard has refused it: it must join again */
     _Atomic bool is_gone;          /* the thread frees it */
     uint64_t next_ns;              /* the thread's: of its next heartbeats */
-    _Atomic uint32_t n;            /* of: */
+    _Atomic uint32_t n;            /* of these, also of shards that have left: */
     struct heartbeat heartbeats[]; /* [LIMIT_SHARDS], n are used */
 };
 

@@ -51,6 +51,7 @@ static int read_map(embd_client *client, struct reader *r)
     client->n_shards = n;
     if (embd__placement_read(&fields, n, &client->placement) != EMBD_OK)
         return r->error->status;
+    client->placement_version = client->placement.version;
     for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++)
         if (embd__shard_entry_read(r, &items[i], &entry) == EMBD_OK)
             embd__shard_keep(&client->shards[i], &entry, r->error);

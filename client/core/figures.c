@@ -20,7 +20,7 @@ static void read_latency(const struct latency *latency, embd_latency *out)
 
 uint64_t embd__table_starts(const embd_client *client, bool is_journaled)
 {
-    uint64_t n = 0;
+    uint64_t n = is_journaled ? client->left_rollbacks : client->left_restarts;
     for (uint32_t i = 0; i < client->n_linked; i++) {
         const struct link_figures *f = embd__link_figures(client->shards[i].link);
         n += read_counter(is_journaled ? &f->rollbacks : &f->restarts);

@@ -21,7 +21,9 @@ static int open_links(embd_client *client, const struct shard_entry *entries, ui
     embd__io_stop_thread(io);
     for (uint32_t i = client->n_linked; i < n && status == EMBD_OK; i++) {
         struct client_shard *shard = &client->shards[i];
-        if (shard->texts == NULL)
+        if (shard->link != NULL)
+            status = embd__left_set_aside(client, i);
+        if (status == EMBD_OK && shard->texts == NULL)
             status = embd__shard_keep(shard, &entries[i - client->n_shards], &client->error);
         if (status == EMBD_OK)
             status = embd__shard_link(client, i, n);

@@ -142,6 +142,13 @@ static int open_links(struct heartbeats *heartbeats, struct embd__error *e)
     return EMBD_OK;
 }
 
+/* To shards that have left. What is on its way ends here. */
+static void close_links(struct heartbeats *heartbeats)
+{
+    while (heartbeats->n_links > heartbeats->client->n_linked)
+        embd__link_close(heartbeats->links[--heartbeats->n_links]);
+}
+
 /* A heartbeat that is still on its way is not overtaken. */
 static void beat_one(struct heartbeats *heartbeats, struct member *member, uint64_t now)
 {
@@ -159,6 +166,7 @@ static void beat_all(struct heartbeats *heartbeats)
 {
     uint64_t now = uv_hrtime(), next = UINT64_MAX;
     struct embd__error ignored = {.status = EMBD_OK};
+    close_links(heartbeats);
     open_links(heartbeats, &ignored); /* to shards that were added */
     pthread_mutex_lock(&heartbeats->mutex);
     drop_gone(heartbeats);

@@ -7,13 +7,16 @@
  * shard's earlier address are closed.
  *
  * In a cluster whose map never changes this costs a request a second while a server is down. An
- * older or damaged map is not used, and neither is one of another number of shards: keys would
- * belong elsewhere. A client learns of shards that were added by EMBD_MOVED (placement.c). */
+ * older or damaged map is not used, and neither is one of more shards: keys would belong elsewhere.
+ * A client learns of shards that were added by EMBD_MOVED (placement.c). A later map that lacks the
+ * last shards says that these have left: what waits for them is told so, and the caller's thread
+ * learns the map (shrinking.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/core/client.h"
+#include "proto/placement_wire.h"
 
 #define REFRESH_MSGID (UINT32_MAX - 1) /* no other exchange has it */
 #define ANSWER_MS     2000u
@@ -119,6 +122,19 @@ static void move_shard(struct map_refresh *f, struct client_shard *shard,
         embd__link_move(shard->admin, config.address, config.is_path, &ignored);
 }
 
+/* The link that has answered is in the midst of it: its server says so itself. */
+static void note_left(const struct exchange *x, embd_client *client, uint32_t n,
+                      struct fields *fields)
+{
+    struct placement place;
+    if (n == 0 || embd__placement_read(fields, n, &place) != EMBD_OK ||
+        place.version <= client->placement_version)
+        return;
+    for (uint32_t i = n; i < client->n_linked; i++)
+        if (client->shards[i].link != x->link)
+            embd__link_retire(client->shards[i].link, "the shard has left the cluster");
+}
+
 static void on_answer(struct exchange *x, struct reader *reader)
 {
     struct map_refresh *f = x->owner;
@@ -129,6 +145,8 @@ static void on_answer(struct exchange *x, struct reader *reader)
     embd__read_fields(&fields, reader, "cluster");
     uint64_t version = embd__field_uint(&fields, "version", 0, UINT64_MAX - 1, 0);
     uint32_t n = embd__field_list(&fields, "shards", LIMIT_SHARDS, &items);
+    if (reader->error->status == EMBD_OK && n < client->n_linked)
+        note_left(x, client, n, &fields);
     if (reader->error->status != EMBD_OK || version <= f->version || n != client->n_linked)
         return;
     f->version = version;

@@ -27,12 +27,10 @@ static int read_map(embd_client *client, struct reader *r, struct learnt *out)
     uint32_t own = client->n_shards;
     embd__read_fields(&f, r, "cluster");
     uint32_t n = out->n = embd__field_list(&f, "shards", LIMIT_SHARDS, &items);
-    if (r->error->status == EMBD_OK && n < own)
-        return embd__error_set(r->error, EMBD_MOVED,
-                               "the cluster has %u shards now, the handle has %u: connect again", n,
-                               own);
+    if (r->error->status == EMBD_OK && n == 0)
+        embd__error_set(r->error, EMBD_PROTOCOL, "the answer to cluster has 0 shards");
     client->next_placement = embd__field_uint(&f, "next_placement", 0, UINT64_MAX - 1, 0);
-    if (embd__placement_read(&f, n, &out->placement) != EMBD_OK || n == own)
+    if (embd__placement_read(&f, n, &out->placement) != EMBD_OK || n <= own)
         return r->error->status;
     out->added = calloc(n - own, sizeof *out->added);
     if (out->added == NULL)
@@ -47,7 +45,10 @@ static int take(embd_client *client, const struct learnt *learnt)
     if (learnt->n > client->n_shards &&
         embd__client_grow(client, learnt->added, learnt->n) != EMBD_OK)
         return client->error.status;
+    if (learnt->n < client->n_shards && embd__client_shrink(client, learnt->n) != EMBD_OK)
+        return client->error.status;
     client->placement = learnt->placement;
+    client->placement_version = learnt->placement.version;
     return EMBD_OK;
 }
 
@@ -80,7 +81,9 @@ int embd__placement_learn(embd_client *client, uint32_t shard, uint64_t deadline
     *is_other_out = false;
     for (uint32_t pause_us = PAUSE_US;; pause_us *= pause_us < PAUSE_MOST_US ? 2 : 1) {
         bool stays = uv_hrtime() - began_ns >= STAYS_NS;
-        status = ask(client, shard, stays, is_other_out);
+        bool is_there =
+            shard < client->n_shards && !embd__link_is_retired(client->shards[shard].link);
+        status = ask(client, is_there ? shard : 0, stays, is_other_out);
         uint64_t again_ns = uv_hrtime() + pause_us * UINT64_C(1000);
         bool waits = status == EMBD_OK ? !*is_other_out : embd__is_silence(status);
         if (!waits || again_ns >= deadline_ns)
@@ -98,4 +101,17 @@ bool embd__client_catch_up(embd_client *client)
         ask(client, 0, false, &is_newer) != EMBD_OK)
         client->error = (struct embd__error){0};
     return client->n_shards != n;
+}
+
+bool embd__client_has_shrunk(embd_client *client)
+{
+    const struct embd__error before = client->error;
+    uint32_t n = client->n_shards;
+    if (before.status != EMBD_MOVED)
+        return false;
+    client->error = (struct embd__error){0};
+    if (embd__client_catch_up(client) && client->n_shards < n)
+        return true;
+    client->error = before;
+    return false;
 }

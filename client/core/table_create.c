@@ -32,6 +32,8 @@ int embd_table_create(embd_client *client, const embd_schema *schema)
     do {
         for (uint32_t i = 0; i < client->n_shards && status == EMBD_OK; i++)
             status = create_on(client, i, &own);
+        if (status != EMBD_OK && embd__client_has_shrunk(client))
+            status = EMBD_OK;
     } while (status == EMBD_OK && embd__client_catch_up(client));
     return embd__error_keep(&client->error, status);
 }

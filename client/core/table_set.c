@@ -182,6 +182,8 @@ int embd_table_set(embd_client *client, const char *name, const embd_field *fiel
         status = read_fields(fields, n_fields, &change, &client->error);
     if (status == EMBD_OK)
         status = set_on_all(client, name, &change, steps_out);
+    if (status != EMBD_OK && embd__client_has_shrunk(client))
+        status = set_on_all(client, name, &change, steps_out);
     while (status == EMBD_OK && embd__client_catch_up(client))
         status = set_on_all(client, name, &change, NULL);
     return embd__error_keep(&client->error, status);

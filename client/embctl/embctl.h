@@ -57,6 +57,7 @@ int command_shard_list(int argc, char **argv);
 int command_shard_add(int argc, char **argv);
 int command_shard_vshards(int argc, char **argv);
 int command_shard_move(int argc, char **argv);
+int command_shard_retire(int argc, char **argv);
 int command_shard_drain(int argc, char **argv);
 int command_wait(int argc, char **argv);
 int command_config_check(int argc, char **argv);

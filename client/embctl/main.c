@@ -31,6 +31,7 @@ static const struct command shard_commands[] = {
     {"add", "Make a new server a member of the cluster", command_shard_add, NULL},
     {"vshards", "Which shard has which vshards", command_shard_vshards, NULL},
     {"move", "Move the keys of some vshards to a shard", command_shard_move, NULL},
+    {"retire", "Have a server without keys leave the cluster", command_shard_retire, NULL},
     {"drain", "Drain and stop the process of one shard", command_shard_drain, NULL},
     {0},
 };

@@ -1,4 +1,4 @@
-/* shard.c - embctl shard list, shard add, shard drain, and wait: the shards as an orchestrator sees
+/* shard.c - embctl shard list, add, retire, drain, and wait: the shards as an orchestrator sees
  * them. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -58,14 +58,14 @@ int command_shard_list(int argc, char **argv)
 
 /* ---- shard add ---- */
 
-static void print_added(embd_client *client, const embd_rebalance_report *r)
+static void print_shards(embd_client *client, const char *what, const embd_rebalance_report *r)
 {
     static const struct column columns[] = {{"shards", CELL_COUNT},
                                             {"placement", CELL_NUMBER},
                                             {"elapsed", CELL_MICROS},
                                             {"pushes_waited", CELL_MICROS}};
     struct listing l;
-    listing_init(&l, "added", columns, sizeof columns / sizeof *columns);
+    listing_init(&l, what, columns, sizeof columns / sizeof *columns);
     listing_row(&l);
     listing_uint(&l, 0, embd_shard_count(client));
     listing_uint(&l, 1, r->version);
@@ -101,7 +101,46 @@ int command_shard_add(int argc, char **argv)
         return code;
     int status = embd_shard_add(client, words.list[0], &report);
     if (status == EMBD_OK)
-        print_added(client, &report);
+        print_shards(client, "added", &report);
+    return end_client(client, status);
+}
+
+/* ---- shard retire ---- */
+
+int command_shard_retire(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .parser = parse_words,
+        .args_doc = "SHARD",
+        .doc = "Has a server leave the cluster for good while trainers pull and push. Shards leave "
+               "from the end, and a server with all of its own: SHARD is the first shard of the "
+               "last server. None of them may have keys: embctl rebalance --drain moves these to "
+               "the other shards. Pushes wait for a moment. Clients forget the shards by "
+               "themselves; then the server can be ended. It does not start on its data_dir again, "
+               "where its parts of older snapshots are.\v"
+               "If it fails, or servers die, all of them count without the shards or none does. "
+               "Afterwards take the server out of the configuration of the others; until they are "
+               "started again, and then with it, identity.json says that it is no "
+               "member. " NEEDS_ADMINS "\n"
+               "Examples:\n"
+               "  embctl rebalance --drain 2             # shard 2 has no keys any more\n"
+               "  embctl shard retire 2\n"
+               "  systemctl disable --now embd           # on its host"};
+    struct words words = {.min = 1, .max = 1, .wanted = "name the number of a shard"};
+    embd_rebalance_report report = {.struct_bytes = sizeof report};
+    uint64_t shard;
+    embd_client *client;
+    parse_command(&argp, argc, argv, &words);
+    if (!read_uint(words.list[0], UINT32_MAX, &shard)) {
+        fprintf(stderr, "embctl shard retire: '%s' is not the number of a shard\n", words.list[0]);
+        return EXIT_USAGE;
+    }
+    int code = connect_servers(&client);
+    if (code)
+        return code;
+    int status = embd_shard_retire(client, (uint32_t)shard, &report);
+    if (status == EMBD_OK)
+        print_shards(client, "retired", &report);
     return end_client(client, status);
 }
 

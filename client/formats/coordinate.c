@@ -126,7 +126,7 @@ int embd__job_start(embd_client *client, const struct job_ask *a, struct job_tol
                  (uint32_t)(a->keep != 0) + (uint32_t)a->has_files + (uint32_t)a->is_read +
                  embd__scope_fields(&a->scope) + 2 * (uint32_t)(a->staged != 0) +
                  (uint32_t)(a->place != NULL) + 2 * (uint32_t)(a->n_added != 0) +
-                 (uint32_t)(a->rate != 0);
+                 (uint32_t)(a->rate != 0) + 2 * (uint32_t)a->retires;
     struct msg *m = begin(client, a->name, "start", n + count_proof(&proof));
     if (a->base != NULL)
         embd__msg_field_str(m, "base", a->base);
@@ -149,6 +149,10 @@ int embd__job_start(embd_client *client, const struct job_ask *a, struct job_tol
         write_added(m, a);
     if (a->rate != 0)
         embd__msg_field_uint(m, "rate", a->rate);
+    if (a->retires) {
+        embd__msg_field_uint(m, "shards", a->place->n_shards);
+        embd__msg_field_bool(m, "retires", true);
+    }
     write_proof(m, &proof);
     int status = ask(client, out);
     if (a->rate != 0)

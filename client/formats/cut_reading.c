@@ -43,8 +43,9 @@ int embd__cut_open(embd_client *client, const char *table, struct cut_reading *o
         status = embd__job_await(client, &out->job, "read");
     if (status == EMBD_OK && embd__client_catch_up(client)) {
         end_unread(client, name);
-        status = embd__error_set(embd__client_error(client), EMBD_BUSY,
-                                 "shards were added to the cluster meanwhile; try again");
+        status =
+            embd__error_set(embd__client_error(client), EMBD_BUSY,
+                            "shards were added to the cluster meanwhile, or left it; try again");
     }
     if (status != EMBD_OK && status != EMBD_BUSY)
         end_unread(client, name);

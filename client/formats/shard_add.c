@@ -34,7 +34,7 @@ static int add(embd_client *client, const struct shard_entry *list, uint32_t n,
     struct placement next;
     bool is_newer;
     uint32_t own = client->n_shards;
-    embd__placement_grow(&next, &client->placement, n);
+    embd__placement_resize(&next, &client->placement, n);
     next.version = client->next_placement > next.version ? client->next_placement : next.version;
     snprintf(name, sizeof name, "add-%" PRIu64, next.version);
     const struct job_ask ask = {

@@ -66,7 +66,9 @@ static void write_shard(const struct link *link, char *out, size_t bytes)
 static void give_up(struct exchange *x, int status, const char *why)
 {
     x->is_out = x->was_begun || x->state == EXCHANGE_SENDING || x->state == EXCHANGE_SENT;
-    bool is_unsure = x->has_effect && x->is_out;
+    if (status == EMBD_MOVED && x->is_out && !x->may_repeat)
+        status = EMBD_CLOSED;
+    bool is_unsure = x->has_effect && x->is_out && status != EMBD_MOVED;
     char text[LIMIT_ERROR_TEXT], shard[48];
     write_shard(x->link, shard, sizeof shard);
     snprintf(text, sizeof text, "%s%s%.300s", shard,

@@ -151,6 +151,10 @@ void embd__link_send_queued(struct link *link)
 void embd__link_send(struct link *link, struct exchange *x)
 {
     embd__queue_push(&link->queue, x);
+    if (link->state == LINK_CLOSED) {
+        embd__fail_queued(link, EMBD_MOVED, link->last.text);
+        return;
+    }
     if (x->deadline_ns < link->deadline_armed_ns)
         embd__deadline_arm(link, x->deadline_ns);
     bool is_urgent = link->next_try_ns >= x->deadline_ns; /* the pause would outlast it */
@@ -427,7 +431,7 @@ int embd__link_open(const struct link_config *config, struct link **out, struct 
     return EMBD_OK;
 }
 
-void embd__link_close(struct link *link)
+static void disconnect(struct link *link)
 {
     embd__rings_unwatch(link);
     embd__channel_close(&link->channel);
@@ -436,7 +440,31 @@ void embd__link_close(struct link *link)
     embd__socket_close(link->socket);
     link->socket = NULL;
     link->state = LINK_CLOSED;
+    link->figures.is_connected = link->figures.is_local = false;
     embd__connection_forget_hello(link);
+}
+
+void embd__link_retire(struct link *link, const char *why)
+{
+    if (link->state == LINK_CLOSED)
+        return;
+    disconnect(link);
+    uv_timer_stop(&link->retry);
+    uv_timer_stop(&link->deadline);
+    link->last = (struct embd__error){0};
+    embd__error_set(&link->last, EMBD_MOVED, "%s", why);
+    embd__fail_queued(link, EMBD_MOVED, link->last.text);
+    embd__fail_sent(link, EMBD_MOVED, link->last.text);
+}
+
+bool embd__link_is_retired(const struct link *link)
+{
+    return link->state == LINK_CLOSED;
+}
+
+void embd__link_close(struct link *link)
+{
+    disconnect(link);
     embd__fail_queued(link, EMBD_CLOSED, "the client was closed");
     embd__fail_sent(link, EMBD_CLOSED, "the client was closed");
     uv_close((uv_handle_t *)&link->retry, on_timer_closed);
@@ -446,6 +474,11 @@ void embd__link_close(struct link *link)
 const char *embd__link_address(const struct link *link)
 {
     return link->config.address;
+}
+
+uint64_t embd__link_process(const struct link *link)
+{
+    return link->seen.start;
 }
 
 const struct link_figures *embd__link_figures(const struct link *link)

@@ -111,7 +111,8 @@ EMBD_API int embd_connect(const char *servers, const embd_options *options,
 EMBD_API void embd_close(embd_client *client);
 
 /* As far as the client knows: it rises with a call that meets shards that were added to the cluster
- * (embd_shard_add). */
+ * (embd_shard_add), and falls with one that meets a map without those that left
+ * (embd_shard_retire). */
 EMBD_API uint32_t embd_shard_count(const embd_client *client);
 
 /* Returns "127.0.0.1:7700", where the shard is as far as the client knows; valid as long as the

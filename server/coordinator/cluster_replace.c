@@ -114,8 +114,8 @@ static int run_phase(struct replacing *r, const char *phase, uint32_t first, uin
 }
 
 /* What is so where a shard did not prepare, where shard 0 did not answer, and where another one did
- * not: of tables, of a map, and of shards that are added. */
-static const char *const so_of[3][3] = {
+ * not: of tables, of a map, and of shards that are added or leave. */
+static const char *const so_of[4][3] = {
     {"no shard has changed its tables: load again",
      "it decides for all shards, which have the new tables or the old ones, as it has: look at a "
      "table, and load again if it is the old one",
@@ -129,7 +129,18 @@ static const char *const so_of[3][3] = {
      "cluster "
      "shows it, and if they are not there, add them again",
      "the shards were added; those that did not answer follow as soon as they can ask shard 0"},
+    {"no shard has left: retire it again",
+     "it decides for all shards, which count without those that leave or with them, as it does: "
+     "embctl cluster shows it, and if they are there, retire them again",
+     "the shards have left; those that did not answer follow as soon as they can ask shard 0"},
 };
+
+static const char *const *so_for(const struct cluster_replace *replace)
+{
+    if (replace->retires)
+        return so_of[3];
+    return so_of[replace->first_added > 0 ? 2 : replace->is_place];
+}
 
 int cluster_apply_replace(struct peers *peers, const struct cluster_replace *replace,
                           struct embd__error *e)
@@ -140,7 +151,7 @@ int cluster_apply_replace(struct peers *peers, const struct cluster_replace *rep
     if (r.is_done == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory to replace tables");
     r.is_asked = r.is_done + n;
-    const char *const *so = so_of[replace->first_added > 0 ? 2 : replace->is_place];
+    const char *const *so = so_for(replace);
     if (run_phase(&r, "prepare", 1, n, so[0], e) == EMBD_OK &&
         run_phase(&r, "apply", 0, 1, so[1], e) == EMBD_OK)
         run_phase(&r, "apply", 1, n, so[2], e);

@@ -12,6 +12,7 @@ struct cluster_replace {
     uint32_t n_tables, n_shards;
     bool is_place;        /* a map, and no tables but of: */
     uint32_t first_added; /* shards from here on become members, with tables; 0: none does */
+    bool retires;         /* shards leave with the map */
 };
 
 /* Whether the staged tables can, on every shard. An error has changed nothing. */

@@ -94,6 +94,8 @@ static void do_job(struct job *job)
         abort_job_run(job);
     else if (job->order.n_added > 0)
         grow_job_run(job);
+    else if (job->order.is_move && job->order.place.n_shards < job->n_shards)
+        retire_job_run(job);
     else if (job->order.is_move)
         move_job_run(job);
     else if (job->order.is_read)

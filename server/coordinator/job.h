@@ -52,8 +52,10 @@ void abort_job_run(struct job *job);
 void replace_job_run(struct job *job);
 void move_job_run(struct job *job);
 void grow_job_run(struct job *job);
+void retire_job_run(struct job *job);
 
-/* Until the shards have removed the rows that are not theirs by their map. Nothing fails. */
+/* Until the shards of the job's map have removed the rows that are not theirs by it. Nothing fails.
+ */
 void move_job_await_removal(struct job *job);
 
 #endif

@@ -123,7 +123,7 @@ void move_job_await_removal(struct job *job)
     uint32_t n_moving = 1;
     while (n_moving > 0 && ignored.status == EMBD_OK && job_enter(job, JOB_KEEP)) {
         n_moving = 0;
-        for (uint32_t shard = 0; shard < job->n_shards; shard++) {
+        for (uint32_t shard = 0; shard < job->order.place.n_shards; shard++) {
             struct msg *msg = peers_add(job->peers, shard, METHOD_MOVE, CLUSTER_ASK_MS);
             embd__msg_map(msg, 1);
             embd__msg_field_str(msg, "phase", "state");

@@ -40,14 +40,24 @@ static uint32_t server_of(const struct identity *identity, uint32_t shard)
     return i;
 }
 
+/* Shard 0 remembers the last decision alone, and others are made without a shard that has left. */
+static bool has_left_by_it(const struct identity *identity, const struct identity_answer *answer)
+{
+    return answer->shards != 0 && answer->shards <= identity_self(identity)->first_shard &&
+           answer->placement > identity->current.version && !identity->file.joins;
+}
+
 /* Of the server of shard 0, if it is of this cluster. */
-static void take_decision(struct round *round, struct fields *f, const char *cluster)
+static void take_decision(struct round *round, struct fields *f,
+                          const struct identity_answer *answer)
 {
     const struct identity *identity = round->identity;
     uint64_t decision = embd__field_uint(f, "decision", 0, UINT64_MAX, 0);
     int is = embd__field_enum(f, "decided", decision_names, DECISIONS, DECISION_OPEN);
     pthread_mutex_lock(&round->identity->mutex);
-    bool is_own = strcmp(cluster, identity->file.own.cluster) == 0;
+    bool is_own = strcmp(answer->cluster, identity->file.own.cluster) == 0;
+    if (is == DECISION_REFUSED && has_left_by_it(identity, answer))
+        is = DECISION_MADE;
     pthread_mutex_unlock(&round->identity->mutex);
     if (decision != 0 && decision == round->decision && is_own)
         round->answered = (enum decision)is;
@@ -71,8 +81,9 @@ static void take(void *arg, uint32_t shard, struct reader *reader)
     answer.placement = embd__field_uint(&f, "placement", 0, UINT64_MAX, 1);
     answer.placement_digest = embd__field_uint(&f, "placement_digest", 0, UINT64_MAX, 0);
     answer.is_moving = embd__field_bool(&f, "moving", false);
+    answer.shards = (uint32_t)embd__field_uint(&f, "shards", 0, LIMIT_SHARDS, 0);
     if (shard == 0)
-        take_decision(round, &f, answer.cluster);
+        take_decision(round, &f, &answer);
     if (strspn(answer.cluster, "0123456789abcdef") != strlen(answer.cluster))
         embd__error_set(reader->error, EMBD_PROTOCOL,
                         "identity: the cluster's id is not hexadecimal");

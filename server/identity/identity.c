@@ -296,6 +296,8 @@ static void learn(struct identity *identity)
 bool identity_decide(struct identity *identity)
 {
     struct verdict v;
+    if (identity->file.has_left)
+        return false; /* it is nobody's */
     for (uint32_t i = 0; i < identity->config.n_servers; i++)
         identity->is_met[i] = identity->is_met[i] || identity->answers[i].is_there;
     judge(&identity->file.own, identity->answers, identity->config.n_servers, &v);
@@ -341,6 +343,12 @@ static int open_dir(struct identity *identity, struct embd__error *e)
                                &other_journal, e) != EMBD_OK)
         return e->status;
     file->own.has_journal = has_journal;
+    if (file->has_left)
+        return embd__error_set(e, EMBD_INVALID,
+                               "data directory '%.160s': its server left the cluster by embctl "
+                               "shard retire: end it for good; to make it a member again, start "
+                               "it with --join and an empty data_dir",
+                               path);
     identity_find_members(identity);
     check_shards(identity, other_journal);
     if (identity_choose_placement(identity, e) != EMBD_OK)

@@ -82,10 +82,15 @@ bool identity_placement_waits(struct identity *identity);
 /* A shard has. The last one writes the map to the directory, and wakes all. EMBD_IO. */
 int identity_is_empty(struct identity *identity, struct embd__error *e);
 
-/* ---- shards that are added ---- */
+/* ---- shards that are added, or leave ---- */
 
-/* Shards of the cluster. It grows with identity_place. */
+/* Shards of the cluster. Changes with identity_place. */
 uint32_t identity_shards(struct identity *identity);
+/* That the cluster ever had, where some have left; 0: none have. */
+uint32_t identity_most_shards(struct identity *identity);
+/* The process is a member no more: the directory serves no start from now on. Any number of times.
+ * EMBD_IO. */
+int identity_leave(struct identity *identity, struct embd__error *e);
 /* Those from `first` on, which is how many there are, may become members with a later map: the
  * directory has them from now on. EMBD_IO, EMBD_NO_MEMORY: the directory has those before. */
 int identity_members_begin(struct identity *identity, uint32_t first,

@@ -166,7 +166,13 @@ static bool read_members(const json_t *object, struct identity_file *out)
     size_t i;
     uint64_t first;
     const json_t *item, *list = json_object_get(object, "members");
+    uint64_t most = 0;
     out->joins = json_is_true(json_object_get(object, "joins"));
+    out->has_left = json_is_true(json_object_get(object, "left"));
+    if (json_object_get(object, "most_shards") != NULL &&
+        !read_count(object, "most_shards", LIMIT_SHARDS, &most))
+        return false;
+    out->most_shards = (uint32_t)most;
     if (list == NULL)
         return true;
     if (!json_is_array(list) || !read_count(object, "first_member", LIMIT_SHARDS, &first) ||
@@ -287,18 +293,20 @@ static json_t *member_list(const struct identity_file *file)
  * read version 2. */
 static char *write_text(const struct identity_file *file)
 {
-    json_t *object =
-        json_pack("{s:i,s:s,s:s,s:i,s:i,s:i,s:I,s:o,s:o,s:o,s:i,s:o,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*}",
-                  "version", file->has_placement && !file->placement.is_even ? 2 : 1, "cluster",
-                  file->own.cluster, "server", file->server, "first_shard", (int)file->first_shard,
-                  "shards", (int)file->n_shards, "cluster_shards", (int)file->cluster_shards,
-                  "epoch", (json_int_t)file->own.epoch, "start", embd__json_hex(file->own.start),
-                  "history", embd__json_hex(file->history), "servers", known_list(file),
-                  "n_accepted", (int)file->n_accepted, "accepted", accepted_list(file), "placement",
-                  placement_of(file), "moved", file->is_moved ? json_true() : NULL, "moving",
-                  file->is_moving ? json_true() : NULL, "joins", file->joins ? json_true() : NULL,
-                  "first_member", file->n_members > 0 ? json_integer(file->first_member) : NULL,
-                  "members", member_list(file));
+    json_t *object = json_pack(
+        "{s:i,s:s,s:s,s:i,s:i,s:i,s:I,s:o,s:o,s:o,s:i,s:o,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*}",
+        "version", file->has_placement && !file->placement.is_even ? 2 : 1, "cluster",
+        file->own.cluster, "server", file->server, "first_shard", (int)file->first_shard, "shards",
+        (int)file->n_shards, "cluster_shards", (int)file->cluster_shards, "epoch",
+        (json_int_t)file->own.epoch, "start", embd__json_hex(file->own.start), "history",
+        embd__json_hex(file->history), "servers", known_list(file), "n_accepted",
+        (int)file->n_accepted, "accepted", accepted_list(file), "placement", placement_of(file),
+        "moved", file->is_moved ? json_true() : NULL, "moving",
+        file->is_moving ? json_true() : NULL, "joins", file->joins ? json_true() : NULL,
+        "first_member", file->n_members > 0 ? json_integer(file->first_member) : NULL, "members",
+        member_list(file), "most_shards",
+        file->most_shards > 0 ? json_integer(file->most_shards) : NULL, "left",
+        file->has_left ? json_true() : NULL);
     char *text = object != NULL ? json_dumps(object, JSON_INDENT(1)) : NULL;
     json_decref(object);
     return text;

@@ -32,10 +32,12 @@ struct identity_file {
      * configuration may not have them. */
     struct shard_entry *members; /* [n_members] of shard first_member and those behind; malloc'd */
     uint32_t first_member, n_members;
-    bool joins;          /* it is no member of the cluster yet */
-    bool is_moved;       /* keys were moved to it: the configuration's map is an earlier one */
-    bool is_moving;      /* keys moved, and rows of other shards' keys may still be here */
-    uint32_t n_accepted; /* ever; the last of them are kept: */
+    uint32_t most_shards; /* that the cluster had before some left; 0: none have */
+    bool joins;           /* it is no member of the cluster yet */
+    bool has_left;        /* nor any more */
+    bool is_moved;        /* keys were moved to it: the configuration's map is an earlier one */
+    bool is_moving;       /* keys moved, and rows of other shards' keys may still be here */
+    uint32_t n_accepted;  /* ever; the last of them are kept: */
     struct identity_acceptance accepted[IDENTITY_ACCEPTED_MAX];
 };
 

@@ -70,7 +70,7 @@ int64_t identity_other_placement(const struct identity *identity);
 void identity_find_members(struct identity *identity);
 /* The cluster has `n` shards from now on. With the mutex held. False: the directory does not say
  * where some of them are. */
-bool identity_grow(struct identity *identity, uint32_t n);
+bool identity_resize(struct identity *identity, uint32_t n);
 
 /* After a round, with the mutex held. True: the state has changed. */
 bool identity_decide(struct identity *identity);

@@ -19,6 +19,7 @@ struct identity_answer {
     uint64_t placement,
         placement_digest; /* version of its map of keys; digest 0: it does not say */
     bool is_moving;       /* keys move, or have moved and not all rows are gone */
+    uint32_t shards;      /* of the cluster, where some have left; 0: it does not say */
 };
 
 /* The directory that is judged. */

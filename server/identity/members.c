@@ -1,12 +1,15 @@
-/* members.c - shards that become members of a cluster while its servers run, or that a start finds:
- * the directory says where they are, as the configuration may not have them.
+/* members.c - shards that become members of a cluster while its servers run, or leave it, and those
+ * that a start finds: the directory says where they are, as the configuration may not have them.
  *
  * The happy path: a coordinator names the new shards on all servers, each of which notes them in
  * its directory (identity_members_begin); then the later map, which all have or none, has them
  * (identity_place). A new server begins with no map: it is no member, and has no key, until then.
  *
- * The configuration may list servers that are no members yet: they are left out. So the file can be
- * changed before they are added, or afterwards. */
+ * The last shards leave by a later map that does not have them. Their server notes that it has left,
+ * and does not start on its directory again.
+ *
+ * The configuration may list servers that are no members: they are left out. So the file can be
+ * changed before they are added or leave, or afterwards. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,7 +101,7 @@ static bool add_address(struct identity *identity, const char *address)
 }
 
 /* Each added shard is asked as a server of its own. */
-bool identity_grow(struct identity *identity, uint32_t n)
+static bool grow(struct identity *identity, uint32_t n)
 {
     struct identity_config *config = &identity->config;
     while (config->n_shards < n) {
@@ -110,6 +113,63 @@ bool identity_grow(struct identity *identity, uint32_t n)
     }
     identity->file.cluster_shards = config->n_shards;
     return true;
+}
+
+/* ---- shrinking ---- */
+
+/* Another server may have these shards later: nothing of those that had them is to stay. */
+static void forget_from(struct identity *identity, uint32_t n)
+{
+    struct identity_file *file = &identity->file;
+    memset(file->known + n, 0, (LIMIT_SHARDS - n) * sizeof *file->known);
+    if (file->n_members > 0 && file->first_member + file->n_members > n)
+        file->n_members = n > file->first_member ? n - file->first_member : 0;
+    for (uint32_t i = n; identity->addresses != NULL && identity->addresses[i] != NULL; i++) {
+        free(identity->addresses[i]);
+        identity->addresses[i] = NULL;
+    }
+}
+
+static void shrink(struct identity *identity, uint32_t n)
+{
+    struct identity_config *config = &identity->config;
+    struct identity_file *file = &identity->file;
+    while (config->servers[config->n_servers - 1].first_shard >= n) {
+        config->n_servers--;
+        identity->is_met[config->n_servers] = false;
+        identity->answers[config->n_servers] = (struct identity_answer){.is_there = false};
+    }
+    if (file->most_shards < config->n_shards)
+        file->most_shards = config->n_shards;
+    config->n_shards = file->cluster_shards = n;
+    forget_from(identity, n);
+}
+
+bool identity_resize(struct identity *identity, uint32_t n)
+{
+    if (n >= identity->config.n_shards)
+        return grow(identity, n);
+    shrink(identity, n);
+    return true;
+}
+
+uint32_t identity_most_shards(struct identity *identity)
+{
+    pthread_mutex_lock(&identity->mutex);
+    uint32_t n = identity->file.most_shards;
+    pthread_mutex_unlock(&identity->mutex);
+    return n;
+}
+
+int identity_leave(struct identity *identity, struct embd__error *e)
+{
+    pthread_mutex_lock(&identity->mutex);
+    bool is_news = !identity->file.has_left;
+    identity->file.has_left = true;
+    if (is_news && identity_file_write(identity->dir, &identity->file, e) != EMBD_OK)
+        identity->file.has_left = false;
+    pthread_mutex_unlock(&identity->mutex);
+    return e->status;
 }
 
 /* ---- at the start ---- */
@@ -127,7 +187,7 @@ static bool leave_out(struct identity *identity, uint32_t n_shards)
         return false;
     log_event(LOG_INFO, "servers_not_added",
               "servers=%u why=\"the configuration lists them, and they are not members of the "
-              "cluster yet: embctl shard add\"",
+              "cluster: embctl shard add makes them members\"",
               config->n_servers - n);
     config->n_servers = n;
     config->n_shards = n_shards;
@@ -150,7 +210,7 @@ void identity_find_members(struct identity *identity)
         config->placement = NULL;
     } else if (is_own && n > config->n_shards) {
         config->placement = NULL;
-        identity_grow(identity, n);
+        grow(identity, n);
     } else if (is_own && n < config->n_shards) {
         leave_out(identity, n);
     }

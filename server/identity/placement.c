@@ -140,7 +140,7 @@ int identity_place(struct identity *identity, const struct placement *place, str
     const struct placement *own = &identity->current;
     bool is_news = place->version > own->version ||
                    (place->version == own->version && !embd__placement_is_same(place, own));
-    if (is_news && !identity_grow(identity, place->n_shards)) {
+    if (is_news && !identity_resize(identity, place->n_shards)) {
         embd__error_set(e, EMBD_IO, "identity.json does not say where shard %u is",
                         identity->config.n_shards);
     } else if (is_news) {
@@ -213,6 +213,7 @@ void identity_tell_placement(const struct identity *identity, struct identity_an
     out->placement = identity->current.version;
     out->placement_digest = embd__placement_digest(&identity->current);
     out->is_moving = identity->file.is_moving || identity->file.joins;
+    out->shards = identity->file.most_shards > 0 ? identity->config.n_shards : 0;
 }
 
 /* Servers of earlier versions have the even map, and say nothing. */

@@ -38,8 +38,9 @@ struct journal_group {
 struct journal_config {
     int data_dir;
     uint32_t shard, n_shards;
-    bool has_grown;      /* its files may be of fewer shards: keys go by a later map */
-    bool accepts_damage; /* what follows it is dropped */
+    bool has_grown;       /* its files may be of fewer shards: keys go by a later map; */
+    uint32_t most_shards; /* or of more, and of so many at most, since shards left; 0: none did */
+    bool accepts_damage;  /* what follows it is dropped */
     void (*wake)(
         void *arg); /* a group is written; from the journal's thread. NULL: write_now only */
     void *wake_arg;

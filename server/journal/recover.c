@@ -198,7 +198,10 @@ static int check_header(struct journal_reading *r, const struct segment_header *
                         uint64_t number)
 {
     bool is_fewer = r->config.has_grown && header->n_shards < r->config.n_shards;
-    if (header->shard != r->config.shard || (header->n_shards != r->config.n_shards && !is_fewer))
+    bool is_more = header->n_shards > r->config.n_shards;
+    is_more = is_more && header->n_shards <= r->config.most_shards;
+    if (header->shard != r->config.shard ||
+        (header->n_shards != r->config.n_shards && !is_fewer && !is_more))
         return embd__error_set(
             r->e, EMBD_CORRUPT,
             "journal '%s' is of shard %u of %u, this is shard %u of %u: start with as many shards "

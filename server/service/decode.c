@@ -44,12 +44,22 @@ static int check_all(struct call *call)
     return scales ? scale_push(op, e) : EMBD_OK;
 }
 
+/* A cluster that began with one shard has no other map to take it for. */
+static bool was_always_alone(const struct shard *shard)
+{
+    const struct placement *own = shard->config.placement;
+    return shard->config.n_shards == 1 && (own == NULL || own->version <= 1) &&
+           !shard_has_left(shard);
+}
+
 int check_placement(struct call *call)
 {
     const struct placement *own = call->shard->config.placement;
     uint64_t theirs = call->reader.placement, ours = shard_split_by(call->shard);
-    if (theirs == ours || call->shard->config.n_shards == 1)
+    if (theirs == ours || was_always_alone(call->shard))
         return EMBD_OK;
+    if (shard_has_left(call->shard))
+        return shard_refuse_left(call);
     unsigned long long version = own == NULL ? 1 : own->version;
     if (theirs == 0)
         return embd__error_set(&call->error, EMBD_MOVED,

@@ -98,6 +98,32 @@ static int refuse_deposed(struct call *call)
     return embd__error_set(&call->error, EMBD_DRAINING, "%s", text);
 }
 
+/* What one may still ask of a shard that has left: where the others are, and what its coordinator
+ * has begun with it. Pulls, pushes and erases are refused by their map, and a push that was applied
+ * before is answered so. */
+static bool is_for_left(int method)
+{
+    switch (method) {
+    case METHOD_PULL:
+    case METHOD_PUSH:
+    case METHOD_ERASE:
+    case METHOD_TABLE_REPLACE:
+    case METHOD_MOVE:
+        return true;
+    default:
+        return methods[method].touch == TOUCH_NOTHING && method != METHOD_TICK &&
+               method != METHOD_FOLLOW && method != METHOD_PROMOTE && method != METHOD_DEVICE_OPEN;
+    }
+}
+
+int shard_refuse_left(struct call *call)
+{
+    return embd__error_set(&call->error, EMBD_MOVED,
+                           "shard %u has left the cluster, which has %u shards: ask cluster for "
+                           "them",
+                           call->shard->config.index, call->shard->config.n_shards);
+}
+
 static int check_method(struct call *call)
 {
     const struct reader *r = &call->reader;
@@ -119,6 +145,8 @@ static int check_method(struct call *call)
         return embd__error_set(&call->error, EMBD_DRAINING,
                                "shard %u is shutting down and takes no %s",
                                call->shard->config.index, r->method_name);
+    if (shard_has_left(call->shard) && !is_for_left(r->method))
+        return shard_refuse_left(call);
     if (call->shard->config.failover != NULL && fence_check(call, entry->while_loading) != EMBD_OK)
         return call->error.status;
     if (call->shard->is_loading && !entry->while_loading &&

@@ -13,7 +13,8 @@ static void write_answer(struct call *call, const struct identity_answer *answer
     embd__msg_result(m, call->reader.msgid);
     bool is_placed = call->shard->config.placement != NULL && answer->placement > 0;
     uint64_t lineage = deposing_lineage(call->shard);
-    embd__msg_map(m, 9u + (lineage != 0) + 2u * decides + 2u * is_placed + answer->is_moving);
+    embd__msg_map(m, 9u + (lineage != 0) + 2u * decides + 2u * is_placed + answer->is_moving +
+                         (answer->shards != 0));
     embd__msg_field_str(m, "cluster", answer->cluster);
     embd__msg_field_uint(m, "epoch", answer->epoch);
     embd__msg_field_uint(m, "start", answer->start);
@@ -31,6 +32,8 @@ static void write_answer(struct call *call, const struct identity_answer *answer
     }
     if (answer->is_moving)
         embd__msg_field_bool(m, "moving", true);
+    if (answer->shards != 0)
+        embd__msg_field_uint(m, "shards", answer->shards);
     if (!decides)
         return;
     embd__msg_field_uint(m, "decision", decision);

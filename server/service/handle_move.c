@@ -12,7 +12,7 @@
 #include "server/engine/block.h"
 #include "server/engine/check.h"
 #include "server/identity/identity.h"
-#include "server/service/state.h"
+#include "server/service/move_members.h"
 #include "server/snapshot/disk_phase.h"
 #include "server/store/optimizer.h"
 
@@ -29,46 +29,16 @@ static int refuse(struct call *call, int status, const char *why)
     return embd__error_set(&call->error, status, "move: %s", why);
 }
 
-/* A map that adds shards moves no key. */
-static int check_growth(struct call *call, const struct placement *next)
-{
-    const struct shard_config *config = &call->shard->config;
-    if (config->grow == NULL)
-        return refuse(call, EMBD_UNSUPPORTED,
-                      "shards are added to clusters whose servers have a data_dir and are listed "
-                      "in a file alone");
-    if (feeding_figures(call->shard).n > 0 || config->failover != NULL ||
-        call->shard->following != NULL)
-        return refuse(call, EMBD_UNSUPPORTED,
-                      "another server follows this one, and has as many shards: stop it first");
-    if (embd__placement_moved(config->placement, next) > 0)
-        return refuse(call, EMBD_INVALID, "the placement adds shards, and moves keys");
-    return EMBD_OK;
-}
-
-/* A shard that joins takes any map that has it. */
-static int check_joining(struct call *call, const struct placement *next)
-{
-    if (next->version >= 2 && next->n_shards >= call->shard->config.n_shards &&
-        embd__placement_count(next, call->shard->config.index) == 0)
-        return EMBD_OK;
-    return embd__error_set(&call->error, EMBD_INVALID,
-                           "move: the placement is version %llu of %u shards, and shard %u becomes "
-                           "a member without keys by one of %u shards or more",
-                           (unsigned long long)next->version, next->n_shards,
-                           call->shard->config.index, call->shard->config.n_shards);
-}
-
-/* A later one of the same residues, and of the same shards or more. */
+/* A later one of the same residues. */
 static int check_map(struct call *call, const struct placement *next)
 {
     const struct placement *own = call->shard->config.placement;
-    bool grows = next->n_shards > call->shard->config.n_shards;
-    if (own == NULL || (call->shard->config.n_shards == 1 && !grows))
+    uint32_t n = call->shard->config.n_shards;
+    if (own == NULL || (n == 1 && next->n_shards == 1))
         return refuse(call, EMBD_UNSUPPORTED, "the cluster has one shard");
     if (shard_joins(call->shard))
-        return check_joining(call, next);
-    if (grows && check_growth(call, next) != EMBD_OK)
+        return move_check_joining(call, next);
+    if (next->n_shards != n && move_check_members(call, next) != EMBD_OK)
         return call->error.status;
     uint64_t version = moving_next_version(call->shard);
     if (next->version != version || next->base != own->base)
@@ -141,26 +111,6 @@ static void answer_begun(struct call *call, uint32_t n_lost)
     embd__msg_field_uint(call->answer, "bytes", bytes);
 }
 
-/* The shards that the map adds, and where they are. */
-struct added {
-    struct shard_entry *list; /* [n] malloc'd */
-    uint32_t n;
-};
-
-static int note_members(struct call *call, const struct placement *next, const struct added *added)
-{
-    const struct shard_config *config = &call->shard->config;
-    if (added->n == 0)
-        return EMBD_OK;
-    if (added->n >= next->n_shards ||
-        (!shard_joins(call->shard) && next->n_shards - added->n != config->n_shards))
-        return embd__error_set(&call->error, EMBD_INVALID,
-                               "move field 'members' has %u shards of %u, and there are %u",
-                               added->n, next->n_shards, config->n_shards);
-    return identity_members_begin(config->identity, next->n_shards - added->n, added->list,
-                                  added->n, &call->error);
-}
-
 static int begin(struct call *call, uint64_t id, const struct placement *next,
                  const struct added *added)
 {
@@ -168,7 +118,7 @@ static int begin(struct call *call, uint64_t id, const struct placement *next,
     struct moving *moving = &shard->moving;
     if (check_map(call, next) != EMBD_OK || moving_check_tables(shard, &call->error) != EMBD_OK ||
         check_servers(call) != EMBD_OK || check_free(call) != EMBD_OK ||
-        note_members(call, next, added) != EMBD_OK ||
+        move_note_members(call, next, added) != EMBD_OK ||
         moving_begin_foreign(shard, &call->error) != EMBD_OK)
         return call->error.status;
     subscribers_end_each(shard);
@@ -356,12 +306,18 @@ static int take_marks(struct call *call, uint64_t id, uint32_t n)
     return EMBD_OK;
 }
 
+/* Servers of earlier versions do not know `retires`, and refuse it: they would keep their map. */
 static void read_begin(struct call *call, struct fields *f, struct placement *next,
                        struct added *added)
 {
     const msgpack_object *items = NULL;
     uint32_t own = call->shard->config.n_shards;
     uint32_t n = (uint32_t)embd__field_uint(f, "shards", 1, LIMIT_SHARDS, own);
+    if (embd__field_bool(f, "retires", false) != (n < own))
+        embd__error_set(&call->error, EMBD_INVALID,
+                        "move: 'shards' is %u, and the cluster has %u: 'retires' goes with fewer, "
+                        "and with these alone",
+                        n, own);
     embd__placement_read(f, n, next);
     added->n = embd__field_list(f, "members", LIMIT_SHARDS, &items);
     added->list = calloc(added->n + 1u, sizeof *added->list);
@@ -391,6 +347,8 @@ int handle_move(struct call *call)
     bool is_final = false;
     if (phase != PHASE_STATE)
         id = embd__field_uint(&f, "id", 1, UINT64_MAX, FIELD_REQUIRED);
+    if (phase != PHASE_STATE && shard_has_left(call->shard))
+        return shard_refuse_left(call);
     if (phase == PHASE_BEGIN)
         return begin_read(call, &f, id);
     if (phase == PHASE_MARKS) {

@@ -142,12 +142,28 @@ static void take_shards(struct shard *shard, uint32_t n_shards)
     moving_keep(shard);
     if (n_shards == config->n_shards)
         return;
-    if (config->grow(config->grow_arg, n_shards, &e) != EMBD_OK)
+    if (config->resize(config->resize_arg, n_shards, &e) != EMBD_OK)
         lose(shard, &e);
-    log_event(LOG_INFO, "shards_added", "shard=%u shards=%u before=%u", config->index, n_shards,
-              config->n_shards);
+    log_event(LOG_INFO, n_shards > config->n_shards ? "shards_added" : "shards_retired",
+              "shard=%u shards=%u before=%u", config->index, n_shards, config->n_shards);
     config->n_shards = n_shards;
-    config->is_alone = false;
+    config->is_alone = config->own_n == n_shards;
+}
+
+/* The server is of no cluster any more. Its process counts with the shards as before: it asks shard
+ * 0 for those of its shards that are still in doubt. */
+static void leave(struct shard *shard, uint32_t n_shards)
+{
+    struct shard_config *config = &shard->config;
+    struct embd__error e = {.status = EMBD_OK};
+    if (identity_leave(config->identity, &e) != EMBD_OK)
+        lose(shard, &e);
+    log_event(LOG_INFO, "shard_left",
+              "shard=%u shards=%u why=\"it left the cluster by embctl shard retire: end this "
+              "server\"",
+              config->index, n_shards);
+    config->n_shards = n_shards;
+    shard->moving.is_kept = true;
 }
 
 /* Its records alone say which map it has: it follows, is promoted by this start, or an archive kept
@@ -171,10 +187,12 @@ static bool is_later(const struct shard *shard, const struct placement *place)
 static void take_map(struct shard *shard, const struct placement *place)
 {
     struct moving *moving = &shard->moving;
-    bool joins = shard_joins(shard), grows = place->n_shards > shard->config.n_shards;
+    bool joins = shard_joins(shard), is_other = place->n_shards != shard->config.n_shards;
     set_map(shard, place);
     moving->is_kept = false;
-    if (joins || grows)
+    if (shard->config.index >= place->n_shards)
+        leave(shard, place->n_shards);
+    else if (joins || is_other)
         take_shards(shard, place->n_shards);
     log_event(LOG_INFO, "placement_moved", "shard=%u version=%llu vshards=%u", shard->config.index,
               (unsigned long long)place->version,
@@ -189,12 +207,14 @@ void moving_adopt(void *arg, const struct op_replace *replace)
 {
     struct shard *shard = arg;
     bool is_moved = replace->step == REPLACE_DONE;
-    bool grows = replace->place->n_shards > shard->config.n_shards;
-    if (replace->place->n_shards < shard->config.n_shards || (grows && shard->config.grow == NULL))
+    bool is_other = replace->place->n_shards != shard->config.n_shards;
+    if (is_other && (shard->config.resize == NULL || shard_has_left(shard)))
         return;
     bool is_news = is_later(shard, replace->place);
     if (is_news)
         take_map(shard, replace->place);
+    if (shard_has_left(shard)) /* it had no keys */
+        return;
     if ((is_news && is_moved) || replace->is_moving)
         note_foreign(shard);
     else if (!is_moved && is_by_records(shard))

@@ -1,11 +1,15 @@
 #include "server/service/own_journal.h"
 
+#include "server/identity/identity.h"
+
 struct journal_config own_journal_config(const struct shard *shard)
 {
+    struct identity *identity = shard->config.identity;
     return (struct journal_config){
         .data_dir = shard->data_dir,
         .shard = shard->config.index,
         .n_shards = shard->config.n_shards,
+        .most_shards = identity != NULL ? identity_most_shards(identity) : 0,
         .has_grown = shard->config.placement != NULL && shard->config.placement->version > 1,
         .accepts_damage = shard->config.accepts_journal_damage,
         .wake = shard->config.wake,

@@ -85,10 +85,11 @@ struct shard_config {
     uint32_t replicas;      /* followers that must have a change of a replicated table */
     bool is_first;          /* of its process: the one that commits snapshots */
     bool is_alone;          /* its process has all shards of the cluster */
+    uint32_t own_first, own_n; /* the shards of its process; own_n 0: it is alone there */
     /* The process counts with so many shards of the cluster from now on, as the identity does: the
-     * lists of addresses above have them. The shard's thread. NULL: the cluster cannot grow. */
-    int (*grow)(void *arg, uint32_t n_shards, struct embd__error *e);
-    void *grow_arg;
+     * lists of addresses above have them. The shard's thread. NULL: their number stays. */
+    int (*resize)(void *arg, uint32_t n_shards, struct embd__error *e);
+    void *resize_arg;
     struct row_memory *row_memory; /* [STORE_PLACES], of the process; NULL: no limit */
     void (*drain)(void *arg);      /* asks the process to drain; any thread */
     void *drain_arg;

@@ -198,22 +198,31 @@ static inline uint64_t shard_push_bytes(const struct shard *shard)
     return shard->config.push_bytes > 0 ? shard->config.push_bytes : LIMIT_FRAME_BYTES;
 }
 
-/* The place whose keys requests may have. */
-/* What a request says that was split by the shard's map: its version; 0: it is even. */
 /* Whether it is no member of the cluster yet: its map has no version. */
 static inline bool shard_joins(const struct shard *shard)
 {
     return shard->config.placement != NULL && shard->config.placement->version == 0;
 }
 
+/* Whether it is a member no more: the map has the shards before it alone. Its server is there
+ * until it is ended, and tells those who still come where the others are. */
+static inline bool shard_has_left(const struct shard *shard)
+{
+    return shard->config.index >= shard->config.n_shards;
+}
+/* EMBD_MOVED. */
+int shard_refuse_left(struct call *call);
+
+/* What a request says that was split by the shard's map: its version; 0: it is even. */
 static inline uint64_t shard_split_by(const struct shard *shard)
 {
     const struct placement *own = shard->config.placement;
-    if (shard_joins(shard))
+    if (shard_joins(shard) || shard_has_left(shard))
         return UINT64_MAX; /* no request is */
     return own == NULL || own->is_even ? 0 : own->version;
 }
 
+/* The place whose keys requests may have. */
 static inline struct routed_place shard_place(const struct shard *shard)
 {
     return (struct routed_place){shard->config.index, shard->config.n_shards,

@@ -16,15 +16,22 @@
 #include "server/snapshot/snapshot_rights.h"
 #include "server/snapshot/snapshot_scope.h"
 
-/* With `shards` the map adds some, and says where they are. */
+/* With `shards` the map adds some, and says where they are; or with `retires` the last ones leave. */
 static void read_move(struct call *call, struct fields *f, struct job_order *order)
 {
     const msgpack_object *items = NULL;
-    uint32_t own = call->shard->config.n_shards,
-             n = (uint32_t)embd__field_uint(f, "shards", own, LIMIT_SHARDS, own);
+    bool retires = embd__field_bool(f, "retires", false);
+    uint32_t own = call->shard->config.n_shards, least = retires ? 1 : own,
+             most = retires ? own - 1 : LIMIT_SHARDS,
+             n = (uint32_t)embd__field_uint(f, "shards", least, most, retires ? 0 : own);
+    if (retires && n == 0)
+        embd__error_set(&call->error, EMBD_INVALID,
+                        "snapshot field 'shards' is missing: 'retires' leaves so many of the "
+                        "cluster's %u shards",
+                        own);
     embd__placement_read(f, n, &order->place);
     order->added = n > own ? calloc(n - own, sizeof *order->added) : NULL;
-    if (n == own)
+    if (n <= own)
         return;
     uint32_t n_added = embd__field_list_required(f, "members", LIMIT_SHARDS, &items);
     if (order->added == NULL)

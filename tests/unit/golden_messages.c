@@ -737,6 +737,7 @@ const struct golden goldens[] = {
     GOLDEN(table_replace_record, read_table_replace_record, read_table_replace_record),
     GOLDEN(cluster_next_result, read_cluster_next_result, read_cluster_next_result),
     GOLDEN(move_add_request, read_move_add_request, read_move_add_request),
+    GOLDEN(move_retire_request, read_move_retire_request, read_move_retire_request),
     GOLDEN(move_streams_result, read_move_streams_result, read_move_streams_result),
     GOLDEN(move_marks_request, read_move_marks_request, read_move_marks_request),
     GOLDEN(move_read_result, read_move_read_result, read_move_read_result),

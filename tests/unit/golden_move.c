@@ -194,7 +194,7 @@ void build_move_add_request(struct msg *m)
 {
     struct placement even, place;
     embd__placement_even(&even, 1, 2);
-    embd__placement_grow(&place, &even, 3);
+    embd__placement_resize(&place, &even, 3);
     embd__msg_request(m, 54, METHOD_MOVE);
     embd__msg_map(m, 5);
     embd__msg_field_str(m, "phase", "begin");
@@ -226,6 +226,42 @@ void read_move_add_request(struct reader *r)
     if (r->error->status == EMBD_OK && (!is_one || strcmp(entry.admin_tcp, "10.0.0.3:7790") != 0 ||
                                         embd__placement_count(&place, 2) != 0 || place.is_even))
         embd__error_set(r->error, EMBD_INVALID, "the member or the placement is another");
+}
+
+/* ---- shards that leave ---- */
+
+void build_move_retire_request(struct msg *m)
+{
+    struct placement place;
+    struct embd__error e = {.status = EMBD_OK};
+    embd__placement_begin(&place, 3, 2, 3, &e);
+    embd__placement_add(&place, 0, 512, &e);
+    embd__placement_add(&place, 1, 512, &e);
+    embd__placement_end(&place, &e);
+    embd__msg_request(m, 57, METHOD_MOVE);
+    embd__msg_map(m, 5);
+    embd__msg_field_str(m, "phase", "begin");
+    embd__msg_field_uint(m, "id", ID);
+    embd__msg_field_uint(m, "shards", 2);
+    embd__msg_field_bool(m, "retires", true);
+    embd__placement_write(m, &place);
+    embd__msg_end(m);
+}
+
+void read_move_retire_request(struct reader *r)
+{
+    struct fields f;
+    struct placement place;
+    embd__read_fields(&f, r, "move");
+    read_phase(&f, "begin");
+    embd__field_uint(&f, "id", ID, ID, FIELD_REQUIRED);
+    uint32_t n = (uint32_t)embd__field_uint(&f, "shards", 2, 2, FIELD_REQUIRED);
+    bool retires = embd__field_bool(&f, "retires", false);
+    embd__placement_read(&f, n, &place);
+    embd__fields_end(&f);
+    embd__reader_end(r);
+    if (r->error->status == EMBD_OK && (!retires || place.base != 3 || place.is_even))
+        embd__error_set(r->error, EMBD_INVALID, "nobody leaves, or the placement is another");
 }
 
 static const uint64_t stream[5] = {ID, 0xfedcba9876543210u, 300, 3, 0}, client[1] = {ID};

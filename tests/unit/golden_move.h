@@ -15,6 +15,8 @@ void build_snapshot_rate_result(struct msg *m);
 void read_snapshot_rate_result(struct reader *r);
 void build_move_add_request(struct msg *m);
 void read_move_add_request(struct reader *r);
+void build_move_retire_request(struct msg *m);
+void read_move_retire_request(struct reader *r);
 void build_move_streams_result(struct msg *m);
 void read_move_streams_result(struct reader *r);
 void build_move_marks_request(struct msg *m);

@@ -436,12 +436,18 @@ class Client:
         with self.handle as c:
             self.handle.check(lib.embd_shard_add(c, address.encode(), ffi.NULL))
 
+    def retire_shard(self, shard: int) -> None:
+        """The server whose first shard this is leaves the cluster for good while trainers go on. Its shards are the last
+        ones, and have no keys: rebalance with weight 0 before. Afterwards it can be ended. It needs an admin's rights."""
+        with self.handle as c:
+            self.handle.check(lib.embd_shard_retire(c, shard, ffi.NULL))
+
     def vshards(self) -> list[int]:
         """Of 1024, the vshards whose keys each shard has."""
         with self.handle as c:
             out = ffi.new("uint32_t[]", lib.embd_shard_count(c))
             self.handle.check(lib.embd_vshards(c, out))
-            return list(out)
+            return list(out)[:lib.embd_shard_count(c)]
 
     def vshard_shards(self) -> list[int]:
         """The shard of each of the 1024 vshards."""
