@@ -24,8 +24,8 @@ struct client_shard {
     bool asks_admin;           /* by `admin` what both listeners answer */
 };
 
-/* One that has left the cluster, and whose number another one has: messages that have ended name its
- * links. */
+/* One that has left the cluster, and whose number another one has: messages that have ended name
+ * its links. */
 struct left_shard {
     struct client_shard shard;
     struct left_shard *next;
@@ -149,7 +149,7 @@ int embd__left_set_aside(struct embd_client *client, uint32_t shard);
 /* Nothing runs the loop: links of shards that left are closed, and their memory goes later. */
 void embd__left_close(struct embd_client *client);
 void embd__left_fini(struct embd_client *client);
-/* tables.c: the table's id on a shard that is added. */
+/* describe.c: the table's id on a shard that is added. */
 int embd__table_grow(struct embd_client *client, struct embd_table *table, uint32_t shard);
 void embd__tables_fini(struct embd_client *client);
 /* device.c: frees what is lent; the server's end of it is the connection's. */

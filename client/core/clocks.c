@@ -97,27 +97,6 @@ static struct member *find_member(embd_client *client, const char *job, uint32_t
     return m;
 }
 
-static void take_shards(struct member *m, uint32_t n)
-{
-    for (uint32_t i = m->n; i < n; i++) {
-        m->heartbeats[i].shard = i;
-        m->heartbeats[i].heartbeats = m->heartbeats[0].heartbeats;
-        embd__msg_init(&m->heartbeats[i].x.msg);
-    }
-    if (m->n < n)
-        m->n = n;
-}
-
-void embd__members_grow(embd_client *client, uint32_t n)
-{
-    for (struct member *m = client->members; m != NULL; m = m->next) {
-        for (uint32_t i = client->n_shards; i < m->n; i++)
-            m->heartbeats[i].epoch = 0; /* it is of one that had the number before */
-        take_shards(m, n);
-        m->has_joined = false;
-    }
-}
-
 static struct member *make(embd_client *client, const embd_clock *clock)
 {
     struct member *m = calloc(1, sizeof *m + LIMIT_SHARDS * sizeof *m->heartbeats);
@@ -125,7 +104,7 @@ static struct member *make(embd_client *client, const embd_clock *clock)
         return NULL;
     strcpy(m->job, clock->job);
     m->worker = clock->worker;
-    take_shards(m, client->n_shards);
+    embd__member_take(m, client->n_shards);
     m->next = client->members;
     client->members = m;
     return m;
@@ -215,14 +194,6 @@ static void forget_member(embd_client *client, struct member *member)
         at = &(*at)->next;
     *at = member->next;
     embd__heartbeats_remove(client, member);
-}
-
-void embd__member_free(const embd_client *client, struct member *member)
-{
-    (void)client;
-    for (uint32_t i = 0; i < member->n; i++)
-        embd__msg_fini(&member->heartbeats[i].x.msg);
-    free(member);
 }
 
 void embd__members_fini(embd_client *client)

@@ -59,6 +59,10 @@ struct tick_answer {
 void embd__tick_write(struct msg *m, const struct tick *tick);
 int embd__tick_read(struct reader *r, struct tick_answer *out);
 
+/* ---- members.c ---- */
+
+/* It has heartbeats for so many shards, or more. */
+void embd__member_take(struct member *member, uint32_t n);
 /* The client has shards more, from now on `n`: its workers join there with their next tick or push.
  */
 void embd__members_grow(embd_client *client, uint32_t n);

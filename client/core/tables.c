@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/core/client.h"
+#include "client/core/describe.h"
 #include "client/core/request.h"
 #include "proto/route.h"
 #include "proto/schema_change.h"
@@ -32,25 +33,6 @@ struct described {
     uint32_t *ids; /* [n_shards] */
 };
 
-static int read_description(struct reader *r, const char *name, struct table_schema *out,
-                            uint32_t *id_out)
-{
-    struct fields fields, schema;
-    embd__read_fields(&fields, r, "table_describe");
-    embd__field_map(&fields, "schema", &schema, "schema");
-    *id_out = (uint32_t)embd__field_uint(&fields, "id", 1, UINT32_MAX, FIELD_REQUIRED);
-    int status = embd__schema_read(&schema, out);
-    if (status != EMBD_OK)
-        return status;
-    embd__reader_end(r);
-    if (strcmp(out->s.name, name) != 0)
-        embd__error_set(r->error, EMBD_PROTOCOL, "table %s was requested, the answer describes %s",
-                        name, out->s.name);
-    if (r->error->status != EMBD_OK)
-        embd__schema_fini(out);
-    return r->error->status;
-}
-
 static int describe(embd_client *client, uint32_t shard, const char *name, struct table_schema *out,
                     uint32_t *id_out)
 {
@@ -61,7 +43,7 @@ static int describe(embd_client *client, uint32_t shard, const char *name, struc
     int status = embd__request(client, shard, LISTENER_DATA, &answer);
     if (status != EMBD_OK)
         return status;
-    status = read_description(&answer->reader, name, out, id_out);
+    status = embd__description_read(&answer->reader, name, out, id_out);
     if (status != EMBD_OK && status != EMBD_NO_MEMORY)
         status = client->error.status = EMBD_PROTOCOL; /* a schema no server would have */
     embd__answer_free(answer);
@@ -158,28 +140,6 @@ static int describe_alike(embd_client *client, const char *name, struct describe
     if (is_known && status != EMBD_OK)
         embd__schema_fini(out);
     return !is_known && status == EMBD_OK ? silence : status;
-}
-
-/* One that was dropped is refused by the shard. */
-int embd__table_grow(embd_client *client, embd_table *table, uint32_t shard)
-{
-    struct answer *answer;
-    struct table_schema other;
-    embd__msg_map(embd__request_begin(client, METHOD_TABLE_DESCRIBE), 1);
-    embd__msg_field_str(&client->request.msg, "name", table->schema.s.name);
-    table->ids[shard] = embd__table_id(table->schema.s.name);
-    int status = embd__request_on(client, client->shards[shard].link, &answer);
-    if (status == EMBD_UNKNOWN_TABLE) {
-        clear_error(client);
-        return EMBD_OK;
-    }
-    if (status != EMBD_OK)
-        return status;
-    status = read_description(&answer->reader, table->schema.s.name, &other, &table->ids[shard]);
-    if (status == EMBD_OK)
-        embd__schema_fini(&other);
-    embd__answer_free(answer);
-    return status;
 }
 
 static int open_named(embd_client *client, const char *name, embd_table **table_out)

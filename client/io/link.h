@@ -50,9 +50,9 @@ int embd__link_open(const struct link_config *config, struct link **out, struct 
  * run. */
 void embd__link_close(struct link *link);
 
-/* Its shard is none any more: the link connects never again, and what waits on it, or is sent by it
- * from now on, ends with EMBD_MOVED; with EMBD_CLOSED where it was sent, and may not be sent again.
- * Not from within a callback of the link. embd__link_close is due as before. */
+/* Its shard is none any more: the link connects never again, and what waits on it, or is sent by
+ * it from now on, ends with EMBD_MOVED; with EMBD_CLOSED where it was sent, and may not be sent
+ * again. Not from within a callback of the link. embd__link_close is due as before. */
 void embd__link_retire(struct link *link, const char *why);
 bool embd__link_is_retired(const struct link *link);
 

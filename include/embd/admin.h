@@ -355,13 +355,13 @@ EMBD_API int embd_rebalance_rate(embd_client *client, uint64_t rate);
 EMBD_API int embd_shard_add(embd_client *client, const char *address,
                             embd_rebalance_report *report_out);
 
-/* A server leaves the cluster for good, with all of its shards, while trainers pull and push: `shard`
- * is its first one, those are the cluster's last ones, and none has a vshard: embd_rebalance with
- * the weight 0 moves keys away before. All servers count without them, or none does. Afterwards
- * clients know the others alone, and the server may be ended: it does not start on its data
- * directory any more. embd_shard_count of a handle falls with a call that meets the new map. The
- * report has version, pause_us and elapsed_us, and may be NULL. Blocks. Errors as embd_rebalance,
- * and
+/* A server leaves the cluster for good, with all of its shards, while trainers pull and push:
+ * `shard` is its first one, those are the cluster's last ones, and none has a vshard:
+ * embd_rebalance with the weight 0 moves keys away before. All servers count without them, or none
+ * does. Afterwards clients know the others alone, and the server may be ended: it does not start on
+ * its data directory any more. embd_shard_count of a handle falls with a call that meets the new
+ * map. The report has version, pause_us and elapsed_us, and may be NULL. Blocks. Errors as
+ * embd_rebalance, and
  *   EMBD_INVALID       a shard has vshards, is not of the last server, or is shard 0
  *   EMBD_UNSUPPORTED   also: a server has no data directory, is followed by another one, or etcd
  *                      says where servers are */

@@ -5,8 +5,8 @@
  * its directory (identity_members_begin); then the later map, which all have or none, has them
  * (identity_place). A new server begins with no map: it is no member, and has no key, until then.
  *
- * The last shards leave by a later map that does not have them. Their server notes that it has left,
- * and does not start on its directory again.
+ * The last shards leave by a later map that does not have them. Their server notes that it has
+ * left, and does not start on its directory again.
  *
  * The configuration may list servers that are no members: they are left out. So the file can be
  * changed before they are added or leave, or afterwards. */

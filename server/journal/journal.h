@@ -61,8 +61,9 @@ struct journal_end {
     bool is_damaged; /* and that was accepted: it goes on with a base alone */
     struct journal_damage damages[JOURNAL_DAMAGES_MAX];
     uint32_t n_damages;
-    bool is_there;  /* false: no segment yet */
-    bool is_marked; /* a mark is the last of it */
+    bool is_there;   /* false: no segment yet */
+    bool is_marked;  /* a mark is the last of it */
+    bool is_resized; /* a file of it is of another number of shards */
     uint64_t segment, offset, position, chain;
     struct record_key key;            /* of the segment */
     uint64_t base_bytes, bytes_since; /* of the base; of what is behind it */

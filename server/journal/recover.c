@@ -207,6 +207,7 @@ static int check_header(struct journal_reading *r, const struct segment_header *
             "journal '%s' is of shard %u of %u, this is shard %u of %u: start with as many shards "
             "as before",
             r->name, header->shard, header->n_shards, r->config.shard, r->config.n_shards);
+    r->end.is_resized = r->end.is_resized || header->n_shards != r->config.n_shards;
     if (header->number != number || header->first_position != r->end.position ||
         header->chain != r->end.chain)
         return reading_damaged(r, 0, "it does not go on where the segment before ends");

@@ -24,6 +24,13 @@ void compacting_mend(struct shard *shard)
     shard->compacting.is_damaged = true;
 }
 
+bool compacting_is_awaited(struct shard *shard)
+{
+    struct compacting *c = &shard->compacting;
+    c->is_awaited = c->is_resized;
+    return c->is_resized;
+}
+
 bool compacting_stops(const struct shard *shard, enum touch touch)
 {
     bool is_change = touch == TOUCH_CHANGES || touch == TOUCH_STRUCTURE;
@@ -46,10 +53,14 @@ static void note_failure(struct shard *shard, const struct embd__error *e)
 
 static void count(struct shard *shard, const struct embd__error *e)
 {
-    if (e->status == EMBD_OK)
-        shard->counters.bases++;
-    else if (e->status != EMBD_CLOSED)
+    struct compacting *c = &shard->compacting;
+    if (e->status != EMBD_OK && e->status != EMBD_CLOSED)
         note_failure(shard, e);
+    if (e->status != EMBD_OK)
+        return;
+    shard->counters.bases++;
+    if (c->ends_resized)
+        c->is_resized = c->is_awaited = false;
 }
 
 static void end(struct shard *shard)
@@ -84,7 +95,7 @@ static bool is_due(struct shard *shard)
     uint64_t limit = shard->config.journal_limit;
     if (journal == NULL || shard->draining || shard->now_ns < c->not_before_ns)
         return false;
-    if (c->is_damaged || is_beyond_limit(shard) || journal_lacks_room(journal) ||
+    if (c->is_damaged || c->is_awaited || is_beyond_limit(shard) || journal_lacks_room(journal) ||
         shard->engine.tables.n_joining > 0)
         return true;
     bool asked = c->is_asked;
@@ -99,6 +110,7 @@ static void begin(struct shard *shard)
     struct embd__error e = {.status = EMBD_OK};
     c->not_before_ns = 0; /* it was how long to wait for rest */
     c->is_damaged = false;
+    c->ends_resized = c->is_resized;
     subscribers_give_way(shard);
     moving_keep(shard); /* the journal loses its record */
     if (shard->config.wake == NULL) {

@@ -26,6 +26,10 @@ struct compacting {
     enum compacting_state state;
     bool is_asked;   /* it may begin before the limit, where it is worth it */
     bool is_damaged; /* a file of the journal is: a base takes its place as soon as it may */
+    bool is_resized; /* it has maps of another number of shards, which no follower has: a base takes
+                        its place as soon as one asks: */
+    bool is_awaited;
+    bool ends_resized; /* the one that is being written does */
     uint64_t not_before_ns;
     uint64_t sized_ns;             /* when the next base's bytes were last estimated */
     struct compaction *compaction; /* COMPACTING_WRITES */
@@ -36,6 +40,15 @@ void compacting_ask(struct shard *shard);
 
 /* A file of the journal is damaged, and the tables are right: they become its base. */
 void compacting_mend(struct shard *shard);
+
+/* The cluster has another number of shards from now on, or its journal begins with one. */
+static inline void compacting_note_resized(struct compacting *compacting)
+{
+    compacting->is_resized = true;
+    compacting->ends_resized = false;
+}
+/* A follower asks for records. Whether it has to wait for a base. */
+bool compacting_is_awaited(struct shard *shard);
 
 /* Begins where it is due; when something is under way, the shard comes to rest first. Not while a
  * snapshot is being written (`is_cutting`), which goes first. True: it gave up waiting, so the

@@ -116,14 +116,6 @@ static bool is_for_left(int method)
     }
 }
 
-int shard_refuse_left(struct call *call)
-{
-    return embd__error_set(&call->error, EMBD_MOVED,
-                           "shard %u has left the cluster, which has %u shards: ask cluster for "
-                           "them",
-                           call->shard->config.index, call->shard->config.n_shards);
-}
-
 static int check_method(struct call *call)
 {
     const struct reader *r = &call->reader;

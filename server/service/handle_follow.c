@@ -230,6 +230,8 @@ static void try(struct shard *shard, struct feed *feed, uint64_t now_ns)
     bool is_new =
         ask->is_base || ask->position < shard->commit.ended.position || (is_over && ask->asks_base);
     note_lag(shard, feed);
+    if (!ask->reads && !shard->draining && compacting_is_awaited(shard))
+        return; /* until a base is there that has its number of shards */
     if (why != NULL)
         answer_gone(shard, feed, why);
     else if (marks && !is_marked && shard->mark.state == MARK_RESTS)

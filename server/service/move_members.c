@@ -48,7 +48,9 @@ int move_check_members(struct call *call, const struct placement *next)
     if (feeding_figures(call->shard).n > 0 || config->failover != NULL ||
         call->shard->following != NULL)
         return refuse(call, EMBD_UNSUPPORTED,
-                      "another server follows this one, and has as many shards: stop it first");
+                      "another server follows this one, and has as many shards: stop it first; "
+                      "afterwards start it with an empty data_dir and the cluster's number of "
+                      "shards");
     if (embd__placement_moved(config->placement, next) > 0)
         return refuse(call, EMBD_INVALID,
                       grows ? "the placement adds shards, and moves keys"

@@ -148,6 +148,7 @@ static void take_shards(struct shard *shard, uint32_t n_shards)
               "shard=%u shards=%u before=%u", config->index, n_shards, config->n_shards);
     config->n_shards = n_shards;
     config->is_alone = config->own_n == n_shards;
+    compacting_note_resized(&shard->compacting);
 }
 
 /* The server is of no cluster any more. Its process counts with the shards as before: it asks shard
@@ -203,12 +204,19 @@ static void take_map(struct shard *shard, const struct placement *place)
     subscribers_end_each(shard);
 }
 
+/* A follower has as many shards as its server: records of before that are of others are behind it.
+ */
+static bool may_resize(const struct shard *shard)
+{
+    return shard->config.resize != NULL && !shard_has_left(shard) && !is_by_records(shard);
+}
+
 void moving_adopt(void *arg, const struct op_replace *replace)
 {
     struct shard *shard = arg;
     bool is_moved = replace->step == REPLACE_DONE;
     bool is_other = replace->place->n_shards != shard->config.n_shards;
-    if (is_other && (shard->config.resize == NULL || shard_has_left(shard)))
+    if (is_other && !may_resize(shard))
         return;
     bool is_news = is_later(shard, replace->place);
     if (is_news)

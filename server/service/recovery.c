@@ -188,6 +188,8 @@ static int end_replay(struct shard *shard, struct embd__error *e)
     staging_lock(shard);
     log_replayed(shard, bytes);
     shard->archived_is_looked_for = false;
+    if (end.is_resized)
+        compacting_note_resized(&shard->compacting);
     if (!end.is_damaged)
         cut_history_meet(shard, end.position, end.chain);
     cut_history_close(shard);

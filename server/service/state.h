@@ -210,7 +210,7 @@ static inline bool shard_has_left(const struct shard *shard)
 {
     return shard->config.index >= shard->config.n_shards;
 }
-/* EMBD_MOVED. */
+/* leaving.c: EMBD_MOVED. */
 int shard_refuse_left(struct call *call);
 
 /* What a request says that was split by the shard's map: its version; 0: it is even. */

@@ -16,7 +16,8 @@
 #include "server/snapshot/snapshot_rights.h"
 #include "server/snapshot/snapshot_scope.h"
 
-/* With `shards` the map adds some, and says where they are; or with `retires` the last ones leave. */
+/* With `shards` the map adds some, and says where they are; or with `retires` the last ones
+ * leave. */
 static void read_move(struct call *call, struct fields *f, struct job_order *order)
 {
     const msgpack_object *items = NULL;

@@ -67,6 +67,39 @@ class Growth(unittest.TestCase):
     def rows(self, client, name="t"):
         return [shard.tables[name]["rows"] for shard in client.stats()]
 
+    def until_like(self, follower, tables):
+        """A base may be older than the tables: what it lacks follows."""
+        end = time.monotonic() + 60
+        while json.loads(embctl(follower, "digest", "-o", "json").stdout or "{}").get("tables") != tables:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
+
+    def folder(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        return folder.name
+
+    def follow(self, cluster, shards):
+        """A follower that begins anew, with a base of each shard."""
+        follower = Embd("--http", "off", "--data-dir", self.folder(), "--follow", cluster.path(f"admin/{cluster.port}.sock"),
+                        shards=shards, waits=False)
+        self.addCleanup(follower.kill)
+        for shard in range(shards):
+            follower.wait_log(f"follow_has_base shard={shard}", 60)
+        return follower
+
+    def check_promoted(self, cluster, follower, value):
+        """It has all that its server has, and takes its place."""
+        seen = digests(cluster.address("a"))
+        self.until_like(follower.admin_path(0), seen)
+        for name in list(cluster.running):
+            cluster.kill(name)
+        self.assertEqual(embctl(follower.admin_path(0), "promote", "--force").returncode, 0)
+        with embd.connect(follower.addresses[0], deadline=60) as client:
+            self.assertEqual({float(v) for v in client.table("t").pull(np.arange(KEYS)).ravel()}, {value})
+            client.table("t").push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
+            self.assertEqual((sum(self.rows(client)), len(client.shards)), (KEYS, len(follower.addresses)))
+
 
 class Adds(Growth):
     def test_trainers_go_on_while_two_shards_become_four_and_get_keys(self):
@@ -340,6 +373,50 @@ class Kills(Growth):
         self.move(cluster)
 
 
+class Followed(Growth):
+    """Followers have as many shards as their servers, and begin anew where these have more."""
+
+    def test_a_follower_is_started_again_with_the_shards_that_were_added(self):
+        cluster = self.begin("abc")
+        table = self.counted(self.connect(cluster))
+        table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
+        self.move(cluster, "--weights", "1,3")  # a map that no follower of three shards can have
+        follower = self.follow(cluster, 2)
+        self.join(cluster, "c")
+        before = digests(cluster.address("a"))
+        self.assertIn("afterwards start it with an empty data_dir", self.add(cluster, "c", code=5))
+        self.assertEqual((digests(cluster.address("a")), len(self.connect(cluster).shards)), (before, 2))
+        follower.kill()
+        self.add(cluster, "c")
+        self.move(cluster)
+        follower = self.follow(cluster, 3)
+        table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
+        self.check_promoted(cluster, follower, 2.0)
+
+    def test_a_follower_begins_anew_behind_restarts_too(self):
+        cluster = self.begin("abc")
+        table = self.counted(self.connect(cluster))
+        table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
+        self.move(cluster, "--weights", "1,3")
+        self.join(cluster, "c")
+        self.add(cluster, "c")
+        self.move(cluster)
+        self.restart(cluster)
+        follower = self.follow(cluster, 3)
+        table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
+        self.check_promoted(cluster, follower, 2.0)
+
+    def test_a_follower_of_before_is_told_how_many_shards_there_are(self):
+        cluster = self.begin("abc")
+        self.counted(self.connect(cluster))
+        self.join(cluster, "c")
+        self.add(cluster, "c")
+        follower = Embd("--http", "off", "--data-dir", self.folder(), "--follow", cluster.path(f"admin/{cluster.port}.sock"), shards=2,
+                        waits=False)
+        self.addCleanup(follower.kill)
+        follower.wait_log("has 3 shards", 60)
+
+
 class Promoted(Growth):
     """A server that followed, and was promoted: maps of its epoch have later versions."""
 
@@ -367,18 +444,6 @@ class Promoted(Growth):
         self.assertEqual(embctl(cluster.address("a"), "wait").returncode, 0)
         self.assertEqual({float(v) for v in table.pull(np.arange(KEYS)).ravel()}, {2.0})
         self.assertEqual(list(client.vshards()), [512, 512])
-
-    def until_like(self, follower, tables):
-        """A base may be older than the tables: what it lacks follows."""
-        end = time.monotonic() + 60
-        while json.loads(embctl(follower, "digest", "-o", "json").stdout or "{}").get("tables") != tables:
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.05)
-
-    def folder(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        return folder.name
 
 
 if __name__ == "__main__":
