@@ -280,6 +280,32 @@ class Leaves(Retiring):
         cluster.kill("c")
         self.assertIn("left the cluster by embctl shard retire", self.refused(cluster, "c"))
 
+    def test_an_archive_goes_on_with_the_shards_that_stay(self):
+        cluster = self.begin("abc", 3)
+        table, place = self.counted(self.connect(cluster)), cluster.path("archive")
+        table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
+        with subprocess.Popen([EMBCTL, "--servers", cluster.address("a"), "backup", "--to", place, "--every", "1", "--records", "1"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as archive:
+            try:
+                self.until_backup(cluster, place, 3)
+                self.leave(cluster, 2, "c")
+                table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
+                self.until_backup(cluster, place, 2)
+            finally:
+                archive.terminate()
+                archive.communicate(timeout=60)
+        self.assertEqual(archive.returncode, 0)
+
+    def until_backup(self, cluster, place, shards):
+        end = time.monotonic() + 60
+        while True:
+            ran = embctl(cluster.address("a"), "backup", "list", "--to", place, "-o", "json")
+            found = json.loads(ran.stdout)["backups"] if ran.returncode == 0 else []
+            if any((backup["state"], backup["shards"], backup["rows"]) == ("whole", shards, KEYS) for backup in found):
+                return
+            self.assertLess(time.monotonic(), end, (ran, found))
+            time.sleep(0.1)
+
     def test_calls_in_flight_go_on_by_both_transports(self):
         cluster = self.begin("abcd", 4)
         for shard, name, transport in ((3, "d", "tcp"), (2, "c", "local")):
