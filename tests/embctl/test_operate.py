@@ -247,7 +247,7 @@ def complete(server, *words):
 
 def case_completion_offers_commands_options_and_tables(server):
     assert complete(server, "embctl", "ta") == ["table", "tail"]
-    assert set(complete(server, "embctl", "shard", "")) == {"list", "add", "vshards", "move", "drain"}
+    assert set(complete(server, "embctl", "shard", "")) == {"list", "add", "retire", "vshards", "move", "drain"}
     assert complete(server, "embctl", "--servers", server.addresses[0], "hot", "it") == ["items"]
     assert complete(server, "embctl", "trace", "--sl") == ["--slowest"]
     assert complete(server, "embctl", "completion", "z") == ["zsh"]
