@@ -207,7 +207,8 @@ class Leaves(Retiring):
             push(sequence)
             own()
         self.leave(cluster, 2, "c")
-        own()
+        for _ in range(3):  # shard 0, whose positions another shard 2 gets, goes on
+            own()
         push(3)
         push(4)
         self.again(cluster, "c")
@@ -219,7 +220,7 @@ class Leaves(Retiring):
         self.leave(cluster, 2, "c")
         push(5)
         push(6)
-        self.assertEqual({float(v) for v in table.pull(keys).ravel()}, {12.0})
+        self.assertEqual({float(v) for v in table.pull(keys).ravel()}, {14.0})
         self.assertEqual(pusher.last(), (6, 6))
 
     def test_handles_that_have_not_heard_of_it_go_on_and_nobody_dials_a_server_that_has_gone(self):
