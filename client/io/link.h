@@ -50,8 +50,8 @@ int embd__link_open(const struct link_config *config, struct link **out, struct 
  * run. */
 void embd__link_close(struct link *link);
 
-/* Its shard is none any more: the link connects never again, and what waits on it, or is sent by
- * it from now on, ends with EMBD_MOVED; with EMBD_CLOSED where it was sent, and may not be sent
+/* Its shard has left the cluster: the link connects never again, and what waits on it, or is sent
+ * by it from now on, ends with EMBD_MOVED; with EMBD_CLOSED where it was sent and may not be sent
  * again. Not from within a callback of the link. embd__link_close is due as before. */
 void embd__link_retire(struct link *link, const char *why);
 bool embd__link_is_retired(const struct link *link);
@@ -62,8 +62,8 @@ void embd__link_send(struct link *link, struct exchange *x);
 void embd__link_release(struct exchange *x);
 
 const char *embd__link_address(const struct link *link);
-/* A number of the server's process, that no other start has, once a request was answered; 0: it does
- * not say. */
+/* A number of the server's process that no other start has, once a request was answered; 0: it
+ * does not say. */
 uint64_t embd__link_process(const struct link *link);
 /* Valid as long as the link. */
 const struct link_figures *embd__link_figures(const struct link *link);

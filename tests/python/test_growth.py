@@ -386,7 +386,7 @@ class Followed(Growth):
         table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
         self.move(cluster, "--weights", "1,3")  # a map that no follower of three shards can have
         follower = self.follow(cluster, 2)
-        self.join(cluster, "c")
+        cluster.join("c")
         before = digests(cluster.address("a"))
         self.assertIn("afterwards start it with an empty data_dir", self.add(cluster, "c", code=5))
         self.assertEqual((digests(cluster.address("a")), len(self.connect(cluster).shards)), (before, 2))
@@ -402,7 +402,7 @@ class Followed(Growth):
         table = self.counted(self.connect(cluster))
         table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
         self.move(cluster, "--weights", "1,3")
-        self.join(cluster, "c")
+        cluster.join("c")
         self.add(cluster, "c")
         self.move(cluster)
         self.restart(cluster)
@@ -413,7 +413,7 @@ class Followed(Growth):
     def test_a_follower_of_before_is_told_how_many_shards_there_are(self):
         cluster = self.begin("abc")
         self.counted(self.connect(cluster))
-        self.join(cluster, "c")
+        cluster.join("c")
         self.add(cluster, "c")
         follower = Embd("--http", "off", "--data-dir", self.folder(), "--follow", cluster.path(f"admin/{cluster.port}.sock"), shards=2,
                         waits=False)

@@ -56,7 +56,7 @@ class Retiring(Growth):
     def again(self, cluster, name):
         """Another server in its place, of a new directory."""
         shutil.rmtree(cluster.path(name))
-        self.join(cluster, name)
+        cluster.join(name)
         self.add(cluster, name)
 
     def state(self, cluster):
