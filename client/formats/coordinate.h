@@ -20,7 +20,7 @@ struct job_ask {
     const struct shard_entry *added; /* [n_added] shards that it adds */
     uint32_t n_added;
     uint64_t rate; /* of the rows that move: bytes a second; 0: no limit */
-    bool retires; /* the map lacks the last shards */
+    bool retires;  /* the map lacks the last shards */
 };
 
 /* How far it is. */
