@@ -220,14 +220,14 @@ const void *embd__read_bin_any(struct reader *r, const char *what, uint64_t unit
 /* After the last one: error if bins are left over. Returns r->error->status. */
 int embd__reader_end(struct reader *r);
 
-#define FIELDS_WORDS 2u
+#define FIELDS_WORDS 4u
 /* A map being read field by field. Names are matched exactly; a field that is absent takes the
  * default. */
 struct fields {
     struct reader *reader;
     const msgpack_object_map *map; /* NULL: empty */
     const char *what;              /* "part 3"; for errors; must outlive this */
-    uint64_t seen[FIELDS_WORDS];   /* bit i: field i was asked for; maps have at most 128 fields */
+    uint64_t seen[FIELDS_WORDS];   /* bit i: field i was asked for; maps have at most 256 fields */
 };
 
 /* The message's own map (item 0). */
