@@ -183,14 +183,14 @@ static void a_map_of_too_many_fields_is_refused(void **state)
     char name[4] = "aa";
     (void)state;
     begin(&w);
-    embd__msg_map(&w.m, 129);
-    for (int i = 0; i < 129; i++) {
-        name[0] = (char)('a' + i / 8);
-        name[1] = (char)('a' + i % 8);
+    embd__msg_map(&w.m, 257);
+    for (int i = 0; i < 257; i++) {
+        name[0] = (char)('a' + i / 16);
+        name[1] = (char)('a' + i % 16);
         embd__msg_field_uint(&w.m, name, 1);
     }
     open_fields(&w, &f);
-    ended_with(&w, EMBD_TOO_LARGE, "pull has 129 fields, the limit is 128");
+    ended_with(&w, EMBD_TOO_LARGE, "pull has 257 fields, the limit is 256");
 }
 
 static void floats_are_rounded_to_f32_and_never_nan(void **state)
