@@ -83,7 +83,7 @@ void call_answer(struct shard *shard, struct request *request, const struct embd
     }
     shard->counters.errors += e->status != EMBD_OK || request->answer.status != EMBD_OK;
     if (request->is_push)
-        reach_note(request->session, request, shard->now_ns);
+        push_progress_note(request->session, request, shard->now_ns);
     if (request->is_push && moving_heeds(e->status))
         shard->moving.refused_ns = shard->now_ns;
     if (e->status != EMBD_OK)

@@ -331,7 +331,7 @@ static bool try(struct shard *shard, struct request *request)
     }
     struct call call = {.shard = shard, .request = request, .answer = &request->answer};
     read_request(&call);
-    reach_place(request, &call.reader);
+    push_progress_place(request, &call.reader);
     enum touch touch = touch_of(&call);
     bool was_parked = request->state == REQUEST_PARKED;
     bool is_let_in = hold_is_on(hold) && hold_lets_in(hold, request);

@@ -77,7 +77,7 @@ int handle_hello(struct call *call)
     struct shard_session *session = call->request->session;
     session->awaits_share = shares && session->share != NULL;
     session->awaits_ring = rings && session->ring != NULL;
-    reach_name(&call->shard->reach, session, client_id);
+    push_progress_name(&call->shard->push_progress, session, client_id);
     struct msg *m = call->answer;
     bool is_loading = is_loading_for(call);
     embd__msg_result(m, call->reader.msgid);

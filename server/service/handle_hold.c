@@ -1,7 +1,8 @@
 /* handle_hold.c - hold and release.
  *
  * For one cut over several shards: the answer says how far each client has come on this shard, and
- * the holder says which pushes must still be let in, because other shards have them (reach.h). */
+ * the holder says which pushes must still be let in, because other shards have them
+ * (push_progress.h). */
 #include <stdlib.h>
 
 #include "server/log/log.h"
@@ -11,7 +12,7 @@ struct hold_request {
     uint64_t timeout_ms;
     bool asks_clients;
     uint32_t n_clients;
-    struct reach_mark *marks; /* malloc'd; NULL: none */
+    struct push_progress_mark *marks; /* malloc'd; NULL: none */
 };
 
 /* The clients' numbers and msgids are two bins, where there are any. */
@@ -28,7 +29,7 @@ static int read_marks(struct call *call, struct hold_request *out)
     if (out->marks == NULL)
         return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for %u clients", n);
     for (uint32_t i = 0; i < n; i++)
-        out->marks[i] = (struct reach_mark){clients[i], pushed[i]};
+        out->marks[i] = (struct push_progress_mark){clients[i], pushed[i]};
     return EMBD_OK;
 }
 
@@ -38,7 +39,7 @@ static int read_hold(struct call *call, struct hold_request *out)
     embd__read_fields(&f, &call->reader, "hold");
     out->timeout_ms = embd__field_uint(&f, "timeout_ms", 1, HOLD_MAX_MS, HOLD_DEFAULT_MS);
     out->asks_clients = embd__field_has(&f, "clients");
-    out->n_clients = (uint32_t)embd__field_uint(&f, "clients", 0, REACH_MAX, 0);
+    out->n_clients = (uint32_t)embd__field_uint(&f, "clients", 0, PUSH_PROGRESS_MAX, 0);
     if (embd__fields_end(&f) != EMBD_OK || read_marks(call, out) != EMBD_OK)
         return call->error.status;
     return embd__reader_end(&call->reader);
@@ -46,18 +47,18 @@ static int read_hold(struct call *call, struct hold_request *out)
 
 /* Whether its pushes up to there are in the tables, as these or a journal tell: its connection may
  * have ended, or the server have started again. */
-static bool has_reached(const struct engine *engine, const struct reach_mark *mark)
+static bool has_reached(const struct engine *engine, const struct push_progress_mark *mark)
 {
     uint32_t place;
     return (sources_find(&engine->journaled_sources, mark->client, &place) &&
-            reach_covers(place, mark->pushed)) ||
+            push_progress_covers(place, mark->pushed)) ||
            (sources_find(&engine->sources, mark->client, &place) &&
-            reach_covers(place, mark->pushed));
+            push_progress_covers(place, mark->pushed));
 }
 
 /* Those the holder asks for, into marks; returns how many. */
 static uint32_t add_reached(const struct shard *shard, const struct hold_request *hold,
-                            struct reach_mark *marks)
+                            struct push_progress_mark *marks)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < hold->n_clients; i++)
@@ -68,19 +69,19 @@ static uint32_t add_reached(const struct shard *shard, const struct hold_request
 
 /* Clients that pushed lately, and those that the holder asks for, each once. */
 static uint32_t list_clients(const struct shard *shard, const struct hold_request *hold,
-                             struct reach_mark **out)
+                             struct push_progress_mark **out)
 {
-    uint32_t n = reach_list(&shard->reach, shard->now_ns, hold->n_clients, out);
+    uint32_t n = push_progress_list(&shard->push_progress, shard->now_ns, hold->n_clients, out);
     if (*out == NULL)
         return 0;
     n += add_reached(shard, hold, *out + n);
-    return reach_merge(*out, n);
+    return push_progress_merge(*out, n);
 }
 
 /* How far the clients have come, as it is before anything is let in. */
 static int answer_clients(struct call *call, const struct hold_request *hold)
 {
-    struct reach_mark *marks;
+    struct push_progress_mark *marks;
     uint32_t n = list_clients(call->shard, hold, &marks);
     uint64_t *bins = marks == NULL ? NULL : malloc((n + 1) * (sizeof(uint64_t) + sizeof(uint32_t)));
     if (bins == NULL) {

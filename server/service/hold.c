@@ -20,12 +20,13 @@
 
 static int by_client(const void *a, const void *b)
 {
-    uint64_t x = ((const struct reach_mark *)a)->client, y = ((const struct reach_mark *)b)->client;
+    uint64_t x = ((const struct push_progress_mark *)a)->client,
+             y = ((const struct push_progress_mark *)b)->client;
     return x < y ? -1 : x > y;
 }
 
-void hold_let_in(struct hold *hold, const struct shard_session *session, struct reach_mark *marks,
-                 uint32_t n)
+void hold_let_in(struct hold *hold, const struct shard_session *session,
+                 struct push_progress_mark *marks, uint32_t n)
 {
     free(hold->let_in);
     if (n > 0)
@@ -38,13 +39,13 @@ void hold_let_in(struct hold *hold, const struct shard_session *session, struct 
 /* A client's requests before the push go first. */
 bool hold_lets_in(const struct hold *hold, const struct request *request)
 {
-    struct reach_mark key = {.client = request->session->client};
+    struct push_progress_mark key = {.client = request->session->client};
     if (hold->is_locked || hold->n_let_in == 0 || key.client == 0 ||
         hold->holders != hold->lets_in || hold->holders->next_holder != NULL)
         return false;
-    const struct reach_mark *mark =
+    const struct push_progress_mark *mark =
         bsearch(&key, hold->let_in, hold->n_let_in, sizeof key, by_client);
-    return mark != NULL && reach_includes(mark->pushed, request);
+    return mark != NULL && push_progress_includes(mark->pushed, request);
 }
 
 /* ---- holders ---- */

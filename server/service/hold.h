@@ -3,7 +3,7 @@
 #ifndef EMBD_SERVICE_HOLD_H
 #define EMBD_SERVICE_HOLD_H
 
-#include "server/service/reach.h"
+#include "server/service/push_progress.h"
 
 #define HOLD_DEFAULT_MS 60000u
 #define HOLD_MAX_MS     3600000u /* may be asked for; no hold lasts longer than HOLD_LONGEST_NS */
@@ -17,9 +17,9 @@ struct hold {
         waiting_since_ns; /* when the first change had to wait under these holds; 0: none did */
     struct request *first, *last; /* parked */
     uint64_t looked_ns;           /* when holders were last looked at */
-    /* Pushes that a holder lets in, because other shards have them: see reach.h. By client,
+    /* Pushes that a holder lets in, because other shards have them: see push_progress.h. By client,
      * ascending. */
-    struct reach_mark *let_in; /* [n_let_in] */
+    struct push_progress_mark *let_in; /* [n_let_in] */
     uint32_t n_let_in;
     const struct shard_session *lets_in; /* that holder */
     bool resuming;                       /* the parked are being tried: not again from inside */
@@ -66,8 +66,8 @@ static inline bool hold_stops(const struct hold *hold, enum touch touch, bool is
  * made. */
 bool hold_lets_in(const struct hold *hold, const struct request *request);
 /* The holder's list, malloc'd and ours from now on, sorted here. */
-void hold_let_in(struct hold *hold, const struct shard_session *session, struct reach_mark *marks,
-                 uint32_t n);
+void hold_let_in(struct hold *hold, const struct shard_session *session,
+                 struct push_progress_mark *marks, uint32_t n);
 
 void hold_begin(struct hold *hold, struct shard_session *session, uint64_t now_ns,
                 uint64_t timeout_ns);

@@ -172,7 +172,7 @@ void shard_session_end(struct shard *shard, struct shard_session *session)
         log_event(LOG_WARN, "hold_lost", "shard=%u why=\"the holder's connection ended\"",
                   shard->config.index);
     hold_end(&shard->hold, session);
-    reach_name(&shard->reach, session, 0);
+    push_progress_name(&shard->push_progress, session, 0);
     authorize_leave(shard, session);
     staging_leave(shard, session);
     cut_leave(shard, session);

@@ -145,7 +145,7 @@ struct shard_session {
     struct request *gated;    /* that waits at its gate: gates.h; NULL: none */
     struct gate_turn *turns;  /* of requests that gates have let in, and that are not answered */
     struct request *behind, *behind_last; /* what waits behind one of these */
-    uint64_t client;                      /* who pushes on it, see reach.h; 0: did not say */
+    uint64_t client; /* who pushes on it, see push_progress.h; 0: did not say */
     bool is_admin;
     bool is_own_process;       /* net's: the peer is this process */
     const struct grant *grant; /* what the peer may do; NULL: only hello, if tokens are required */
@@ -164,7 +164,7 @@ struct shard_session {
     struct shard_session *next_holder;
     struct shard_session *next_client, **client_at; /* of those that named themselves */
     uint64_t pushed_ns;   /* when its last push was answered; 0: none was */
-    uint32_t pushed;      /* its place, see reach.h */
+    uint32_t pushed;      /* its place, see push_progress.h */
     uint32_t arrived;     /* place of the last push that came on it, in the order they came */
     bool has_arrived;     /* a push has */
     bool is_ordered;      /* and it sent its order */
@@ -179,7 +179,7 @@ enum request_state {
     REQUEST_ANSWERED, /* net sends the answer */
 };
 
-/* Where a request stands among the pushes of its client: see reach.h. */
+/* Where a request stands among the pushes of its client: see push_progress.h. */
 enum request_place {
     PLACE_UNKNOWN, /* it was not looked at yet */
     PLACE_FIRST,   /* no push came before it on its connection */

@@ -44,7 +44,7 @@ struct shard {
     struct engine engine;
     struct commit commit;
     struct hold hold;
-    struct reach reach;
+    struct push_progress push_progress;
     struct request *gated;          /* first of those that wait at gates */
     struct shard_session *trainers; /* and readers, on the admin listener */
     struct work_pool works;

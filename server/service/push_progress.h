@@ -1,5 +1,5 @@
-/* reach.h - who pushes, and how far each client has come on this shard, so that several shards can
- * make one cut.
+/* push_progress.h - who pushes, and how far each client has come on this shard, so that several
+ * shards can make one cut.
  *
  * A client that pushes names itself in hello by a number of its choice, the same on all shards. A
  * push over several shards has one place on all of them, and the places of a client rise. So shards
@@ -13,32 +13,33 @@
  * A place is the low 32 bits of the push's order. Clients of earlier versions send no order: then
  * the msgid of a push is its place, and the msgids of their other requests are theirs. Other
  * requests of clients with an order follow the push before them on their connection. */
-#ifndef EMBD_SERVICE_REACH_H
-#define EMBD_SERVICE_REACH_H
+#ifndef EMBD_SERVICE_PUSH_PROGRESS_H
+#define EMBD_SERVICE_PUSH_PROGRESS_H
 
 #include "server/service/shard.h"
 
 /* A push that some shards have and others not is on its way: for so long, or it never comes. */
-#define REACH_RECENT_NS 60000000000u
-#define REACH_MAX       65536u
+#define PUSH_PROGRESS_RECENT_NS 60000000000u
+#define PUSH_PROGRESS_MAX       65536u
 
-struct reach_mark {
+struct push_progress_mark {
     uint64_t client;
     uint32_t pushed; /* place */
 };
 
 /* Owner: the shard's thread. */
-struct reach {
+struct push_progress {
     struct shard_session *first;
 };
 
 /* The session pushes under this number from now on; 0: under none. */
-void reach_name(struct reach *reach, struct shard_session *session, uint64_t client);
+void push_progress_name(struct push_progress *progress, struct shard_session *session,
+                        uint64_t client);
 /* It is a push, or pushes before it on its connection have no order. */
-void reach_find_place(struct request *request, const struct reader *reader);
+void push_progress_find_place(struct request *request, const struct reader *reader);
 
 /* Finds a request's place, once: in the order they came. */
-static inline void reach_place(struct request *request, const struct reader *reader)
+static inline void push_progress_place(struct request *request, const struct reader *reader)
 {
     if (request->place_kind != PLACE_UNKNOWN)
         return;
@@ -48,23 +49,23 @@ static inline void reach_place(struct request *request, const struct reader *rea
         request->place_kind = PLACE_BEHIND;
         request->place = request->session->arrived;
     } else
-        reach_find_place(request, reader);
+        push_progress_find_place(request, reader);
 }
 
 /* Whether all pushes up to `pushed` include it. */
-bool reach_includes(uint32_t pushed, const struct request *request);
+bool push_progress_includes(uint32_t pushed, const struct request *request);
 /* A push of the session has been made, or refused. */
-void reach_note(struct shard_session *session, const struct request *push, uint64_t now_ns);
+void push_progress_note(struct shard_session *session, const struct request *push, uint64_t now_ns);
 
-/* Sessions that have pushed lately, REACH_MAX at most: *out is malloc'd, with room for `more`
- * others; NULL: out of memory. */
-uint32_t reach_list(const struct reach *reach, uint64_t now_ns, uint32_t more,
-                    struct reach_mark **out);
-/* One mark for each client, the furthest, REACH_MAX at most. Returns how many. */
-uint32_t reach_merge(struct reach_mark *marks, uint32_t n);
+/* Sessions that have pushed lately, PUSH_PROGRESS_MAX at most: *out is malloc'd, with room for
+ * `more` others; NULL: out of memory. */
+uint32_t push_progress_list(const struct push_progress *progress, uint64_t now_ns, uint32_t more,
+                            struct push_progress_mark **out);
+/* One mark for each client, the furthest, PUSH_PROGRESS_MAX at most. Returns how many. */
+uint32_t push_progress_merge(struct push_progress_mark *marks, uint32_t n);
 
 /* Whether place a comes before or is b, around the end of their range too. */
-static inline bool reach_covers(uint32_t b, uint32_t a)
+static inline bool push_progress_covers(uint32_t b, uint32_t a)
 {
     return (int32_t)(b - a) >= 0;
 }

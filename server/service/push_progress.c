@@ -1,5 +1,5 @@
-/* reach.c - see reach.h. */
-#include "server/service/reach.h"
+/* push_progress.c - see push_progress.h. */
+#include "server/service/push_progress.h"
 
 #include <stdlib.h>
 
@@ -16,21 +16,22 @@ static void leave(struct shard_session *session)
     session->client_at = NULL;
 }
 
-void reach_name(struct reach *reach, struct shard_session *session, uint64_t client)
+void push_progress_name(struct push_progress *progress, struct shard_session *session,
+                        uint64_t client)
 {
     leave(session);
     session->client = client;
     session->pushed_ns = 0;
     if (client == 0)
         return;
-    session->next_client = reach->first;
-    session->client_at = &reach->first;
-    if (reach->first != NULL)
-        reach->first->client_at = &session->next_client;
-    reach->first = session;
+    session->next_client = progress->first;
+    session->client_at = &progress->first;
+    if (progress->first != NULL)
+        progress->first->client_at = &session->next_client;
+    progress->first = session;
 }
 
-void reach_find_place(struct request *request, const struct reader *reader)
+void push_progress_find_place(struct request *request, const struct reader *reader)
 {
     struct shard_session *session = request->session;
     uint64_t order = reader->method == METHOD_PUSH ? embd__push_order(reader) : 0;
@@ -43,25 +44,25 @@ void reach_find_place(struct request *request, const struct reader *reader)
     session->is_ordered = order != 0;
 }
 
-bool reach_includes(uint32_t pushed, const struct request *request)
+bool push_progress_includes(uint32_t pushed, const struct request *request)
 {
     switch (request->place_kind) {
     case PLACE_FIRST:
         return true;
     case PLACE_BEHIND:
-        return pushed != request->place && reach_covers(pushed, request->place);
+        return pushed != request->place && push_progress_covers(pushed, request->place);
     case PLACE_AT:
-        return reach_covers(pushed, request->place);
+        return push_progress_covers(pushed, request->place);
     case PLACE_UNKNOWN:
         break;
     }
     return false;
 }
 
-void reach_note(struct shard_session *session, const struct request *push, uint64_t now_ns)
+void push_progress_note(struct shard_session *session, const struct request *push, uint64_t now_ns)
 {
     if (push->place_kind != PLACE_AT ||
-        (session->pushed_ns != 0 && reach_covers(session->pushed, push->place)))
+        (session->pushed_ns != 0 && push_progress_covers(session->pushed, push->place)))
         return;
     session->pushed = push->place;
     session->pushed_ns = now_ns;
@@ -69,40 +70,40 @@ void reach_note(struct shard_session *session, const struct request *push, uint6
 
 static bool is_recent(const struct shard_session *session, uint64_t now_ns)
 {
-    return session->pushed_ns != 0 && now_ns - session->pushed_ns < REACH_RECENT_NS;
+    return session->pushed_ns != 0 && now_ns - session->pushed_ns < PUSH_PROGRESS_RECENT_NS;
 }
 
-uint32_t reach_list(const struct reach *reach, uint64_t now_ns, uint32_t more,
-                    struct reach_mark **out)
+uint32_t push_progress_list(const struct push_progress *progress, uint64_t now_ns, uint32_t more,
+                            struct push_progress_mark **out)
 {
     uint32_t n = 0, at = 0;
-    for (const struct shard_session *s = reach->first; s != NULL; s = s->next_client)
-        n += is_recent(s, now_ns) && n < REACH_MAX;
+    for (const struct shard_session *s = progress->first; s != NULL; s = s->next_client)
+        n += is_recent(s, now_ns) && n < PUSH_PROGRESS_MAX;
     *out = malloc((n + more + 1) * sizeof **out);
     if (*out == NULL)
         return 0;
-    for (const struct shard_session *s = reach->first; s != NULL && at < n; s = s->next_client)
+    for (const struct shard_session *s = progress->first; s != NULL && at < n; s = s->next_client)
         if (is_recent(s, now_ns))
-            (*out)[at++] = (struct reach_mark){s->client, s->pushed};
+            (*out)[at++] = (struct push_progress_mark){s->client, s->pushed};
     return n;
 }
 
 static int by_client(const void *a, const void *b)
 {
-    const struct reach_mark *x = a, *y = b;
+    const struct push_progress_mark *x = a, *y = b;
     return (x->client > y->client) - (x->client < y->client);
 }
 
-uint32_t reach_merge(struct reach_mark *marks, uint32_t n)
+uint32_t push_progress_merge(struct push_progress_mark *marks, uint32_t n)
 {
     uint32_t n_merged = 0;
     qsort(marks, n, sizeof *marks, by_client);
     for (uint32_t i = 0; i < n; i++) {
-        struct reach_mark *last = n_merged > 0 ? &marks[n_merged - 1] : NULL;
+        struct push_progress_mark *last = n_merged > 0 ? &marks[n_merged - 1] : NULL;
         if (last == NULL || last->client != marks[i].client)
             marks[n_merged++] = marks[i];
-        else if (!reach_covers(last->pushed, marks[i].pushed))
+        else if (!push_progress_covers(last->pushed, marks[i].pushed))
             last->pushed = marks[i].pushed;
     }
-    return n_merged < REACH_MAX ? n_merged : REACH_MAX;
+    return n_merged < PUSH_PROGRESS_MAX ? n_merged : PUSH_PROGRESS_MAX;
 }
