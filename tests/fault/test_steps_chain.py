@@ -87,7 +87,7 @@ class Chain(unittest.TestCase):
             try:
                 push(server, 12)
                 self.done = embctl(server, "snapshot", "upon", "--incremental", "base", "--blob",
-                                   "dense=" + self.path("dense"))
+                                   "dense=" + self.path("dense"), address=server.admin_path(0))  # see test_steps
                 self.is_alive = server.is_alive()
             finally:
                 server.kill()
