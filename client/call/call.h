@@ -94,8 +94,7 @@ union part_result {
 struct message {
     struct exchange x; /* first: messages are found by their exchange */
     struct embd_call *call;
-    bool is_opening;   /* of a pusher's stream (numbered.c); it has no slices */
-    uint64_t began_ns; /* then: when */
+    uint64_t began_ns; /* of one that opens a stream (numbered.c), and has no slices: when */
     uint32_t stream;   /* of a push that the client numbers, and its number; 0: it has none */
     uint64_t sequence;
     bool may_have_columns; /* the server takes them */

@@ -29,7 +29,7 @@ void embd__call_forgive_left(struct embd_call *call)
         n_done += call->messages[i]->x.error.status == EMBD_OK;
     for (uint32_t i = 0; i < call->n_messages && n_done > 0; i++) {
         struct exchange *x = &call->messages[i]->x;
-        bool is_kept = x->has_effect || call->messages[i]->is_opening;
+        bool is_kept = x->has_effect || i < call->n_openings; /* of a stream (numbered.c) */
         if (is_kept && x->error.status == EMBD_MOVED && embd__link_is_retired(x->link))
             x->error = (struct embd__error){0};
     }
