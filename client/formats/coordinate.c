@@ -5,6 +5,8 @@
  * goes on without it; the coordinating server, with which the job ends. */
 #include "client/formats/coordinate.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -269,4 +271,27 @@ int embd__job_await(embd_client *client, struct job_told *job, const char *phase
     if (job->error.status != EMBD_OK)
         return embd__error_set(e, job->error.status, "%s", job->error.text);
     return EMBD_OK;
+}
+
+/* ---- another number of shards ---- */
+
+int embd__resize(embd_client *client, const char *what, uint32_t n_shards, struct job_ask *ask,
+                 embd_rebalance_report *out)
+{
+    char name[32];
+    struct job_told job;
+    struct placement next;
+    bool is_newer;
+    embd__placement_resize(&next, &client->placement, n_shards);
+    next.version = client->next_placement > next.version ? client->next_placement : next.version;
+    snprintf(name, sizeof name, "%s-%" PRIu64, what, next.version);
+    ask->name = name;
+    ask->place = &next;
+    if (embd__job_start(client, ask, &job) != EMBD_OK ||
+        embd__job_await(client, &job, NULL) != EMBD_OK)
+        return client->error.status;
+    out->version = next.version;
+    out->pause_us = job.pause_us;
+    out->elapsed_us = job.elapsed_us;
+    return embd__placement_learn(client, 0, 0, &is_newer);
 }

@@ -3,6 +3,7 @@
 #ifndef EMBD_FORMATS_COORDINATE_H
 #define EMBD_FORMATS_COORDINATE_H
 
+#include "embd/admin.h"
 #include "client/core/request.h"
 #include "proto/placement.h"
 #include "proto/scope.h"
@@ -58,5 +59,10 @@ bool embd__job_runs(const struct job_told *job);
 /* Waits until the job has ended, or is in `phase` (NULL: until it has ended). An error: it has
  * failed, or its server is gone. */
 int embd__job_await(embd_client *client, struct job_told *job, const char *phase);
+
+/* A job `what`-VERSION whose next map has n_shards: `ask` says the rest. Waits for it, sets the
+ * figures of *out, and takes the map that there is then. */
+int embd__resize(embd_client *client, const char *what, uint32_t n_shards, struct job_ask *ask,
+                 embd_rebalance_report *out);
 
 #endif

@@ -5,7 +5,6 @@
  * members yet either; the next map has them, without keys; shard 0's server brings it to all. What
  * can fail: the server is a member, or is one of another list of shards. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,26 +25,12 @@ static int check_list(embd_client *client, const char *address, uint32_t n)
                            address, n, client->n_shards);
 }
 
-static int add(embd_client *client, const struct shard_entry *list, uint32_t n,
-               embd_rebalance_report *out)
+static int grow(embd_client *client, const struct shard_entry *list, uint32_t n,
+                embd_rebalance_report *out)
 {
-    char name[32];
-    struct job_told job;
-    struct placement next;
-    bool is_newer;
     uint32_t own = client->n_shards;
-    embd__placement_resize(&next, &client->placement, n);
-    next.version = client->next_placement > next.version ? client->next_placement : next.version;
-    snprintf(name, sizeof name, "add-%" PRIu64, next.version);
-    const struct job_ask ask = {
-        .name = name, .place = &next, .added = list + own, .n_added = n - own};
-    if (embd__job_start(client, &ask, &job) != EMBD_OK ||
-        embd__job_await(client, &job, NULL) != EMBD_OK)
-        return client->error.status;
-    out->version = next.version;
-    out->pause_us = job.pause_us;
-    out->elapsed_us = job.elapsed_us;
-    return embd__placement_learn(client, 0, 0, &is_newer);
+    struct job_ask ask = {.added = list + own, .n_added = n - own};
+    return embd__resize(client, "add", n, &ask, out);
 }
 
 static int find_and_add(embd_client *client, const char *address, embd_rebalance_report *out)
@@ -59,7 +44,7 @@ static int find_and_add(embd_client *client, const char *address, embd_rebalance
     if (status == EMBD_OK)
         status = check_list(client, address, n);
     if (status == EMBD_OK)
-        status = add(client, list, n, out);
+        status = grow(client, list, n, out);
     free(list);
     return status;
 }

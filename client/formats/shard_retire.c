@@ -5,7 +5,6 @@
  * of that server's shards has a vshard; the next map lacks them; shard 0's server brings it to all.
  * What can fail: shards of other servers are behind it, or there are keys. */
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "client/core/client.h"
 #include "client/formats/coordinate.h"
@@ -85,25 +84,6 @@ static int check(embd_client *client, uint32_t shard)
     return client->error.status;
 }
 
-static int retire(embd_client *client, uint32_t shard, embd_rebalance_report *out)
-{
-    char name[32];
-    struct job_told job;
-    struct placement next;
-    bool is_newer;
-    embd__placement_resize(&next, &client->placement, shard);
-    next.version = client->next_placement > next.version ? client->next_placement : next.version;
-    snprintf(name, sizeof name, "retire-%" PRIu64, next.version);
-    const struct job_ask ask = {.name = name, .place = &next, .retires = true};
-    if (embd__job_start(client, &ask, &job) != EMBD_OK ||
-        embd__job_await(client, &job, NULL) != EMBD_OK)
-        return client->error.status;
-    out->version = next.version;
-    out->pause_us = job.pause_us;
-    out->elapsed_us = job.elapsed_us;
-    return embd__placement_learn(client, 0, 0, &is_newer);
-}
-
 EMBD_API int embd_shard_retire(embd_client *client, uint32_t shard,
                                embd_rebalance_report *report_out)
 {
@@ -115,7 +95,7 @@ EMBD_API int embd_shard_retire(embd_client *client, uint32_t shard,
     if (status == EMBD_OK)
         status = check(client, shard);
     if (status == EMBD_OK)
-        status = retire(client, shard, &report);
+        status = embd__resize(client, "retire", shard, &(struct job_ask){.retires = true}, &report);
     if (status == EMBD_OK && report_out != NULL)
         embd__struct_give(report_out, report_out->struct_bytes, &report, sizeof report);
     return embd__error_keep(e, status);
