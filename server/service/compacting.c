@@ -9,10 +9,11 @@
 
 #define WORTH_BYTES                                                                                \
     (64u << 20) /* behind a base, before another one is worth writing though it needs not be */
-#define REST_NS       100000000u  /* what is under way is not waited for longer */
-#define AGAIN_NS      1000000000u /* after that, */
-#define SIZE_NS       10000000u   /* between two estimates of the next base's bytes */
-#define AFTER_FAILURE 10u         /* and this often after a failure */
+#define REST_NS       100000000u   /* what is under way is not waited for longer, */
+#define SHORT_REST_NS 10000000000u /* or so long where the disk has little space left; */
+#define AGAIN_NS      1000000000u  /* after that, */
+#define SIZE_NS       10000000u    /* between two estimates of the next base's bytes */
+#define AFTER_FAILURE 10u          /* and this often after a failure */
 
 void compacting_ask(struct shard *shard)
 {
@@ -43,7 +44,7 @@ bool compacting_stops(const struct shard *shard, enum touch touch)
 static void note_failure(struct shard *shard, const struct embd__error *e)
 {
     struct compacting *c = &shard->compacting;
-    c->not_before_ns = shard->now_ns + AFTER_FAILURE * (uint64_t)AGAIN_NS;
+    c->retry_ns = shard->now_ns + AFTER_FAILURE * (uint64_t)AGAIN_NS;
     c->is_asked = true; /* a full disk may have room again later */
     joining_fail(&shard->engine.tables, e->text);
     shard->counters.base_errors++;
@@ -88,12 +89,21 @@ static bool is_beyond_limit(const struct shard *shard)
                                            : journal_wants_base(journal, limit);
 }
 
+/* What was put off is due at once when the disk has little space left: pushes go on, and take it.
+ */
+static bool is_too_early(const struct shard *shard)
+{
+    const struct compacting *c = &shard->compacting;
+    return shard->now_ns < c->retry_ns ||
+           (shard->now_ns < c->not_before_ns && !journal_lacks_room(shard->commit.journal));
+}
+
 static bool is_due(struct shard *shard)
 {
     struct compacting *c = &shard->compacting;
     const struct journal *journal = shard->commit.journal;
     uint64_t limit = shard->config.journal_limit;
-    if (journal == NULL || shard->draining || shard->now_ns < c->not_before_ns)
+    if (journal == NULL || shard->draining || is_too_early(shard))
         return false;
     if (c->is_damaged || c->is_awaited || is_beyond_limit(shard) || journal_lacks_room(journal) ||
         shard->engine.tables.n_joining > 0)
@@ -123,13 +133,13 @@ static void begin(struct shard *shard)
     }
 }
 
-/* Not now. Where the disk has little space left, changes that go on meanwhile take it. */
+/* Not now. */
 static void put_off(struct shard *shard)
 {
     struct compacting *c = &shard->compacting;
     c->state = COMPACTING_NOT;
     c->is_asked = true;
-    c->not_before_ns = shard->now_ns + (journal_lacks_room(shard->commit.journal) ? 0 : AGAIN_NS);
+    c->not_before_ns = shard->now_ns + AGAIN_NS;
 }
 
 static void size(struct shard *shard)
@@ -139,6 +149,11 @@ static void size(struct shard *shard)
         return;
     c->sized_ns = shard->now_ns;
     journal_set_need(shard->commit.journal, compaction_bytes(&shard->commit));
+}
+
+static uint64_t rest_ns(const struct shard *shard)
+{
+    return journal_lacks_room(shard->commit.journal) ? SHORT_REST_NS : REST_NS;
 }
 
 /* A base is of no moment while a holder makes a cut of all shards. What a shard in doubt holds back
@@ -164,7 +179,7 @@ bool compacting_look(struct shard *shard, bool is_cutting)
         begin(shard);
     } else {
         c->state = COMPACTING_RESTS;
-        c->not_before_ns = shard->now_ns + REST_NS;
+        c->not_before_ns = shard->now_ns + rest_ns(shard);
     }
     return gave_up;
 }

@@ -31,6 +31,7 @@ struct compacting {
     bool is_awaited;
     bool ends_resized; /* the one that is being written does */
     uint64_t not_before_ns;
+    uint64_t retry_ns;             /* after a failure, not earlier */
     uint64_t sized_ns;             /* when the next base's bytes were last estimated */
     struct compaction *compaction; /* COMPACTING_WRITES */
 };
