@@ -5,6 +5,7 @@
  * closed by process_close. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "proto/assert.h"
 #include "server/directory.h"
@@ -24,10 +25,13 @@ static int prepare_socket_dirs(const struct config_server *server, struct embd__
     return socket_dir_prepare(server->local_dir, server->local_group, e);
 }
 
-/* A shard that looks at memory instead of sleeping takes a processor: as many are for others. */
+/* A shard that looks at memory instead of sleeping takes a processor: as many are for others. A
+ * process that is pinned leaves those of the machine to them that it may not use. */
 static uint32_t spin_us(const struct process *p)
 {
-    return uv_available_parallelism() >= 2 * p->n ? p->config.limits.spin_us : 0;
+    uint32_t n_allowed = uv_available_parallelism();
+    bool is_pinned = n_allowed < (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
+    return n_allowed >= (is_pinned ? 1 : 2) * p->n ? p->config.limits.spin_us : 0;
 }
 
 /* Of a trunk, on its thread. */

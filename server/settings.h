@@ -101,7 +101,7 @@ enum {
     X(LOCAL_SPIN, "local_spin", IN_FLAGS | IN_TOP, "MICROSECONDS",                                 \
       "How long a shard looks at its sockets and the shared memory of clients on this host "       \
       "before it sleeps, where calls follow each other closely; 0: not at all. Only with two "     \
-      "processors for each shard (50)")                                                            \
+      "processors for each shard, or one of a part of the host's (50)")                            \
     X(ADMIN_LISTEN, "admin_listen", IN_FLAGS | IN_TOP | IN_SERVER, "HOST:PORT",                    \
       "Accept admin connections on TCP as well, one port per shard from this one on; requires "    \
       "TLS "                                                                                       \

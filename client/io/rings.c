@@ -3,6 +3,7 @@
 
 #include <sched.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "client/io/link_internal.h"
 
@@ -19,7 +20,7 @@ int embd__rings_read(uint64_t *spin_ns_out, struct embd__error *e)
     if (*end != '\0' || us > SPIN_MOST_US || (text != NULL && text[0] == '-'))
         return embd__error_set(e, EMBD_INVALID, "EMBD_SPIN_US: '%.60s'; expected 0 to %u", text,
                                SPIN_MOST_US);
-    *spin_ns_out = uv_available_parallelism() > 1 ? us * 1000 : 0;
+    *spin_ns_out = sysconf(_SC_NPROCESSORS_ONLN) > 1 ? us * 1000 : 0; /* servers may have others */
     return EMBD_OK;
 }
 

@@ -25,11 +25,14 @@ def sleeps(pid, thread):
 
 
 class Spinning(LocalCase):
-    def open(self, spin_us, *settings):
-        server = self.start(*settings)
+    def table(self, server, spin_us):
         with environment(EMBD_SPIN_US=spin_us):
             client = self.connect(server, "tcp", own_thread=False)
-        return server, client.create_table("t", dim=4)
+        return client.create_table("t", dim=4)
+
+    def open(self, spin_us, *settings):
+        server = self.start(*settings)
+        return server, self.table(server, spin_us)
 
     def asleep(self, server, table, pause_s=0.0):
         """How often the client and the shard slept for CALLS pulls."""
@@ -41,13 +44,25 @@ class Spinning(LocalCase):
             time.sleep(pause_s) if pause_s else None
         return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - client, sleeps(server.process.pid, "embd-shard-0") - shard
 
-    @unittest.skipIf(os.cpu_count() < 2, "needs a processor for each side")
-    def test_calls_that_follow_closely_find_both_awake(self):
-        server, table = self.open("1000", "--local-spin", "1000")
+    def find_both_awake(self, server, table):
         least, end = (CALLS, CALLS), time.monotonic() + PATIENCE_S
         while max(least) > CALLS / 3 and time.monotonic() < end:
             least = tuple(map(min, least, self.asleep(server, table)))
         self.assertLessEqual(max(least), CALLS / 3, "client and shard slept so often")
+
+    @unittest.skipIf(os.cpu_count() < 2, "needs a processor for each side")
+    def test_calls_that_follow_closely_find_both_awake(self):
+        self.find_both_awake(*self.open("1000", "--local-spin", "1000"))
+
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "needs a processor for each side")
+    def test_and_where_each_is_pinned_to_a_processor_of_its_own(self):
+        mine = os.sched_getaffinity(0)
+        self.addCleanup(os.sched_setaffinity, 0, mine)
+        shard, client = sorted(mine)[:2]
+        os.sched_setaffinity(0, {shard})
+        server = self.start("--local-spin", "1000")
+        os.sched_setaffinity(0, {client})
+        self.find_both_awake(server, self.table(server, "1000"))
 
     def test_without_it_both_sleep_for_every_call(self):
         server, table = self.open("0", "--local-spin", "0")
