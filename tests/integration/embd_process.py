@@ -12,6 +12,8 @@ import subprocess
 import tempfile
 import time
 
+from ports import server_port
+
 BIN = os.path.join(os.environ["EMBD_BIN"], "embd")
 
 
@@ -25,17 +27,17 @@ def run(*flags, timeout=20):
 
 
 class Embd:
-    """One embd process, or one of another `program`. `listen` None leaves the address to a configuration file; `waits` False: it may still load.
-    `admin`: the directory of its admin sockets, which outlives it; None: one of its own."""
+    """One embd process, or one of another `program`. `listen` None leaves the address to a configuration file, "" is a port of its own;
+    `waits` False: it may still load. `admin`: the directory of its admin sockets, which outlives it; None: one of its own."""
 
-    def __init__(self, *flags, shards=1, listen="127.0.0.1:0", ready_s=20, waits=True, program=BIN,
+    def __init__(self, *flags, shards=1, listen="", ready_s=20, waits=True, program=BIN,
                  admin=None):
         self.dir = tempfile.mkdtemp(prefix="embd-test-")
         self.log_path = os.path.join(self.dir, "log")
         self.admin_dir = admin or os.path.join(self.dir, "admin")
         command = [program, "--admin-dir", self.admin_dir]
         if listen is not None:
-            command += ["--listen", listen, "--shards", str(shards)]
+            command += ["--listen", listen or f"127.0.0.1:{server_port(shards)}", "--shards", str(shards)]
         ready_read, ready_write = os.pipe()
         command += [*(["--ready-fd", str(ready_write)] if waits else []), *flags]
         with open(self.log_path, "wb") as log:
