@@ -69,6 +69,14 @@ static void begin_ping(embd_client *client, struct pings *pings, uint32_t i, uin
         embd__error_set(&client->error, x->msg.status, "no memory for a request");
 }
 
+/* A shard that leaves the cluster meanwhile is given up by the first call (shrinking.c). */
+static bool may_miss(const embd_client *client, const struct exchange *x)
+{
+    int status = x->error.status;
+    return status == EMBD_MOVED || embd__link_is_retired(x->link) ||
+           (client->options.partly && embd__is_silence(status));
+}
+
 /* Connects every link; the first error by shard is the client's. */
 static int ping_all(embd_client *client, uint64_t deadline_ns)
 {
@@ -90,8 +98,7 @@ static int ping_all(embd_client *client, uint64_t deadline_ns)
         embd__io_await(&client->io, &pings->job);
     }
     for (uint32_t i = 0; i < n; i++) {
-        int status = exchanges[i].error.status;
-        if (status != EMBD_OK && !(client->options.partly && embd__is_silence(status)))
+        if (exchanges[i].error.status != EMBD_OK && !may_miss(client, &exchanges[i]))
             embd__error_set(&client->error, exchanges[i].error.status, "%s",
                             exchanges[i].error.text);
         embd__msg_fini(&exchanges[i].msg);
