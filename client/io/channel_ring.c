@@ -1,11 +1,11 @@
 /* channel_ring.c - a channel through a ring: bytes are copied, and the server woken where it
  * sleeps. What is on the socket is doorbells, and in the end the connection's. */
 #include <errno.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include "client/io/channel.h"
 #include "client/io/channel_ring.h"
+#include "client/io/ring_memory.h"
 
 enum { DOORBELLS_PER_READ = 256 };
 
@@ -76,7 +76,6 @@ void embd__channel_hear(struct channel *ch)
 
 void embd__channel_close_ring(struct channel_ring *ring)
 {
-    if (ring->memory != NULL)
-        munmap(ring->memory, ring->bytes);
+    embd__ring_memory_close(ring);
     *ring = (struct channel_ring){.memory = NULL};
 }

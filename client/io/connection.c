@@ -281,7 +281,7 @@ void embd__connection_begin(struct link *link)
     struct embd__error e = {0};
     const struct link_config *config = &link->config;
     if (config->dialer != NULL && !config->is_admin)
-        link->is_local = link->takes_share = true; /* the server is of this release */
+        link->is_local = link->takes_share = link->takes_ring = true; /* it is of this release */
     const struct socket_place place = {
         .address = &link->host,
         .path = config->is_path  ? config->address

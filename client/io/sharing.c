@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "client/io/link_internal.h"
+#include "client/io/ring_memory.h"
 
 static void *on_bin(struct exchange *x, uint32_t index, uint32_t bytes)
 {
@@ -83,13 +84,12 @@ static bool ask_ring(struct link *link)
     struct msg *m = &link->share.msg;
     int fd;
     ring->bytes = embd__ring_total(RINGS_REQUEST_BYTES, RINGS_ANSWER_BYTES);
-    ring->memory = embd__shared_map("embd-ring", ring->bytes, &fd);
+    bool is_open = embd__ring_memory_open(ring, &fd);
     embd__msg_request(m, SHARE_MSGID, METHOD_RING);
     embd__msg_map(m, 2);
     embd__msg_field_uint(m, "requests", RINGS_REQUEST_BYTES);
     embd__msg_field_uint(m, "answers", RINGS_ANSWER_BYTES);
-    bool is_sent =
-        ring->memory != NULL && embd__msg_end(m) == EMBD_OK && send_with(link->channel.fd, m, fd);
+    bool is_sent = is_open && embd__msg_end(m) == EMBD_OK && send_with(link->channel.fd, m, fd);
     if (fd >= 0)
         close(fd);
     return is_sent;

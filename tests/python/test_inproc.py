@@ -15,6 +15,7 @@ import numpy as np
 
 import clusters
 import embd
+from embd._native import ffi, lib
 from embd_process import Embd
 from ports import free_ports
 
@@ -22,7 +23,7 @@ EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
 SCHEMA = {"optimizer": embd.Optimizer("adam", lr=0.05), "combiner": "concat", "durability": "durable",
           "initializer": embd.Initializer("uniform", -0.5, 0.5), "seed": 7}
 
-# Trains by numbered pushes; at step `dies` it kills itself, in the midst of a started push.
+# Trains by numbered pushes; at step `dies` it kills itself, in the midst of a push to another table: it may be applied or not.
 TRAINER = """
 import os, signal, sys
 import numpy as np
@@ -31,15 +32,17 @@ place, steps, dies = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 client = embd.connect(place)
 table = client.create_table("items", 4, optimizer=embd.Optimizer("adam", lr=0.05), combiner="concat", durability="durable",
                             initializer=embd.Initializer("uniform", -0.5, 0.5), seed=7)
+other = client.create_table("other", 4, durability="durable")
 for step in range(table.step, steps):
     keys = np.random.default_rng(step).integers(0, 300, 200)
     gradient = table.pull(keys) - np.float32(step % 3)
     if step == dies:
-        table.push_start(keys[:0], gradient[:0])
+        other.push_start(keys, gradient)
         os.kill(os.getpid(), signal.SIGKILL)
     table.push(keys, gradient)
 for digest in client.digest():
-    print(digest)
+    if digest.name == "items":
+        print(digest)
 if len(sys.argv) < 5:
     client.close()
 """
@@ -233,6 +236,25 @@ class InProcess(unittest.TestCase):
                 ("inproc:?listen=0.0.0.0:7700", embd.UnsupportedError, "inproc: listen: ")]:
             with self.subTest(place), self.assertRaisesRegex(kind, says):
                 embd.connect(place)
+
+    def test_a_forked_childs_calls_by_its_parents_handle_fail_and_reach_no_server(self):
+        client = embd.connect(self.place(), own_thread=False, deadline=60)
+        table = self.make(client)
+        table.push([1], np.ones((1, 4), np.float32))
+        c_client = client.handle.c  # the child's Python does not have it any more, and programs in C do
+        said_in, said_out = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.write(said_out, str([lib.embd_ping(c_client, 0, ffi.NULL) for _ in range(3)]).encode())
+            finally:
+                os._exit(0)
+        os.close(said_out)
+        with os.fdopen(said_in) as said:
+            self.assertEqual(said.read(), str([lib.EMBD_UNREACHABLE] * 3))
+        os.waitpid(child, 0)
+        table.push([1], np.ones((1, 4), np.float32))
+        self.assertEqual(table.step, 2)
 
     def test_a_forked_child_can_do_nothing_to_its_parents_server_and_keeps_none_of_its_locks(self):
         client = embd.connect(self.place())
