@@ -15,7 +15,7 @@ import clusters
 import embd
 from clusters import Embd
 from listed import Growing
-from test_rebalance import DIM, EMBCTL, KEYS, TABLES, Trainer, digests, embctl
+from test_rebalance import DIM, EMBCTL, KEYS, TABLES, Trainer, digests, embctl, rebalance
 
 KILLS = int(os.environ.get("EMBD_GROWTH_KILLS", "6"))
 
@@ -42,19 +42,8 @@ class Growth(unittest.TestCase):
         self.assertEqual(ran.returncode, code, ran.stderr)
         return json.loads(ran.stdout)["added"][0] if code == 0 else ran.stderr
 
-    def is_busy(self, ran):
-        """Rows that left are being removed, or a snapshot is made."""
-        return ran.returncode == 5 and ("try again" in ran.stderr or "wait for it" in ran.stderr)
-
     def move(self, cluster, *words):
-        end = time.monotonic() + 60
-        while True:
-            ran = embctl(cluster.address("a"), "rebalance", *words)
-            if not self.is_busy(ran):
-                break
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.05)
-        self.assertEqual(ran.returncode, 0, ran.stderr)
+        rebalance(cluster.address("a"), *words)
 
     def restart(self, cluster, listed=8):
         """The file of the first servers need not have those that were added."""
@@ -439,7 +428,7 @@ class Promoted(Growth):
         client = self.connect(cluster)
         cluster.join("b")
         self.assertEqual(embctl(cluster.address("a"), "shard", "add", cluster.address("b")).returncode, 0)
-        self.assertEqual(embctl(cluster.address("a"), "rebalance").returncode, 0)
+        self.move(cluster)
         table = client.table("t")
         table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
         for name in "ab":

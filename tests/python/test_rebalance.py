@@ -33,6 +33,19 @@ def embctl(address, *words, timeout=120):
     return subprocess.run([EMBCTL, "--servers", address, *words], capture_output=True, text=True, timeout=timeout, check=False)
 
 
+def is_busy(ran):
+    """Rows that left are being removed, a table's first base is written, or a snapshot is made."""
+    return ran.returncode == 5 and ("try again" in ran.stderr or "wait for it" in ran.stderr)
+
+
+def rebalance(address, *words):
+    """Again while it is busy."""
+    end = time.monotonic() + 60
+    while is_busy(ran := embctl(address, "rebalance", *words)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert ran.returncode == 0, ran.stderr
+
+
 def digests(address):
     """Of each table: what no number or map of shards changes."""
     ran = embctl(address, "digest", "-o", "json")

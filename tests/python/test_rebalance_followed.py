@@ -13,7 +13,7 @@ import clusters
 import embd
 from clusters import Embd
 from listed import Listed
-from test_rebalance import DIM, EMBCTL, KEYS, Trainer, embctl
+from test_rebalance import DIM, EMBCTL, KEYS, Trainer, embctl, rebalance
 
 KILLS = int(os.environ.get("EMBD_MOVE_KILLS", "4"))
 
@@ -73,7 +73,7 @@ class Followed(unittest.TestCase):
                 trainer.client = embd.connect(cluster.address("a"), deadline=4)
                 trainer.table = trainer.client.table("t")
                 trainer.start()
-            self.assertEqual(embctl(cluster.address("a"), "rebalance", "--weights", "1,3").returncode, 0)
+            rebalance(cluster.address("a"), "--weights", "1,3")
             for trainer in trainers:
                 trainer.until(10)
             with subprocess.Popen([EMBCTL, "--servers", cluster.address("a"), "rebalance", "--weights", "3,1"],
@@ -102,8 +102,7 @@ class Followed(unittest.TestCase):
             self.assertEqual(embctl(follower.addresses[0], "table", "set", "t", "durability=durable").returncode, 0)
             self.wait_digest(follower)
             for weights in ("0,1", "1,1"):
-                ran = embctl(follower.addresses[0], "rebalance", "--weights", weights)
-                self.assertEqual(ran.returncode, 0, ran.stderr)
+                rebalance(follower.addresses[0], "--weights", weights)
                 client.table("t").push(trainers[0].keys, -np.ones((KEYS, DIM), np.float32))
                 trainers[0].counts += 1
             trainers[0].may_be[:] = trainers[1].may_be[:] = 0

@@ -15,7 +15,7 @@ import numpy as np
 import clusters
 import embd
 from test_growth import KILLS, Growth
-from test_rebalance import DIM, EMBCTL, KEYS, TABLES, Trainer, digests, embctl
+from test_rebalance import DIM, EMBCTL, KEYS, TABLES, Trainer, digests, embctl, is_busy
 
 
 class Retiring(Growth):
@@ -27,7 +27,7 @@ class Retiring(Growth):
         end = time.monotonic() + 60
         while True:
             ran = embctl(cluster.address("a"), "shard", "retire", str(shard), "-o", "json")
-            if not self.is_busy(ran):
+            if not is_busy(ran):
                 break
             self.assertLess(time.monotonic(), end)
             time.sleep(0.05)
