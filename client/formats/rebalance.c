@@ -112,7 +112,7 @@ static int rebalance(embd_client *client, const embd_rebalance_options *options,
 EMBD_API int embd_rebalance(embd_client *client, const embd_rebalance_options *options,
                             embd_rebalance_report *report_out)
 {
-    embd_rebalance_options own;
+    embd_rebalance_options own = EMBD_REBALANCE_OPTIONS();
     embd_rebalance_report report = {.struct_bytes = sizeof report};
     struct embd__error *e = &client->error;
     *e = (struct embd__error){0};

@@ -142,6 +142,7 @@ static int take_states(embd_arrays *own, embd_arrays_state *states, struct embd_
     if (at == NULL || own->n_states > EMBD_ARRAYS_STATES_MAX)
         return EMBD_OK; /* check_numbers refuses it */
     for (uint32_t i = 0; i < own->n_states; i++, at += own->states->struct_bytes) {
+        states[i] = (embd_arrays_state){0};
         if (embd__take(embd_arrays_state, &states[i], at, &why) != EMBD_OK)
             return embd__error_set(e, why.status, "states[%" PRIu32 "]: %s", i, why.text);
         if (((const embd_arrays_state *)(const void *)at)->struct_bytes !=

@@ -98,6 +98,13 @@ def layer_offences():
                 yield f"{path.relative_to(ROOT)}:{number}: {offence}"
 
 
+def default_offences(path, text):
+    """A caller of an earlier header gives fewer members: the others are what the struct had before embd__take."""
+    for kind, name in set(re.findall(r"embd__take\((\w+), &(\w+),", text)):
+        for declared in re.finditer(rf"^ *{kind} {name};", text, re.MULTILINE):
+            yield f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, declared.start()) + 1}: embd__take fills it, and it has no defaults"
+
+
 def style_offences():
     for path in sources("include", "proto", "client", "server", "tests"):
         name, lines = path.relative_to(ROOT), lines_of(path)
@@ -105,6 +112,7 @@ def style_offences():
             yield f"{name}: {len(lines)} lines; the limit is {MAX_LINES}"
         if FORBIDDEN_NAME.search(path.name):
             yield f"{name}: a file is named for the one idea it holds"
+        yield from default_offences(path, "\n".join(lines))
         for number, line in enumerate(lines, 1):
             if len(line) > MAX_COLUMNS and not UNBREAKABLE.search(line):
                 yield f"{name}:{number}: {len(line)} columns; the limit is {MAX_COLUMNS}"
