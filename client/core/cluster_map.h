@@ -25,8 +25,10 @@ struct map_refresh {
     uint64_t version;   /* of the map we have */
     char *servers;      /* as given to embd_connect: asked where no shard is up */
     uint32_t n_servers; /* of that list */
-    uint32_t n_failed;  /* of these, one behind the other, that did not answer */
-    const char *rest;   /* of that list, the next to ask; NULL: from its beginning */
+    uint32_t n_vain;    /* of these, one behind the other, that had no newer map, or no answer */
+    uint64_t pause_ns;  /* between the last two attempts */
+    bool asks_seed, has_news;
+    const char *rest; /* of that list, the next to ask; NULL: from its beginning */
     struct link *seed;
     char seed_address[ADDRESS_TEXT_BYTES];
     uv_timer_t timer;       /* looks at the links while calls wait */

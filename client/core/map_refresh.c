@@ -6,7 +6,10 @@
  * is newer than ours, links take its addresses, waiting ones connect at once, and links to a
  * shard's earlier address are closed.
  *
- * In a cluster whose map never changes this costs a request a second while a server is down. An
+ * The first requests follow each other quickly, since a follower takes the place of a server that
+ * ends in order within moments; each pause is twice the one before. In a cluster whose map never
+ * changes that comes to a request a second while a server is down. Where no link is up, each server
+ * of the list is asked in turn: one may not have heard of the new map yet, and the next one has. An
  * older or damaged map is not used, and neither is one of more shards: keys would belong elsewhere.
  * A client learns of shards that were added by EMBD_MOVED (placement.c). A later map that lacks the
  * last shards says that these have left: what waits for them is told so, and the caller's thread
@@ -21,7 +24,7 @@
 #define REFRESH_MSGID (UINT32_MAX - 1) /* no other exchange has it */
 #define ANSWER_MS     2000u
 #define CHECK_MS      1000u
-#define NEXT_MS       50u
+#define NEXT_MS       1u
 #define LATE_PAUSE_NS UINT64_C(3000000000)
 
 /* ---- the link to ask ---- */
@@ -68,11 +71,13 @@ static struct link *choose(struct map_refresh *f, uint64_t now)
 {
     embd_client *client = f->client;
     struct embd__error ignored = {.status = EMBD_OK};
+    f->asks_seed = false;
     for (uint32_t i = 0; i < client->n_linked; i++)
         if (embd__link_is_up(client->shards[i].link) &&
             !embd__link_is_loading(client->shards[i].link) &&
             !embd__link_is_late(client->shards[i].link, now))
             return client->shards[i].link;
+    f->asks_seed = true;
     if (!next_seed(f))
         return NULL;
     struct link_config config = embd__link_config(client, f->seed_address);
@@ -150,6 +155,8 @@ static void on_answer(struct exchange *x, struct reader *reader)
     if (reader->error->status != EMBD_OK || version <= f->version || n != client->n_linked)
         return;
     f->version = version;
+    f->has_news = true;
+    f->pause_ns = f->next_ns = 0; /* where it moves again, that is another time */
     for (uint32_t i = 0; i < n && reader->error->status == EMBD_OK; i++)
         if (embd__shard_entry_read(reader, &items[i], &entry) == EMBD_OK)
             move_shard(f, &client->shards[i], &entry);
@@ -160,9 +167,10 @@ static void on_check(uv_timer_t *timer);
 static void on_end(struct exchange *x)
 {
     struct map_refresh *f = x->owner;
+    bool is_answered = x->error.status == EMBD_OK;
     f->is_asking = false;
-    f->n_failed = x->error.status == EMBD_OK ? 0 : f->n_failed + 1;
-    if (f->n_failed % f->n_servers == 0)
+    f->n_vain = f->has_news || (is_answered && !f->asks_seed) ? 0 : f->n_vain + 1;
+    if (f->n_vain % f->n_servers == 0)
         return;
     f->goes_on = true; /* the others of the list may have it */
     uv_timer_start(&f->timer, on_check, NEXT_MS, CHECK_MS);
@@ -173,12 +181,25 @@ static bool may_ask(const struct map_refresh *f, uint64_t now)
     return !f->is_asking && now >= f->next_ns && f->servers != NULL;
 }
 
+/* Less than the pause between two attempts to connect, or every other one would ask. It begins
+ * anew when nothing was asked for twice the longest. */
+static void set_pause(struct map_refresh *f, uint64_t now)
+{
+    const struct embd_options *options = &f->client->options;
+    uint64_t least = (uint64_t)options->reconnect_min_ms * 750000;
+    uint64_t most = (uint64_t)options->reconnect_max_ms * 750000;
+    bool begins = f->pause_ns == 0 || now > f->next_ns + 2 * most;
+    f->pause_ns = begins ? least : 2 * f->pause_ns < most ? 2 * f->pause_ns : most;
+    f->next_ns = now + f->pause_ns;
+}
+
 static void send_request(struct map_refresh *f, struct link *link, uint64_t now)
 {
     struct exchange *x = &f->x;
     f->is_asking = true;
-    /* less than the pause between two attempts to connect, or every other one would ask */
-    f->next_ns = now + (uint64_t)f->client->options.reconnect_max_ms * 750000;
+    f->has_news = false;
+    if (!f->goes_on)
+        set_pause(f, now);
     x->msgid = REFRESH_MSGID;
     x->deadline_ms = ANSWER_MS;
     x->deadline_ns = now + (uint64_t)ANSWER_MS * 1000000;
@@ -226,10 +247,11 @@ static void on_check(uv_timer_t *timer)
     uint64_t now = uv_hrtime();
     bool is_late = false;
     close_seed(f);
-    if (f->goes_on) {
+    if (f->goes_on) { /* it is the same attempt */
+        struct link *link = f->is_asking ? NULL : choose(f, now);
+        if (link != NULL)
+            send_request(f, link, now);
         f->goes_on = false;
-        f->next_ns = now;
-        embd__map_refresh(client);
     }
     for (uint32_t i = 0; i < client->n_linked; i++) {
         struct link *link = client->shards[i].link;

@@ -11,7 +11,8 @@ struct failover_shard {
     struct failover_view view; /* the shard's */
     /* Guarded. */
     uint32_t version;
-    struct failover_set live, even;
+    struct failover_set live, even, have;
+    bool is_finished;
 };
 
 struct failover_private {
@@ -108,8 +109,9 @@ void failover_set_place(struct failover *f, const struct failover_place *place)
 {
     struct failover_place *known = &f->hidden->place;
     pthread_mutex_lock(&f->hidden->mutex);
-    bool is_other =
-        strcmp(known->admin, place->admin) != 0 || strcmp(known->address, place->address) != 0;
+    bool is_other = strcmp(known->admin, place->admin) != 0 ||
+                    strcmp(known->address, place->address) != 0 ||
+                    known->is_listed != place->is_listed;
     *known = *place;
     pthread_mutex_unlock(&f->hidden->mutex);
     if (!is_other)
@@ -201,4 +203,30 @@ void failover_look(struct failover *f, struct failover_set *live_out, struct fai
             even_out->n = 0;
     }
     pthread_mutex_unlock(&f->hidden->mutex);
+}
+
+/* ---- a primary that ends ---- */
+
+void failover_finish(struct failover *f, uint32_t shard, const struct failover_set *have)
+{
+    struct failover_shard *s = &f->shards[shard];
+    pthread_mutex_lock(&f->hidden->mutex);
+    s->have = *have;
+    s->is_finished = true;
+    if (f->hidden->news != NULL)
+        f->hidden->news(f->hidden->news_arg);
+    pthread_mutex_unlock(&f->hidden->mutex);
+}
+
+bool failover_is_finished(struct failover *f, struct failover_set *have_out)
+{
+    bool all = true;
+    pthread_mutex_lock(&f->hidden->mutex);
+    *have_out = f->shards[0].have;
+    for (uint32_t i = 0; i < f->n_shards; i++) {
+        keep_common(have_out, &f->shards[i].have);
+        all = all && f->shards[i].is_finished;
+    }
+    pthread_mutex_unlock(&f->hidden->mutex);
+    return all;
 }

@@ -71,6 +71,7 @@ struct failover_place {
     char admin
         [FAILOVER_PLACE_BYTES]; /* listener of shard 0: "host:port", or a path; "": not known */
     char address[FAILOVER_PLACE_BYTES]; /* of shard 0, for trainers */
+    bool is_listed;                     /* it is on the map, and can be followed */
 };
 void failover_set_place(struct failover *failover, const struct failover_place *place);
 void failover_place(struct failover *failover, struct failover_place *out);
@@ -104,6 +105,14 @@ void failover_report(struct failover *failover, uint32_t shard, uint32_t version
 /* The followers that every shard has; `even_out` by reports of the last version alone. */
 void failover_look(struct failover *failover, struct failover_set *live_out,
                    struct failover_set *even_out);
+
+/* ---- a primary that ends ---- */
+
+/* A shard's own, once: it has answered all that had begun, takes nothing more, and these followers
+ * have all of its records. */
+void failover_finish(struct failover *failover, uint32_t shard, const struct failover_set *have);
+/* Whether all shards have finished; then the followers that have all records of all of them. */
+bool failover_is_finished(struct failover *failover, struct failover_set *have_out);
 
 bool failover_has(const struct failover_set *set, uint64_t id);
 /* False: it is full. One that is in the set stays. */

@@ -300,7 +300,8 @@ static void rest(struct follower *f)
     until.tv_nsec += (long)(f->pause_ms % 1000) * 1000000;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    while (!f->stops && pthread_cond_timedwait(&f->news, &f->lock, &until) != ETIMEDOUT)
+    while (!f->stops && !f->leaves &&
+           pthread_cond_timedwait(&f->news, &f->lock, &until) != ETIMEDOUT)
         ;
 }
 
@@ -417,6 +418,7 @@ void follower_leave(struct follower *f)
     f->leaves = true;
     if (f->asking != NULL)
         peers_stop(f->asking);
+    pthread_cond_signal(&f->news);
     pthread_mutex_unlock(&f->lock);
 }
 

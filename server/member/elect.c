@@ -3,7 +3,8 @@
  * The happy path: it says under a lease of its own how far it is, and watches the name. When that
  * lapses, every follower waits a moment, in which all say how far they are, and reads what they
  * have said. Those that are in sync have every acknowledged record, so each of them may take the
- * name; the one with the most records does it first. It takes name and epoch at once, or not at
+ * name; the one with the most records does it first. A primary that ends in order names one that
+ * has all: that one waits for nobody. It takes name and epoch at once, or not at
  * all; then its shards are promoted in that epoch (server/follow/promotion.h), and it leads.
  *
  * What can fail: another follower was first (it is followed from then on); this one is not in sync,
@@ -20,13 +21,19 @@
 
 #define MOMENT_NS 200000000u /* for all to say how far they are */
 #define TURN_NS   400000000u /* for the one before to take the name */
-#define RISE_MS   10u
-#define LISTED_MS 50u /* who has taken the name comes on the map soon */
+#define RISE_MS   2u
+#define LISTED_MS 200u /* who has taken the name comes on the map soon */
 
 static int watch(struct member *m, uint32_t ms, struct embd__error *e)
 {
     bool changed;
     return etcd_watch(m->etcd, m->name_key, m->seen, ms, &changed, e);
+}
+
+static int watch_map(struct member *m, uint64_t seen, struct embd__error *e)
+{
+    bool changed;
+    return etcd_watch(m->etcd, MAP_KEY, seen, LISTED_MS, &changed, e);
 }
 
 /* ---- somebody has the name ---- */
@@ -51,12 +58,16 @@ static int go_with(struct member *m, const char *entry, struct embd__error *e)
     if (!entry_read_name(entry, &node, &place))
         return embd__error_set(e, EMBD_CORRUPT, "etcd: the value of %s cannot be read",
                                m->name_key);
+    int status = learn_map(m, e);
+    place.is_listed =
+        status == EMBD_OK && strcmp(place.address, m->map.addresses[m->self->first_shard]) == 0;
     failover_set_place(m->config.failover, &place);
-    if (learn_map(m, e) != EMBD_OK)
-        return e->status;
+    if (status != EMBD_OK)
+        return status;
+    if (!place.is_listed)
+        return watch_map(m, m->seen, e);
     m->seen = seen;
-    bool is_listed = strcmp(place.address, m->map.addresses[m->self->first_shard]) == 0;
-    return watch(m, is_listed ? m->config.lease_s * 1000 / 3 : LISTED_MS, e);
+    return watch(m, m->config.lease_s * 1000 / 3, e);
 }
 
 /* ---- nobody has ---- */
@@ -72,8 +83,8 @@ static bool may_lead(const struct entry_follower *f, const struct entry_insync *
 }
 
 /* How many others are to go first; FAILOVER_MOST: this one may not. */
-static int find_rank(struct member *m, const struct entry_epoch *epoch, uint32_t *rank_out,
-                     struct embd__error *e)
+static int find_rank(struct member *m, const struct entry_epoch *epoch, bool is_heir,
+                     uint32_t *rank_out, struct embd__error *e)
 {
     struct entry_follower list[FAILOVER_MOST], *own = NULL;
     struct entry_insync insync;
@@ -89,7 +100,7 @@ static int find_rank(struct member *m, const struct entry_epoch *epoch, uint32_t
     if (own == NULL || !own->is_ready || !(was_last || may_lead(own, &insync)))
         return EMBD_OK;
     *rank_out = 0;
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n && !is_heir; i++)
         *rank_out += may_lead(&list[i], &insync) && is_before(&list[i], own);
     return EMBD_OK;
 }
@@ -118,16 +129,13 @@ static int rise(struct member *m, uint64_t epoch, struct embd__error *e)
     return promotion_ask(m->config.promotion, PROMOTION_ANY, e);
 }
 
+/* The lease was renewed in this step. */
 static int take(struct member *m, const struct entry_epoch *epoch, struct embd__error *e)
 {
     uint64_t won = 0;
-    bool lives;
-    m->renewed_ns = failover_now_ns();
-    if (etcd_lease_keep(m->etcd, m->lease, &lives, e) != EMBD_OK)
+    if (entry_take_name(m, epoch->epoch + 1, 0, epoch->mod_revision, &won, e) != EMBD_OK)
         return e->status;
-    if (lives && entry_take_name(m, epoch->epoch + 1, 0, epoch->mod_revision, &won, e) != EMBD_OK)
-        return e->status;
-    return lives && won != 0 ? rise(m, epoch->epoch + 1, e) : EMBD_OK;
+    return won != 0 ? rise(m, epoch->epoch + 1, e) : EMBD_OK;
 }
 
 /* An attempt has succeeded whose answer was lost. */
@@ -143,20 +151,23 @@ static int elect(struct member *m, struct embd__error *e)
 {
     struct entry_epoch epoch;
     uint32_t rank;
-    uint64_t now_ns = failover_now_ns();
+    uint64_t heir, now_ns = failover_now_ns();
     m->absent_ns = m->absent_ns != 0 ? m->absent_ns : now_ns;
     if (entry_read_epoch(m->etcd, m->self->name, &epoch, e) != EMBD_OK)
         return e->status;
     if (epoch.epoch == 0) /* nobody ever had it */
         return watch(m, m->config.lease_s * 1000 / 3, e);
-    if (now_ns - m->absent_ns < MOMENT_NS)
+    if (entry_read_heir(m->etcd, m->self->name, epoch.epoch, &heir, e) != EMBD_OK)
+        return e->status;
+    bool is_heir = heir != 0 && heir == m->config.failover->start;
+    if (!is_heir && now_ns - m->absent_ns < MOMENT_NS)
         return watch(m, (uint32_t)((MOMENT_NS - (now_ns - m->absent_ns)) / 1000000) + 1, e);
-    if (find_rank(m, &epoch, &rank, e) != EMBD_OK)
+    if (find_rank(m, &epoch, is_heir, &rank, e) != EMBD_OK)
         return e->status;
     if (rank == FAILOVER_MOST)
         return say_hindrance(m, e);
     uint64_t at_ns = m->absent_ns + MOMENT_NS + rank * (uint64_t)TURN_NS;
-    if (now_ns < at_ns)
+    if (!is_heir && now_ns < at_ns)
         return watch(m, (uint32_t)((at_ns - now_ns) / 1000000) + 1, e);
     return take(m, &epoch, e);
 }
@@ -165,6 +176,7 @@ int elect_follow(struct member *m, struct embd__error *e)
 {
     struct etcd_value there;
     bool lives = false, is_ready;
+    m->renewed_ns = failover_now_ns();
     if (etcd_lease_keep(m->etcd, m->lease, &lives, e) != EMBD_OK)
         return e->status;
     if (!lives) {

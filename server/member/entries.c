@@ -3,6 +3,7 @@
  *     servers/NAME       {"id", "node", "address", "admin", "admin_tcp"}, under the primary's lease
  *     epoch/NAME         {"epoch", "node", "id"}: who was the last to take the name
  *     insync/NAME        {"epoch", "replicas", "ids"}: followers with all that was acknowledged
+ *     heir/NAME          {"epoch", "id"}: a follower that has all of a primary that ended in order
  *     followers/NAME/ID  {"position", "ready"}, under the follower's lease
  *
  * Numbers of processes and directories are text of 16 digits. What is read is checked: text of
@@ -91,6 +92,25 @@ int entry_read_insync(struct etcd *etcd, const char *server, uint64_t epoch,
     json_decref(object);
     free(there.text);
     return e->status;
+}
+
+int entry_read_heir(struct etcd *etcd, const char *server, uint64_t epoch, uint64_t *id_out,
+                    struct embd__error *e)
+{
+    char key[MEMBER_KEY_BYTES];
+    struct etcd_value there;
+    uint64_t of;
+    *id_out = 0;
+    snprintf(key, sizeof key, "heir/%.63s", server);
+    if (etcd_get(etcd, key, &there, e) != EMBD_OK || there.text == NULL)
+        return e->status;
+    json_t *object = json_loads(there.text, 0, NULL);
+    if (!read_number(object, "epoch", &of) || !read_hex(json_object_get(object, "id"), id_out) ||
+        of != epoch)
+        *id_out = 0; /* nobody goes before others */
+    json_decref(object);
+    free(there.text);
+    return EMBD_OK;
 }
 
 static bool read_follower(const struct etcd_item *item, struct entry_follower *out)
@@ -193,22 +213,44 @@ int entry_take_name(struct member *m, uint64_t epoch, uint64_t name_revision,
                     uint64_t epoch_revision, uint64_t *won_out, struct embd__error *e)
 {
     static const struct failover_set nobody = {.n = 0};
-    char epoch_key[MEMBER_KEY_BYTES], insync_key[MEMBER_KEY_BYTES];
+    char epoch_key[MEMBER_KEY_BYTES], insync_key[MEMBER_KEY_BYTES], heir_key[MEMBER_KEY_BYTES];
     char *name = write_name(m), *number = write_epoch(m, epoch),
          *set = write_insync(m, epoch, &nobody);
     snprintf(epoch_key, sizeof epoch_key, "epoch/%.63s", m->self->name);
     snprintf(insync_key, sizeof insync_key, "insync/%.63s", m->self->name);
+    snprintf(heir_key, sizeof heir_key, "heir/%.63s", m->self->name);
     const struct etcd_guard guards[] = {{m->name_key, name_revision}, {epoch_key, epoch_revision}};
-    const struct etcd_put puts[] = {
-        {m->name_key, name, m->lease}, {epoch_key, number, 0}, {insync_key, set, 0}};
+    const struct etcd_put puts[] = {{m->name_key, name, m->lease},
+                                    {epoch_key, number, 0},
+                                    {insync_key, set, 0},
+                                    {heir_key, NULL, 0}};
     *won_out = 0;
     if (name == NULL || number == NULL || set == NULL)
         refuse_memory(e);
     else
-        etcd_commit(m->etcd, guards, 2, puts, 3, won_out, e);
+        etcd_commit(m->etcd, guards, 2, puts, 4, won_out, e);
     free(name);
     free(number);
     free(set);
+    return e->status;
+}
+
+int entry_hand_over(struct member *m, uint64_t heir, struct embd__error *e)
+{
+    char key[MEMBER_KEY_BYTES];
+    uint64_t won;
+    json_t *object = json_pack(
+        "{s:I,s:o}", "epoch", (json_int_t)atomic_load(&m->config.failover->epoch), "id", hex(heir));
+    char *text = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
+    snprintf(key, sizeof key, "heir/%.63s", m->self->name);
+    const struct etcd_guard guard = {m->name_key, m->name_revision};
+    const struct etcd_put puts[] = {{m->name_key, NULL, 0}, {key, text, 0}};
+    if (text == NULL)
+        refuse_memory(e);
+    else
+        etcd_commit(m->etcd, &guard, 1, puts, 2, &won, e);
+    json_decref(object);
+    free(text);
     return e->status;
 }
 

@@ -415,14 +415,24 @@ static json_t *list_guards(const struct etcd *etcd, const struct etcd_guard *gua
     return list;
 }
 
+static json_t *assignment(const struct etcd *etcd, const struct etcd_put *put)
+{
+    return json_pack("{s:{s:o,s:o,s:o}}", "request_put", "key", packed_key(etcd, put->key), "value",
+                     packed(put->value, strlen(put->value)), "lease",
+                     text_of((uint64_t)put->lease));
+}
+
+static json_t *removal(const struct etcd *etcd, const struct etcd_put *put)
+{
+    return json_pack("{s:{s:o}}", "request_delete_range", "key", packed_key(etcd, put->key));
+}
+
 static json_t *list_puts(const struct etcd *etcd, const struct etcd_put *puts, uint32_t n)
 {
     json_t *list = json_array();
     for (uint32_t i = 0; i < n; i++)
-        json_array_append_new(list, json_pack("{s:{s:o,s:o,s:o}}", "request_put", "key",
-                                              packed_key(etcd, puts[i].key), "value",
-                                              packed(puts[i].value, strlen(puts[i].value)), "lease",
-                                              text_of((uint64_t)puts[i].lease)));
+        json_array_append_new(list, puts[i].value == NULL ? removal(etcd, &puts[i])
+                                                          : assignment(etcd, &puts[i]));
     return list;
 }
 

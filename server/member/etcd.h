@@ -75,8 +75,8 @@ struct etcd_guard {
     uint64_t mod_revision; /* 0: it does not exist */
 };
 struct etcd_put {
-    const char *key, *value;
-    int64_t lease; /* 0: permanent */
+    const char *key, *value; /* NULL: the key is removed */
+    int64_t lease;           /* 0: permanent */
 };
 /* Puts all if no guarded key has changed, or none. *won_out: the mod_revision of what was put; 0:
  * nothing was. */

@@ -4,6 +4,10 @@
  * lease it renews that, moves the fence, and publishes which followers are in sync: one more when
  * every shard says that it is even, one less when it has gone, so that changes do not wait for it.
  *
+ * When the process ends in order, its shards say when they have finished, and which followers have
+ * all of their records. It names one of these, as it gives the name back: that one takes it at
+ * once, without asking how far others are.
+ *
  * What can fail: etcd is silent (the fence is not moved: the shards stop when it is reached, and
  * go on with the next renewal); the lease lapses (the name is taken again, if nobody else has);
  * another process has taken the name, or its epoch (this one ends). */
@@ -208,10 +212,45 @@ static int renew(struct member *m, struct embd__error *e)
     return EMBD_OK;
 }
 
+/* 0: nobody. */
+static uint64_t choose_heir(const struct member *m)
+{
+    struct failover_set have;
+    if (!failover_is_finished(m->config.failover, &have))
+        return 0;
+    for (uint32_t i = 0; i < have.n; i++)
+        if (m->config.replicas == 0 || failover_has(&m->published, have.ids[i]))
+            return have.ids[i];
+    return 0;
+}
+
+int lead_hand_over(struct member *m, struct embd__error *e)
+{
+    uint64_t heir = m->state == MEMBER_LISTED ? choose_heir(m) : 0;
+    if (heir == 0)
+        return EMBD_OK;
+    failover_extend(m->config.failover, 0);
+    if (entry_hand_over(m, heir, e) != EMBD_OK)
+        return e->status;
+    log_event(LOG_INFO, "handed_over", "server=%s heir=%016llx", m->self->name,
+              (unsigned long long)heir);
+    m->state = MEMBER_LEAVES;
+    return EMBD_OK;
+}
+
+int lead_leave(struct member *m, struct embd__error *e)
+{
+    (void)e;
+    member_pause(m, m->config.lease_s * 1000);
+    return EMBD_OK;
+}
+
 int lead_keep(struct member *m, struct embd__error *e)
 {
     uint64_t revision;
     bool changed = false;
+    if (lead_hand_over(m, e) != EMBD_OK || m->state == MEMBER_LEAVES)
+        return e->status;
     if (renew(m, e) != EMBD_OK || m->state != MEMBER_LISTED)
         return e->status;
     if (check_name(m, &revision, e) != EMBD_OK)

@@ -144,6 +144,7 @@ static void *run(void *arg)
         [MEMBER_LEASELESS] = take_lease, [MEMBER_NAMELESS] = lead_begin,
         [MEMBER_UNLISTED] = put_on_map,  [MEMBER_LISTED] = lead_keep,
         [MEMBER_FOLLOWS] = elect_follow, [MEMBER_RISES] = elect_rise,
+        [MEMBER_LEAVES] = lead_leave,
     };
     int (*const *steps)(struct member *, struct embd__error *) =
         m->config.failover != NULL ? with_followers : alone;
@@ -223,7 +224,10 @@ int member_open(const struct member_config *config, struct member **out, struct 
 static void give_name_back(struct member *m)
 {
     struct embd__error ignored = {.status = EMBD_OK};
-    atomic_store(&m->stops, false); /* for this one question */
+    atomic_store(&m->stops, false); /* for these questions */
+    if (m->config.failover != NULL)
+        lead_hand_over(m, &ignored);
+    ignored.status = EMBD_OK;
     if (m->lease != 0)
         etcd_lease_revoke(m->etcd, m->lease, &ignored);
 }

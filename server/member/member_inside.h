@@ -19,6 +19,7 @@ enum member_state {
     MEMBER_LISTED,
     MEMBER_FOLLOWS, /* another process has the name */
     MEMBER_RISES,   /* has taken the name, and its shards are being promoted */
+    MEMBER_LEAVES,  /* has given the name to an heir, and ends */
 };
 
 /* Owner: the member's thread; what is guarded, both. */
@@ -84,6 +85,10 @@ struct entry_insync {
 int entry_read_insync(struct etcd *etcd, const char *server, uint64_t epoch,
                       struct entry_insync *out, struct embd__error *e);
 
+/* Who was named in that epoch; 0: nobody. */
+int entry_read_heir(struct etcd *etcd, const char *server, uint64_t epoch, uint64_t *id_out,
+                    struct embd__error *e);
+
 struct entry_follower {
     uint64_t id, position;
     bool is_ready;
@@ -94,18 +99,24 @@ int entry_list_followers(struct etcd *etcd, const char *server, struct entry_fol
 /* The node and the place in the entry of a name. False: it is not one. */
 bool entry_read_name(const char *text, uint64_t *node_out, struct failover_place *out);
 
-/* The name, its epoch and an empty set: all of them with the mod_revision *won_out, or none: 0. */
+/* The name, its epoch, an empty set and no heir: all of them with the mod_revision *won_out, or none: 0. */
 int entry_take_name(struct member *m, uint64_t epoch, uint64_t name_revision,
                     uint64_t epoch_revision, uint64_t *won_out, struct embd__error *e);
 /* Where the name is still ours, and the entry the one of `insync_revision`, which moves on. */
 int entry_put_insync(struct member *m, const struct failover_set *set, bool *won_out,
                      struct embd__error *e);
+/* Where the name is still ours it goes, and the heir is named. */
+int entry_hand_over(struct member *m, uint64_t heir, struct embd__error *e);
 int entry_put_follower(struct member *m, uint64_t position, bool is_ready, struct embd__error *e);
 
 /* ---- steps ---- */
 
 int lead_begin(struct member *m, struct embd__error *e);
 int lead_keep(struct member *m, struct embd__error *e);
+/* The process ends in order: a follower that has all is named, and may take the name at once. No
+ * effect without one, or where the name is no more ours. */
+int lead_hand_over(struct member *m, struct embd__error *e);
+int lead_leave(struct member *m, struct embd__error *e);
 int elect_follow(struct member *m, struct embd__error *e);
 int elect_rise(struct member *m, struct embd__error *e);
 

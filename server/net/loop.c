@@ -1,7 +1,7 @@
 /* loop.c - see loop.h.
  *
  * A tick some ten times a second does what depends on time: holds that end, peers that rest, memory
- * that is not needed in quiet, and the drain:
+ * that is not needed in quiet. A drain goes on with every turn of the loop:
  *   1. drain asked    listeners close, the shard refuses new work, requests that have begun go on
  *   2. all of those answered and followers up to date, or LOOP_DRAIN_MS over    connections take no
  *      more and end
@@ -205,7 +205,7 @@ static void on_prepare(uv_prepare_t *prepare)
         uv_idle_start(&loop->busy, on_busy);
     else
         uv_idle_stop(&loop->busy);
-    if (TAILQ_EMPTY(&loop->io.connections)) /* no callback: no tick is waited for */
+    if (loop->phase >= PHASE_DRAINING) /* no tick is waited for */
         go_on_draining(loop);
 }
 

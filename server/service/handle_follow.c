@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "server/files/errand.h"
+#include "server/follow/failover.h"
 #include "server/journal/tail.h"
 #include "server/log/log.h"
 #include "server/service/ack_times.h"
@@ -409,12 +410,29 @@ static bool lacks(const struct shard *shard, const struct feed *feed)
            (feed->read != NULL || feed->ask.position < shard->commit.applied.position);
 }
 
+/* Each of them may take this server's place at once. */
+static void name_heirs(struct shard *shard)
+{
+    struct failover_set have = {.n = 0};
+    for (uint32_t i = 0; i < FOLLOWERS_MAX; i++) {
+        const struct feed *feed = &shard->feeding.list[i];
+        bool has_all = feed->session != NULL && feed->is_ours && !feed->ask.is_base &&
+                       feed->ask.position >= shard->commit.applied.position;
+        if (has_all && !feed->ask.reads && feed->ask.start != 0)
+            failover_add(&have, feed->ask.start);
+    }
+    failover_finish(shard->config.failover, shard->config.index, &have);
+}
+
 bool feeding_finish(struct shard *shard, bool is_late)
 {
     struct feeding *feeding = &shard->feeding;
+    bool leads = shard->config.failover != NULL && shard->following == NULL;
     for (uint32_t i = 0; i < FOLLOWERS_MAX && !is_late; i++)
         if (lacks(shard, &feeding->list[i]))
             return false;
+    if (leads && !is_late)
+        name_heirs(shard);
     feeding->is_over = true;
     for (uint32_t i = 0; i < FOLLOWERS_MAX; i++)
         if (feeding->list[i].read == NULL)
