@@ -191,13 +191,19 @@ void failover_report(struct failover *f, uint32_t shard, uint32_t version,
     pthread_mutex_unlock(&f->hidden->mutex);
 }
 
+/* Those that a shard has let go since it has finished are not gone. */
+static const struct failover_set *live_of(const struct failover_shard *s)
+{
+    return s->is_finished ? &s->have : &s->live;
+}
+
 void failover_look(struct failover *f, struct failover_set *live_out, struct failover_set *even_out)
 {
     pthread_mutex_lock(&f->hidden->mutex);
-    *live_out = f->shards[0].live;
+    *live_out = *live_of(&f->shards[0]);
     *even_out = f->shards[0].even;
     for (uint32_t i = 0; i < f->n_shards; i++) {
-        keep_common(live_out, &f->shards[i].live);
+        keep_common(live_out, live_of(&f->shards[i]));
         keep_common(even_out, &f->shards[i].even);
         if (f->shards[i].version != (uint32_t)atomic_load(&f->version))
             even_out->n = 0;

@@ -213,10 +213,11 @@ static int renew(struct member *m, struct embd__error *e)
 }
 
 /* 0: nobody. */
-static uint64_t choose_heir(const struct member *m)
+static uint64_t choose_heir(struct member *m, struct embd__error *e)
 {
     struct failover_set have;
-    if (!failover_is_finished(m->config.failover, &have))
+    if (!failover_is_finished(m->config.failover, &have) ||
+        (m->is_unsure && look_at_published(m, e) != EMBD_OK))
         return 0;
     for (uint32_t i = 0; i < have.n; i++)
         if (m->config.replicas == 0 || failover_has(&m->published, have.ids[i]))
@@ -226,9 +227,9 @@ static uint64_t choose_heir(const struct member *m)
 
 int lead_hand_over(struct member *m, struct embd__error *e)
 {
-    uint64_t heir = m->state == MEMBER_LISTED ? choose_heir(m) : 0;
+    uint64_t heir = m->state == MEMBER_LISTED ? choose_heir(m, e) : 0;
     if (heir == 0)
-        return EMBD_OK;
+        return e->status;
     failover_extend(m->config.failover, 0);
     if (entry_hand_over(m, heir, e) != EMBD_OK)
         return e->status;
