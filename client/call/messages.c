@@ -117,6 +117,7 @@ struct message *embd__message_begin(struct embd_call *call, uint32_t shard)
     message->x.on_answer = embd__message_on_answer;
     message->x.has_effect = call->kind == PARTS_PUSH && call->extra.number.sequence > 0;
     message->x.may_repeat = call->kind == PARTS_PULL || message->x.has_effect;
+    message->x.waits_refused = call->kind == PARTS_ERASE;
     message->shard = shard;
     message->has_columns = false;
     message->n_slices = 0;

@@ -35,11 +35,19 @@ static bool is_for_loading(enum method method)
            method == METHOD_PROMOTE;
 }
 
+/* These leave things as they are where they were done before. */
+static bool is_repeatable(enum method method)
+{
+    return method == METHOD_TABLE_CREATE || method == METHOD_TABLE_DESCRIBE;
+}
+
 struct msg *embd__request_begin(embd_client *client, enum method method)
 {
     struct exchange *x = &client->request;
     client->request_method = method;
     embd__client_begin(client, x, 0);
+    x->may_repeat = is_repeatable(method);
+    x->waits_refused = method == METHOD_TABLE_DROP;
     x->while_loading = is_for_loading(method);
     embd__msg_request(&x->msg, x->msgid, method);
     return &x->msg;

@@ -315,7 +315,7 @@ static void close_socket(struct link *link)
     embd__trunk_line_close(&link->line);
     embd__socket_close(link->socket);
     link->socket = NULL;
-    link->is_blocked = link->is_loading = link->is_turning = false;
+    link->is_blocked = link->is_loading = link->is_turning = link->is_leaving = false;
     link->terms.shares = false;
 }
 

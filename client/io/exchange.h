@@ -26,6 +26,8 @@ struct exchange {
     uint64_t deadline_ns; /* uv_hrtime() */
     bool fail_fast;       /* fails when an attempt to connect fails, instead of at its deadline */
     bool may_repeat;      /* sent again on the next connection, until its deadline */
+    bool waits_refused;   /* sent again where the server refused it, since it ends; not where the
+                             connection was lost and it may have been done */
     bool has_effect;      /* a numbered push: once sent it ends as EMBD_UNANSWERED, not as lost */
     enum exchange_kind kind;
     uint64_t answer_bytes; /* that bins of the answer will have: rows and statuses */
@@ -49,9 +51,10 @@ struct exchange {
     /* The link's. After an error: refused by the server, or (partly) sent. Neither: the server has
      * not got it. */
     bool is_refused, is_out;
-    bool is_shared; /* it names memory that the client shares: no other connection takes it */
-    bool is_loose;  /* the link's: it has ended, and its server may yet read and write there */
-    bool was_begun; /* on a connection that is closed */
+    bool is_shared;   /* it names memory that the client shares: no other connection takes it */
+    bool is_loose;    /* the link's: it has ended, and its server may yet read and write there */
+    bool was_begun;   /* on a connection that is closed */
+    bool was_refused; /* the link's: this server has not done it, and does not */
     enum exchange_state state;
     struct exchange *next;
     uint32_t piece;      /* next piece to send */
@@ -69,6 +72,7 @@ static inline void embd__exchange_begin(struct exchange *x, uint32_t msgid, uint
     x->deadline_ns = now_ns + (uint64_t)deadline_ms * 1000000;
     x->fail_fast = false;
     x->may_repeat = x->has_effect = x->was_begun = x->while_loading = false;
+    x->waits_refused = x->was_refused = false;
     x->is_refused = x->is_out = false;
     x->is_shared = x->is_loose = false;
     x->kind = EXCHANGE_OTHER;

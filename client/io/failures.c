@@ -164,7 +164,8 @@ void embd__fail_sent(struct link *link, int status, const char *why)
 
 static void repeat(struct link *link, struct exchange *x)
 {
-    x->was_begun = true;
+    x->was_begun = x->was_begun || !x->was_refused;
+    x->was_refused = false;
     embd__count(&link->figures.repeats, 1);
     embd__queue_push_front(&link->queue, x);
 }
@@ -173,7 +174,8 @@ static void repeat(struct link *link, struct exchange *x)
  * because its result must be known. */
 static bool is_kept(const struct exchange *x, int status)
 {
-    return x->has_effect || (x->may_repeat && status != EMBD_PROTOCOL && status != EMBD_DENIED);
+    return x->was_refused || x->has_effect ||
+           (x->may_repeat && status != EMBD_PROTOCOL && status != EMBD_DENIED);
 }
 
 /* Exchanges that may be sent again go before unsent ones, in the order in which they were sent. */
@@ -189,6 +191,29 @@ void embd__requeue_repeatable(struct link *link, int status)
         repeat(link, pending->x);
         pending->x = NULL;
     }
+}
+
+bool embd__awaits_outcome(const struct link *link)
+{
+    for (uint32_t i = 0; i < link->inflight.n; i++)
+        if (link->inflight.list[i].x != NULL && !is_kept(link->inflight.list[i].x, EMBD_CLOSED))
+            return true;
+    return false;
+}
+
+static void note_refused(const struct link *link, struct exchange *x)
+{
+    x->was_refused = x != &link->hello && x != &link->share;
+}
+
+void embd__note_all_refused(struct link *link)
+{
+    struct exchange *head = link->queue.head;
+    if (head != NULL && head->state == EXCHANGE_SENDING)
+        note_refused(link, head);
+    for (uint32_t i = 0; i < link->inflight.n; i++)
+        if (link->inflight.list[i].x != NULL)
+            note_refused(link, link->inflight.list[i].x);
 }
 
 void embd__loosen(struct link *link)
@@ -345,6 +370,7 @@ static void on_deadline(uv_timer_t *timer)
     bool losing = must_lose(link, now);
     expire_queue(link, now);
     losing |= expire_flights(link, now);
+    losing |= link->is_leaving && !embd__awaits_outcome(link);
     if (losing)
         embd__connection_lose(link, EMBD_CLOSED, "given up after a deadline had passed");
     else if (!link->is_blocked)

@@ -114,7 +114,7 @@ static bool must_wait(const struct link *link, const struct exchange *x)
 
 void embd__link_send_queued(struct link *link)
 {
-    bool may_send = link->state == LINK_READY || link->state == LINK_HELLO;
+    bool may_send = (link->state == LINK_READY && !link->is_leaving) || link->state == LINK_HELLO;
     while (may_send && link->queue.head != NULL && link->inflight.n < link->max_inflight) {
         if (link->state == LINK_HELLO && link->queue.head != &link->hello)
             break;
@@ -251,13 +251,37 @@ static void read_answer(struct link *link, struct exchange *x)
         embd__error_set(&x->error, EMBD_PROTOCOL, "%s", e.text);
 }
 
-/* Notifications belong to no exchange; a server that sends nothing else would keep the thread from
- * its deadlines. */
-static int count_notice(struct link *link, struct embd__error *e)
+static int leave(struct embd__error *e)
 {
-    if (++link->n_notices <= NOTICES_MOST)
+    return embd__error_set(e, EMBD_CLOSED, "the server is shutting down");
+}
+
+/* Notifications belong to no exchange; a server that sends nothing else would keep the thread from
+ * its deadlines. One that ends says so as the last it says: it takes nothing more. */
+static int on_notice(struct link *link, struct embd__error *e)
+{
+    struct reader reader;
+    struct embd__error ignored = {0};
+    struct trunks *trunks = link->config.trunks;
+    if (++link->n_notices > NOTICES_MOST)
+        return embd__error_set(e, EMBD_PROTOCOL, "the server sends notifications without end");
+    if (embd__reader_init(&reader, &link->receiver.frame,
+                          trunks != NULL ? &trunks->zone : &link->zone, &ignored) != EMBD_OK ||
+        reader.answer_status != EMBD_DRAINING || link->state != LINK_READY)
         return EMBD_OK;
-    return embd__error_set(e, EMBD_PROTOCOL, "the server sends notifications without end");
+    embd__note_all_refused(link);
+    return leave(e);
+}
+
+/* Refused by a server that ends: it goes to the next one. Whatever else may have been done there is
+ * still answered. */
+static int take_refusal(struct link *link, struct exchange *x, struct embd__error *e)
+{
+    x->error.status = EMBD_OK;
+    x->is_refused = x->is_out = false;
+    x->was_refused = true;
+    link->is_leaving = embd__awaits_outcome(link);
+    return link->is_leaving ? EMBD_OK : leave(e);
 }
 
 /* Since the call was started. */
@@ -286,7 +310,7 @@ static int on_frame(void *owner, struct embd__error *e)
     const struct frame_scanner *frame = &link->receiver.frame;
     link->receiving = NULL;
     if (frame->type == 2)
-        return count_notice(link, e);
+        return on_notice(link, e);
     link->n_notices = 0;
     struct pending *pending = frame->type == 1 ? find(&link->inflight, frame->msgid) : NULL;
     if (pending == NULL)
@@ -294,11 +318,8 @@ static int on_frame(void *owner, struct embd__error *e)
     struct exchange *x = pending->x;
     if (x != NULL)
         read_answer(link, x);
-    if (x != NULL && x->may_repeat && x->error.status == EMBD_DRAINING) {
-        x->error.status = EMBD_OK;
-        x->is_refused = false;
-        return embd__error_set(e, EMBD_CLOSED, "the server is shutting down");
-    }
+    if (x != NULL && (x->may_repeat || x->waits_refused) && x->error.status == EMBD_DRAINING)
+        return take_refusal(link, x, e);
     take_out(&link->inflight, pending);
     if (x == NULL)
         return EMBD_OK;
@@ -314,7 +335,7 @@ static int on_frame(void *owner, struct embd__error *e)
         embd__exchange_end(x);
     else
         embd__fail_answered(x);
-    return EMBD_OK;
+    return link->is_leaving && !embd__awaits_outcome(link) ? leave(e) : EMBD_OK;
 }
 
 static void go(struct link *link, bool readable, bool writable)

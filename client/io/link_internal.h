@@ -65,6 +65,7 @@ struct link {
     bool is_loading;    /* the server takes only a few methods yet, and `last` says why */
     bool is_blocked;    /* the socket takes no more bytes for now */
     bool is_watched;    /* by config.rings */
+    bool is_leaving;    /* the server ends: nothing more is sent, and answers that matter are due */
     bool is_by_trunk;   /* the connection is, or is to be, a line of its trunk */
     uint32_t n_notices; /* in a row */
     struct queue queue;
@@ -218,6 +219,10 @@ void embd__loosen(struct link *link);
 /* Exchanges that may be sent again go back into the queue; `status` says why the connection was
  * lost. */
 void embd__requeue_repeatable(struct link *link, int status);
+/* Whether the connection is needed to learn what became of a request. */
+bool embd__awaits_outcome(const struct link *link);
+/* The server has done nothing of what it has not answered. */
+void embd__note_all_refused(struct link *link);
 /* The next to be sent names shared memory, which the server that is connected now has not. */
 void embd__fail_unshared(struct link *link);
 /* UINT64_MAX: nothing waits. */

@@ -139,11 +139,36 @@ void connection_drain(struct shard_io *io)
     }
 }
 
+static bool is_working(const struct connection *c)
+{
+    const struct exchange *x;
+    TAILQ_FOREACH(x, &c->exchanges, in_connection)
+    if (x->is_with_shard && x->request.state != REQUEST_ANSWERED)
+        return true;
+    return false;
+}
+
+/* Behind all answers: what the peer has sent, and has no answer for, was not done. Behind a request
+ * that is still under way it would be a lie. */
+static void say_end(struct connection *c)
+{
+    if (c->listener != LISTENER_DATA || c->is_unauthenticated || is_working(c))
+        return;
+    struct exchange *x = exchange_new(c->io, c);
+    if (x == NULL)
+        return;
+    TAILQ_INSERT_TAIL(&c->exchanges, x, in_connection);
+    embd__msg_error_notice(&x->request.answer, EMBD_DRAINING, "the server shuts down");
+    c->n_in_flight++;
+    outlet_add(&c->outlet, x);
+}
+
 void connection_finish_all(struct shard_io *io)
 {
     struct connection *c;
     TAILQ_FOREACH(c, &io->connections, in_io)
     if (connection_is_open(c)) {
+        say_end(c);
         connection_finish(c);
         connection_mark(c);
     }
