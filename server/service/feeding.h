@@ -11,6 +11,7 @@
 
 #include "proto/follow.h"
 #include "server/service/shard.h"
+#include "server/service/succession.h"
 
 #define FOLLOWERS_MAX 8u
 
@@ -30,9 +31,10 @@ struct feed {
 
 struct feeding {
     struct feed list[FOLLOWERS_MAX];
-    uint32_t n;              /* that have a session, or a read */
-    uint64_t begun_ns;       /* since when operations are waited for; 0: they are not */
-    bool is_over;            /* the server ends: no question has another answer any more */
+    uint32_t n;        /* that have a session, or a read */
+    uint64_t begun_ns; /* since when operations are waited for; 0: they are not */
+    bool is_over;      /* the server ends: no question has another answer any more */
+    struct succession succession;
     struct ack_times *times; /* NULL: nobody has asked yet, or there was no memory */
 };
 

@@ -237,6 +237,27 @@ static int take_epoch(struct shard *shard, const struct follow_answer *found, st
     return note_write(shard->data_dir, shard->config.index, note, e);
 }
 
+/* Another server was promoted at the place where this one is: its records go on from there by a
+ * chain of their own (succession.h). */
+static bool is_succession(const struct following *f, const struct follow_answer *found)
+{
+    return f->state == FOLLOWING_RECORDS && found->epoch > f->note.epoch && found->n_bytes == 0 &&
+           f->used == f->n && f->came.offset == 0 && f->came.position == f->place.position &&
+           found->position == f->place.position && found->chain != f->place.chain;
+}
+
+static void succeed(struct shard *shard, const struct follow_answer *found)
+{
+    struct following *f = shard->following;
+    f->place.chain = found->chain;
+    f->next_note = f->note;
+    f->next_note.position = f->place.position;
+    f->next_note.chain = f->place.chain;
+    log_event(LOG_INFO, "follow_goes_on", "shard=%u server=%s position=%llu epoch=%llu",
+              shard->config.index, f->address, (unsigned long long)f->place.position,
+              (unsigned long long)found->epoch);
+}
+
 static int take_found(struct shard *shard, struct follower_answer *answer, struct embd__error *e)
 {
     struct following *f = shard->following;
@@ -250,6 +271,8 @@ static int take_found(struct shard *shard, struct follower_answer *answer, struc
     if (add_bytes(f, answer, e) != EMBD_OK)
         return e->status;
     snprintf(f->address, sizeof f->address, "%s", answer->address);
+    if (is_succession(f, found))
+        succeed(shard, found);
     if (f->state == FOLLOWING_BASE)
         f->told_map = answer->map_version;
     add_skips(f, answer);

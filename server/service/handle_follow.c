@@ -343,6 +343,12 @@ int handle_follow(struct call *call)
     feed->request = call->request;
     feed->ask = ask;
     feed->asked_ns = clock_ns();
+    if (succession_take(&shard->feeding.succession, &feed->ask)) {
+        log_event(LOG_INFO, "follower_goes_on", "shard=%u follower=%s position=%llu",
+                  shard->config.index, ask.name, (unsigned long long)ask.position);
+        answer_nothing(shard, feed);
+        return CALL_LATER;
+    }
     if (shard->feeding.times == NULL) /* without memory no age is told */
         shard->feeding.times = ack_times_new(shard->commit.reached);
     shard->feeding.n++;

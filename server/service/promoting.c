@@ -92,9 +92,12 @@ static void vote(struct shard *shard)
 /* Leaves the directory as a start with --promote does. */
 static int become_own(struct shard *shard, struct embd__error *e)
 {
+    const struct journal *journal = shard->commit.journal;
     struct note note = shard->following->note;
     if (deposing_promote(shard, &note, e) != EMBD_OK)
         return e->status;
+    succession_begin(&shard->feeding.succession, &shard->following->place,
+                     journal_position(journal), journal_chain(journal));
     shard->epoch = note.epoch;
     shard->lineage = note.lineage;
     shard->epoch_who = note.who;
