@@ -62,10 +62,11 @@ struct embd_client {
     _Atomic uint32_t n_linked;   /* that have links: the loop's thread may look at these */
     struct client_shard *shards; /* [LIMIT_SHARDS], so that none moves where some are added */
     struct left_shard *left;     /* shards that left: */
-    _Atomic uint64_t left_restarts, left_rollbacks; /* what the links of all that did had counted */
-    struct replicas replicas;                       /* that answer pulls, too */
-    struct placement placement;                     /* of keys on them; the caller's thread */
-    _Atomic uint64_t placement_version;             /* its; any thread */
+    _Atomic uint64_t left_restarts, left_rollbacks,
+        left_replicated_rollbacks;      /* what the links of all that did had counted */
+    struct replicas replicas;           /* that answer pulls, too */
+    struct placement placement;         /* of keys on them; the caller's thread */
+    _Atomic uint64_t placement_version; /* its; any thread */
     uint64_t next_placement; /* version of the next one, as a server has said; 0: it is the next */
     uint64_t n_started;      /* calls */
     uint32_t last_msgid;
@@ -114,7 +115,7 @@ static inline bool embd__table_is_journaled(const embd_table *table)
 
 /* figures.c: starts of all shards, as far as seen, that tables may have come back from with less:
  * all starts for tables that no journal keeps. Any thread. */
-uint64_t embd__table_starts(const embd_client *client, bool is_journaled);
+uint64_t embd__table_starts(const embd_client *client, embd_durability durability);
 /* call.c: frees all calls; the loop stands still. */
 void embd__calls_fini(struct embd_client *client);
 /* placement.c: asks a shard which shard has which keys, until it has a newer map than the client,

@@ -18,19 +18,26 @@ static void read_latency(const struct latency *latency, embd_latency *out)
     }
 }
 
-uint64_t embd__table_starts(const embd_client *client, bool is_journaled)
+static uint64_t starts_of(const struct link_figures *f, embd_durability durability)
 {
-    uint64_t n = is_journaled ? client->left_rollbacks : client->left_restarts;
-    for (uint32_t i = 0; i < client->n_linked; i++) {
-        const struct link_figures *f = embd__link_figures(client->shards[i].link);
-        n += read_counter(is_journaled ? &f->rollbacks : &f->restarts);
-    }
+    if (embd__durability_is_replicated(durability))
+        return read_counter(&f->replicated_rollbacks);
+    return read_counter(embd__durability_is_journaled(durability) ? &f->rollbacks : &f->restarts);
+}
+
+uint64_t embd__table_starts(const embd_client *client, embd_durability durability)
+{
+    uint64_t n = embd__durability_is_replicated(durability)  ? client->left_replicated_rollbacks
+                 : embd__durability_is_journaled(durability) ? client->left_rollbacks
+                                                             : client->left_restarts;
+    for (uint32_t i = 0; i < client->n_linked; i++)
+        n += starts_of(embd__link_figures(client->shards[i].link), durability);
     return n;
 }
 
 uint64_t embd_table_rollbacks(const embd_table *table)
 {
-    return embd__table_starts(table->client, embd__table_is_journaled(table)) - table->starts;
+    return embd__table_starts(table->client, table->schema.s.durability) - table->starts;
 }
 
 int embd_figures(const embd_client *client, uint32_t shard, embd_shard_figures *out)

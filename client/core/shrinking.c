@@ -25,6 +25,7 @@ static void leave(embd_client *client, uint32_t i)
         embd__link_retire(shard->admin, why);
     client->left_restarts += read_counter(&f->restarts);
     client->left_rollbacks += read_counter(&f->rollbacks);
+    client->left_replicated_rollbacks += read_counter(&f->replicated_rollbacks);
     embd__numbering_leave(client, i);
 }
 

@@ -97,7 +97,7 @@ static embd_table *new_table(embd_client *client, struct table_schema *schema)
     table->client = client;
     table->schema = *schema;
     table->name_id = embd__table_id(schema->s.name);
-    table->starts = embd__table_starts(client, embd__table_is_journaled(table));
+    table->starts = embd__table_starts(client, table->schema.s.durability);
     table->next = client->tables;
     client->tables = table;
     return table;

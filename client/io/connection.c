@@ -43,8 +43,14 @@ static void compare_starts(struct link *link, const struct server_start *now)
     if (before.start == 0 || before.start == now->start)
         return;
     bool is_older = now->epoch != 0 && now->epoch <= before.epoch;
+    bool lacks = now->history != before.history || is_older, lacks_replicated = lacks;
+    if (before.promoted != 0 && now->promoted > before.promoted) { /* another directory's */
+        lacks = now->kept > before.promoted;
+        lacks_replicated = now->kept_replicated > before.promoted;
+    }
     embd__count(&link->figures.restarts, 1);
-    embd__count(&link->figures.rollbacks, now->history != before.history || is_older);
+    embd__count(&link->figures.rollbacks, lacks);
+    embd__count(&link->figures.replicated_rollbacks, lacks_replicated);
 }
 
 static void on_hello_answer(struct exchange *x, struct reader *reader)

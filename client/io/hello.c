@@ -125,6 +125,9 @@ void embd__hello_read(struct reader *r, uint32_t shard, uint32_t n_shards,
         .start = embd__field_uint(&fields, "start", 0, UINT64_MAX - 1, 0),
         .history = embd__field_uint(&fields, "history", 0, UINT64_MAX - 1, 0),
         .epoch = embd__field_uint(&fields, "epoch", 0, UINT64_MAX - 1, 0),
+        .promoted = embd__field_uint(&fields, "promoted", 0, UINT64_MAX - 1, 0),
+        .kept = embd__field_uint(&fields, "kept", 0, UINT64_MAX - 1, 0),
+        .kept_replicated = embd__field_uint(&fields, "kept_replicated", 0, UINT64_MAX - 1, 0),
     };
     read_version(&fields, limits.version);
     embd__local_read(&fields, &limits.place);

@@ -17,6 +17,9 @@ struct credentials;
 /* A start of the server, as hello describes it; PROTOCOL.md has the meaning. */
 struct server_start {
     uint64_t start, history, epoch; /* start 0: nothing is known */
+    /* With failover: how often a follower took over, and since when nothing was lost by that; 0:
+     * not known. */
+    uint64_t promoted, kept, kept_replicated;
 };
 
 /* The server's limits, never more than this library's own. */

@@ -18,6 +18,7 @@ struct link_figures {
     atomic_bool is_connected, is_local;
     counter connections, bytes_sent, bytes_received, repeats, failures, unnumbered;
     counter restarts, rollbacks;
+    counter replicated_rollbacks; /* of these, with less of replicated tables, too */
     struct latency pulls, pushes;
 };
 

@@ -33,9 +33,12 @@ struct failover_shard;
 
 struct failover {
     uint32_t n_shards;
-    uint64_t start;                  /* of this process */
-    atomic_uint_fast64_t until_ns;   /* by failover_now_ns: fenced from then on; 0: always */
-    atomic_uint_fast64_t epoch;      /* in which this process serves, or is to */
+    uint64_t start;                /* of this process */
+    atomic_uint_fast64_t until_ns; /* by failover_now_ns: fenced from then on; 0: always */
+    atomic_uint_fast64_t epoch;    /* in which this process serves, or is to */
+    /* Epochs since which no process that took the name has lacked an acknowledged change: of any
+     * journaled table, and of replicated ones. */
+    atomic_uint_fast64_t kept, kept_replicated;
     atomic_uint_fast32_t version;    /* of what is required */
     atomic_uint_fast32_t n_places;   /* that were set, each another one than before */
     struct failover_shard *shards;   /* [n_shards] */

@@ -82,6 +82,17 @@ static bool may_lead(const struct entry_follower *f, const struct entry_insync *
     return f->is_ready && (insync->replicas == 0 || failover_has(&insync->set, f->id));
 }
 
+/* An heir has all. One that was in sync has all of replicated tables, and may lack of others what
+ * the primary acknowledged last. */
+static void note_kept(struct member *m, const struct entry_epoch *epoch, bool is_heir,
+                      bool was_in_sync)
+{
+    struct failover *f = m->config.failover;
+    atomic_store(&f->kept, is_heir ? epoch->kept : epoch->epoch + 1);
+    atomic_store(&f->kept_replicated,
+                 is_heir || was_in_sync ? epoch->kept_replicated : epoch->epoch + 1);
+}
+
 /* How many others are to go first; FAILOVER_MOST: this one may not. */
 static int find_rank(struct member *m, const struct entry_epoch *epoch, bool is_heir,
                      uint32_t *rank_out, struct embd__error *e)
@@ -99,6 +110,7 @@ static int find_rank(struct member *m, const struct entry_epoch *epoch, bool is_
     bool was_last = epoch->node == m->config.node && insync.set.n == 0;
     if (own == NULL || !own->is_ready || !(was_last || may_lead(own, &insync)))
         return EMBD_OK;
+    note_kept(m, epoch, is_heir, was_last || insync.replicas > 0);
     *rank_out = 0;
     for (uint32_t i = 0; i < n && !is_heir; i++)
         *rank_out += may_lead(&list[i], &insync) && is_before(&list[i], own);
@@ -144,7 +156,11 @@ static int find_taken(struct member *m, struct embd__error *e)
     struct entry_epoch epoch;
     if (entry_read_epoch(m->etcd, m->self->name, &epoch, e) != EMBD_OK)
         return e->status;
-    return epoch.node == m->config.node ? rise(m, epoch.epoch, e) : EMBD_OK;
+    if (epoch.node != m->config.node)
+        return EMBD_OK;
+    atomic_store(&m->config.failover->kept, epoch.kept);
+    atomic_store(&m->config.failover->kept_replicated, epoch.kept_replicated);
+    return rise(m, epoch.epoch, e);
 }
 
 static int elect(struct member *m, struct embd__error *e)

@@ -1,7 +1,8 @@
 /* entries.c - what servers with followers have in etcd, below the prefix:
  *
  *     servers/NAME       {"id", "node", "address", "admin", "admin_tcp"}, under the primary's lease
- *     epoch/NAME         {"epoch", "node", "id"}: who was the last to take the name
+ *     epoch/NAME         {"epoch", "node", "id", "kept", "kept_replicated"}: who was the last to
+ *                        take the name, and since which epochs nothing was lost
  *     insync/NAME        {"epoch", "replicas", "ids"}: followers with all that was acknowledged
  *     heir/NAME          {"epoch", "id"}: a follower that has all of a primary that ended in order
  *     followers/NAME/ID  {"position", "ready"}, under the follower's lease
@@ -55,6 +56,9 @@ int entry_read_epoch(struct etcd *etcd, const char *server, struct entry_epoch *
     if (!read_number(object, "epoch", &out->epoch) || out->epoch == 0 ||
         !read_hex(json_object_get(object, "node"), &out->node))
         refuse(key, e);
+    if (!read_number(object, "kept", &out->kept) ||
+        !read_number(object, "kept_replicated", &out->kept_replicated))
+        out->kept = out->kept_replicated = out->epoch; /* of an earlier version */
     out->mod_revision = there.mod_revision;
     json_decref(object);
     free(there.text);
@@ -185,8 +189,11 @@ static char *write_name(const struct member *m)
 
 static char *write_epoch(const struct member *m, uint64_t epoch)
 {
-    json_t *object = json_pack("{s:I,s:o,s:s}", "epoch", (json_int_t)epoch, "node",
-                               hex(m->config.node), "id", m->id);
+    const struct failover *f = m->config.failover;
+    json_t *object =
+        json_pack("{s:I,s:o,s:s,s:I,s:I}", "epoch", (json_int_t)epoch, "node", hex(m->config.node),
+                  "id", m->id, "kept", (json_int_t)atomic_load(&f->kept), "kept_replicated",
+                  (json_int_t)atomic_load(&f->kept_replicated));
     char *text = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
     json_decref(object);
     return text;

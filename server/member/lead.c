@@ -87,6 +87,9 @@ int lead_begin(struct member *m, struct embd__error *e)
         check_epoch(m, &epoch, e) != EMBD_OK)
         return e->status;
     own = atomic_load(&m->config.failover->epoch);
+    bool is_known = epoch.epoch == own;
+    atomic_store(&m->config.failover->kept, is_known ? epoch.kept : own);
+    atomic_store(&m->config.failover->kept_replicated, is_known ? epoch.kept_replicated : own);
     if (entry_take_name(m, own, name_revision, epoch.mod_revision, &won, e) != EMBD_OK)
         return e->status;
     if (won == 0)

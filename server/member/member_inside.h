@@ -70,7 +70,8 @@ void member_pause(struct member *m, uint32_t ms);
 /* ---- entries.c: what stands in etcd, as text ---- */
 
 struct entry_epoch {
-    uint64_t epoch, node; /* epoch 0: there is none */
+    uint64_t epoch, node;           /* epoch 0: there is none */
+    uint64_t kept, kept_replicated; /* failover.h */
     uint64_t mod_revision;
 };
 /* EMBD_CORRUPT, and the errors of etcd. */

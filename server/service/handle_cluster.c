@@ -4,6 +4,7 @@
 #include "proto/placement_wire.h"
 #include "proto/shard_entry.h"
 #include "server/identity/identity.h"
+#include "server/follow/failover.h"
 #include "server/service/authorize.h"
 #include "server/service/deposing.h"
 #include "server/service/following.h"
@@ -45,6 +46,12 @@ static void write_start(struct call *call)
     embd__msg_field_uint(call->answer, "start", config->start);
     embd__msg_field_uint(call->answer, "history", history);
     embd__msg_field_uint(call->answer, "epoch", epoch);
+    if (config->failover == NULL)
+        return;
+    embd__msg_field_uint(call->answer, "promoted", atomic_load(&config->failover->epoch));
+    embd__msg_field_uint(call->answer, "kept", atomic_load(&config->failover->kept));
+    embd__msg_field_uint(call->answer, "kept_replicated",
+                         atomic_load(&config->failover->kept_replicated));
 }
 
 /* Admins may ask a follower for much of what they ask others; others where it serves reads. A
@@ -82,8 +89,9 @@ int handle_hello(struct call *call)
     bool is_loading = is_loading_for(call);
     embd__msg_result(m, call->reader.msgid);
     bool has_trunk = session->trunk_shards > 0;
-    embd__msg_map(m, (is_loading ? 11u : 13u) + (config->local != NULL) + (session->share != NULL) +
-                         has_trunk);
+    uint32_t n_start = config->failover != NULL ? 6 : 3;
+    embd__msg_map(m, 10 + (is_loading ? 1 : n_start) + (config->local != NULL) +
+                         (session->share != NULL) + has_trunk);
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "server", "embd " EMBD_VERSION);
     embd__msg_str(m, "features");
