@@ -49,6 +49,7 @@ static int open_trunks(struct process *p, struct embd__error *e)
 {
     const struct trunks_config config = {
         .most = p->config.limits.connections,
+        .stall_ms = p->config.limits.stall_ms,
         .quota = &p->quota,
         .adopt = adopt_stream,
         .arg = p,

@@ -65,7 +65,9 @@ struct process {
     atomic_uint n_failed; /* to load: the first of them says why */
     atomic_bool has_why;  /* it has said: */
     struct embd__error why;
-    uv_timer_t patience; /* of the service manager, while shards load */
+    bool
+        has_failed_following; /* it had its own journal, and failed with another server's records */
+    uv_timer_t patience;      /* of the service manager, while shards load */
     uv_timer_t credentials_watch;
     uv_timer_t archive_look; /* archiving.c: for the program that keeps the archive, */
     pid_t archiver;          /* 0: it does not run, */
@@ -132,7 +134,7 @@ void running_wake(void *arg);
 void running_drain(struct process *p);
 
 /* Called by a shard on its thread. `arg` is the process. */
-void running_on_loaded(void *arg,
+void running_on_loaded(void *arg, bool follows,
                        const struct embd__error *e); /* its journal is replayed, or cannot be */
 void running_on_lost(
     void *arg); /* another process serves in its place: this one ends, as a failure */

@@ -46,7 +46,8 @@ enum exit_status process_fail(struct process *p, enum exit_status status,
     if (status == EXIT_USAGE)
         fprintf(stderr, "%s: %s\n", program_invocation_short_name, e->text);
     else
-        log_event(LOG_ERROR, "start_failed", "why=\"%s\"", e->text);
+        log_event(LOG_ERROR, p->has_failed_following ? "follow_failed" : "start_failed",
+                  "why=\"%s\"", e->text);
     return status;
 }
 
@@ -73,13 +74,14 @@ void running_on_end(void *arg)
     uv_async_send(&p->news);
 }
 
-void running_on_loaded(void *arg, const struct embd__error *e)
+void running_on_loaded(void *arg, bool follows, const struct embd__error *e)
 {
     struct process *p = arg;
     if (e->status == EMBD_OK) {
         atomic_fetch_add(&p->n_loaded, 1);
     } else if (atomic_fetch_add(&p->n_failed, 1) == 0) {
         p->why = *e;
+        p->has_failed_following = follows;
         atomic_store(&p->has_why, true);
     }
     uv_async_send(&p->news);

@@ -29,7 +29,7 @@ struct loop_config {
     int cpu;               /* to run on; -1: any */
     /* On the shard's thread: its journal is replayed, or cannot be; see shard_config.loaded. NULL:
      * replayed by loop_start. */
-    void (*on_loaded)(void *arg, const struct embd__error *e);
+    void (*on_loaded)(void *arg, bool follows, const struct embd__error *e);
     void (*on_end)(void *arg); /* called last on the shard's thread */
     void *arg;
 };

@@ -80,6 +80,7 @@ static void flush(struct trunk *t)
             return;
         }
     }
+    t->moved_ms = sent > 0 ? t->desk->now_ms : t->moved_ms;
     t->out_bytes -= sent;
     if (t->out_bytes > 0 && sent > 0)
         memmove(t->out, t->out + sent, t->out_bytes);
@@ -342,6 +343,7 @@ static void keep(struct trunk *t, const uint8_t *p, size_t n)
 static void end_streams(struct trunk *t)
 {
     t->has_ended = true;
+    t->moved_ms = t->desk->now_ms;
     t->end.is_readable = false;
     for (uint32_t i = 0; i < TRUNK_SLOTS; i++) {
         struct trunk_stream *s = t->streams[i];
@@ -481,6 +483,14 @@ bool trunk_turn(struct trunk *t)
     t->is_lost |= t->has_ended && t->n_streams == 0 && t->out_bytes == 0;
     bool may_read = t->end.is_readable && !t->is_choked && !t->has_ended;
     return t->is_lost || may_read || (may_gather(t) && !TAILQ_EMPTY(&t->ready));
+}
+
+bool trunk_has_stalled(struct trunk *t, uint32_t stall_ms)
+{
+    if (!t->has_ended || t->desk->now_ms - t->moved_ms <= stall_ms)
+        return false;
+    lose(t, "the peer has ended its side, and does not read its answers (stall_timeout)");
+    return true;
 }
 
 /* ---- life ---- */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "server/net/trunk.h"
@@ -14,6 +15,7 @@ enum {
     SHARDS_PER_THREAD = 32,
     EVENTS = 256,   /* at once */
     CHOKED_MS = 20, /* until one that waits for memory looks again */
+    ENDED_MS = 500, /* between looks at those whose peers have ended their sides */
 };
 
 TAILQ_HEAD(trunk_list, trunk);
@@ -29,7 +31,8 @@ struct trunk_thread {
     struct trunk_desk desk; /* its own */
     struct trunks *trunks;
     struct trunk_list all, active;
-    bool has_choked;
+    bool has_choked, has_ended;
+    uint64_t looked_ms;    /* at those that have ended */
     struct trunk_end wake; /* an eventfd */
     pthread_t thread;
     bool is_started;
@@ -47,6 +50,13 @@ struct trunks {
 };
 
 /* ---- a thread ---- */
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
 
 static void activate(struct trunk_thread *thread, struct trunk *t)
 {
@@ -80,6 +90,7 @@ static void take_turns(struct trunk_thread *thread)
         if (has_more)
             activate(thread, t);
         thread->has_choked |= t->is_choked;
+        thread->has_ended |= t->has_ended;
     }
 }
 
@@ -126,12 +137,35 @@ static void retry_choked(struct trunk_thread *thread)
         activate(thread, t);
 }
 
+/* Nothing tells of a peer that has ended its side, and does not read. */
+static void look_at_ended(struct trunk_thread *thread)
+{
+    struct trunk *t, *next;
+    if (!thread->has_ended || thread->desk.now_ms - thread->looked_ms < ENDED_MS)
+        return;
+    thread->has_ended = false;
+    thread->looked_ms = thread->desk.now_ms;
+    for (t = TAILQ_FIRST(&thread->all); t != NULL; t = next) {
+        next = TAILQ_NEXT(t, in_all);
+        thread->has_ended |= t->has_ended;
+        if (trunk_has_stalled(t, thread->trunks->config.stall_ms))
+            activate(thread, t); /* which ends it */
+    }
+}
+
+static int next_look_ms(const struct trunk_thread *thread)
+{
+    if (!TAILQ_EMPTY(&thread->active))
+        return 0;
+    return thread->has_choked ? CHOKED_MS : thread->has_ended ? ENDED_MS : -1;
+}
+
 static bool run_once(struct trunk_thread *thread)
 {
     struct epoll_event events[EVENTS];
     bool goes_on = true;
-    int wait_ms = !TAILQ_EMPTY(&thread->active) ? 0 : thread->has_choked ? CHOKED_MS : -1;
-    int n = epoll_wait(thread->desk.epoll, events, EVENTS, wait_ms);
+    int n = epoll_wait(thread->desk.epoll, events, EVENTS, next_look_ms(thread));
+    thread->desk.now_ms = now_ms();
     for (int i = 0; i < n; i++) {
         if (events[i].data.ptr == &thread->wake)
             goes_on &= take_arrivals(thread);
@@ -140,6 +174,7 @@ static bool run_once(struct trunk_thread *thread)
     }
     if (n <= 0)
         retry_choked(thread);
+    look_at_ended(thread);
     take_turns(thread);
     trunk_bury(&thread->desk);
     return goes_on;

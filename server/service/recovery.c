@@ -419,7 +419,7 @@ bool recovery_go_on(struct shard *shard)
     replicated_begin(shard);
     if (shard->config.identity != NULL && shard->config.is_first && !shard->has_failed)
         identity_set_cut(shard->config.identity, shard->restored_cut, shard->restored_rows);
-    shard->config.loaded(shard->config.loaded_arg, &e);
+    shard->config.loaded(shard->config.loaded_arg, follows, &e);
     return false;
 }
 
@@ -429,7 +429,7 @@ static void begin_waited_for(struct shard *shard)
     shard->waits_for_identity = false;
     shard->has_failed = open_reading(shard, &e) != EMBD_OK;
     if (shard->has_failed)
-        shard->config.loaded(shard->config.loaded_arg, &e);
+        shard->config.loaded(shard->config.loaded_arg, false, &e);
 }
 
 void recovery_heed_identity(struct shard *shard)

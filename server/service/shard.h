@@ -103,10 +103,11 @@ struct shard_config {
     void (*wake)(
         void *arg); /* asks for shard_collect; any thread. NULL: the journal is written inline */
     void *wake_arg;
-    /* The journal is replayed and the snapshot loaded, or cannot be (e): then the shard refuses all
+    /* The journal is replayed and the snapshot loaded, or cannot be (e; `follows`: they were, and
+     * records of the server that is followed cannot be taken): then the shard refuses all
      * that touches tables until it ends. On the thread that calls shard_collect. NULL: shard_open
      * replays it and fails where it cannot be. */
-    void (*loaded)(void *arg, const struct embd__error *e);
+    void (*loaded)(void *arg, bool follows, const struct embd__error *e);
     void *loaded_arg;
     struct access *access;      /* tokens; NULL: not required. shard_open takes a share */
     uint64_t push_bytes;        /* of the frame of a push, and of its gradients as f32; 0:

@@ -162,7 +162,7 @@ class Memory(test_replicas.Replica):
         time.sleep(1)
         if not replica.is_alive():
             self.assertIn(replica.wait(), (1, 74), replica.log())
-            self.assertRegex(replica.log(), r'record_not_applied|start_failed why="no memory')
+            self.assertRegex(replica.log(), r'record_not_applied|follow_failed why="no memory')
         self.assertNotIn("follow_begins_anew", replica.log())
         replica.kill()
         replica = self.start_replica()
