@@ -19,8 +19,9 @@
 #include "server/log/log.h"
 #include "server/member/member_inside.h"
 
-#define MOMENT_NS 200000000u /* for all to say how far they are */
-#define TURN_NS   400000000u /* for the one before to take the name */
+#define MOMENT_NS 200000000u  /* for all to say how far they are */
+#define HEIR_NS   1000000000u /* for an heir to take the name */
+#define TURN_NS   400000000u  /* for the one before to take the name */
 #define RISE_MS   2u
 #define LISTED_MS 200u /* who has taken the name comes on the map soon */
 
@@ -130,11 +131,11 @@ static int say_hindrance(struct member *m, struct embd__error *e)
 }
 
 /* The name is ours, in that epoch. */
-static int rise(struct member *m, uint64_t epoch, struct embd__error *e)
+static int rise(struct member *m, uint64_t epoch, bool is_heir, struct embd__error *e)
 {
     atomic_store(&m->config.failover->epoch, epoch);
-    log_event(LOG_WARN, "takes_over", "server=%s epoch=%llu", m->self->name,
-              (unsigned long long)epoch);
+    log_event(LOG_WARN, "takes_over", "server=%s epoch=%llu named=%s", m->self->name,
+              (unsigned long long)epoch, is_heir ? "yes" : "no");
     m->has_had_name = true;
     m->absent_ns = 0;
     m->state = MEMBER_RISES;
@@ -142,12 +143,13 @@ static int rise(struct member *m, uint64_t epoch, struct embd__error *e)
 }
 
 /* The lease was renewed in this step. */
-static int take(struct member *m, const struct entry_epoch *epoch, struct embd__error *e)
+static int take(struct member *m, const struct entry_epoch *epoch, bool is_heir,
+                struct embd__error *e)
 {
     uint64_t won = 0;
     if (entry_take_name(m, epoch->epoch + 1, 0, epoch->mod_revision, &won, e) != EMBD_OK)
         return e->status;
-    return won != 0 ? rise(m, epoch->epoch + 1, e) : EMBD_OK;
+    return won != 0 ? rise(m, epoch->epoch + 1, is_heir, e) : EMBD_OK;
 }
 
 /* An attempt has succeeded whose answer was lost. */
@@ -160,7 +162,7 @@ static int find_taken(struct member *m, struct embd__error *e)
         return EMBD_OK;
     atomic_store(&m->config.failover->kept, epoch.kept);
     atomic_store(&m->config.failover->kept_replicated, epoch.kept_replicated);
-    return rise(m, epoch.epoch, e);
+    return rise(m, epoch.epoch, false, e);
 }
 
 static int elect(struct member *m, struct embd__error *e)
@@ -176,16 +178,17 @@ static int elect(struct member *m, struct embd__error *e)
     if (entry_read_heir(m->etcd, m->self->name, epoch.epoch, &heir, e) != EMBD_OK)
         return e->status;
     bool is_heir = heir != 0 && heir == m->config.failover->start;
-    if (!is_heir && now_ns - m->absent_ns < MOMENT_NS)
-        return watch(m, (uint32_t)((MOMENT_NS - (now_ns - m->absent_ns)) / 1000000) + 1, e);
+    uint64_t moment_ns = heir == 0 ? MOMENT_NS : HEIR_NS;
+    if (!is_heir && now_ns - m->absent_ns < moment_ns)
+        return watch(m, (uint32_t)((moment_ns - (now_ns - m->absent_ns)) / 1000000) + 1, e);
     if (find_rank(m, &epoch, is_heir, &rank, e) != EMBD_OK)
         return e->status;
     if (rank == FAILOVER_MOST)
         return say_hindrance(m, e);
-    uint64_t at_ns = m->absent_ns + MOMENT_NS + rank * (uint64_t)TURN_NS;
+    uint64_t at_ns = m->absent_ns + moment_ns + rank * (uint64_t)TURN_NS;
     if (!is_heir && now_ns < at_ns)
         return watch(m, (uint32_t)((at_ns - now_ns) / 1000000) + 1, e);
-    return take(m, &epoch, e);
+    return take(m, &epoch, is_heir, e);
 }
 
 int elect_follow(struct member *m, struct embd__error *e)

@@ -14,7 +14,7 @@ import embd_process
 import wire
 
 OPEN, DATA, END, CLOSE, CREDIT = 1, 2, 3, 4, 5
-DENIED = 20
+DRAINING, DENIED = 12, 20
 SLOTS, WINDOW, DATA_MOST = 1024, 256 << 10, 64 << 10
 SHARDS = 4
 
@@ -197,6 +197,7 @@ class Streams(Base):
         stream = trunk.open(0, 1)
         stream.call("ping", {})
         self.server.terminate()
+        self.assertEqual(stream.receive(), [2, "error", [DRAINING, "the server shuts down"]])
         self.assertIsNone(stream.receive())
         trunk.send(chunk(CLOSE, 0))
         while trunk.step():
@@ -369,6 +370,28 @@ class Tokens(unittest.TestCase):
             with self.assertRaises(wire.RpcError) as caught:
                 without.call("tables", {})
             self.assertEqual(caught.exception.number, DENIED)
+
+
+class Stalled(Base):
+    flags = ("--http", "off", "--stall-timeout", "1")
+
+    def test_a_peer_that_ends_its_side_and_reads_nothing_is_dropped(self):
+        """And one that only ends its side is not."""
+        trunk, other = self.trunk(), self.trunk()
+        streams = [trunk.open(number, 1) for number in range(8)]
+        table = wire.create(streams[0], "t", 64)
+        keys = wire.keys(wire.owned(20000, 1, SHARDS))
+        for stream in streams:  # 40 MB of answers
+            stream.begin("pull", {"parts": [{"table": table, "keys": 20000}]}, keys)
+        begun = other.open(0, 1).begin("ping", {})
+        for one in (trunk, other):
+            one.socket.shutdown(socket.SHUT_WR)
+        self.server.wait_log("does not read its answers (stall_timeout)\" streams=", 120)
+        self.assertEqual(self.server.log().count("trunk_dropped"), 1)
+        self.assertEqual(other.streams[0].receive()[1], begun)
+        while other.step():
+            pass
+        self.wait_for_connections(0, 1)
 
 
 class Limits(Base):
