@@ -10,6 +10,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -27,6 +28,7 @@ except ImportError:
 import clusters
 import embd
 from game_day import report
+import wire
 from ports import free_ports
 
 SHARDS, KEYS, DIM = 3, 500, 4
@@ -71,20 +73,144 @@ class Servers:
         return ",".join(server.addresses[0] for server in self.list)
 
 
+class Ending(threading.Thread):
+    """Before a server. While it is armed, the next request of one of these methods does not reach it, as where it ends at this moment:
+    the request is refused, or not answered behind the notification that a server ends with, or lost."""
+
+    def __init__(self, port, methods):
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(("127.0.0.2", port))
+        self.address, self.to = f"127.0.0.2:{port}", ("127.0.0.1", port)
+        self.methods, self.how, self.met = methods, None, []
+        self.start()
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                peer = self.listener.accept()[0]
+                threading.Thread(target=self.serve, args=(peer,), daemon=True).start()
+
+    def serve(self, peer):
+        server = socket.create_connection(self.to)
+        back = threading.Thread(target=self.carry, args=(server, peer), daemon=True)
+        back.start()
+        unpacker, n, last = wire.msgpack.Unpacker(raw=False, max_bin_len=1 << 26), 0, 0
+        with contextlib.suppress(OSError):
+            while data := peer.recv(1 << 16):
+                unpacker.feed(data)
+                for message in unpacker:
+                    if self.how and message[2] in self.methods:
+                        server.sendall(data[:max(0, last - n)])
+                        self.end(peer, message)
+                        data = None
+                        break
+                    last = unpacker.tell()
+                if data is None:
+                    break
+                server.sendall(data)
+                n += len(data)
+        for end in (peer, server):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    @staticmethod
+    def carry(a, b):
+        with contextlib.suppress(OSError):
+            while data := a.recv(1 << 16):
+                b.sendall(data)
+
+    def end(self, peer, message):
+        how, self.how = self.how, None
+        self.met.append((message[2], how))
+        why = [-int(embd.Status.DRAINING), "the server shuts down"]
+        if how == "refused":
+            peer.sendall(wire.msgpack.packb([1, message[1], why, None]))
+            peer.recv(1)  # the client leaves
+        elif how == "not taken":
+            peer.sendall(wire.msgpack.packb([2, "error", why]))
+
+    def close(self):
+        self.listener.close()
+
+
 class Restarts(threading.Thread):
     """One server after the other, by SIGTERM and by SIGKILL, at random moments."""
 
-    def __init__(self, servers):
+    def __init__(self, servers, hows=(signal.SIGTERM, signal.SIGKILL)):
         super().__init__()
-        self.servers, self.left = servers, RESTARTS
+        self.servers, self.hows, self.left = servers, hows, RESTARTS
         self.start()
 
     def run(self):
         chance = random.Random(os.urandom(8))
-        for i, how in itertools.islice(itertools.cycle(itertools.product(range(SHARDS), (signal.SIGTERM, signal.SIGKILL))), RESTARTS):
+        for i, how in itertools.islice(itertools.cycle(itertools.product(range(SHARDS), self.hows)), RESTARTS):
             threading.Event().wait(chance.uniform(0, 0.1))
             self.servers.restart(i, how)
             self.left -= 1
+
+
+class EndingTest(unittest.TestCase):
+    """What has no number, of a server that ends in order."""
+
+    def setUp(self):
+        port = free_ports(1)
+        self.ending = Ending(port, ("erase", "table_create", "table_drop"))
+        self.addCleanup(self.ending.close)
+        self.server = clusters.Embd("--advertise", "127.0.0.2", listen=f"127.0.0.1:{port}")
+        self.addCleanup(self.server.kill)
+        before = os.environ.get("EMBD_TRANSPORT")
+        self.addCleanup(lambda: os.environ.pop("EMBD_TRANSPORT") if before is None else os.environ.update(EMBD_TRANSPORT=before))
+        os.environ["EMBD_TRANSPORT"] = "tcp"
+        self.client = embd.connect(self.ending.address, deadline=60)
+        self.addCleanup(self.client.close)
+
+    def create(self, name):
+        return self.client.create_table(name, DIM, initializer=embd.Initializer("constant", 0.0), optimizer=embd.Optimizer("sgd", lr=1.0))
+
+    def rows(self, table):
+        return np.count_nonzero(table.pull(np.arange(KEYS))[:, 0])
+
+    def each(self, how):
+        """Of the three, the exceptions."""
+        keys, raised = np.arange(KEYS), []
+        table = self.create("t")
+        table.push(keys, -np.ones((KEYS, DIM)))
+        for what in (lambda: table.erase(keys[:100]), lambda: self.create("u"), lambda: self.client.drop_table("u")):
+            self.ending.how = how
+            try:
+                what()
+            except embd.Error as error:
+                raised.append(error.status)
+        self.assertEqual(self.ending.met, [(method, how) for method in self.ending.methods])
+        return table, raised
+
+    def test_what_it_refuses_goes_to_the_next(self):
+        for how in ("refused", "not taken"):
+            with self.subTest(how):
+                self.ending.met = []
+                table, raised = self.each(how)
+                self.assertEqual(raised, [])
+                self.assertEqual((self.rows(table), sorted(self.client.tables())), (KEYS - 100, ["t"]))
+
+    def test_what_may_have_been_done_is_told(self):
+        """But for a creation, which does nothing where it was done."""
+        table, raised = self.each("lost")
+        self.assertEqual(raised, [embd.Status.CLOSED, embd.Status.CLOSED])
+        self.assertEqual((self.rows(table), sorted(self.client.tables())), (KEYS, ["t", "u"]))
+
+    def test_a_push_in_flight_is_answered_beside_one_that_is_refused(self):
+        """Its connection stays as long as something that has no number is due."""
+        table = self.create("t")
+        keys = np.arange(KEYS)
+        with embd.connect(self.ending.address, deadline=60, unnumbered=True) as client:
+            plain = client.table("t")
+            calls = [plain.push_start(keys, -np.ones((KEYS, DIM), np.float32)) for _ in range(4)]
+            self.ending.how = "refused"
+            plain.erase(keys[:100])
+            for call in calls:
+                call.wait()
+        self.assertEqual(self.ending.met, [("erase", "refused")])
+        self.assertEqual(self.rows(table), KEYS - 100)
 
 
 class RestartsTest(unittest.TestCase):
@@ -108,8 +234,8 @@ class RestartsTest(unittest.TestCase):
         self.addCleanup(client.close)
         return client
 
-    def table(self, client, **fields):
-        return client.create_table("t", DIM, optimizer=embd.Optimizer("adam", lr=0.05), **fields)
+    def table(self, client, name="t", **fields):
+        return client.create_table(name, DIM, optimizer=embd.Optimizer("adam", lr=0.05), **fields)
 
     def step(self, table, n):
         chance = np.random.default_rng(n)
@@ -126,9 +252,9 @@ class RestartsTest(unittest.TestCase):
 
     # ---- nothing is raised, and each push is applied once ----
 
-    def through_restarts(self, step, **options):
+    def through_restarts(self, step, hows=(signal.SIGTERM, signal.SIGKILL), **options):
         table = self.table(self.connect(**options))
-        restarts, n, longest = Restarts(self.servers), 0, 0.0
+        restarts, n, longest = Restarts(self.servers, hows), 0, 0.0
         try:
             while restarts.is_alive():
                 began = time.monotonic()
@@ -154,6 +280,15 @@ class RestartsTest(unittest.TestCase):
 
     def test_pushes_in_flight(self):
         self.through_restarts(self.in_flight)
+
+    def test_changes_without_a_number_where_servers_end_in_order(self):
+        def step(client, table, n):
+            self.step(table, n)
+            table.erase(np.arange(n % KEYS, KEYS, 50))
+            self.table(client, name="short").push([n], np.ones((1, DIM), np.float32))
+            client.drop_table("short")
+
+        self.through_restarts(step, hows=(signal.SIGTERM,))
 
     def test_buffered_tables(self):
         self.table = lambda client, **fields: client.create_table("t", DIM, durability=fields.get("durability", "buffered"))
