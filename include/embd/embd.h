@@ -126,12 +126,14 @@ EMBD_API int embd_ping(embd_client *client, uint32_t shard, uint64_t *microsecon
 /* ---- tables ---- */
 
 /* Creates the table on every shard. A table of the same name and definition is not an error; fields
- * that embd_table_set has set since it was created are not compared, and keep their values. Blocks.
+ * that embd_table_set has set since it was created are not compared, and keep their values. It is
+ * sent again where a connection breaks. Blocks.
  *   EMBD_EXISTS   it exists with another definition; names the field and both values
  *   others        as embd_schema_check and embd_ping */
 EMBD_API int embd_table_create(embd_client *client, const embd_schema *schema);
 
-/* Drops the table on every shard, its rows with it. Blocks.
+/* Drops the table on every shard, its rows with it. A server that ends in order passes it on to the
+ * next one; where its connection breaks it may have been done: EMBD_CLOSED. Blocks.
  *   EMBD_UNKNOWN_TABLE   no shard has it; others as embd_ping */
 EMBD_API int embd_table_drop(embd_client *client, const char *name);
 
@@ -185,7 +187,8 @@ EMBD_API const embd_schema *embd_table_schema(const embd_table *table);
  * A restart of a server counts for tables of durability "snapshot": they are as in the newest
  * snapshot, and may have lost nothing if it was made after the last push. For journaled tables a
  * restart counts only if the server began with another or an older data directory, or if an
- * operator accepted damage of a journal. A client notices when it reconnects, before the first
+ * operator accepted damage of a journal. Where a follower takes over by its lease in etcd, that
+ * counts if the table lost something by it, or may have. A client notices when it reconnects, before the first
  * answer of the new start. Not counted: what a power cut takes of `buffered` tables; what an
  * operator loads or drops. Any thread may ask, also while another one is in a call, until
  * embd_close. Does not block. */
@@ -389,7 +392,8 @@ EMBD_API bool embd_buffer_is_shared(const embd_client *client, const void *buffe
  * pushed again gets a new row. `values`, `weights`, `wire` and `plan` are ignored; `offsets` say
  * which slots keys belong to, as for a pull. `statuses` become EMBD_KEY_EVICTED, or
  * EMBD_KEY_MISSING where there was no row. It is not a step of the table, and may be repeated.
- * Blocks.
+ * A server that ends in order passes it on to the next one; where its connection breaks it may have
+ * been done: EMBD_CLOSED. Blocks.
  *   as embd_pull, and EMBD_UNSUPPORTED: the servers' store cannot. After an error some keys may be
  *   gone, see embd_push. */
 EMBD_API int embd_erase(embd_client *client, const embd_part *parts, size_t n_parts,

@@ -100,7 +100,8 @@ int entry_list_followers(struct etcd *etcd, const char *server, struct entry_fol
 /* The node and the place in the entry of a name. False: it is not one. */
 bool entry_read_name(const char *text, uint64_t *node_out, struct failover_place *out);
 
-/* The name, its epoch, an empty set and no heir: all of them with the mod_revision *won_out, or none: 0. */
+/* The name, its epoch, an empty set and no heir: all of them with the mod_revision *won_out, or
+ * none: 0. */
 int entry_take_name(struct member *m, uint64_t epoch, uint64_t name_revision,
                     uint64_t epoch_revision, uint64_t *won_out, struct embd__error *e);
 /* Where the name is still ours, and the entry the one of `insync_revision`, which moves on. */

@@ -148,11 +148,11 @@ static bool is_working(const struct connection *c)
     return false;
 }
 
-/* Behind all answers: what the peer has sent, and has no answer for, was not done. Behind a request
+/* To those that have named themselves: others may not expect it. Behind all answers: what the peer has sent, and has no answer for, was not done. Behind a request
  * that is still under way it would be a lie. */
 static void say_end(struct connection *c)
 {
-    if (c->listener != LISTENER_DATA || c->is_unauthenticated || is_working(c))
+    if (c->session.client == 0 || c->is_unauthenticated || is_working(c))
         return;
     struct exchange *x = exchange_new(c->io, c);
     if (x == NULL)

@@ -194,13 +194,16 @@ class End(unittest.TestCase):
             self.ends(server)
 
     def test_new_work_is_refused_and_a_push_that_waited_is_answered_so_too(self):
-        with Embd() as server, wire.connect(server) as w, wire.connect(server) as late, \
+        """While an answer is under way; then it ends at once."""
+        with Embd() as server, wire.connect(server) as w, wire.connect(server) as late, wire.connect(server) as slow, \
              wire.Wire(server.admin_path()) as admin:
-            table = wire.create(w, "waiting", dim=1)
+            table, n = wire.create(w, "waiting", dim=1), 30000
+            slow.begin("pull", {"parts": [{"table": wire.create(w, "long", dim=256), "keys": n}]}, wire.keys(range(n)))
+            wait_for_requests(admin, 1)
             late.call("ping")
             admin.call("hold", {"timeout_ms": 60000})
             w.begin("push", {"parts": [{"table": table, "keys": 1}]}, wire.keys([1]), wire.floats([1.0]))
-            wait_for_requests(admin, 1)
+            wait_for_requests(admin, 2)
             server.terminate()
             server.wait_log("draining")
             with self.assertRaises(wire.RpcError) as caught:
@@ -208,6 +211,7 @@ class End(unittest.TestCase):
             self.assertEqual(caught.exception.number, wire.DRAINING)
             admin.call("release")
             self.assertEqual(w.receive()[2][0], wire.DRAINING)
+            self.assertEqual(len(slow.receive()[3][1]), n * 256 * 4)
             self.ends(server)
 
     def test_a_second_signal_ends_it_at_once(self):

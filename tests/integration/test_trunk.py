@@ -196,10 +196,13 @@ class Streams(Base):
         trunk = self.trunk()
         stream = trunk.open(0, 1)
         stream.call("ping", {})
+        named = trunk.open(1, 1)
+        named.call("hello", {"protocol": 1, "client_id": 77})
         self.server.terminate()
-        self.assertEqual(stream.receive(), [2, "error", [DRAINING, "the server shuts down"]])
         self.assertIsNone(stream.receive())
-        trunk.send(chunk(CLOSE, 0))
+        self.assertEqual(named.receive(), [2, "error", [DRAINING, "the server shuts down"]])
+        self.assertIsNone(named.receive())
+        trunk.send(chunk(CLOSE, 0) + chunk(CLOSE, 1))
         while trunk.step():
             pass
         self.assertEqual(self.server.wait(), 0)
