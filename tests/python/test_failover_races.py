@@ -112,7 +112,7 @@ def put_of(path, request, key):
     """What a transaction puts there; None: nothing."""
     if path != "/v3/kv/txn":
         return None
-    puts = [item["request_put"] for item in request["success"]]
+    puts = [item["request_put"] for item in request["success"] if "request_put" in item]
     return next((put["value"] for put in puts if put["key"].endswith(key)), None)
 
 
