@@ -58,7 +58,7 @@
     X(RING, "ring", LISTENER_DATA)                                                                 \
     X(FOLLOW, "follow", LISTENER_ADMIN)                                                            \
     X(PROMOTE, "promote", LISTENER_ADMIN)                                                          \
-    X(CHANGES, "changes", LISTENER_DATA)                                                           \
+    X(CHANGES, "changes", LISTENER_BOTH)                                                           \
     X(MOVE, "move", LISTENER_ADMIN)                                                                \
     X(MOVE_LOAD, "move_load", LISTENER_ADMIN)                                                      \
     X(TRUNK, "trunk", LISTENER_DATA)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/names.h"
 #include "proto/tls/secret.h"
 #include "server/config_values.h"
 #include "server/snapshot/snapshot.h"
@@ -254,10 +255,43 @@ static int read_dropped(const struct setting *at, struct config *out, struct emb
     return EMBD_OK;
 }
 
+/* NULL: nothing does. */
+static const char *what_hinders_narrow(const struct sources *from, const struct config *config)
+{
+    if (config->follow[0] == '\0' || !config->serves)
+        return "is for a replica: set follow and serve, too";
+    if (config->data_dir[0] != '\0')
+        return "is for a replica that keeps nothing on disk: leave out data_dir";
+    if (from->flags.of[SETTING_PROMOTE].text != NULL)
+        return "is for a replica without optimizer state, which cannot be promoted";
+    return config->digest_interval_s > 0
+               ? "rounds rows, which then have other digests: leave out digest_interval"
+               : NULL;
+}
+
+static int read_narrow(const struct sources *from, struct config *out, struct embd__error *e)
+{
+    const struct setting *at = config_pick(from, NULL, true, SETTING_SERVE_DTYPE);
+    out->is_narrow = at->text != NULL;
+    if (!out->is_narrow)
+        return EMBD_OK;
+    int dtype = embd__names_count(embd__dtype_names) - 1;
+    while (dtype >= 0 &&
+           (strcmp(at->text, embd__dtype_names[dtype]) != 0 || dtype == EMBD_DTYPE_I4))
+        dtype--;
+    if (dtype < 0)
+        return config_complain(e, EMBD_INVALID, SETTING_SERVE_DTYPE, at,
+                               "is '%s', expected f32, f16, bf16, i8 or e4m3", at->text);
+    out->serve_dtype = (embd_dtype)dtype;
+    const char *why = what_hinders_narrow(from, out);
+    return why == NULL ? EMBD_OK
+                       : config_complain(e, EMBD_INVALID, SETTING_SERVE_DTYPE, at, "%s", why);
+}
+
 static const char *what_hinders_following(const struct sources *from, const struct config *config)
 {
     const struct settings *flags = &from->flags;
-    if (config->data_dir[0] == '\0')
+    if (config->data_dir[0] == '\0' && !config->is_narrow)
         return "needs a data_dir, where its journals are";
     if (config->n_servers > 1 || config->has_etcd)
         return "is for a server that has all shards of its configuration: give it one without a "
@@ -296,7 +330,8 @@ static int read_follow(const struct sources *from, struct config *out, struct em
                     e) != EMBD_OK ||
         config_yes(SETTING_SERVE, serve, &out->serves, e) != EMBD_OK ||
         config_count(SETTING_DIGEST_INTERVAL, digests, 0, DIGEST_INTERVAL_MAX, 0,
-                     &out->digest_interval_s, e) != EMBD_OK)
+                     &out->digest_interval_s, e) != EMBD_OK ||
+        read_narrow(from, out, e) != EMBD_OK)
         return e->status;
     if (out->has_failover)
         return check_failover(from, out, e);

@@ -65,6 +65,8 @@ struct config {
     char follow[256];        /* of the server to be followed; "": none */
     char follow_token[1024]; /* "": none */
     bool serves;             /* while it follows */
+    bool is_narrow;          /* and without optimizer state, with rows as: */
+    embd_dtype serve_dtype;
     uint64_t digest_interval_s;
     char archive[4096];       /* a place of backups; "": none */
     char archive_token[1024]; /* "": none */

@@ -265,7 +265,7 @@ static int check_follow(const struct process *p, struct embd__error *e)
 /* A promotion that was interrupted between two shards is finished. */
 static int open_promotion(struct process *p, struct embd__error *e)
 {
-    if (p->config.follow[0] == '\0' && !p->config.promotes)
+    if ((p->config.follow[0] == '\0' && !p->config.promotes) || p->config.is_narrow)
         return EMBD_OK;
     p->maps = follow_maps_new(p->n, running_wake, p);
     if (p->maps == NULL)
@@ -309,6 +309,8 @@ static int start_shards(struct process *p, struct embd__error *e)
             .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
             .follow = p->config.follow[0] != '\0' ? &p->follow : NULL,
             .serves = p->config.serves,
+            .is_narrow = p->config.is_narrow,
+            .serve_dtype = p->config.serve_dtype,
             .digest_interval_s = p->config.digest_interval_s,
             .promotes = p->config.promotes,
             .promotion = p->promotion,

@@ -70,6 +70,10 @@ enum {
       "follows (no)")                                                                              \
     X(SERVE, "serve", IN_FLAGS | IN_TOP, "yes|no",                                                 \
       "yes: with follow, answer pulls and other reads while following; changes are refused (no)")  \
+    X(SERVE_DTYPE, "serve_dtype", IN_FLAGS | IN_TOP, "f32|f16|bf16|i8|e4m3",                       \
+      "With follow and serve, keep rows as this dtype, where that is narrower than the table's, "  \
+      "and no optimizer state. Such a replica takes what changed in rounds, has no data_dir, and " \
+      "is never promoted (rows and state as they are there)")                                      \
     X(DIGEST_INTERVAL, "digest_interval", IN_FLAGS | IN_TOP, "SECONDS",                            \
       "With follow, compare digests of all tables with those of that server so often, while "      \
       "pushes go on; 0: when embctl asks (0)")                                                     \

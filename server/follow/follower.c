@@ -39,6 +39,7 @@ struct follower {
     struct places known;  /* the last map that came */
     /* The thread's while has_ask; the shard's while has_answer. */
     struct follow_ask ask;
+    struct follower_question *question; /* instead of `ask`; NULL: none */
     struct follower_answer answer;
     /* The thread's. */
     struct peers_proof proof;
@@ -257,6 +258,30 @@ static void take_answer(void *arg, uint32_t shard, struct reader *r)
     answer->found.skips = NULL;
 }
 
+static void take_else(void *arg, uint32_t shard, struct reader *r)
+{
+    struct follower_question *question = arg;
+    (void)shard;
+    question->take(question, r);
+}
+
+/* The shard said so, and goes on: what was asked for is not there, or not now. */
+static bool is_answered(int status)
+{
+    return status == EMBD_OK || status == EMBD_UNKNOWN_TABLE || status == EMBD_UNSUPPORTED ||
+           status == EMBD_FULL || status == EMBD_BUSY;
+}
+
+static int ask_else(struct follower *f, struct follower_answer *answer)
+{
+    struct follower_question *question = f->question;
+    question->write(question, peers_add(f->peers, f->config.shard, question->method, ASK_MS));
+    answer->sent_ns = now_ns();
+    int status = peers_run(f->peers, take_else, question, &answer->error);
+    answer->is_lost = !is_answered(status);
+    return status;
+}
+
 static int ask(struct follower *f, struct follower_answer *answer)
 {
     struct embd__error *e = &answer->error;
@@ -266,6 +291,8 @@ static int ask(struct follower *f, struct follower_answer *answer)
         return e->status;
     answer->map_version = f->map_version;
     snprintf(answer->address, sizeof answer->address, "%s", f->places.addresses[f->config.shard]);
+    if (f->question != NULL)
+        return ask_else(f, answer);
     uint32_t deadline_ms = ASK_MS + (uint32_t)f->ask.wait_ms;
     struct msg *m = peers_add(f->peers, f->config.shard, METHOD_FOLLOW, deadline_ms);
     embd__follow_ask_write(m, &f->ask);
@@ -276,8 +303,8 @@ static int ask(struct follower *f, struct follower_answer *answer)
 static void ask_once(struct follower *f)
 {
     struct follower_answer *answer = &f->answer;
-    *answer = (struct follower_answer){.bytes = NULL};
-    if (ask(f, answer) == EMBD_OK) {
+    *answer = (struct follower_answer){.is_lost = true};
+    if (ask(f, answer) == EMBD_OK || !answer->is_lost) {
         f->pause_ms = 0;
         return;
     }
@@ -291,13 +318,13 @@ static void ask_once(struct follower *f)
 
 /* ---- the thread ---- */
 
-/* After a failure. With the lock. */
-static void rest(struct follower *f)
+/* With the lock. */
+static void rest(struct follower *f, uint32_t ms)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += f->pause_ms / 1000;
-    until.tv_nsec += (long)(f->pause_ms % 1000) * 1000000;
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += (long)(ms % 1000) * 1000000;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     while (!f->stops && !f->leaves &&
@@ -314,8 +341,9 @@ static void *run(void *arg)
             pthread_cond_wait(&f->news, &f->lock);
             continue;
         }
-        if (f->pause_ms > 0)
-            rest(f);
+        uint32_t asked_ms = f->question != NULL ? f->question->pause_ms : 0;
+        if (f->pause_ms + asked_ms > 0)
+            rest(f, f->pause_ms + asked_ms);
         bool leaves = f->leaves;
         f->leaves = false;
         pthread_mutex_unlock(&f->lock);
@@ -407,6 +435,16 @@ void follower_ask(struct follower *f, const struct follow_ask *ask)
 {
     pthread_mutex_lock(&f->lock);
     f->ask = *ask;
+    f->question = NULL;
+    f->has_ask = true;
+    pthread_cond_signal(&f->news);
+    pthread_mutex_unlock(&f->lock);
+}
+
+void follower_ask_else(struct follower *f, struct follower_question *question)
+{
+    pthread_mutex_lock(&f->lock);
+    f->question = question;
     f->has_ask = true;
     pthread_cond_signal(&f->news);
     pthread_mutex_unlock(&f->lock);

@@ -41,6 +41,17 @@ struct follower_answer {
     uint64_t map_version;     /* of the map of keys there, as it was when this one connected */
     char address[128];        /* of the shard that answered, for trainers; "": not known */
     struct embd__error error; /* instead: the question is to be asked again */
+    bool is_lost;             /* with an error: the connection has ended */
+};
+
+/* Another question than `follow` to that shard, of a replica that takes no records. Its memory is
+ * the thread's until its answer was taken. */
+struct follower_question {
+    enum method method;
+    uint32_t pause_ms; /* before it is asked */
+    void (*write)(struct follower_question *question, struct msg *m);
+    /* The answer, while its bins are there; an error goes into the reader's. */
+    void (*take)(struct follower_question *question, struct reader *r);
 };
 
 /* EMBD_NO_MEMORY. */
@@ -51,6 +62,9 @@ void follower_close(struct follower *follower);
 
 /* Only when there is none, or its answer was taken. */
 void follower_ask(struct follower *follower, const struct follow_ask *ask);
+/* The same. The answer has sent_ns, address and error alone: its `is_lost` is false where the shard
+ * answered with that error, on a connection that stays. */
+void follower_ask_else(struct follower *follower, struct follower_question *question);
 /* Ends a question that is being asked, with an error; the next one looks for the server anew. */
 void follower_leave(struct follower *follower);
 /* False: there is no answer yet. */

@@ -83,7 +83,9 @@ static const struct method_entry {
 
 static int refuse_loading(struct call *call)
 {
-    if (following_is_served(call->shard))
+    bool is_read = call->reader.method == METHOD_PULL || call->reader.method == METHOD_GET ||
+                   call->reader.method == METHOD_KEYS;
+    if (following_is_served(call->shard) || (call->shard->narrow != NULL && !is_read))
         return following_refuse_method(call);
     char text[RECOVERY_TEXT_BYTES];
     recovery_tell(call, text);
@@ -131,7 +133,7 @@ static int check_method(struct call *call)
     if (call->shard->access != NULL && authorize_method(call) != EMBD_OK)
         return call->error.status;
     if (call->shard->is_deposed && !entry->while_draining &&
-        call->request->listener == LISTENER_DATA)
+        (call->request->listener == LISTENER_DATA || r->method == METHOD_CHANGES))
         return refuse_deposed(call);
     if (call->shard->draining && !entry->while_draining)
         return embd__error_set(&call->error, EMBD_DRAINING,
@@ -141,6 +143,8 @@ static int check_method(struct call *call)
         return shard_refuse_left(call);
     if (call->shard->config.failover != NULL && fence_check(call, entry->while_loading) != EMBD_OK)
         return call->error.status;
+    if (call->shard->narrow != NULL && (r->method == METHOD_FOLLOW || r->method == METHOD_PROMOTE))
+        return following_refuse_method(call);
     if (call->shard->is_loading && !entry->while_loading &&
         !following_serves(call->shard, (enum method)r->method) &&
         !deposing_hears(call->shard, (enum method)r->method))
@@ -430,7 +434,7 @@ static bool puts_off_base(const struct shard *shard)
 
 static const char *why_memory_is_low(const struct shard *shard)
 {
-    if (shard->following != NULL)
+    if (shard->following != NULL || shard->narrow != NULL)
         return "rows of the server that is followed take nine tenths of row_memory here; a "
                "follower refuses none of them, and goes beyond row_memory: give it as much memory "
                "as that server has";
@@ -473,7 +477,7 @@ static bool look(struct shard *shard, uint64_t now_ns)
         goes_on = compacting_look(shard, puts_off_base(shard));
     if (shard->snapshot.name[0] != '\0')
         snapshot_remove_orphan(shard);
-    if (staged_is_any(&engine->tables) && shard->following == NULL)
+    if (staged_is_any(&engine->tables) && shard->following == NULL && shard->narrow == NULL)
         staging_look(shard);
     if (jobs_is_due(&engine->jobs, shard->now_ns))
         goes_on =

@@ -12,10 +12,13 @@
  * A base may be older than the tables before it. So reads wait until what was there when it was
  * asked for is applied: nobody sees an earlier position than before. */
 #include "server/service/following_inside.h"
+#include "server/service/narrow.h"
 
 /* The methods that admins may call on any follower, and everybody on a replica. */
 bool following_serves(const struct shard *shard, enum method method)
 {
+    if (shard->narrow != NULL)
+        return narrow_serves(shard, method);
     if (shard->following == NULL || shard->following->state != FOLLOWING_RECORDS ||
         shard->commit.journal == NULL)
         return false;
@@ -34,6 +37,8 @@ bool following_is_served(const struct shard *shard)
 int following_refuse_method(struct call *call)
 {
     const struct shard *shard = call->shard;
+    if (shard->narrow != NULL)
+        return narrow_refuse_method(call);
     const struct following *f = shard->following;
     const char *address = f->address[0] != '\0' ? f->address : shard->config.follow->address;
     return embd__error_set(&call->error, EMBD_UNSUPPORTED,

@@ -3,6 +3,7 @@
 #include "proto/keyed.h"
 #include "server/engine/check.h"
 #include "server/service/authorize.h"
+#include "server/service/narrow.h"
 #include "server/service/state.h"
 
 /* An answer is made as a whole. */
@@ -66,7 +67,9 @@ int handle_get(struct call *call)
 {
     struct get get = {.table = NULL};
     struct store_read read;
-    if (read_get(call, &get) != EMBD_OK || make_room(call, &get, &read) != EMBD_OK ||
+    if (read_get(call, &get) != EMBD_OK ||
+        (call->shard->narrow != NULL && narrow_check_table(call, get.table) != EMBD_OK) ||
+        make_room(call, &get, &read) != EMBD_OK ||
         call->shard->engine.tables.ops->read(get.table->store, &read, &call->error) != EMBD_OK)
         return call->error.status;
     get.answer.statuses = read.statuses;

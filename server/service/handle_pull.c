@@ -13,6 +13,7 @@
 #include "server/engine/pull.h"
 #include "proto/assert.h"
 #include "server/service/following.h"
+#include "server/service/narrow.h"
 #include "server/service/state.h"
 #include "server/service/token_use.h"
 
@@ -169,6 +170,14 @@ static int write_answer(struct call *call)
                            (unsigned long long)bytes, LIMIT_FRAME_BYTES);
 }
 
+/* A shard that follows nobody is not behind. */
+static int check_lag(struct call *call)
+{
+    if (call->shard->narrow != NULL)
+        return narrow_check_pull(call);
+    return call->reader.lag.is_told ? following_check_lag(call) : EMBD_OK;
+}
+
 int handle_pull(struct call *call)
 {
     struct shard_work *work = call->work;
@@ -176,7 +185,7 @@ int handle_pull(struct call *call)
     struct embd__error *e = &call->error;
     struct stage_times *times = &call->request->times;
     if (decode_parts(call, OP_PULL) != EMBD_OK || size_parts(call, e) != EMBD_OK ||
-        (call->reader.lag.is_told && following_check_lag(call) != EMBD_OK))
+        check_lag(call) != EMBD_OK)
         return e->status;
     stage_ends(times, STAGE_DECODE);
     if ((pull_is_whole(&call->shard->engine) && make_room(work, e) != EMBD_OK) ||

@@ -229,6 +229,15 @@ void moving_adopt(void *arg, const struct op_replace *replace)
         end_foreign(shard);
 }
 
+void moving_take_place(struct shard *shard, const struct placement *place)
+{
+    set_map(shard, place);
+    shard->moving.is_kept = true;
+    log_event(LOG_INFO, "placement_taken", "shard=%u version=%llu vshards=%u", shard->config.index,
+              (unsigned long long)place->version,
+              embd__placement_count(place, shard->config.index));
+}
+
 /* ---- a follower, or an archive ---- */
 
 /* Of a base, its own record says it: earlier versions took rows that nobody looks for. A follower

@@ -80,6 +80,8 @@ void moving_adopt(void *shard, const struct op_replace *replace);
 void moving_note_loaded(void *shard, const struct op_load *load);
 /* A follower has the map that its records say, and before the first of them the even one. */
 void moving_forget(struct shard *shard);
+/* A replica without records takes the map that its server says. Its shard has no rows. */
+void moving_take_place(struct shard *shard, const struct placement *place);
 /* Behind a journal's last record: one that says the map, where none does. */
 void moving_record(struct shard *shard);
 

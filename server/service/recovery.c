@@ -24,6 +24,7 @@
 #include "server/snapshot/cut_history.h"
 #include "server/log/log.h"
 #include "server/service/authorize.h"
+#include "server/service/narrow.h"
 #include "server/service/own_journal.h"
 #include "server/snapshot/restore.h"
 
@@ -327,6 +328,8 @@ int recovery_begin(struct shard *shard, struct embd__error *e)
     shard->waits_for_identity = identity != NULL && identity_state(identity) != IDENTITY_OPEN;
     if (!shard->is_loading)
         join_memory(shard);
+    if (narrow_open(shard, e) != EMBD_OK)
+        return e->status;
     if (shard->data_dir < 0 || shard->waits_for_identity)
         return EMBD_OK;
     if (open_reading(shard, e) != EMBD_OK)
@@ -396,6 +399,8 @@ bool recovery_go_on(struct shard *shard)
         shard->is_deposed)
         return false;
     join_memory(shard);
+    if (shard->narrow != NULL)
+        return narrow_go_on(shard);
     if (shard->reading != NULL || shard->restore != NULL)
         load_until(shard, clock_ns() + SLICE_NS, &waits, &is_over, &e);
     bool follows = shard->following != NULL && is_over && e.status == EMBD_OK;
@@ -510,6 +515,10 @@ void recovery_tell(const struct call *call, char text[RECOVERY_TEXT_BYTES])
             "shard %u of this server serves nothing: another one was promoted in its place, in "
             "epoch %llu",
             call->shard->config.index, (unsigned long long)call->shard->epoch);
+        return;
+    }
+    if (call->shard->narrow != NULL) {
+        narrow_tell(call->shard, text, RECOVERY_TEXT_BYTES);
         return;
     }
     if (call->shard->following != NULL && recovery_is_read(call->shard)) {

@@ -17,6 +17,7 @@
 #include "server/service/handle_round.h"
 #include "server/service/materialize.h"
 #include "server/service/moving.h"
+#include "server/service/narrow.h"
 #include "server/snapshot/cut_read.h"
 #include "server/snapshot/disk_phase.h"
 #include "server/snapshot/snapshot_fetch.h"
@@ -122,6 +123,7 @@ void shard_close(struct shard *shard)
     if (shard == NULL)
         return;
     following_close(shard);
+    narrow_close(shard);
     deposing_close(shard);
     disk_phase_close(shard);
     snapshot_fetch_close(shard);

@@ -56,11 +56,13 @@ struct shard_config {
     const struct follower_config *follow; /* of the server to be followed, without what is the
                                              shard's own; NULL: none */
     bool serves;                          /* reads, while it follows */
-    uint64_t digest_interval_s;           /* it compares its tables so often; 0: when asked */
-    bool promotes;                        /* a follower's directory becomes a server's own */
-    struct follow_maps *maps;             /* of a process that follows, or is promoted; or NULL */
-    struct promotion *promotion;          /* of the process, while it runs; NULL: there is none */
-    struct failover *failover; /* of the process, where etcd says who serves; NULL: it does not */
+    bool is_narrow;              /* it follows by subscriptions (narrow.h), and keeps rows as: */
+    embd_dtype serve_dtype;      /* where that is narrower than they are there */
+    uint64_t digest_interval_s;  /* it compares its tables so often; 0: when asked */
+    bool promotes;               /* a follower's directory becomes a server's own */
+    struct follow_maps *maps;    /* of a process that follows, or is promoted; or NULL */
+    struct promotion *promotion; /* of the process, while it runs; NULL: there is none */
+    struct failover *failover;   /* of the process, where etcd says who serves; NULL: it does not */
     const struct shard_map *own_map; /* with failover: this process's shards, as admins see them
                                         while it follows */
     const struct store_ops *store;

@@ -78,6 +78,7 @@ struct shard {
     struct replicated replicated;
     struct marking mark;
     struct following *following; /* another server, whose records this one takes; NULL: none */
+    struct narrow *narrow;       /* likewise, without optimizer state: narrow.h; NULL: it is none */
     struct follower *teller;     /* tells the server that was followed before; NULL: nobody */
     bool is_deposed;             /* another server was promoted in the place of this one */
     uint64_t epoch;              /* of the journal: it rises where a follower takes its place */

@@ -30,7 +30,7 @@ static bool is_frozen(const struct shard *shard, bool is_cutting)
 /* By another subscriber. */
 static bool is_read(const struct shard *shard, const struct subscriber *but)
 {
-    for (uint32_t i = 0; i < SUBSCRIBERS_ALL; i++) {
+    for (uint32_t i = 0; i < shard->subscribers.top; i++) {
         const struct subscriber *s = &shard->subscribers.list[i];
         if (s != but && s->made != 0 && s->instance == but->instance)
             return true;
@@ -40,21 +40,35 @@ static bool is_read(const struct shard *shard, const struct subscriber *but)
 
 /* ---- one subscriber ---- */
 
-static int check_new(const struct shard *shard, const struct table *table, uint64_t principal,
-                     struct embd__error *e)
+/* On the admin listener, where its connections are not bounded either. */
+static bool is_admins(const struct shard_session *session)
 {
-    uint32_t n = 0, n_of_table = 0, n_of_token = 0;
-    for (uint32_t i = 0; i < SUBSCRIBERS_ALL; i++) {
+    return session->is_admin && (session->grant == NULL || session->grant->role == ROLE_ADMIN);
+}
+
+/* It is not in the list yet. */
+static int check_new(const struct shard *shard, const struct subscriber *new, struct embd__error *e)
+{
+    uint32_t n = 0, n_of_table = 0, n_of_token = 0, n_admins = 0;
+    for (uint32_t i = 0; i < shard->subscribers.top; i++) {
         const struct subscriber *s = &shard->subscribers.list[i];
         if (s->id == 0 || s->is_mover)
             continue;
-        n++;
-        n_of_table += s->instance == table->instance;
-        n_of_token += principal != 0 && s->principal == principal;
+        n += !s->is_admins;
+        n_admins += s->is_admins;
+        n_of_table += s->instance == new->instance;
+        n_of_token += new->principal != 0 && s->principal == new->principal;
     }
     if (n_of_table == SUBSCRIBERS_OF_TABLE)
         return embd__error_set(e, EMBD_FULL, "changes: table '%s' has %u subscriptions, the limit",
-                               table->schema.s.name, n_of_table);
+                               new->table, n_of_table);
+    if (new->is_admins && n_admins < SUBSCRIBERS_ADMINS)
+        return EMBD_OK;
+    if (new->is_admins)
+        return embd__error_set(e, EMBD_FULL,
+                               "changes: the shard has %u subscriptions of admins, "
+                               "the limit",
+                               n_admins);
     if (n_of_token == SUBSCRIBERS_OF_TOKEN)
         return embd__error_set(e, EMBD_FULL, "changes: the token has %u subscriptions, the limit",
                                n_of_token);
@@ -64,29 +78,35 @@ static int check_new(const struct shard *shard, const struct table *table, uint6
     return EMBD_OK;
 }
 
-/* There is a free one. */
-static struct subscriber *add(struct shard *shard, const struct shard_session *session,
-                              const struct table *table, uint64_t principal)
+static struct subscriber subscriber_to(const struct shard_session *session,
+                                       const struct table *table)
 {
-    struct subscriber *s = shard->subscribers.list;
-    while (s->id != 0)
-        s++;
-    *s = (struct subscriber){.session = session,
-                             .id = subscribers_number(shard),
-                             .instance = table->instance,
-                             .principal = principal};
-    memcpy(s->table, table->schema.s.name, sizeof s->table);
-    shard->subscribers.n++;
+    struct subscriber s = {.session = session, .instance = table->instance};
+    memcpy(s.table, table->schema.s.name, sizeof s.table);
     return s;
+}
+
+/* There is a free one. */
+static struct subscriber *add(struct shard *shard, const struct subscriber *new)
+{
+    struct subscribers *all = &shard->subscribers;
+    uint32_t at = 0;
+    while (all->list[at].id != 0)
+        at++;
+    all->list[at] = *new;
+    all->list[at].id = subscribers_number(shard);
+    all->n++;
+    all->top = at < all->top ? all->top : at + 1;
+    return &all->list[at];
 }
 
 struct subscriber *subscriber_new(struct shard *shard, const struct shard_session *session,
                                   const struct table *table, struct embd__error *e)
 {
-    uint64_t principal = session->grant != NULL ? session->grant->principal : 0;
-    if (check_new(shard, table, principal, e) != EMBD_OK)
-        return NULL;
-    return add(shard, session, table, principal);
+    struct subscriber new = subscriber_to(session, table);
+    new.is_admins = is_admins(session);
+    new.principal = session->grant != NULL && !new.is_admins ? session->grant->principal : 0;
+    return check_new(shard, &new, e) == EMBD_OK ? add(shard, &new) : NULL;
 }
 
 struct subscriber *subscriber_new_mover(struct shard *shard, const struct shard_session *session,
@@ -96,15 +116,15 @@ struct subscriber *subscriber_new_mover(struct shard *shard, const struct shard_
         embd__error_set(e, EMBD_FULL, "the shard has %u subscriptions, the limit", SUBSCRIBERS_ALL);
         return NULL;
     }
-    struct subscriber *s = add(shard, session, table, 0);
-    s->is_mover = true;
-    return s;
+    struct subscriber new = subscriber_to(session, table);
+    new.is_mover = true;
+    return add(shard, &new);
 }
 
 struct subscriber *subscriber_of(struct shard *shard, const struct shard_session *session,
                                  const struct table *table)
 {
-    for (uint32_t i = 0; i < SUBSCRIBERS_ALL && shard->subscribers.n > 0; i++) {
+    for (uint32_t i = 0; i < shard->subscribers.top && shard->subscribers.n > 0; i++) {
         struct subscriber *s = &shard->subscribers.list[i];
         if (s->id != 0 && s->is_mover && s->session == session && s->instance == table->instance)
             return s;
@@ -115,7 +135,7 @@ struct subscriber *subscriber_of(struct shard *shard, const struct shard_session
 struct subscriber *subscriber_find(struct shard *shard, const struct shard_session *session,
                                    uint64_t id)
 {
-    for (uint32_t i = 0; i < SUBSCRIBERS_ALL && id != 0; i++) {
+    for (uint32_t i = 0; i < shard->subscribers.top && id != 0; i++) {
         struct subscriber *s = &shard->subscribers.list[i];
         if (s->id == id && s->session == session)
             return s;
@@ -167,8 +187,11 @@ void subscriber_give_up_round(struct shard *shard, struct subscriber *s)
 
 static void set_free(struct shard *shard, struct subscriber *s)
 {
+    struct subscribers *all = &shard->subscribers;
     *s = (struct subscriber){.id = 0};
-    shard->subscribers.n--;
+    all->n--;
+    while (all->top > 0 && all->list[all->top - 1].id == 0)
+        all->top--;
 }
 
 void subscriber_end(struct shard *shard, struct subscriber *s)
@@ -182,13 +205,13 @@ void subscriber_end(struct shard *shard, struct subscriber *s)
 
 void subscribers_give_way(struct shard *shard)
 {
-    for (uint32_t i = 0; i < SUBSCRIBERS_ALL && shard->subscribers.n > 0; i++)
+    for (uint32_t i = 0; i < shard->subscribers.top && shard->subscribers.n > 0; i++)
         subscriber_give_up_round(shard, &shard->subscribers.list[i]);
 }
 
 void subscribers_drop(struct shard *shard, const struct table *table)
 {
-    for (uint32_t i = 0; i < SUBSCRIBERS_ALL && shard->subscribers.n > 0; i++) {
+    for (uint32_t i = 0; i < shard->subscribers.top && shard->subscribers.n > 0; i++) {
         struct subscriber *s = &shard->subscribers.list[i];
         if (s->id == 0 || s->instance != table->instance)
             continue;
@@ -199,7 +222,7 @@ void subscribers_drop(struct shard *shard, const struct table *table)
 
 void subscribers_leave(struct shard *shard, const struct shard_session *session)
 {
-    for (uint32_t i = 0; i < SUBSCRIBERS_ALL && shard->subscribers.n > 0; i++)
+    for (uint32_t i = 0; i < shard->subscribers.top && shard->subscribers.n > 0; i++)
         if (shard->subscribers.list[i].id != 0 && shard->subscribers.list[i].session == session)
             subscriber_end(shard, &shard->subscribers.list[i]);
 }
@@ -218,7 +241,7 @@ static void forget(struct shard *shard, struct subscriber *s, bool is_cutting)
 void subscribers_look(struct shard *shard, bool is_cutting)
 {
     uint64_t now_ns = clock_ns();
-    for (uint32_t i = 0; i < SUBSCRIBERS_ALL; i++) {
+    for (uint32_t i = 0; i < shard->subscribers.top; i++) {
         struct subscriber *s = &shard->subscribers.list[i];
         if (s->id == 0)
             continue;
@@ -234,7 +257,7 @@ void subscribers_look(struct shard *shard, bool is_cutting)
 
 void subscribers_end_each(struct shard *shard)
 {
-    for (uint32_t i = 0; i < SUBSCRIBERS_ALL && shard->subscribers.n > 0; i++)
+    for (uint32_t i = 0; i < shard->subscribers.top && shard->subscribers.n > 0; i++)
         if (shard->subscribers.list[i].id != 0 && !shard->subscribers.list[i].is_leaving)
             subscriber_end(shard, &shard->subscribers.list[i]);
 }
@@ -242,5 +265,7 @@ void subscribers_end_each(struct shard *shard)
 void subscribers_end_all(struct shard *shard)
 {
     subscribers_give_way(shard);
-    shard->subscribers = (struct subscribers){.n_made = shard->subscribers.n_made};
+    struct subscribers *all = &shard->subscribers;
+    memset(all->list, 0, all->top * sizeof *all->list);
+    all->n = all->top = 0;
 }

@@ -18,16 +18,19 @@ struct shard;
 struct shard_session;
 struct table;
 
-#define SUBSCRIBERS_MAX      16u /* of a shard */
+#define SUBSCRIBERS_MAX      16u /* of a shard, beside those of admins on its admin listener */
 #define SUBSCRIBERS_OF_TABLE 4u  /* with two cuts each: the stores keep so many beside snapshots' */
 #define SUBSCRIBERS_OF_TOKEN 8u
-#define SUBSCRIBERS_ALL      (SUBSCRIBERS_MAX + LIMIT_TABLES) /* with those that move keys */
-#define SUBSCRIBER_IDLE_NS   UINT64_C(60000000000)
+#define SUBSCRIBERS_ADMINS   (2u * LIMIT_TABLES) /* of admins, on their listener */
+/* With those that move keys. */
+#define SUBSCRIBERS_ALL    (SUBSCRIBERS_MAX + SUBSCRIBERS_ADMINS + LIMIT_TABLES)
+#define SUBSCRIBER_IDLE_NS UINT64_C(60000000000)
 
 struct subscriber {
     uint64_t id;                         /* 0: it is free */
     const struct shard_session *session; /* NULL: it is leaving */
     bool is_mover;                       /* it moves keys: moving.h. No limit counts it */
+    bool is_admins;                      /* its table's limit counts it alone */
     uint64_t given;                      /* of a mover: the last cut of which it was given rows */
     bool is_leaving;                     /* `held` is to be forgotten once nothing is frozen */
     char table[EMBD_NAME_MAX + 1];
@@ -47,6 +50,7 @@ struct subscriber {
 struct subscribers {
     struct subscriber list[SUBSCRIBERS_ALL];
     uint32_t n;      /* that are not free */
+    uint32_t top;    /* those from there on are free */
     uint64_t n_made; /* cuts and subscriptions, since the start */
     uint64_t due_ns; /* when they are looked at again */
 };

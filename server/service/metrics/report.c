@@ -11,6 +11,7 @@
 #include "server/service/feeding.h"
 #include "server/service/following.h"
 #include "server/service/metrics/figures.h"
+#include "server/service/narrow.h"
 #include "server/service/recovery.h"
 #include "server/snapshot/snapshot_watch.h"
 #include "server/service/state.h"
@@ -43,13 +44,31 @@ static uint64_t replicated_lacks_us(const struct shard *shard)
                                               : 0;
 }
 
+static bool follows(const struct shard *shard)
+{
+    return shard->following != NULL || shard->narrow != NULL;
+}
+
+static struct following_figures figures_of(const struct shard *shard)
+{
+    if (shard->narrow != NULL)
+        return narrow_figures(shard);
+    return shard->following != NULL ? following_figures(shard) : (struct following_figures){0};
+}
+
+static uint64_t freshness_us(const struct shard *shard, double quantile)
+{
+    return shard->narrow != NULL ? narrow_freshness_us(shard, quantile)
+                                 : following_freshness_us(shard, quantile);
+}
+
 /* Of a follower alone. */
 static uint32_t freshness_figures(const struct shard *shard, struct figure *out)
 {
-    if (shard->following == NULL)
+    if (!follows(shard))
         return 0;
-    out[0] = (struct figure){"follow_freshness_p50_us", following_freshness_us(shard, 0.5)};
-    out[1] = (struct figure){"follow_freshness_p99_us", following_freshness_us(shard, 0.99)};
+    out[0] = (struct figure){"follow_freshness_p50_us", freshness_us(shard, 0.5)};
+    out[1] = (struct figure){"follow_freshness_p99_us", freshness_us(shard, 0.99)};
     return 2;
 }
 
@@ -64,9 +83,7 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
     struct identity_figures identity = {0};
     if (shard->config.identity != NULL)
         identity_figures(shard->config.identity, &identity);
-    struct following_figures follows = {0};
-    if (shard->following != NULL)
-        follows = following_figures(shard);
+    const struct following_figures behind = figures_of(shard);
     const struct feeding_figures followers = feeding_figures(shard);
     uint64_t loaded, to_load;
     recovery_progress(shard, &loaded, &to_load);
@@ -85,17 +102,17 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"servers_at_other_cuts", identity.n_other_cuts},
         {"journal_damages", shard->n_damages},
         {"deposed", shard->is_deposed},
-        {"follows", shard->following != NULL},
-        {"follow_connected", follows.is_connected},
-        {"follow_position", follows.position},
-        {"follow_behind_us", follows.us},
-        {"follow_behind_records", follows.records},
-        {"follow_behind_bytes", follows.bytes},
-        {"follow_digests_same", follows.digests_same},
-        {"follow_digests_other", follows.digests_other},
-        {"follow_digests_failed", follows.digests_failed},
-        {"follow_digests_differ", follows.digests_differ},
-        {"follow_digest_us", follows.digest_us},
+        {"follows", follows(shard)},
+        {"follow_connected", behind.is_connected},
+        {"follow_position", behind.position},
+        {"follow_behind_us", behind.us},
+        {"follow_behind_records", behind.records},
+        {"follow_behind_bytes", behind.bytes},
+        {"follow_digests_same", behind.digests_same},
+        {"follow_digests_other", behind.digests_other},
+        {"follow_digests_failed", behind.digests_failed},
+        {"follow_digests_differ", behind.digests_differ},
+        {"follow_digest_us", behind.digest_us},
         {"followers", followers.n},
         {"followers_behind_us", followers.us},
         {"followers_behind_bytes", followers.bytes},
@@ -212,9 +229,10 @@ void shard_report(const struct shard *shard, struct shard_report *out)
     out->is_loading = shard->is_loading;
     out->is_in_doubt = doubt_is_on(shard);
     out->is_deposed = shard->is_deposed;
-    out->follows = shard->following != NULL;
+    out->follows = follows(shard);
     if (out->follows)
-        out->freshness = *following_freshness(shard);
+        out->freshness =
+            *(shard->narrow != NULL ? narrow_freshness(shard) : following_freshness(shard));
     out->lacks_replicas = replicated_lacks_us(shard) > 0;
     out->store = tables->ops->name;
     out->n_figures = shard_figures(shard, out->figures);
