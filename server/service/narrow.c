@@ -18,9 +18,10 @@
 #include "server/log/log.h"
 #include "server/service/narrow_inside.h"
 
-#define SLICE_NS    4000000u /* of parts that are applied */
-#define PAUSE_MS    50u      /* between two sweeps */
-#define QUEUE_BYTES (64u << 20)
+#define SLICE_NS      4000000u /* of parts that are applied */
+#define PAUSE_MS      50u      /* between two sweeps, at least, and as long as the last one took: */
+#define PAUSE_MOST_MS 2000u    /* the server looks at all rows of a table where some have changed */
+#define QUEUE_BYTES   (64u << 20)
 
 /* ---- opening ---- */
 
@@ -131,6 +132,12 @@ static void leave_out(struct shard *shard, struct narrow_table *t, const char *w
 }
 
 /* ---- the sweep ---- */
+
+static void begin_sweep(struct narrow *n)
+{
+    n->began_ns = clock_ns();
+    n->step = NARROW_LIST;
+}
 
 static void end_sweep(struct shard *shard)
 {
@@ -390,7 +397,7 @@ static void take_found(struct shard *shard, const struct follower_answer *answer
         (!n->has_map || !embd__placement_is_same(&n->question.map, shard->config.placement)))
         take_map(shard);
     else if (n->step == NARROW_MAP)
-        n->step = NARROW_LIST;
+        begin_sweep(n);
     else if (n->step == NARROW_LIST)
         take_list(shard, answer->sent_ns);
     else if (n->step == NARROW_DESCRIBE)
@@ -418,6 +425,13 @@ static void take_answer(struct shard *shard, const struct follower_answer *answe
     }
 }
 
+static uint32_t pause_ms(const struct narrow *n)
+{
+    uint64_t ms = (clock_ns() - n->began_ns) / 1000000;
+    ms = ms < PAUSE_MOST_MS ? ms : PAUSE_MOST_MS;
+    return ms > PAUSE_MS ? (uint32_t)ms : PAUSE_MS;
+}
+
 static void ask(struct shard *shard)
 {
     struct narrow *n = shard->narrow;
@@ -430,7 +444,7 @@ static void ask(struct shard *shard)
         narrow_ask_table(q, n->tables[n->at]->name);
     else
         narrow_ask_round(q, n->tables[n->at]);
-    q->as.pause_ms = n->rests ? PAUSE_MS : 0;
+    q->as.pause_ms = n->rests ? pause_ms(n) : 0;
     n->rests = false;
     n->has_asked = true;
     follower_ask_else(n->follower, &q->as);

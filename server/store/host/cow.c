@@ -222,6 +222,7 @@ static void keep_row(struct store *store, uint64_t hash, uint32_t slot, uint32_t
         return;
     }
     row_set_add(&cow->done, row);
+    cow->n_left--;
     chunk->keys[chunk->n] = index_key(hash, slot);
     chunk->slots[chunk->n] = (uint16_t)slot;
     memcpy(chunk->records + (size_t)chunk->n * store->rows.stride, rows_at(&store->rows, row),
@@ -308,8 +309,11 @@ bool cow_keep_some(struct store *store, uint64_t *at, uint64_t n)
 
 void cow_note_new(struct store *store, uint32_t row)
 {
-    if (row < store->cow.n_rows)
-        row_set_add(&store->cow.done, row);
+    struct cow *cow = &store->cow;
+    if (row >= cow->n_rows || row_set_has(&cow->done, row))
+        return;
+    row_set_add(&cow->done, row);
+    cow->n_left--;
 }
 
 /* ---- the calls of store_ops ---- */
@@ -343,6 +347,17 @@ static void leave_out(struct store *store, struct store_cut *cut)
         changes_begin(store, cut->id);
 }
 
+static uint64_t count_left(const struct cow *cow)
+{
+    uint64_t n_done = 0, word = 0;
+    for (; word < cow->n_rows / 64; word++)
+        n_done += (uint64_t)__builtin_popcountll(cow->done.words[word]);
+    uint64_t rest = (UINT64_C(1) << cow->n_rows % 64) - 1;
+    if (rest != 0)
+        n_done += (uint64_t)__builtin_popcountll(cow->done.words[word] & rest);
+    return cow->n_rows - n_done;
+}
+
 int host_freeze(struct store *store, struct store_cut *cut, struct embd__error *e)
 {
     struct cow *cow = &store->cow;
@@ -363,6 +378,7 @@ int host_freeze(struct store *store, struct store_cut *cut, struct embd__error *
     store->is_decided = false; /* rows of that change would not be copied */
     leave_out(store, cut);
     leave_pending_out(store);
+    cow->n_left = count_left(cow);
     return EMBD_OK;
 }
 

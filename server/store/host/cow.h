@@ -45,6 +45,7 @@ struct cow {
     bool is_broken;              /* there was no memory for a copy */
     uint64_t n_rows;             /* numbers of rows there were */
     struct row_set done;         /* of them: read, copied, or not in the cut */
+    uint64_t n_left; /* that are not done, and rows that nobody has; 0: the index has no more */
     /* How far the index was read. */
     bool is_read;
     uint64_t address, at, moved;

@@ -64,6 +64,7 @@ static bool take(struct store *store, const struct index_entry *entry)
     if (row >= cow->n_rows || row_set_has(&cow->done, row))
         return false;
     row_set_add(&cow->done, row);
+    cow->n_left--;
     rows_prefetch(rows_at(&store->rows, row), store->rows.stride);
     return true;
 }
@@ -81,6 +82,7 @@ static uint32_t take_batch(struct store *store, uint32_t max, uint32_t *visits,
         cow->moved = moved;
         cow->at = 0;
     }
+    cow->is_read = cow->is_read || (cow->n_left == 0 && !cow->has_candidates);
     while (!cow->is_read && n < BATCH && n < max && *visits < VISITS) {
         uint64_t next;
         ++*visits;
