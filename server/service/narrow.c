@@ -21,6 +21,8 @@
 #define SLICE_NS      4000000u /* of parts that are applied */
 #define PAUSE_MS      50u      /* between two sweeps, at least, and as long as the last one took: */
 #define PAUSE_MOST_MS 2000u    /* the server looks at all rows of a table where some have changed */
+#define FULL_NS       1000000000u  /* a table that was refused is asked for again: it may be */
+#define REFUSED_NS    10000000000u /* others, of that name */
 #define QUEUE_BYTES   (64u << 20)
 
 /* ---- opening ---- */
@@ -128,7 +130,7 @@ static void leave_out(struct shard *shard, struct narrow_table *t, const char *w
         log_event(LOG_WARN, "replica_leaves_out", "shard=%u table=%s why=\"%s\"",
                   shard->config.index, t->name, why);
     t->is_left_out = true;
-    narrow_hide(shard, t, &e); /* where that cannot be now, the next sweep does it */
+    narrow_hide(shard, t, &e);
 }
 
 /* ---- the sweep ---- */
@@ -231,6 +233,15 @@ static void take_list(struct shard *shard, uint64_t sent_ns)
         end_sweep(shard);
 }
 
+/* It was refused lately. */
+static void pass_refused(struct shard *shard, struct narrow_table *t)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    if (t->is_left_out)
+        narrow_hide(shard, t, &e); /* where that could not be before */
+    next_table(shard);
+}
+
 /* The schema that it has here is another one: its rows are taken anew. */
 static void take_schema(struct shard *shard, struct narrow_table *t, uint64_t sent_ns)
 {
@@ -245,8 +256,11 @@ static void take_schema(struct shard *shard, struct narrow_table *t, uint64_t se
         t->schema = *found;
         *found = (struct table_schema){.sizes = NULL};
         t->is_other = t->subscription != 0;
+        t->again_ns = 0;
     }
     n->step = NARROW_ROUND;
+    if (clock_ns() < t->again_ns)
+        pass_refused(shard, t);
 }
 
 /* ---- rounds ---- */
@@ -271,6 +285,7 @@ static void end_round(struct shard *shard, struct narrow_table *t)
     count_freshness(n, t);
     t->fresh_ns = t->cut_ns;
     t->is_changing = t->is_left_out = false;
+    t->again_ns = 0;
     narrow_end_round(shard, t);
     next_table(shard);
 }
@@ -381,10 +396,12 @@ static void take_refusal(struct shard *shard, const struct embd__error *e)
         n->rests = true;
         return;
     }
-    bool may_come = e->status == EMBD_BUSY || (e->status == EMBD_FULL && t->is_shown);
-    if (e->status == EMBD_UNSUPPORTED || (e->status == EMBD_FULL && !t->is_shown))
+    bool is_lasting = e->status == EMBD_UNSUPPORTED || e->status == EMBD_FULL;
+    if (is_lasting)
+        t->again_ns = clock_ns() + (e->status == EMBD_FULL ? FULL_NS : REFUSED_NS);
+    if (is_lasting && (e->status == EMBD_UNSUPPORTED || !t->is_shown))
         leave_out(shard, t, e->text);
-    else if (may_come)
+    else if (e->status != EMBD_UNKNOWN_TABLE)
         lose(shard, e->text);
     skip(shard, t);
 }

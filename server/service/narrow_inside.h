@@ -36,6 +36,7 @@ struct narrow_table {
     bool is_staged;             /* that is there */
     bool is_whole;              /* the round's last part has come */
     uint64_t subscription, part, chain;
+    uint64_t again_ns;     /* a refusal: its round is not asked for before; 0: there was none */
     uint64_t described_ns; /* its schema was asked for then */
     uint64_t cut_ns;       /* the same of the round under way: nothing before its cut is lacking */
     uint64_t fresh_ns;     /* the same of the round that is shown */

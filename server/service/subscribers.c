@@ -238,6 +238,20 @@ static void forget(struct shard *shard, struct subscriber *s, bool is_cutting)
     set_free(shard, s);
 }
 
+/* Its cut would keep copies of all that changes. */
+static void look_at_idle(struct shard *shard, struct subscriber *s, uint64_t idle_ns)
+{
+    if (s->is_leaving || s->is_mover || idle_ns <= SUBSCRIBER_IDLE_NS)
+        return;
+    if (s->is_admins && idle_ns <= SUBSCRIBER_ADMINS_NS) {
+        subscriber_give_up_round(shard, s);
+        return;
+    }
+    log_event(LOG_INFO, "subscription_ended", "shard=%u table=%s why=\"it asked nothing\"",
+              shard->config.index, s->table);
+    subscriber_end(shard, s);
+}
+
 void subscribers_look(struct shard *shard, bool is_cutting)
 {
     uint64_t now_ns = clock_ns();
@@ -245,11 +259,7 @@ void subscribers_look(struct shard *shard, bool is_cutting)
         struct subscriber *s = &shard->subscribers.list[i];
         if (s->id == 0)
             continue;
-        if (!s->is_leaving && !s->is_mover && now_ns - s->asked_ns > SUBSCRIBER_IDLE_NS) {
-            log_event(LOG_INFO, "subscription_ended", "shard=%u table=%s why=\"it asked nothing\"",
-                      shard->config.index, s->table);
-            subscriber_end(shard, s);
-        }
+        look_at_idle(shard, s, now_ns - s->asked_ns);
         if (s->is_leaving)
             forget(shard, s, is_cutting);
     }

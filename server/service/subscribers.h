@@ -6,7 +6,9 @@
  * and compaction go first: a round under way begins again then, and a new one waits.
  *
  * A subscription ends with its connection, with its table, and when nothing was asked for
- * SUBSCRIBER_IDLE_NS. Owner: the shard's thread. */
+ * SUBSCRIBER_IDLE_NS. A replica (narrow.h) may take another table for longer than that: of admins it
+ * ends after SUBSCRIBER_ADMINS_NS, and before that a round under way is given up. Owner: the shard's
+ * thread. */
 #ifndef EMBD_SERVICE_SUBSCRIBERS_H
 #define EMBD_SERVICE_SUBSCRIBERS_H
 
@@ -23,8 +25,9 @@ struct table;
 #define SUBSCRIBERS_OF_TOKEN 8u
 #define SUBSCRIBERS_ADMINS   (2u * LIMIT_TABLES) /* of admins, on their listener */
 /* With those that move keys. */
-#define SUBSCRIBERS_ALL    (SUBSCRIBERS_MAX + SUBSCRIBERS_ADMINS + LIMIT_TABLES)
-#define SUBSCRIBER_IDLE_NS UINT64_C(60000000000)
+#define SUBSCRIBERS_ALL      (SUBSCRIBERS_MAX + SUBSCRIBERS_ADMINS + LIMIT_TABLES)
+#define SUBSCRIBER_IDLE_NS   UINT64_C(60000000000)
+#define SUBSCRIBER_ADMINS_NS (60 * SUBSCRIBER_IDLE_NS)
 
 struct subscriber {
     uint64_t id;                         /* 0: it is free */

@@ -351,6 +351,49 @@ class Lives(Narrow):
             self.until(lambda: pull(peer, max_behind=5000), replica)
 
 
+    def test_a_server_that_was_deposed_gives_no_rounds(self):
+        table = self.client.create_table("items", DIM, combiner="concat")
+        table.push([1], np.ones((1, DIM)))
+        replica = self.start_replica("f16")
+        self.same(replica)
+        follower = self.start("--data-dir", tempfile.mkdtemp(dir=self.dir), "--follow", self.primary.admin_path(0), waits=False)
+        for shard in range(SHARDS):
+            follower.wait_log(f"follow_has_base shard={shard}", LONG_S)
+        promote = [EMBCTL, "--servers", follower.admin_path(0), "promote"]
+        self.until(lambda: subprocess.run(promote, capture_output=True, text=True, timeout=60).returncode == 0, follower)
+        self.primary.wait_log("deposed", LONG_S)
+        self.until(lambda: "follow_lost" in replica.log(), replica)
+        table_id = self.tables(replica, 0)["items"][0]
+        own = next(key for key in range(100) if wire.owner(key, SHARDS) == 0)
+        with wire.connect(replica) as peer:
+            pull = {"parts": [{"table": table_id, "keys": 1}]}
+            peer.call("pull", pull, wire.keys([own]))
+
+            def is_behind():
+                try:
+                    peer.call("pull", {**pull, "max_behind": 500}, wire.keys([own]))
+                except wire.RpcError as error:
+                    return "ms behind" in str(error)
+                return False
+            self.until(is_behind, replica)
+
+    def test_a_table_has_four_and_the_fifth_is_left_out(self):
+        table = self.client.create_table("items", DIM, combiner="concat")
+        table.push(range(50), np.ones((50, DIM)))
+        self.client.create_table("others", DIM, combiner="concat").push(range(50), np.ones((50, DIM)))
+        peers = []
+        for _ in range(4):
+            peers.append(wire.connect(self.primary))
+            self.addCleanup(peers[-1].close)
+            peers[-1].call("changes", {"table": "items"})
+        replica = self.start_replica("f16")
+        replica.wait_log("replica_leaves_out shard=0 table=items why=", LONG_S)
+        replica.wait_log("replica_has_table shard=0 table=others", LONG_S)
+        self.assertNotIn("items", self.tables(replica, 0))
+        peers[0].close()
+        self.same(replica)
+
+
 class Refusals(Narrow):
     def test_what_it_cannot_do_it_refuses(self):
         table = self.client.create_table("items", DIM, combiner="concat", optimizer=ADAM)
