@@ -426,7 +426,7 @@ static void warn_of_open_ports(const struct process *p)
 
 static void warn_of_memory(const struct process *p)
 {
-    if (p->config.data_dir[0] == '\0')
+    if (p->config.data_dir[0] == '\0' && !p->config.is_narrow)
         log_event(p->is_embedded ? LOG_INFO : LOG_WARN, "memory_only", /* which "inproc:" says */
                   "why=\"data_dir is not set: tables are kept in memory only and lost when the "
                   "server ends\"");

@@ -133,7 +133,7 @@ static int check_method(struct call *call)
     if (call->shard->access != NULL && authorize_method(call) != EMBD_OK)
         return call->error.status;
     if (call->shard->is_deposed && !entry->while_draining &&
-        (call->request->listener == LISTENER_DATA || r->method == METHOD_CHANGES))
+        call->request->listener == LISTENER_DATA)
         return refuse_deposed(call);
     if (call->shard->draining && !entry->while_draining)
         return embd__error_set(&call->error, EMBD_DRAINING,
