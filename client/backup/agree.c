@@ -1,6 +1,7 @@
 /* agree.c - see agree.h.
  *
- * Pushes are put in order, by whose they are, then by shard. A step of several workers is one
+ * Pushes of streams that several clients had are the streams'. Then pushes are put in order, by
+ * whose they are, then by shard. A step of several workers is one
  * record with several pushes: if one of these does not count, none of them does, and then later
  * pushes of the others neither. So it is looked through again until nothing changes. */
 #include "client/backup/agree.h"
@@ -8,29 +9,39 @@
 #include <stdlib.h>
 #include <string.h>
 
+static int append(struct agree *agree, const struct agree_push *push, struct embd__error *e)
+{
+    struct agree_push *grown = agree->pushes;
+    if ((agree->n & (agree->n - 1)) == 0)
+        grown = realloc(grown, (agree->n ? 2 * agree->n : 1) * sizeof *grown);
+    if (grown == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to compare shards");
+    agree->pushes = grown;
+    grown[agree->n++] = *push;
+    return EMBD_OK;
+}
+
 int agree_add(struct agree *agree, uint32_t shard, uint64_t position,
               const struct archived_deed *deed, struct embd__error *e)
 {
-    bool is_numbered = deed->number.sequence > 0;
-    uint32_t n = is_numbered ? 1 : deed->n_sources;
-    for (uint32_t i = 0; i < n; i++) {
+    struct agree_push push = {.position = position, .shard = shard};
+    uint32_t n_before = deed->n_sources;
+    push.sequence = deed->number.sequence;
+    push.stream = (struct agree_who){deed->number.high, deed->number.low, deed->number.stream};
+    for (uint32_t i = 0; i < deed->n_sources && e->status == EMBD_OK; i++) {
         const struct push_source *source = &deed->sources[i];
-        struct agree_push push = {.position = position, .shard = shard};
-        push.who = is_numbered ? (struct agree_who){deed->number.high, deed->number.low,
-                                                    deed->number.stream}
-                               : (struct agree_who){0, source->client, UINT64_MAX};
-        push.place = is_numbered ? deed->number.sequence : source->place;
-        if (!is_numbered && source->client == 0)
-            continue;
-        struct agree_push *grown = agree->pushes;
-        if ((agree->n & (agree->n - 1)) == 0)
-            grown = realloc(grown, (agree->n ? 2 * agree->n : 1) * sizeof *grown);
-        if (grown == NULL)
-            return embd__error_set(e, EMBD_NO_MEMORY, "no memory to compare shards");
-        agree->pushes = grown;
-        grown[agree->n++] = push;
+        push.who = (struct agree_who){0, source->client, UINT64_MAX};
+        push.place = source->place;
+        if (source->client == 0)
+            n_before--;
+        else
+            append(agree, &push, e);
     }
-    return EMBD_OK;
+    push.who = push.stream;
+    push.place = push.sequence;
+    if (n_before == 0 && push.sequence > 0 && e->status == EMBD_OK)
+        append(agree, &push, e);
+    return e->status;
 }
 
 void agree_fini(struct agree *agree)
@@ -53,6 +64,13 @@ static int compare_who(const struct agree_who *a, const struct agree_who *b)
     return by != 0 ? by : compare(a->stream, b->stream);
 }
 
+static int by_stream(const void *x, const void *y)
+{
+    const struct agree_push *a = x, *b = y;
+    int by = compare(a->sequence > 0, b->sequence > 0);
+    return by != 0 ? by : compare_who(&a->stream, &b->stream);
+}
+
 static int by_who(const void *x, const void *y)
 {
     const struct agree_push *a = x, *b = y;
@@ -66,6 +84,33 @@ static int by_place(const void *x, const void *y)
     const struct agree_left *a = x, *b = y;
     int by = compare(a->shard, b->shard);
     return by != 0 ? by : compare(a->position, b->position);
+}
+
+/* ---- streams of several clients ---- */
+
+/* list[n] are of one stream. */
+static void take_stream(struct agree_push *list, uint64_t n)
+{
+    bool is_shared = false;
+    for (uint64_t i = 1; i < n; i++)
+        is_shared = is_shared || compare_who(&list[0].who, &list[i].who) != 0;
+    for (uint64_t i = 0; i < n && is_shared; i++) {
+        list[i].who = list[i].stream;
+        list[i].place = list[i].sequence;
+    }
+}
+
+static void take_streams(struct agree *agree)
+{
+    struct agree_push *list = agree->pushes;
+    if (agree->n > 0)
+        qsort(list, agree->n, sizeof *list, by_stream);
+    for (uint64_t i = 0, n; i < agree->n; i += n) {
+        for (n = 1; i + n < agree->n && by_stream(&list[i], &list[i + n]) == 0;)
+            n++;
+        if (list[i].sequence > 0)
+            take_stream(&list[i], n);
+    }
 }
 
 /* ---- one client or stream ---- */
@@ -182,6 +227,7 @@ int agree_end(struct agree *agree, struct agree_left **out, uint64_t *n_out, str
 {
     struct agreeing a = {.agree = agree, .e = e};
     uint64_t before;
+    take_streams(agree);
     if (agree->n > 0)
         qsort(agree->pushes, agree->n, sizeof *agree->pushes, by_who);
     do {

@@ -1,9 +1,13 @@
 /* agree.h - which records of several shards count, so that a push is on all of them or on none.
  *
  * A client sends each push to every shard, and each shard has a client's pushes in their order. So
- * of each client, and of each numbered stream, those pushes count that all shards have; the later
- * ones, which some shards lack, count nowhere. What has no client, such as loads and erases,
- * counts. Pure functions. */
+ * of each client those pushes count that all shards have; the later ones, which some shards lack,
+ * count nowhere. What has no client, such as loads and erases, counts.
+ *
+ * The pushes of a numbered stream may be of several clients, one behind the other: a later one sends
+ * again what only some shards have of the one before. So these count by their numbers. The numbers
+ * of a stream of one client do not: such a client has a stream of its own on each shard, and numbers
+ * may part there. Pure functions. */
 #ifndef EMBD_BACKUP_AGREE_H
 #define EMBD_BACKUP_AGREE_H
 
@@ -17,8 +21,10 @@ struct agree_who {
 /* A push of `who` in a record. */
 struct agree_push {
     struct agree_who who;
-    uint64_t place; /* the push's number, or its order */
+    uint64_t place; /* the push's order, or its number */
     uint64_t position;
+    struct agree_who stream; /* that it is of, too, */
+    uint64_t sequence;       /* with this number; 0: it has none */
     uint32_t shard;
 };
 

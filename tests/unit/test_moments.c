@@ -160,6 +160,59 @@ static void what_names_no_client_counts(void **state)
     agree_fini(&agree);
 }
 
+static void add_push(struct agree *agree, uint32_t shard, uint64_t position, uint64_t client,
+                     uint32_t place, struct push_number number)
+{
+    struct embd__error e = {0};
+    struct archived_deed deed = {.n_sources = 1, .sources = {{client, place}}, .number = number};
+    assert_int_equal(agree_add(agree, shard, position, &deed, &e), EMBD_OK);
+}
+
+/* The records that are left out are so many, and the first of them is this one. */
+static void expect_left(struct agree *agree, uint64_t expected, uint32_t shard, uint64_t position)
+{
+    struct embd__error e = {0};
+    struct agree_left *left;
+    uint64_t n;
+    assert_int_equal(agree_end(agree, &left, &n, &e), EMBD_OK);
+    assert_int_equal(n, expected);
+    if (n > 0) {
+        assert_int_equal(left[0].shard, shard);
+        assert_int_equal(left[0].position, position);
+    }
+    free(left);
+    agree_fini(agree);
+}
+
+/* As of libembd, on a shard that was added, or refused a push: the client's order counts. */
+static void numbers_of_a_stream_for_each_shard_are_not_compared(void **state)
+{
+    struct agree agree = {.n_shards = 2};
+    (void)state;
+    for (uint32_t push = 1; push <= 5; push++) {
+        add_push(&agree, 0, push, 77, push, (struct push_number){7, 1, push, 1});
+        if (push < 5)
+            add_push(&agree, 1, push, 77, push, (struct push_number){7, 1, push + 10, 99});
+    }
+    expect_left(&agree, 1, 0, 5);
+}
+
+/* The second client sends again what one shard had of the first. */
+static void a_stream_that_another_client_goes_on_with_counts_by_its_numbers(void **state)
+{
+    struct agree agree = {.n_shards = 2};
+    (void)state;
+    for (uint32_t push = 1; push <= 4; push++)
+        add_push(&agree, 0, push, 77, push, (struct push_number){7, 1, push, 1});
+    for (uint32_t push = 1; push <= 3; push++)
+        add_push(&agree, 1, push, 77, push, (struct push_number){7, 1, push, 1});
+    add_push(&agree, 1, 4, 88, 1, (struct push_number){7, 1, 4, 1});
+    for (uint32_t shard = 0; shard < 2; shard++)
+        add_push(&agree, shard, 5, 88, 2, (struct push_number){7, 1, 5, 1});
+    add_push(&agree, 1, 6, 88, 3, (struct push_number){7, 1, 6, 1});
+    expect_left(&agree, 1, 1, 6);
+}
+
 /* ---- files ---- */
 
 static void a_file_of_records_is_what_was_written_or_refused(void **state)
@@ -255,6 +308,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_some_shards_lack_counts_nowhere),
         cmocka_unit_test(what_names_no_client_counts),
+        cmocka_unit_test(numbers_of_a_stream_for_each_shard_are_not_compared),
+        cmocka_unit_test(a_stream_that_another_client_goes_on_with_counts_by_its_numbers),
         cmocka_unit_test(a_file_of_records_is_what_was_written_or_refused),
         cmocka_unit_test(a_moment_is_read_as_it_is_written),
     };
