@@ -1,11 +1,13 @@
 /* config_placement.c - which shard is to have which keys: "VERSION:even", "VERSION:weights", or
- * "VERSION:SHARD=VSHARDS,SHARD=VSHARDS,..." with the runs of vshards in their order. */
+ * "VERSION:SHARD=VSHARDS,SHARD=VSHARDS,..." with the runs of vshards in their order. Before the runs
+ * "base=N," may stand, where the cluster began with another number of shards. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/config_values.h"
 
 #define WEIGHT_MAX 1000000u
+#define BASE       "base="
 
 /* A number and the character behind it, which *text moves beyond; "" for the end. */
 static bool take_number(const char **text, const char *ends, uint64_t *out, char *end_out)
@@ -56,23 +58,37 @@ static int weigh(const struct sources *from, const struct config *config, uint32
     return EMBD_OK;
 }
 
+/* "base=2,", or nothing. */
+static bool take_base(const char **text, uint64_t *out)
+{
+    char end;
+    if (strncmp(*text, BASE, strlen(BASE)) != 0)
+        return true;
+    *text += strlen(BASE);
+    return take_number(text, ",", out, &end);
+}
+
 static int read_text(const char *text, const uint32_t *weights, struct config *out,
                      struct embd__error *e)
 {
-    uint64_t version;
+    uint64_t version, base = out->n_shards;
+    const char *runs;
     char end;
     struct placement *p = &out->placement;
     if (!take_number(&text, ":", &version, &end))
         return embd__error_set(e, EMBD_INVALID,
                                "it does not begin with a version and a colon, as 2:weights does");
-    if (embd__placement_begin(p, version, out->n_shards, out->n_shards, e) != EMBD_OK)
+    runs = text;
+    if (!take_base(&runs, &base))
+        return embd__error_set(e, EMBD_INVALID, "behind base= no number and comma stand");
+    if (embd__placement_begin(p, version, out->n_shards, base, e) != EMBD_OK)
         return e->status;
     if (strcmp(text, "even") == 0)
         embd__placement_even(p, version, out->n_shards);
     else if (strcmp(text, "weights") == 0)
         embd__placement_weighted(p, version, out->n_shards, weights);
     else
-        read_runs(text, p, e);
+        read_runs(runs, p, e);
     return e->status;
 }
 

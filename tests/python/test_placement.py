@@ -71,11 +71,19 @@ class Uneven(unittest.TestCase):
                             counts[owners[vshard(partition, key, slot, shards)]] += int(found)
                         self.assertEqual([s.tables[partition]["rows"] for s in client.stats()], counts, (shards, partition))
 
+    def test_a_map_with_a_base_is_that_of_a_cluster_that_began_with_so_many_shards(self):
+        with Embd("--placement", "3:base=2,0=512,1=512", shards=3) as server, connect(server) as client:
+            table = client.create_table("t", DIM, partition="modulo", durability="snapshot")
+            table.push(np.arange(90, dtype=np.uint64), np.ones((90, DIM), np.float32))
+            self.assertEqual([s.tables["t"]["rows"] for s in client.stats()], [45, 45, 0])
+
     def test_hostile_maps_are_named(self):
         for text, says in (("1:0=1024,1=1", "a run of 1 vshards"), ("1:0=1000", "1000 vshards together"),
                            ("1:0=1000,2=24", "shard 2"), ("0:even", "version"), ("even", "does not begin"),
                            ("1:0=x", "not SHARD=VSHARDS"), ("1:0=1024,", "not SHARD=VSHARDS"), ("1:0=0,1=1024", "run of 0"),
-                           ("1:0=18446744073709551615,1=1", "18446744073709551615"), ("9007199254740993:even", "2^53")):
+                           ("1:0=18446744073709551615,1=1", "18446744073709551615"), ("9007199254740993:even", "2^53"),
+                           ("1:base=x,0=1024", "behind base="), ("1:base=2", "behind base="), ("1:base=0,0=1024", "base is 0"),
+                           ("1:base=2,even", "not SHARD=VSHARDS")):
             done = run("--listen", "127.0.0.1:0", "--shards", "2", "--placement", text, "--check")
             self.assertEqual(done.returncode, 2, (text, done.stderr))
             self.assertIn(says, done.stderr)
