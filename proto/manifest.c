@@ -517,6 +517,14 @@ void embd__manifest_placement(const struct manifest *manifest, struct placement 
         embd__placement_even(out, 1, manifest->n_shards);
 }
 
+bool embd__manifest_has_shard(const struct manifest *manifest, uint32_t shard)
+{
+    for (uint32_t i = 0; i < manifest->n_streams; i++)
+        if (manifest->streams[i].shard == shard)
+            return true;
+    return false;
+}
+
 bool embd__manifest_is_placed(const struct manifest *manifest, const struct placement *here)
 {
     struct placement there;

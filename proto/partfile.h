@@ -111,6 +111,8 @@ int embd__manifest_read(const char *json, size_t bytes, struct manifest *out,
                         struct embd__error *e);
 void embd__manifest_fini(struct manifest *manifest);
 /* Whether shard i of the manifest's cluster had the keys that it has with `here`. */
+/* Whether it has anything of the shard: streams of pushes, which each shard has, if only none. */
+bool embd__manifest_has_shard(const struct manifest *manifest, uint32_t shard);
 bool embd__manifest_is_placed(const struct manifest *manifest, const struct placement *here);
 /* Which shard had which keys. */
 void embd__manifest_placement(const struct manifest *manifest, struct placement *out);

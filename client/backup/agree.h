@@ -4,10 +4,10 @@
  * of each client those pushes count that all shards have; the later ones, which some shards lack,
  * count nowhere. What has no client, such as loads and erases, counts.
  *
- * The pushes of a numbered stream may be of several clients, one behind the other: a later one sends
- * again what only some shards have of the one before. So these count by their numbers. The numbers
- * of a stream of one client do not: such a client has a stream of its own on each shard, and numbers
- * may part there. Pure functions. */
+ * The pushes of a numbered stream may be of several clients, one behind the other: a later one
+ * sends again what only some shards have of the one before. So these count by their numbers. The
+ * numbers of a stream of one client do not: such a client has a stream of its own on each shard,
+ * and numbers may part there. Pure functions. */
 #ifndef EMBD_BACKUP_AGREE_H
 #define EMBD_BACKUP_AGREE_H
 

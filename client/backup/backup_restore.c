@@ -40,20 +40,17 @@ static int refuse(struct restoring *r, const struct catalog_entry *entry)
                                       : entry->error.text);
 }
 
-/* The newest one that is not behind the positions. */
+/* The newest one that is not behind the positions, as far as shard 0 tells. */
 static const struct catalog_entry *choose_by_positions(struct restoring *r, const struct catalog *c,
                                                        const char *job)
 {
     for (const struct catalog_entry *entry = c->entries + c->n; entry-- > c->entries;) {
         struct records_place places[LIMIT_SHARDS];
-        bool is_before = entry->state == BACKUP_WHOLE &&
-                         strcmp(entry->record.scope.job, job) == 0 &&
-                         entry->record.n_shards == r->when.n_positions;
-        if (is_before && shelf_cut(r->place, &entry->record, places, r->e) != EMBD_OK)
+        if (entry->state != BACKUP_WHOLE || strcmp(entry->record.scope.job, job) != 0)
+            continue;
+        if (shelf_cut(r->place, &entry->record, places, r->e) != EMBD_OK)
             return NULL;
-        for (uint32_t i = 0; is_before && i < r->when.n_positions; i++)
-            is_before = places[i].position <= r->when.positions[i];
-        if (is_before)
+        if (places[0].position <= r->when.positions[0])
             return entry;
     }
     return NULL;
@@ -220,14 +217,17 @@ static int write_moment(struct restoring *r, const struct catalog *c,
                         const struct catalog_entry **entry, const struct shelf *shelf,
                         const char *dir, struct moment *out)
 {
-    const struct moment_ask ask = {.until_ms = r->when.ms,
-                                   .positions = r->when.n_positions ? r->when.positions : NULL};
+    const struct moment_ask ask = {
+        .until_ms = r->when.ms, .positions = r->when.positions, .n_positions = r->when.n_positions};
     const struct catalog_entry *next = *entry;
     do {
         *entry = next;
         moment_write(shelf, &next->record, &ask, dir, out, r->e);
         next = out->is_late && r->e->status == EMBD_OK ? older(c, next) : NULL;
     } while (next != NULL);
+    if (out->is_late && ask.n_positions > 0)
+        embd__error_set(r->e, EMBD_INVALID, "%s: has no whole backup before these records: %s",
+                        r->place->url, r->order->at);
     return r->e->status;
 }
 
@@ -243,6 +243,8 @@ static int load_moment(struct restoring *r, const struct catalog *c,
         return r->e->status;
     write_moment(r, c, entry, shelf, rebuild.dir, &moment);
     rebuild.record = &(*entry)->record;
+    rebuild.n_shards = moment.n_shards;
+    rebuild.n_kept = moment.n_kept;
     *is_done_out = r->e->status == EMBD_OK && moment.n_records > 0;
     out->n_records = moment.n_records;
     out->n_left_out = moment.n_left_out;

@@ -7,7 +7,12 @@
  *
  * Files of several programs may lie there, or of a server that was killed and lost its last
  * records: then what has other records at the same position is newer, and the shard begins again
- * there. */
+ * there.
+ *
+ * Shards may have been added behind the backup, or have left. The records of shard 0 say how many
+ * there are at the moment. One that the backup has not, or whose number another server had then,
+ * has all that it is in its own records, from the first one on. Pushes before such a change are on
+ * all shards of then: shards agree about those behind it. */
 #include "client/backup/moment.h"
 
 #include <errno.h>
@@ -20,6 +25,7 @@
 #include <unistd.h>
 
 #include "client/backup/agree.h"
+#include "client/backup/resized.h"
 #include "embd/embd.h"
 
 #define SLACK_MS 600000u /* two programs' files overlap by less */
@@ -31,10 +37,15 @@ struct shard_file {
     struct records_place at; /* behind its bytes */
     uint64_t bytes, bound;   /* records before `bound` are of the moment */
     uint64_t ms, n_replaces;
-    uint64_t n_moves, moved; /* later maps of keys that it has taken, and the last one's decision */
-    uint64_t prepared;       /* the decision of the one that it waits for; 0: none */
-    uint64_t had;            /* by the moment, as all files of its time say; 0: not known */
-    uint64_t *skips;         /* [n_skips], malloc'd */
+    uint64_t moved;      /* the decision of the last map of keys that it has taken; 0: none */
+    uint64_t prepared;   /* and that of the one that it waits for; 0: none */
+    uint32_t n_shards;   /* of the map; 0: it has none yet */
+    uint32_t n_prepared; /* of the one that it waits for */
+    uint64_t added;      /* the decision of the map by which it was added behind the backup */
+    uint64_t since;      /* records from here on are of as many shards */
+    uint64_t until;      /* the record of what it waits for */
+    uint64_t had;        /* by the moment, as all files of its time say; 0: not known */
+    uint64_t *skips;     /* [n_skips], malloc'd */
     uint64_t n_skips;
     char after[PLACE_NAME_BYTES]; /* the file that was taken last; "": none yet */
 };
@@ -46,10 +57,12 @@ struct writing {
     const char *dir;
     struct moment *out;
     struct embd__error *e;
-    struct records_place *cut; /* [n_shards] */
-    struct shard_file *files;  /* [n_shards] */
+    struct records_place *cut; /* [LIMIT_SHARDS] */
+    struct shard_file *files;  /* [LIMIT_SHARDS] */
     struct agree agree;
-    uint32_t shard; /* the one at work */
+    uint32_t n;      /* shards at the moment, */
+    uint32_t n_kept; /* of which those before are in the backup */
+    uint32_t shard;  /* the one at work */
 };
 
 static struct shard_file *mine(struct writing *w)
@@ -157,8 +170,8 @@ static int try(struct writing *w, const struct shelf_file *file, enum fit *fit_o
     uint64_t at;
     if (shelf_open(w->shelf, file, &s, &bytes, w->e) != EMBD_OK)
         return w->e->status;
-    bool is_ours = s.n_shards == w->record->n_shards &&
-                   (w->record->cluster == 0 || s.lineage == w->record->cluster);
+    bool is_ours = w->record->cluster != 0 ? s.lineage == w->record->cluster
+                                           : s.n_shards == w->record->n_shards;
     *position_out = is_ours ? s.from.position : 0;
     for (uint64_t i = 0; is_ours && i < s.n_times; i++)
         if (s.times[i].ms <= w->ask->until_ms && s.times[i].position > mine(w)->had)
@@ -247,6 +260,94 @@ static int look_whether_late(struct writing *w, const struct shelf_file *last)
     return w->e->status;
 }
 
+/* As far as is wanted: of positions, a backup behind them does not do. */
+static int bound_shard(struct writing *w)
+{
+    struct shard_file *f = mine(w);
+    bool has_all = w->ask->n_positions > 0 && w->shard < w->ask->n_positions;
+    uint64_t wanted = has_all ? w->ask->positions[w->shard] : f->bound;
+    uint64_t cut = w->cut[w->shard].position;
+    w->out->is_late = has_all && wanted < cut;
+    if (wanted > f->bound && wanted > cut)
+        return embd__error_set(w->e, EMBD_INVALID,
+                               "%s: has the records of shard %u up to %" PRIu64 ", not %" PRIu64,
+                               w->shelf->place->url, w->shard, f->bound, wanted);
+    f->bound = wanted;
+    return EMBD_OK;
+}
+
+/* ---- servers that had the number of a shard ---- */
+
+enum whose { GOES_ON, IS_OURS, IS_OTHERS };
+
+/* Whether the records have the map by which the shard was added. */
+static bool has_map_of(const struct writing *w, const struct segment *s, struct resized *reading)
+{
+    struct archived_deed deed;
+    bool has = false;
+    for (uint64_t at = 0; at < s->n_bytes && !has;) {
+        at += resized_take(reading, s->bytes + at, s->n_bytes - at, &deed);
+        bool is_map = deed.move == MOVE_MADE || deed.move == MOVE_PREPARED;
+        has = is_map && deed.decision == w->files[w->shard].added;
+    }
+    return has;
+}
+
+/* Whether it is, as far as the segment tells: of a shard of the backup, the record at its cut. */
+static enum whose look_at_segment(const struct writing *w, const struct segment *s,
+                                  struct resized *reading)
+{
+    uint64_t at;
+    if (w->shard >= w->n_kept)
+        return has_map_of(w, s, reading) ? IS_OURS : IS_OTHERS;
+    enum fit found = fit(s, &w->cut[w->shard], &at);
+    return found == FITS ? IS_OURS : found == IS_OTHER ? IS_OTHERS : GOES_ON;
+}
+
+/* A run that begins with the first record of a journal may be that of a server which was added. */
+static int look_whose(const struct writing *w, const struct shelf_file *first,
+                      const struct shelf_file *end, enum whose *out)
+{
+    struct resized reading = {.n_head = 0};
+    bool begins = true, is_known = false;
+    *out = GOES_ON;
+    for (const struct shelf_file *at = first;
+         at < end && at->says.run == first->says.run && begins && !is_known; at++) {
+        struct segment s;
+        uint8_t *bytes;
+        if (shelf_open(w->shelf, at, &s, &bytes, w->e) != EMBD_OK)
+            return w->e->status;
+        begins = at > first || (s.from.position == 0 && s.from.offset == 0);
+        *out = begins ? look_at_segment(w, &s, &reading) : GOES_ON;
+        is_known = *out == IS_OURS || (*out == IS_OTHERS && w->shard < w->n_kept);
+        free(bytes);
+    }
+    return EMBD_OK;
+}
+
+/* Leaves those of the shard's server. Of each run the first file is read. */
+static int choose_files(const struct writing *w, const struct shelf_file **file,
+                        const struct shelf_file **end)
+{
+    const struct shelf_file *first = *file;
+    bool is_found = w->shard < w->n_kept;
+    if (is_found && w->cut[w->shard].position == 0)
+        return EMBD_OK;
+    for (const struct shelf_file *at = first; at < *end; at++) {
+        enum whose whose;
+        if (at > first && at->says.run == at[-1].says.run)
+            continue;
+        if (look_whose(w, at, *end, &whose) != EMBD_OK)
+            return w->e->status;
+        if (whose == IS_OURS && !is_found)
+            *file = at;
+        is_found = is_found || whose == IS_OURS;
+        if (whose == IS_OTHERS && is_found)
+            *end = at;
+    }
+    return EMBD_OK;
+}
+
 /* Those that may have records behind the backup. */
 static int collect_shard(struct writing *w)
 {
@@ -260,17 +361,12 @@ static int collect_shard(struct writing *w)
         last = file->says.shard == w->shard ? file : NULL;
     while (end > file && end[-1].says.shard != w->shard)
         end--;
+    if (choose_files(w, &file, &end) != EMBD_OK)
+        return w->e->status;
     if (collect(w, file, end) != EMBD_OK || look_whether_late(w, last) != EMBD_OK ||
         w->out->is_late)
         return w->e->status;
-    struct shard_file *f = mine(w);
-    uint64_t wanted = w->ask->positions != NULL ? w->ask->positions[w->shard] : f->bound;
-    if (wanted > f->bound && wanted > w->cut[w->shard].position)
-        return embd__error_set(w->e, EMBD_INVALID,
-                               "%s: has the records of shard %u up to %" PRIu64 ", not %" PRIu64,
-                               w->shelf->place->url, w->shard, f->bound, wanted);
-    f->bound = wanted;
-    return EMBD_OK;
+    return bound_shard(w);
 }
 
 /* ---- its records ---- */
@@ -283,15 +379,34 @@ static bool is_skipped(const struct shard_file *f, uint64_t position)
     return false;
 }
 
-static void note_move(struct shard_file *f, const struct archived_deed *deed)
+/* The shard counts with another number of shards behind the record. */
+static void resize(struct shard_file *f, uint32_t n_shards, uint64_t position)
 {
+    f->n_shards = n_shards;
+    f->since = position + 1;
+    f->n_replaces = 0;
+}
+
+static void note_move(struct writing *w, const struct archived_deed *deed, uint64_t position)
+{
+    struct shard_file *f = mine(w);
     if (deed->move == MOVE_NONE)
         return;
     f->prepared = deed->move == MOVE_PREPARED ? deed->decision : 0;
-    if (deed->move == MOVE_MADE) {
-        f->n_moves++;
-        f->moved = deed->decision;
-    }
+    f->n_prepared = deed->n_shards;
+    f->until = position;
+    if (deed->move != MOVE_MADE)
+        return;
+    f->moved = deed->decision;
+    if (deed->n_shards == f->n_shards)
+        return;
+    resize(f, deed->n_shards, position);
+    if (w->shard > 0)
+        return;
+    for (uint32_t i = w->n; i < deed->n_shards; i++)
+        w->files[i].added = deed->decision;
+    w->n = deed->n_shards;
+    w->n_kept = w->n < w->n_kept ? w->n : w->n_kept;
 }
 
 static int look_at(struct writing *w, const uint8_t *bytes, const struct archived_record *record)
@@ -300,15 +415,10 @@ static int look_at(struct writing *w, const uint8_t *bytes, const struct archive
     struct shard_file *f = mine(w);
     if (embd__archived_deed(bytes, record, &deed, w->e) != EMBD_OK)
         return w->e->status;
-    if (deed.n_shards != 0 && deed.n_shards != w->record->n_shards)
-        return embd__error_set(w->e, EMBD_UNSUPPORTED,
-                               "%s: shards were added at record %" PRIu64
-                               " of shard %u: take a moment before, or behind the next backup",
-                               w->shelf->place->url, record->position, w->shard);
     if (is_skipped(f, record->position))
         return EMBD_OK;
     f->n_replaces += deed.replaces;
-    note_move(f, &deed);
+    note_move(w, &deed, record->position);
     return agree_add(&w->agree, w->shard, record->position, &deed, w->e);
 }
 
@@ -380,17 +490,46 @@ static void sort_skips(struct shard_file *f)
 }
 
 /* Shard 0 decides, once all others are prepared: one that is takes the map when it starts. */
-static bool has_map(const struct writing *w, uint32_t shard)
+static bool has_map(struct writing *w, uint32_t shard)
 {
-    const struct shard_file *first = &w->files[0], *f = &w->files[shard];
+    const struct shard_file *first = &w->files[0];
+    struct shard_file *f = &w->files[shard];
     bool waits = f->prepared != 0 && f->prepared == first->moved;
-    return f->n_moves + waits == first->n_moves;
+    if (waits && f->n_prepared != f->n_shards)
+        resize(f, f->n_prepared, f->until);
+    return waits || f->moved == first->moved;
+}
+
+/* What is before a change of the number of shards is on all that there were. */
+static void drop_before(struct writing *w)
+{
+    struct agree *agree = &w->agree;
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < agree->n; i++)
+        if (agree->pushes[i].position >= w->files[agree->pushes[i].shard].since)
+            agree->pushes[n++] = agree->pushes[i];
+    agree->n = n;
+    agree->n_shards = w->n;
+}
+
+static int check_maps(struct writing *w)
+{
+    for (uint32_t i = 1; i < w->n && w->e->status == EMBD_OK; i++) {
+        bool has = has_map(w, i);
+        if (!has || w->files[i].n_replaces != w->files[0].n_replaces)
+            embd__error_set(w->e, EMBD_UNSUPPORTED,
+                            "%s: %s at this moment, on some shards: take one before or behind it",
+                            w->shelf->place->url,
+                            has ? "tables took the places of others" : "keys moved");
+    }
+    return w->e->status;
 }
 
 static int leave_out(struct writing *w)
 {
     struct agree_left *left;
     uint64_t n;
+    drop_before(w);
     if (agree_end(&w->agree, &left, &n, w->e) != EMBD_OK)
         return w->e->status;
     for (uint64_t i = 0; i < n && w->e->status == EMBD_OK; i++) {
@@ -399,12 +538,6 @@ static int leave_out(struct writing *w)
     }
     w->out->n_left_out = n;
     free(left);
-    for (uint32_t i = 1; i < w->record->n_shards && w->e->status == EMBD_OK; i++)
-        if (w->files[i].n_replaces != w->files[0].n_replaces || !has_map(w, i))
-            embd__error_set(w->e, EMBD_UNSUPPORTED,
-                            "%s: %s at this moment, on some shards: take one before or behind it",
-                            w->shelf->place->url,
-                            has_map(w, i) ? "tables took the places of others" : "keys moved");
     return w->e->status;
 }
 
@@ -413,7 +546,7 @@ static int finish_shard(struct writing *w)
     struct shard_file *f = mine(w);
     uint8_t header[ARCHIVED_HEADER_BYTES];
     struct archived_file file = {.shard = w->shard,
-                                 .n_shards = w->record->n_shards,
+                                 .n_shards = w->n,
                                  .cut = w->record->id,
                                  .position = w->cut[w->shard].position,
                                  .chain = w->cut[w->shard].chain,
@@ -439,28 +572,45 @@ static int finish_shard(struct writing *w)
 static void remove_files(const struct writing *w)
 {
     char path[8192], name[ARCHIVED_NAME];
-    for (uint32_t i = 0; i < w->record->n_shards; i++) {
+    for (uint32_t i = 0; i < w->n; i++) {
         embd__archived_name(name, i);
         snprintf(path, sizeof path, "%s/%s", w->dir, name);
         unlink(path);
     }
 }
 
+/* Shard 0's records say how many shards there are. */
+static int read_first(struct writing *w)
+{
+    if (shelf_cut(w->shelf->place, w->record, w->cut, w->e) != EMBD_OK ||
+        read_shard(w) != EMBD_OK || w->out->is_late)
+        return w->e->status;
+    for (uint32_t i = w->n_kept; i < LIMIT_SHARDS; i++)
+        w->cut[i] = (struct records_place){.position = 0};
+    for (uint32_t i = w->n_kept; i < w->n; i++)
+        w->files[i].n_shards = 0;
+    if (w->ask->n_positions == 0 || w->ask->n_positions == w->n)
+        return EMBD_OK;
+    return embd__error_set(w->e, EMBD_INVALID, "%s: there are %u shards at this moment, not %u",
+                           w->shelf->place->url, w->n, w->ask->n_positions);
+}
+
 static int write_all(struct writing *w)
 {
-    uint32_t n = w->record->n_shards;
-    if (shelf_cut(w->shelf->place, w->record, w->cut, w->e) != EMBD_OK)
-        return w->e->status;
-    for (w->shard = 0; w->shard < n && w->e->status == EMBD_OK; w->shard++)
+    read_first(w);
+    for (w->shard = 1; w->shard < w->n && w->e->status == EMBD_OK && !w->out->is_late; w->shard++)
         read_shard(w);
     if (w->out->is_late)
         remove_files(w);
-    if (w->out->is_late || w->e->status != EMBD_OK || leave_out(w) != EMBD_OK)
+    if (w->out->is_late || w->e->status != EMBD_OK || check_maps(w) != EMBD_OK ||
+        leave_out(w) != EMBD_OK)
         return w->e->status;
-    for (w->shard = 0; w->shard < n && w->e->status == EMBD_OK; w->shard++)
+    for (w->shard = 0; w->shard < w->n && w->e->status == EMBD_OK; w->shard++)
         finish_shard(w);
     if (w->out->n_records == 0)
         remove_files(w);
+    w->out->n_shards = w->n;
+    w->out->n_kept = w->n_kept;
     return w->e->status;
 }
 
@@ -470,18 +620,18 @@ int moment_write(const struct shelf *shelf, const struct record *record,
 {
     struct writing w = {
         .shelf = shelf, .record = record, .ask = ask, .dir = dir, .out = out, .e = e};
-    uint32_t n = record->n_shards;
     *out = (struct moment){.n_records = 0};
-    w.cut = calloc(n + 1, sizeof *w.cut);
-    w.files = calloc(n + 1, sizeof *w.files);
-    w.agree.n_shards = n;
-    for (uint32_t i = 0; w.files != NULL && i < n; i++)
-        w.files[i].fd = -1;
+    w.n = w.n_kept = record->n_shards;
+    w.cut = calloc(LIMIT_SHARDS, sizeof *w.cut);
+    w.files = calloc(LIMIT_SHARDS, sizeof *w.files);
+    for (uint32_t i = 0; w.files != NULL && i < LIMIT_SHARDS; i++)
+        w.files[i] = (struct shard_file){.fd = -1, .n_shards = record->n_shards};
     if (w.cut == NULL || w.files == NULL)
-        embd__error_set(e, EMBD_NO_MEMORY, "no memory for the records of %u shards", n);
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for the records of %u shards",
+                        record->n_shards);
     else
         write_all(&w);
-    for (uint32_t i = 0; w.files != NULL && i < n; i++) {
+    for (uint32_t i = 0; w.files != NULL && i < LIMIT_SHARDS; i++) {
         if (w.files[i].fd >= 0)
             close(w.files[i].fd);
         free(w.files[i].skips);

@@ -123,7 +123,7 @@ int rebuild_add(struct rebuild *r, const char *from, const struct record *record
         return fail(path, "create", e);
     if (take_files(r, from, record, e) != EMBD_OK)
         return e->status;
-    char *text = shares_join(r->dir, from, record, r->placement, sizeof r->placement, e);
+    char *text = shares_join(r->dir, from, record, r->n_kept, r->placement, sizeof r->placement, e);
     snprintf(path, sizeof path, "%s/%s/" SHARES_MANIFEST, r->dir, record->name);
     if (text != NULL)
         write_text(path, text, e);
@@ -161,10 +161,10 @@ static int serve(const struct rebuild *r)
     embd_client *client = NULL;
     embd_options_init(&options);
     options.deadline_ms = DEADLINE_MS;
+    bool has_map = r->placement[0] != '\0' && r->n_shards == r->record->n_shards;
     escape(path, sizeof path, r->dir);
-    snprintf(url, sizeof url, "inproc:%s?shards=%u&restore=%s&row_memory=0%s%s", path,
-             r->record->n_shards, r->record->name, r->placement[0] ? "&placement=" : "",
-             r->placement);
+    snprintf(url, sizeof url, "inproc:%s?shards=%u&restore=%s&row_memory=0%s%s", path, r->n_shards,
+             r->record->name, has_map ? "&placement=" : "", has_map ? r->placement : "");
     int status = embd_connect(url, &options, &client);
     return status == EMBD_OK ? make_snapshot(client) : status;
 }

@@ -15,10 +15,12 @@
 struct rebuild {
     char dir[4096 + 16];         /* the server's data directory */
     char placement[8192];        /* its map of keys, as a setting; "": the even one */
-    const struct record *record; /* the backup */
+    const struct record *record; /* the backup, */
+    uint32_t n_kept;             /* shards of it that the server has; */
+    uint32_t n_shards;           /* of the moment: those behind n_kept have all in their records */
 };
 
-/* Makes `out->dir` below `path`; the caller sets the backup. EMBD_IO. */
+/* Makes `out->dir` below `path`; the caller sets the backup and the shards. EMBD_IO. */
 int rebuild_begin(const char *path, struct rebuild *out, struct embd__error *e);
 
 /* One backup of the chain, whose files are in FROM/NAME/SHARE, becomes a snapshot there; those

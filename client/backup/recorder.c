@@ -4,7 +4,11 @@
  * that, again and again; every few seconds, or when there are many, put them as a file of each
  * shard (segment.h). What can fail: a server, or the place: then the caller begins again, at what
  * lies there. A server may have no more what is wanted: then records go on from the newest backup,
- * or, where that is too old, from the next one. */
+ * or, where that is too old, from the next one.
+ *
+ * A shard that was added behind that backup has all that it is in its own records: they come from
+ * the first one on. That the cluster has another number of shards is itself a record (resized.h):
+ * then the caller begins again, with these. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +18,7 @@
 
 #include "client/backup/catalog.h"
 #include "client/backup/outbox.h"
+#include "client/backup/resized.h"
 #include "client/backup/shelf.h"
 #include "client/formats/table_copy.h"
 #include "embd/embd.h"
@@ -28,17 +33,15 @@
 /* Of one shard. */
 struct shard_log {
     struct records_place from, to; /* of what is not put yet */
-    bool is_of_cut;                /* it began where the newest backup is */
-    uint8_t *bytes;                /* [SEGMENT_BYTES_MOST + FOLLOW_BYTES] */
+    enum { BEGAN_BEHIND_FILES, BEGAN_AT_CUT, BEGAN_AT_FIRST } began;
+    uint8_t *bytes; /* [SEGMENT_BYTES_MOST + FOLLOW_BYTES] */
     uint64_t n, first;
     struct segment_time *times; /* [SEGMENT_TIMES_MOST] */
     uint64_t n_times;
     uint64_t *skips; /* [n_skips], malloc'd */
     uint64_t n_skips;
-    uint32_t number; /* of the next file */
-    /* The record whose bytes came last. */
-    uint8_t head[ARCHIVED_RECORD_BYTES];
-    uint64_t n_head, left;
+    uint32_t number;        /* of the next file */
+    struct resized resized; /* the record whose bytes came last */
 };
 
 struct recorder {
@@ -49,9 +52,10 @@ struct recorder {
     struct embd__error *e;
     struct records_whose whose;
     struct shard_log *logs;       /* [n] */
-    struct records_place *places; /* [n] that are asked for */
-    struct records_place *cut;    /* [n] of the newest backup */
+    struct records_place *places; /* [LIMIT_SHARDS] that are asked for */
+    struct records_place *cut;    /* [LIMIT_SHARDS] of the newest backup */
     uint32_t n;
+    bool is_resized; /* there is another number of shards */
     uint64_t run, ms, put_bytes;
     uint64_t newest_ms; /* of the newest backup */
     bool has_more;      /* a server has more records than it has sent */
@@ -93,7 +97,8 @@ static void begin_at(struct shard_log *log, const struct records_place *place)
 {
     log->from = log->to = *place;
     log->first = SEGMENT_NONE;
-    log->n = log->n_times = log->n_skips = log->n_head = log->left = 0;
+    log->n = log->n_times = log->n_skips = 0;
+    log->resized = (struct resized){.n_head = 0};
 }
 
 /* A record of which a part lies there comes again as a whole. */
@@ -105,10 +110,10 @@ static int begin_shard(struct recorder *r, const struct shelf *shelf, uint32_t s
     if (last != NULL && shelf_open(shelf, last, &segment, &bytes, r->e) != EMBD_OK &&
         r->e->status == EMBD_CORRUPT)
         *r->e = (struct embd__error){0}; /* a restore tells it */
-    bool goes_on = segment.lineage == r->whose.lineage && segment.n_shards == r->n;
+    bool goes_on = segment.n_shards != 0 && segment.lineage == r->whose.lineage;
     segment.to.offset = 0;
     begin_at(&r->logs[shard], goes_on ? &segment.to : &r->cut[shard]);
-    r->logs[shard].is_of_cut = !goes_on;
+    r->logs[shard].began = goes_on ? BEGAN_BEHIND_FILES : BEGAN_AT_CUT;
     free(bytes);
     return r->e->status;
 }
@@ -122,7 +127,7 @@ static int read_cut(struct recorder *r)
         catalog_read(r->place, &c, r->e) != EMBD_OK)
         return r->e->status;
     const struct catalog_entry *newest = catalog_newest(&c, &scope, NULL, UINT64_MAX);
-    bool is_ours = newest != NULL && newest->record.n_shards == r->n &&
+    bool is_ours = newest != NULL &&
                    (newest->record.cluster == r->whose.lineage || newest->record.cluster == 0);
     if (!is_ours)
         embd__error_set(r->e, EMBD_BUSY, "%s: records come behind a first backup of this cluster",
@@ -150,7 +155,7 @@ static int begin(struct recorder *r)
 static int make_room(struct recorder *r)
 {
     r->logs = calloc(r->n, sizeof *r->logs);
-    r->cut = calloc(2 * (size_t)r->n, sizeof *r->cut);
+    r->cut = calloc(2 * (size_t)LIMIT_SHARDS, sizeof *r->cut);
     bool has_all = r->logs != NULL && r->cut != NULL;
     for (uint32_t i = 0; has_all && i < r->n; i++) {
         struct shard_log *log = &r->logs[i];
@@ -161,7 +166,7 @@ static int make_room(struct recorder *r)
     if (!has_all)
         return embd__error_set(r->e, EMBD_NO_MEMORY, "no memory for the records of %u shards",
                                r->n);
-    r->places = r->cut + r->n;
+    r->places = r->cut + LIMIT_SHARDS;
     return EMBD_OK;
 }
 
@@ -176,80 +181,7 @@ static void free_room(struct recorder *r)
     free(r->cut);
 }
 
-/* ---- what comes ---- */
-
-/* Notes where the first record of a file begins. */
-static void follow_records(struct shard_log *log, uint64_t at)
-{
-    while (at < log->n) {
-        bool is_begin = log->n_head == 0 && log->left == 0;
-        if (is_begin && log->first == SEGMENT_NONE)
-            log->first = at;
-        if (log->left == 0) {
-            log->head[log->n_head++] = log->bytes[at++];
-            if (log->n_head < sizeof log->head)
-                continue;
-            log->left = embd__archived_body_bytes(log->head);
-            log->n_head = log->left > 0 ? log->n_head : 0;
-            continue;
-        }
-        uint64_t n = log->n - at < log->left ? log->n - at : log->left;
-        log->left -= n;
-        at += n;
-        log->n_head = log->left > 0 ? log->n_head : 0;
-    }
-}
-
-static void add_skips(struct recorder *r, struct shard_log *log, const struct follow_answer *a)
-{
-    if (a->n_skips == 0)
-        return;
-    uint64_t *grown = realloc(log->skips, (log->n_skips + a->n_skips) * sizeof *grown);
-    if (grown == NULL) {
-        embd__error_set(r->e, EMBD_NO_MEMORY, "no memory for records");
-        return;
-    }
-    log->skips = grown;
-    memcpy(grown + log->n_skips, a->skips, a->n_skips * sizeof *grown);
-    log->n_skips += a->n_skips;
-}
-
-static void begin_again(struct recorder *r, uint32_t shard, const char *why)
-{
-    struct shard_log *log = &r->logs[shard];
-    if (log->is_of_cut)
-        embd__error_set(r->e, EMBD_UNSUPPORTED,
-                        "%s: has no more the records behind the newest backup (%s): they are kept "
-                        "again from the next one on",
-                        embd_shard_address(r->client, shard), why);
-    begin_at(log, &r->cut[shard]);
-    log->is_of_cut = true;
-    r->run++; /* the files of a run join */
-}
-
-static void take(void *arg, const struct records_came *came)
-{
-    struct recorder *r = arg;
-    struct shard_log *log = &r->logs[came->shard];
-    const struct follow_answer *a = &came->answer;
-    if (a->gone[0] != '\0') {
-        begin_again(r, came->shard, a->gone);
-        r->has_less = true;
-        return;
-    }
-    uint64_t at = log->n;
-    memcpy(log->bytes + at, a->bytes, (size_t)a->n_bytes);
-    log->n += a->n_bytes;
-    log->to = (struct records_place){a->position, a->chain, a->offset, a->file, a->at};
-    r->has_more = r->has_more || a->left > 0;
-    add_skips(r, log, a);
-    if (a->n_bytes == 0)
-        return;
-    follow_records(log, at);
-    log->times[log->n_times++] = (struct segment_time){now_ms(r), a->position};
-}
-
-/* ---- what is put ---- */
+/* ---- a file ---- */
 
 static int put(struct recorder *r, uint32_t shard)
 {
@@ -284,6 +216,75 @@ static int put(struct recorder *r, uint32_t shard)
     log->first = SEGMENT_NONE;
     return r->e->status;
 }
+
+/* ---- what comes ---- */
+
+/* Notes where the first record of a file begins, and whether one changes the number of shards. */
+static void follow_records(struct recorder *r, struct shard_log *log, uint64_t at)
+{
+    struct archived_deed deed;
+    while (at < log->n) {
+        if (resized_begins(&log->resized) && log->first == SEGMENT_NONE)
+            log->first = at;
+        at += resized_take(&log->resized, log->bytes + at, log->n - at, &deed);
+        r->is_resized = r->is_resized || (deed.move == MOVE_MADE && deed.n_shards != r->n);
+    }
+}
+
+static void add_skips(struct recorder *r, struct shard_log *log, const struct follow_answer *a)
+{
+    if (a->n_skips == 0)
+        return;
+    uint64_t *grown = realloc(log->skips, (log->n_skips + a->n_skips) * sizeof *grown);
+    if (grown == NULL) {
+        embd__error_set(r->e, EMBD_NO_MEMORY, "no memory for records");
+        return;
+    }
+    log->skips = grown;
+    memcpy(grown + log->n_skips, a->skips, a->n_skips * sizeof *grown);
+    log->n_skips += a->n_skips;
+}
+
+/* What came is put first: nobody else has it any more. */
+static void begin_again(struct recorder *r, uint32_t shard, const char *why)
+{
+    struct shard_log *log = &r->logs[shard];
+    const struct records_place first = {.position = 0}, *cut = &r->cut[shard];
+    bool is_first = log->began == BEGAN_AT_CUT ? cut->position == 0 : log->began == BEGAN_AT_FIRST;
+    put(r, shard);
+    if (is_first)
+        embd__error_set(r->e, EMBD_UNSUPPORTED,
+                        "%s: has no more the records behind the newest backup (%s): they are kept "
+                        "again from the next one on",
+                        embd_shard_address(r->client, shard), why);
+    begin_at(log, log->began == BEGAN_BEHIND_FILES ? cut : &first);
+    log->began = log->began == BEGAN_BEHIND_FILES ? BEGAN_AT_CUT : BEGAN_AT_FIRST;
+    r->run++; /* the files of a run join */
+}
+
+static void take(void *arg, const struct records_came *came)
+{
+    struct recorder *r = arg;
+    struct shard_log *log = &r->logs[came->shard];
+    const struct follow_answer *a = &came->answer;
+    if (a->gone[0] != '\0') {
+        begin_again(r, came->shard, a->gone);
+        r->has_less = true;
+        return;
+    }
+    uint64_t at = log->n;
+    memcpy(log->bytes + at, a->bytes, (size_t)a->n_bytes);
+    log->n += a->n_bytes;
+    log->to = (struct records_place){a->position, a->chain, a->offset, a->file, a->at};
+    r->has_more = r->has_more || a->left > 0;
+    add_skips(r, log, a);
+    if (a->n_bytes == 0)
+        return;
+    follow_records(r, log, at);
+    log->times[log->n_times++] = (struct segment_time){now_ms(r), a->position};
+}
+
+/* ---- what is put ---- */
 
 static int put_due(struct recorder *r)
 {
@@ -347,7 +348,20 @@ static int round_of(struct recorder *r, embd_progress *progress, void *arg)
         tell_covers(r);
     if (r->e->status == EMBD_OK && now_s() >= r->clean_s + CLEAN_EVERY_S)
         clean(r);
+    if (r->e->status == EMBD_OK && (r->is_resized || embd_shard_count(r->client) != r->n))
+        embd__error_set(r->e, EMBD_BUSY, "the cluster has another number of shards than %u", r->n);
     return progress != NULL && progress(arg, 0, 0, r->put_bytes) ? 1 : r->e->status;
+}
+
+/* Also after an error: the servers may have it no more when this begins again. */
+static void put_rest(struct recorder *r)
+{
+    struct embd__error before = *r->e;
+    *r->e = (struct embd__error){0};
+    for (uint32_t i = 0; i < r->n && r->e->status == EMBD_OK; i++)
+        put(r, i);
+    if (before.status != EMBD_OK)
+        *r->e = before;
 }
 
 static int keep_records(struct recorder *r, embd_progress *progress, void *arg)
@@ -357,8 +371,7 @@ static int keep_records(struct recorder *r, embd_progress *progress, void *arg)
     r->put_s = now_s();
     while (stop == EMBD_OK)
         stop = round_of(r, progress, arg);
-    for (uint32_t i = 0; i < r->n && stop == 1 && r->e->status == EMBD_OK; i++)
-        put(r, i);
+    put_rest(r);
     return r->e->status;
 }
 

@@ -77,6 +77,24 @@ static int add(struct manifest *to, struct manifest *from, struct embd__error *e
     return e->status == EMBD_OK ? add_streams(to, from, e) : e->status;
 }
 
+/* Of the first shards alone: what the others have stays behind. */
+static void keep_first(struct manifest *m, uint32_t n_kept)
+{
+    for (uint32_t i = 0; i < m->n_tables; i++) {
+        struct manifest_table *table = &m->tables[i];
+        uint32_t n = 0;
+        for (uint32_t j = 0; j < table->n_parts; j++)
+            if (table->parts[j].shard < n_kept)
+                table->parts[n++] = table->parts[j];
+        table->n_parts = n;
+    }
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < m->n_streams; i++)
+        if (m->streams[i].shard < n_kept)
+            m->streams[n++] = m->streams[i];
+    m->n_streams = n;
+}
+
 /* ---- what it is upon, and whose keys ---- */
 
 static int set_base(struct manifest *m, const char *dir, struct embd__error *e)
@@ -101,7 +119,7 @@ static void write_placement(const struct placement *p, char *out, size_t bytes)
         while (v + of < PLACEMENT_VSHARDS && p->of_vshard[v + of] == p->of_vshard[v])
             of++;
         if (v == 0)
-            n = (size_t)snprintf(out, bytes, "%" PRIu64 ":", p->version);
+            n = (size_t)snprintf(out, bytes, "%" PRIu64 ":base=%u,", p->version, p->base);
         if (n < bytes)
             n += (size_t)snprintf(out + n, bytes - n, "%s%u=%u", v == 0 ? "" : ",", p->of_vshard[v],
                                   of);
@@ -110,24 +128,28 @@ static void write_placement(const struct placement *p, char *out, size_t bytes)
 
 /* ---- all ---- */
 
-static char *join(struct dump_dir *shares, const char *dir, char *placement, size_t placement_bytes,
-                  struct embd__error *e)
+static char *join(struct dump_dir *shares, const char *dir, uint32_t n_kept, char *placement,
+                  size_t placement_bytes, struct embd__error *e)
 {
     struct manifest *m = &shares->shares[0].manifest;
+    const struct placement *map = m->placement;
     for (uint32_t i = 1; i < shares->n_shares && e->status == EMBD_OK; i++)
         add(m, &shares->shares[i].manifest, e);
     m->n_blobs = 0;
     if (e->status != EMBD_OK || set_base(m, dir, e) != EMBD_OK)
         return NULL;
+    m->placement = n_kept == m->n_shards ? map : NULL;
+    keep_first(m, n_kept);
     write_placement(m->placement, placement, placement_bytes);
     char *text = embd__manifest_write(m);
+    m->placement = map;
     if (text == NULL)
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for the manifest of a backup");
     return text;
 }
 
-char *shares_join(const char *dir, const char *from, const struct record *record, char *placement,
-                  size_t placement_bytes, struct embd__error *e)
+char *shares_join(const char *dir, const char *from, const struct record *record, uint32_t n_kept,
+                  char *placement, size_t placement_bytes, struct embd__error *e)
 {
     char path[8192];
     struct dump_dir shares;
@@ -135,7 +157,7 @@ char *shares_join(const char *dir, const char *from, const struct record *record
     if (embd__dumpdir_open(path, &shares, e) != EMBD_OK)
         return NULL;
     uint32_t n_blobs = shares.shares[0].manifest.n_blobs;
-    char *text = join(&shares, dir, placement, placement_bytes, e);
+    char *text = join(&shares, dir, n_kept, placement, placement_bytes, e);
     shares.shares[0].manifest.n_blobs = n_blobs;
     embd__dumpdir_fini(&shares);
     return text;

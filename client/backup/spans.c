@@ -16,8 +16,8 @@
 struct stretch {
     uint32_t shard, n_shards;
     uint64_t lineage;
-    uint64_t from, to; /* positions */
-    uint64_t ms;       /* when its last record had come */
+    uint64_t from, to;    /* positions */
+    uint64_t from_ms, ms; /* when the first of its records had come, and the last */
 };
 
 struct spanning {
@@ -77,6 +77,7 @@ static void add_stretch(struct spanning *s, const struct shelf_file *first,
                                             .lineage = begin.lineage,
                                             .from = begin.from.position,
                                             .to = last.to.position,
+                                            .from_ms = first->says.ms,
                                             .ms = end[-1].says.ms};
 }
 
@@ -108,16 +109,24 @@ struct reach {
     bool is_broken;        /* there are later ones, which do not join */
 };
 
+static bool is_behind(const struct record *r, const struct stretch *t)
+{
+    bool is_ours = r->cluster != 0 ? t->lineage == r->cluster : t->n_shards == r->n_shards;
+    return is_ours && t->ms >= r->time_s * 1000;
+}
+
+/* A shard that was added behind the backup has records from the first one on. */
 static struct reach reach_of(const struct spanning *s, const struct record *r, uint32_t shard)
 {
-    struct reach reach = {.position = s->cut[shard].position};
-    uint64_t most = 0;
+    bool is_there = shard < r->n_shards;
+    struct reach reach = {.position = is_there ? s->cut[shard].position : 0};
+    uint64_t most = 0, first_ms = UINT64_MAX;
     for (bool is_new = true; is_new;) {
         is_new = false;
         for (const struct stretch *t = s->stretches; t < s->stretches + s->n; t++) {
-            bool is_ours = t->shard == shard && t->n_shards == r->n_shards &&
-                           (r->cluster == 0 || t->lineage == r->cluster);
+            bool is_ours = t->shard == shard && is_behind(r, t);
             most = is_ours && t->to > most ? t->to : most;
+            first_ms = is_ours && t->from_ms < first_ms ? t->from_ms : first_ms;
             if (!is_ours || t->from > reach.position || t->to <= reach.position)
                 continue;
             reach.position = t->to;
@@ -126,14 +135,27 @@ static struct reach reach_of(const struct spanning *s, const struct record *r, u
         }
     }
     reach.is_broken = most > reach.position;
+    if (reach.is_broken && !is_there && reach.ms == 0)
+        reach.ms = first_ms;
     return reach;
+}
+
+/* Of the backup, and those that were added behind it. */
+static uint32_t count_shards(const struct spanning *s, const struct record *r)
+{
+    uint32_t n = r->n_shards;
+    for (const struct stretch *t = s->stretches; t < s->stretches + s->n; t++)
+        n = is_behind(r, t) && t->shard >= n ? t->shard + 1 : n;
+    return n;
 }
 
 /* Until when; a shard without later records had none. */
 static uint64_t follow(struct spanning *s, const struct record *r)
 {
     uint64_t last = r->time_s * 1000, least = UINT64_MAX;
-    for (uint32_t i = 0; i < r->n_shards; i++) {
+    uint32_t n = count_shards(s, r);
+    memset(s->reached, 0, LIMIT_SHARDS * sizeof *s->reached);
+    for (uint32_t i = 0; i < n; i++) {
         struct reach reach = reach_of(s, r, i);
         s->reached[i] = reach.position;
         last = reach.ms > last ? reach.ms : last;
@@ -148,7 +170,7 @@ static uint64_t follow(struct spanning *s, const struct record *r)
 static bool is_reached(const struct spanning *s, const struct record *before,
                        const struct record *r)
 {
-    bool is = before != NULL && before->n_shards == r->n_shards && before->cluster == r->cluster;
+    bool is = before != NULL && before->cluster == r->cluster;
     for (uint32_t i = 0; i < r->n_shards && is; i++)
         is = s->reached[i] >= s->cut[i].position;
     return is;

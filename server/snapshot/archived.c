@@ -28,6 +28,18 @@ struct archived {
     uint64_t n_passed; /* of those that are left out */
 };
 
+bool archived_is_there(const char *data_dir, uint32_t shard)
+{
+    char name[ARCHIVED_NAME];
+    struct stat st;
+    int dir = open(data_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    embd__archived_name(name, shard);
+    bool is_there = dir >= 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    if (dir >= 0)
+        close(dir);
+    return is_there;
+}
+
 static int fail(const struct archived *a, struct embd__error *e)
 {
     return embd__error_set(e, EMBD_IO, "%s: %s", a->name, strerror(errno));

@@ -3,13 +3,16 @@
  *
  * A shard without a journal that finds its file in the data directory replays the records as a
  * start replays a journal. Then its tables become the base of its own journal, and the file is of
- * no more use. */
+ * no more use. A shard that was added behind the snapshot has all of its records there. */
 #ifndef EMBD_SNAPSHOT_ARCHIVED_H
 #define EMBD_SNAPSHOT_ARCHIVED_H
 
 #include "server/journal/record.h"
 
 struct archived;
+
+/* Whether the data directory, by its path, has records of the shard. */
+bool archived_is_there(const char *data_dir, uint32_t shard);
 
 /* *out NULL: there is no such file. `cut`: of the snapshot that the tables are of. EMBD_CORRUPT,
  * EMBD_IO, EMBD_INVALID: it is of another cut or shard. */

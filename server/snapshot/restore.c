@@ -8,7 +8,10 @@
  * A journal is newer than any snapshot: the tables that it keeps, and their streams, are its alone.
  * Where this shard has no journal at all, it was lost or this is another machine: then they come
  * from the snapshot as well, and become the new journal's base before the shard takes requests.
- * Nothing is on disk until then, so that a start that is killed meanwhile begins again. */
+ * Nothing is on disk until then, so that a start that is killed meanwhile begins again.
+ *
+ * A shard that was added behind the snapshot has nothing there: its records have all of it
+ * (archived.h). */
 #include "server/snapshot/restore.h"
 
 #include <stdlib.h>
@@ -20,6 +23,7 @@
 #include "server/engine/staged.h"
 #include "server/snapshot/snapshot_select.h"
 #include "proto/stored/chain.h"
+#include "server/snapshot/archived.h"
 #include "server/snapshot/cut.h"
 #include "server/snapshot/restore_streams.h"
 #include "proto/dtype.h"
@@ -32,6 +36,7 @@
 struct restore {
     struct journal_end end;
     bool has_journal, has_begun, has_journaled;
+    bool is_added; /* behind the snapshot */
     uint64_t began_ns;
     uint32_t at; /* of the chosen snapshots */
     const struct dump_chain *chain;
@@ -316,6 +321,9 @@ static void begin(struct shard *shard)
             r->total_bytes += count_bytes(shard, i, &chain->dirs[j].shares[0].manifest);
     }
     begin_snapshot(shard);
+    r->is_added = !embd__manifest_has_shard(r->manifest, shard->config.index) &&
+                  archived_is_there(shard->config.data_dir, shard->config.index);
+    r->has_journaled = r->is_added;
 }
 
 static void end_snapshot(struct shard *shard)
@@ -364,8 +372,8 @@ static int end_tables(struct shard *shard, bool *is_over_out, struct embd__error
 static int step(struct shard *shard, bool *is_over_out, struct embd__error *e)
 {
     struct restore *r = shard->restore;
-    const struct manifest_table *table =
-        r->n_at < r->manifest->n_tables ? &r->manifest->tables[r->n_at] : NULL;
+    bool has_more = r->n_at < r->manifest->n_tables && !r->is_added;
+    const struct manifest_table *table = has_more ? &r->manifest->tables[r->n_at] : NULL;
     if (r->has_reader)
         return next_block(shard, e);
     if (r->table != NULL && r->dir < r->chain->n)

@@ -17,6 +17,7 @@
 #include <xxhash.h>
 
 #include "server/log/log.h"
+#include "server/snapshot/archived.h"
 #include "server/snapshot/snapshot_verify.h"
 
 struct choice {
@@ -75,29 +76,48 @@ static bool is_placed(const struct snapshot_select *c, const struct manifest *ma
                                     c->config.placement != NULL ? c->config.placement : &even);
 }
 
-/* A part of each table for every shard here. */
+/* Shards were added behind it or have left, and their records are there: a restore of a moment. */
+static bool is_resized(const struct snapshot_select *c, const struct manifest *manifest)
+{
+    return manifest->n_shards != c->config.n_shards &&
+           archived_is_there(c->config.data_dir, c->config.first_shard);
+}
+
+/* All that the shard is stands in its records. */
+static bool is_added(const struct snapshot_select *c, const struct manifest *manifest,
+                     uint32_t shard)
+{
+    return !embd__manifest_has_shard(manifest, shard) &&
+           archived_is_there(c->config.data_dir, shard);
+}
+
+/* A part of each table for every shard here that it has. */
 static int check_parts(const struct snapshot_select *c, const struct dump_dir *dir,
                        struct embd__error *e)
 {
     const struct dump_share *share = &dir->shares[0];
-    if (share->manifest.n_shards != c->config.n_shards)
+    const struct manifest *m = &share->manifest;
+    bool resized = is_resized(c, m);
+    if (m->n_shards != c->config.n_shards && !resized)
         return embd__error_set(e, EMBD_INVALID,
                                "%s: has %u shards, and this cluster has %u; use embctl load",
-                               share->path, share->manifest.n_shards, c->config.n_shards);
-    if (!is_placed(c, &share->manifest))
+                               share->path, m->n_shards, c->config.n_shards);
+    if (!resized && !is_placed(c, m))
         return embd__error_set(e, EMBD_INVALID,
                                "%s: its placement of keys on shards is not that of this cluster; "
                                "use embctl load",
                                share->path);
-    for (uint32_t i = 0; i < share->manifest.n_tables; i++)
-        for (uint32_t j = 0; j < c->config.shards; j++) {
-            const char *table = share->manifest.tables[i].schema.s.name;
-            uint32_t shard = c->config.first_shard + j;
+    for (uint32_t j = 0; j < c->config.shards; j++) {
+        uint32_t shard = c->config.first_shard + j;
+        bool added = is_added(c, m, shard);
+        for (uint32_t i = 0; i < m->n_tables && !added; i++) {
+            const char *table = m->tables[i].schema.s.name;
             const struct dump_share *ignored;
             if (embd__chain_part(dir, table, shard, &ignored) == NULL)
                 return embd__error_set(e, EMBD_INVALID, "%s: table '%s' has no part of shard %u",
                                        share->path, table, shard);
         }
+    }
     return EMBD_OK;
 }
 
