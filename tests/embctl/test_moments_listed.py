@@ -1,16 +1,19 @@
 """embctl backup list shows which moments restore --at brings back: from a backup on, as far as records go; one span over backups that
-records lead to; a gap where a file of records is lost, until the next backup. Where no records lie there are no spans."""
+records lead to; a gap where a file of records is lost, until the next backup. Where no records lie there are no spans. What an archive had of a journal
+whose compaction was faster is a span."""
 import datetime
 import os
 import random
 import re
+import signal
 import time
 
 from embctl import OK, Scratch, embctl, embctl_json, run_cases
 from test_archive import archive, ended, until, whole
 from test_backup import backup
 from test_changes import SHARDS, change, serve
-from test_moments import RARELY, TABLES, create, digests_beside, files_of, moment, restored
+from test_moments import RARELY, TABLES, archived, create, digests_beside, files_of, moment, records_of, restored
+from wire import Wire
 
 
 def moments(place, *flags):
@@ -89,6 +92,59 @@ def case_a_damaged_file_ends_a_span():
                 file.write(b"damaged")
         span, = moments(place)
         assert span["from"] == whole_span["from"] and span["to"] < whole_span["to"]
+
+
+def child_of(keeper):
+    """The process that keeps records."""
+    found = []
+
+    def is_there():
+        with open(f"/proc/{keeper.pid}/task/{keeper.pid}/children", encoding="ascii") as file:
+            found[:] = file.read().split()
+        return len(found) == 1
+
+    until(is_there)
+    return int(found[0])
+
+
+def bases(server):
+    found = []
+    for shard in range(SHARDS):
+        with Wire(server.admin_path(shard)) as wire:
+            found.append(wire.call("stats", {})[0]["stats"]["journal_bases"])
+    return found
+
+
+def compacted_behind(server, place, rng, wait_s):
+    """A moment, and whether the archive had its records when the journals were compacted twice while it stood still."""
+    n = len(whole(place))
+    with archive(server, place, "--records", 3600, every=3600) as keeper:
+        until(lambda: len(whole(place)) > n)
+        child = child_of(keeper)
+        for _ in range(4):
+            change(server, rng, n=8, tables=TABLES)
+        positions, expected = records_of(server), digests_beside(server)
+        time.sleep(wait_s)
+        os.kill(child, signal.SIGSTOP)
+        wanted = [had + 2 for had in bases(server)]
+        assert all(there < wanted for there, wanted in zip(archived(place), positions)), "they are in memory"
+        until(lambda: change(server, rng, n=100, tables=TABLES) or all(now >= least for now, least in zip(bases(server), wanted)))
+        os.kill(child, signal.SIGCONT)
+        until(lambda: any("has no more the records" in line for line in keeper.lines))
+        assert ended(keeper) == OK
+    return positions, expected, all(there >= wanted for there, wanted in zip(archived(place), positions))
+
+
+def case_records_that_came_are_kept_where_a_compaction_was_faster():
+    rng, had, wait_s = random.Random(53), False, 1
+    with Scratch() as scratch, serve(scratch, ["--journal-limit", "256K"]) as server:
+        create(server)
+        while not had and wait_s < 20:  # where the host is slow the archive has not asked yet
+            place = scratch(f"place{wait_s}")
+            positions, expected, had = compacted_behind(server, place, rng, wait_s)
+            wait_s *= 2
+        assert had, "it has lost what it had"
+        assert restored(place, "records:" + ",".join(map(str, positions)), 3)[0] == expected
 
 
 def case_the_figures_say_how_far_records_are_between_backups():
