@@ -218,7 +218,8 @@ static int keep_once(const struct archive *a, struct backup_known *known)
     return status;
 }
 
-/* Until a signal ends it. A first backup comes soon; what fails is tried again. */
+/* Until a signal ends it. A first backup comes soon; what fails is tried again, later each time that
+ * it fails at once. */
 static int keep_records(const struct archive *a)
 {
     struct backup_known *known = backup_known_new();
@@ -226,7 +227,7 @@ static int keep_records(const struct archive *a)
     while (!progress_is_stopped()) {
         double begin_s = now_s();
         int status = keep_once(a, known);
-        bool has_run = now_s() - begin_s > PAUSE_MOST_S;
+        bool has_run = now_s() - begin_s > pause;
         pause = status == EMBD_BUSY || has_run ? 1
                 : pause * 2 < PAUSE_MOST_S     ? pause * 2
                                                : PAUSE_MOST_S;

@@ -1,9 +1,10 @@
-"""An archive goes on while servers are added, keys move, servers leave, and servers and archives are killed: every moment comes back, on
-any number of shards, also behind a new shard that no backup has yet.
+"""An archive goes on while servers are added, keys move, servers leave, and servers and archives are killed, also meanwhile: every
+moment comes back, on any number of shards, also behind a new shard that no backup has yet.
 
 A trainer pushes all the time, one push after the other, and a server of one shard takes the same ones: so what a moment brings back is the
 tables of that server after some push. At moments while the trainer rests it is known which one; in the midst of a deed it is one of those
 that were under way. EMBD_MOMENTS_DEEDS=n: how many deeds a history has; EMBD_MOMENTS_SEED=n."""
+import contextlib
 import json
 import os
 import random
@@ -119,7 +120,7 @@ class History:
     def __init__(self, cluster, place, seed):
         self.cluster, self.place, self.seed, self.rng = cluster, place, seed, random.Random(seed)
         self.members, self.moments, self.spans, self.deeds = list(NAMES[:SERVERS]), [], [], []
-        self.address, self.last = cluster.address("a"), None
+        self.address, self.last, self.is_fired_at = cluster.address("a"), None, False
         with embd.connect(self.address, deadline=60) as client:
             for name, fields in TABLES.items():
                 client.create_table(name, DIM, seed=5, **fields)
@@ -127,38 +128,67 @@ class History:
         until(lambda: "backup.json" in [f for _, _, files in os.walk(place) for f in files])
         self.trainer = Trainer(self.address, seed)
 
-    def patient(self, *words):
-        """Again while rows that left are removed, or a snapshot is made."""
+    def count(self):
+        """Shards; 0: the server is away."""
+        with contextlib.suppress(embd.Error), embd.connect(self.address, deadline=60) as client:
+            return len(client.vshards())
+        return 0
+
+    def patient(self, *words, n=None):
+        """Again while rows that left are removed, a snapshot is made, or a server has died. `n`: how many shards there are then."""
         end = time.monotonic() + 90
-        while (ran := embctl(self.address, *words)).returncode != 0:
-            assert ran.returncode == 5 and any(text in ran.stderr for text in BUSY) and time.monotonic() < end, (words, ran.stderr)
+        while (ran := embctl(self.address, *words)).returncode != 0 and (n is None or self.count() != n):
+            is_busy = ran.returncode == 5 and any(text in ran.stderr for text in BUSY)
+            assert (is_busy or self.is_fired_at) and time.monotonic() < end, (words, ran.stderr)
             time.sleep(0.05)
 
     # What is done to the cluster.
 
+    @contextlib.contextmanager
+    def fire(self, names):
+        """One of the servers may die meanwhile."""
+        self.is_fired_at, delay, name = self.rng.random() < 0.6, self.rng.random() * 0.3, self.rng.choice(names)
+        killer = threading.Thread(target=lambda: (time.sleep(delay), self.kill_one(name)))
+        if self.is_fired_at:
+            killer.start()
+        yield
+        if self.is_fired_at:
+            killer.join()
+            self.await_all()
+        self.is_fired_at = False
+
+    def kill_one(self, name):
+        self.cluster.kill(name)
+        self.cluster.start(name, waits=False)
+
+    def await_all(self):
+        ran = embctl(self.address, "wait")
+        assert ran.returncode == 0, ran.stderr
+
     def add(self):
-        name = NAMES[len(self.members)]
+        name, n = NAMES[len(self.members)], len(self.members) + 1
         shutil.rmtree(self.cluster.path(name), ignore_errors=True)
         self.cluster.join(name)
-        self.patient("shard", "add", self.cluster.address(name))
+        with self.fire(self.members):
+            self.patient("shard", "add", self.cluster.address(name), n=n)
         self.members.append(name)
 
     def move(self):
         weights = [self.rng.randint(0, 3) for _ in self.members]
         weights[self.rng.randrange(len(weights))] += 1
-        self.patient("rebalance", "--weights", ",".join(map(str, weights)))
+        with self.fire(self.members):
+            self.patient("rebalance", "--weights", ",".join(map(str, weights)))
 
     def retire(self):
-        self.patient("rebalance", "--drain", len(self.members) - 1)
-        self.patient("shard", "retire", len(self.members) - 1)
+        last = len(self.members) - 1
+        self.patient("rebalance", "--drain", last)
+        with self.fire(self.members[:last]):
+            self.patient("shard", "retire", last, n=last)
         self.cluster.kill(self.members.pop())
 
     def kill(self):
-        name = self.rng.choice(self.members)
-        self.cluster.kill(name)
-        self.cluster.start(name, waits=False)
-        ran = embctl(self.address, "wait")
-        assert ran.returncode == 0, ran.stderr
+        self.kill_one(self.rng.choice(self.members))
+        self.await_all()
 
     def archive_dies(self):
         self.archive.kill()
