@@ -4,9 +4,13 @@
  * Owner: the main thread until the shards start; then any shard's, with the mutex held. */
 #include "server/growing.h"
 
+#include "proto/placement.h"
+#include "server/in_etcd.h"
+
 #define MAP_S 3 /* beyond a lease: another process may have had the name until now */
 
-static int add_places(struct process *p, uint32_t first, uint32_t end, struct embd__error *e)
+static int add_places(struct process *p, uint32_t first, uint32_t end, uint64_t version,
+                      struct embd__error *e)
 {
     struct shard_entry entry;
     for (uint32_t shard = first; shard < end; shard++)
@@ -15,6 +19,8 @@ static int add_places(struct process *p, uint32_t first, uint32_t end, struct em
                                    shard);
         else if (places_set(&p->places, shard, &entry, e) != EMBD_OK)
             return e->status;
+        else
+            p->added_by[shard] = version;
     return EMBD_OK;
 }
 
@@ -25,44 +31,57 @@ int growing_begin(struct process *p, struct embd__error *e)
     config->n_shards = p->n_placed = n;
     while (config->servers[config->n_servers - 1].first_shard >= n)
         config->n_servers--;
-    return add_places(p, listed, n, e);
+    uint64_t version = identity_placement(p->identity)->version;
+    p->standing = (struct member_standing){
+        .is = version == 0 ? MEMBERSHIP_NONE : MEMBERSHIP_HELD,
+        .placement = version,
+        .n_shards = n,
+    };
+    return add_places(p, listed, n, 0, e);
 }
 
-int growing_ask(struct process *p, struct embd__error *e)
+static int ask(struct process *p, uint32_t wait_ms, struct embd__error *e)
 {
     const struct credential_files *files = &p->config.credential_files;
     bool has_tls = credential_files_have_tls(files);
     const struct identity_asking asking = {
         .cert = has_tls ? files->tls_cert : NULL,
         .key = has_tls ? files->tls_key : NULL,
-        .wait_ms = p->config.has_etcd ? (p->config.etcd_lease_s + MAP_S) * 1000 : 0,
+        .wait_ms = wait_ms,
     };
     return identity_ask(p->identity, &asking, (const char *const *)p->places.addresses, e);
 }
 
-/* A server that was alone asks nobody until then. The places of shards that left stay in the lists:
- * other threads may be reading them. */
-static int resize(struct process *p, uint32_t n_shards, struct embd__error *e)
+int growing_ask(struct process *p, struct embd__error *e)
 {
-    uint32_t before = p->n_placed;
-    if (n_shards == before)
-        return EMBD_OK;
-    if (n_shards > before && add_places(p, before, n_shards, e) != EMBD_OK)
-        return e->status;
-    bool was_alone = before == p->n && n_shards > before;
-    p->n_placed = n_shards;
-    p->http_process.n_cluster_shards = n_shards;
-    coordinator_set_shards(p->coordinator, n_shards);
-    const struct credential_files *files = &p->config.credential_files;
-    bool can_ask = !credential_files_have_tls(files) || files->peer_ca[0] != '\0';
-    return was_alone && can_ask ? growing_ask(p, e) : EMBD_OK;
+    return ask(p, p->config.has_etcd ? (p->config.etcd_lease_s + MAP_S) * 1000 : 0, e);
 }
 
-int growing_take(void *process, uint32_t n_shards, struct embd__error *e)
+/* A server that was alone asks nobody until then. The places of shards that left stay in the lists:
+ * other threads may be reading them. */
+static int resize(struct process *p, const struct placement *place, struct embd__error *e)
+{
+    uint32_t before = p->n_placed, n = place->n_shards;
+    if (n == before || n <= process_self(p)->first_shard)
+        return EMBD_OK;
+    if (n > before && add_places(p, before, n, place->version, e) != EMBD_OK)
+        return e->status;
+    bool was_alone = before == p->n && n > before;
+    p->n_placed = n;
+    p->http_process.n_cluster_shards = n;
+    coordinator_set_shards(p->coordinator, n);
+    const struct credential_files *files = &p->config.credential_files;
+    bool can_ask = !credential_files_have_tls(files) || files->peer_ca[0] != '\0';
+    return was_alone && can_ask ? ask(p, 0, e) : EMBD_OK;
+}
+
+int growing_take(void *process, const struct placement *place, struct shard_map **map_out,
+                 struct embd__error *e)
 {
     struct process *p = process;
     uv_mutex_lock(&p->growing);
-    int status = resize(p, n_shards, e);
+    int status = resize(p, place, e);
+    *map_out = status == EMBD_OK ? in_etcd_resize(p, place) : NULL;
     uv_mutex_unlock(&p->growing);
     return status;
 }

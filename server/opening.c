@@ -10,6 +10,8 @@
 #include "proto/assert.h"
 #include "server/directory.h"
 #include "server/growing.h"
+#include "server/in_etcd.h"
+#include "server/member/map.h"
 #include "server/net/trunks.h"
 #include "server/process.h"
 #include "server/rank.h"
@@ -279,10 +281,10 @@ static int open_promotion(struct process *p, struct embd__error *e)
                                 : embd__error_set(e, EMBD_NO_MEMORY, "no memory for a promotion");
 }
 
-/* Where the file says where servers are. */
+/* With failover other processes follow, which have as many shards. */
 static bool can_resize(const struct process *p)
 {
-    return p->identity != NULL && !p->config.has_etcd && !p->is_embedded;
+    return p->identity != NULL && p->failover == NULL && !p->is_embedded;
 }
 
 static int start_shards(struct process *p, struct embd__error *e)
@@ -347,66 +349,7 @@ static int start_shards(struct process *p, struct embd__error *e)
     return EMBD_OK;
 }
 
-/* ---- a cluster in etcd ---- */
-
-/* On the member's thread. */
-static void on_map(void *arg, const struct member_map *map)
-{
-    struct process *p = arg;
-    if (p->identity != NULL)
-        identity_set_addresses(p->identity, (const char *const *)map->addresses);
-    for (uint32_t i = 0; i < p->n_started; i++) {
-        struct shard_map *copy = shard_map_new(
-            map->version, map->n_shards, (const char *const *)map->addresses,
-            (const char *const *)map->admin_addresses, (const char *const *)map->admin_hosts);
-        if (copy != NULL)
-            loop_set_map(p->loops[i], copy);
-        else
-            log_event(LOG_ERROR, "map", "why=\"no memory for version %llu of the cluster's map\"",
-                      (unsigned long long)map->version);
-    }
-}
-
-/* On the member's thread. */
-static void on_etcd(void *arg, bool answers)
-{
-    struct process *p = arg;
-    atomic_store(&p->etcd_silent, !answers);
-    if (!answers && p->identity != NULL)
-        identity_go_on(p->identity);
-}
-
-static int join_cluster(struct process *p, struct embd__error *e)
-{
-    const struct config *config = &p->config;
-    if (!config->has_etcd)
-        return EMBD_OK;
-    p->member_servers = calloc(config->n_servers, sizeof *p->member_servers);
-    if (p->member_servers == NULL)
-        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the list of servers");
-    for (uint32_t i = 0; i < config->n_servers; i++)
-        p->member_servers[i] = (struct member_server){
-            config->servers[i].name, config->servers[i].first_shard, config->servers[i].shards};
-    const struct member_map start = {SHARD_MAP_OF_FILE, config->n_shards, p->places.addresses,
-                                     p->places.admin_addresses, p->places.admin_hosts};
-    const struct member_config member = {
-        .place = config->etcd,
-        .lease_s = config->etcd_lease_s,
-        .servers = p->member_servers,
-        .n_servers = config->n_servers,
-        .self = config->self,
-        .start = &start,
-        .failover = p->failover,
-        .promotion = p->promotion,
-        .node = p->failover != NULL ? rank_node(p) : 0,
-        .replicas = config->replicas,
-        .on_map = on_map,
-        .on_lost = p->failover != NULL ? running_on_lost : running_on_drain,
-        .on_etcd = on_etcd,
-        .arg = p,
-    };
-    return member_open(&member, &p->member, e);
-}
+/* ---- what is worth a warning ---- */
 
 /* Allowed, but probably a mistake. */
 static void warn_of_open_ports(const struct process *p)
@@ -487,7 +430,7 @@ static const struct opening_step opening_steps[] = {
     {start_choosing, EXIT_FAILED},
     {start_http, EXIT_FAILED},
     {directory_ask, EXIT_FAILED},
-    {join_cluster, EXIT_FAILED},
+    {in_etcd_open, EXIT_FAILED},
 };
 
 enum exit_status process_exit_status(int status, enum exit_status if_not)
@@ -502,7 +445,7 @@ static enum exit_status take_step(const struct opening_step *step, struct proces
 {
     int status = step->take(p, e);
     bool is_config = status == EMBD_UNSUPPORTED || status == EMBD_INVALID;
-    bool is_usage = step->take == join_cluster && is_config;
+    bool is_usage = step->take == in_etcd_open && is_config;
     return process_exit_status(status, is_usage ? EXIT_USAGE : step->if_not);
 }
 
@@ -520,7 +463,7 @@ enum exit_status process_open(struct process *p, struct embd__error *e)
 
 void process_close(struct process *p)
 {
-    member_close(p->member);
+    in_etcd_close(p);
     if (p->identity != NULL)
         identity_stop(p->identity);
     end_choosing(p);
@@ -537,6 +480,7 @@ void process_close(struct process *p)
     snapshot_select_free(p->chosen);
     written_free(p->written);
     places_fini(&p->places);
+    map_fini(&p->etcd_map);
     uv_mutex_destroy(&p->growing);
     free(p->loops);
     free(p->member_servers);

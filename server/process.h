@@ -50,7 +50,11 @@ struct process {
     struct written *written;         /* by the shards, for snapshots; NULL: no data directory */
     uv_thread_t chooser;             /* finds it, */
     bool has_chooser;                /* while the shards load */
-    struct member *member;           /* of a cluster in etcd; NULL: it is in the file */
+    struct member *member;           /* of a cluster in etcd; NULL: it is in the file. Guarded by
+                                        `growing`, as are: */
+    struct member_map etcd_map;      /* that it told last; of no shards: none yet */
+    struct member_standing standing; /* of this process, as it is told */
+    uint64_t added_by[LIMIT_SHARDS]; /* placements by which shards were added since the start */
     struct member_server *member_servers;
     atomic_bool etcd_silent; /* the member's thread says so */
     struct http *http;       /* NULL: off */

@@ -10,10 +10,10 @@
  * ends in order within moments; each pause is twice the one before. In a cluster whose map never
  * changes that comes to a request a second while a server is down. Where no link is up, each server
  * of the list is asked in turn: one may not have heard of the new map yet, and the next one has. An
- * older or damaged map is not used, and neither is one of more shards: keys would belong elsewhere.
- * A client learns of shards that were added by EMBD_MOVED (placement.c). A later map that lacks the
- * last shards says that these have left: what waits for them is told so, and the caller's thread
- * learns the map (shrinking.c). */
+ * older or damaged map is not used. Of a map of more or fewer shards the addresses are taken of
+ * those that both have: a call may wait for one of them. A client learns of shards that were added
+ * by EMBD_MOVED (placement.c). A later map that lacks the last shards says that these have left:
+ * what waits for them is told so, and the caller's thread learns the map (shrinking.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,12 +152,13 @@ static void on_answer(struct exchange *x, struct reader *reader)
     uint32_t n = embd__field_list(&fields, "shards", LIMIT_SHARDS, &items);
     if (reader->error->status == EMBD_OK && n < client->n_linked)
         note_left(x, client, n, &fields);
-    if (reader->error->status != EMBD_OK || version <= f->version || n != client->n_linked)
+    if (reader->error->status != EMBD_OK || version <= f->version)
         return;
-    f->version = version;
+    if (n >= client->n_linked) /* else another server may tell of those that this one lacks */
+        f->version = version;
     f->has_news = true;
     f->pause_ns = f->next_ns = 0; /* where it moves again, that is another time */
-    for (uint32_t i = 0; i < n && reader->error->status == EMBD_OK; i++)
+    for (uint32_t i = 0; i < n && i < client->n_linked && reader->error->status == EMBD_OK; i++)
         if (embd__shard_entry_read(reader, &items[i], &entry) == EMBD_OK)
             move_shard(f, &client->shards[i], &entry);
 }

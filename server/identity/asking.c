@@ -356,8 +356,8 @@ void identity_go_on(struct identity *identity)
 
 void identity_set_addresses(struct identity *identity, const char *const *addresses)
 {
-    char **copy = copy_addresses(identity, addresses);
     pthread_mutex_lock(&identity->mutex);
+    char **copy = copy_addresses(identity, addresses);
     char **before = identity->addresses;
     if (copy != NULL)
         identity->addresses = copy;

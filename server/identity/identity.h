@@ -145,7 +145,7 @@ int identity_set_ca(struct identity *identity, const void *ca, uint64_t ca_bytes
                     bool believes_system, struct embd__error *e);
 /* No addresses will come soon. */
 void identity_go_on(struct identity *identity);
-/* Where the shards are now; "": not known. [n_shards], copied. */
+/* Where the shards are now; "": not known. [n_shards] or more, copied. */
 void identity_set_addresses(struct identity *identity, const char *const *addresses);
 
 /* Servers that began with another snapshot than this one, and rows came from either; names them. */

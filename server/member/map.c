@@ -1,11 +1,14 @@
 /* map.c - the map of the cluster between etcd and the shards:
  *
  *     {"version": 3, "servers": {"a": [{"address": "10.0.0.7:7700", "admin":
- * "/run/embd/7700.sock"}]}}
+ * "/run/embd/7700.sock", "shard": 0, "placement": 1}]}}
  *
- * A server has a list of its shards. Whoever changes the map leaves the others' entries as they
- * are, also those of servers it does not know. What is read is checked like any peer's word: text
- * of bounded length, for shards that there are. */
+ * A server has a list of its shards, each with its number and the version of the placement by which
+ * it was put. A server of the configuration is found by its name, one that was added since by the
+ * numbers of its shards. Whoever changes the map leaves the others' entries as they are, also those
+ * of servers it does not know, but for a server that had the same shards by an earlier placement: it
+ * has left the cluster. What is read is checked like any peer's word: text of bounded length, for
+ * shards that there can be. Servers of earlier versions put entries without number and placement. */
 #include "server/member/map.h"
 
 #include <jansson.h>
@@ -14,6 +17,9 @@
 
 #define TEXT_BYTES  300u                  /* of an address, or a path */
 #define VERSION_MAX ((json_int_t)1 << 53) /* far from where counting on would overflow */
+
+#define ENTRY_SHARD     "shard"
+#define ENTRY_PLACEMENT "placement"
 
 /* ---- copies ---- */
 
@@ -33,7 +39,7 @@ static bool list_copy(char **to, char **from, uint32_t n)
 {
     bool is_whole = to != NULL;
     for (uint32_t i = 0; is_whole && i < n; i++) {
-        to[i] = strdup(from[i]);
+        to[i] = strdup(from[i] != NULL ? from[i] : "");
         is_whole = to[i] != NULL;
     }
     return is_whole;
@@ -44,6 +50,7 @@ void map_fini(struct member_map *map)
     list_free(map->addresses, map->n_shards);
     list_free(map->admin_addresses, map->n_shards);
     list_free(map->admin_hosts, map->n_shards);
+    free(map->placements);
     *map = (struct member_map){0};
 }
 
@@ -54,8 +61,11 @@ int map_copy(const struct member_map *from, struct member_map *out, struct embd_
                                .n_shards = n,
                                .addresses = list_new(n),
                                .admin_addresses = list_new(n),
-                               .admin_hosts = list_new(n)};
-    if (list_copy(out->addresses, from->addresses, n) &&
+                               .admin_hosts = list_new(n),
+                               .placements = calloc(n, sizeof *out->placements)};
+    if (out->placements != NULL && from->placements != NULL)
+        memcpy(out->placements, from->placements, n * sizeof *out->placements);
+    if (out->placements != NULL && list_copy(out->addresses, from->addresses, n) &&
         list_copy(out->admin_addresses, from->admin_addresses, n) &&
         list_copy(out->admin_hosts, from->admin_hosts, n))
         return EMBD_OK;
@@ -75,6 +85,13 @@ static bool is_text(const json_t *value, bool may_be_empty)
         if (*text < 0x20 || *text > 0x7e)
             return false;
     return true;
+}
+
+/* A number that an entry may have; 0: it does not, or another one. */
+static uint64_t number_of(const json_t *entry, const char *name)
+{
+    json_int_t number = json_integer_value(json_object_get(entry, name));
+    return number > 0 && number <= VERSION_MAX ? (uint64_t)number : 0;
 }
 
 static bool set(char **to, const json_t *value)
@@ -102,6 +119,7 @@ static int read_shard(const json_t *entry, const char *server, uint32_t shard,
     if (!set(&map->addresses[shard], address) || !set(&map->admin_addresses[shard], admin) ||
         !set(&map->admin_hosts[shard], host))
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the map of the cluster");
+    map->placements[shard] = number_of(entry, ENTRY_PLACEMENT);
     return EMBD_OK;
 }
 
@@ -120,6 +138,61 @@ static int read_server(const json_t *list, const struct member_server *server,
             EMBD_OK)
             return e->status;
     return EMBD_OK;
+}
+
+/* ---- servers that the configuration does not list ---- */
+
+struct listing {
+    const json_t *entries; /* by name */
+    const struct member_server *servers;
+    uint32_t n_servers;
+};
+
+static bool is_listed(const struct listing *of, const char *name)
+{
+    bool is = false;
+    for (uint32_t i = 0; i < of->n_servers; i++)
+        is = is || strcmp(of->servers[i].name, name) == 0;
+    return is;
+}
+
+/* The server that the configuration lists for it is on the map. */
+static bool is_found(const struct listing *of, uint64_t shard)
+{
+    bool is = false;
+    for (uint32_t i = 0; i < of->n_servers; i++) {
+        const struct member_server *s = &of->servers[i];
+        bool has = shard >= s->first_shard && shard - s->first_shard < s->n_shards;
+        is = is || (has && json_object_get(of->entries, s->name) != NULL);
+    }
+    return is;
+}
+
+/* The entry by the latest placement holds. */
+static int read_added(const struct listing *of, const char *name, const json_t *list,
+                      struct member_map *map, struct embd__error *e)
+{
+    size_t i;
+    const json_t *entry;
+    json_array_foreach(list, i, entry)
+    {
+        uint64_t shard = number_of(entry, ENTRY_SHARD);
+        if (shard == 0 || shard >= map->n_shards || is_found(of, shard) ||
+            number_of(entry, ENTRY_PLACEMENT) < map->placements[shard])
+            continue;
+        if (read_shard(entry, name, (uint32_t)shard, map, e) != EMBD_OK)
+            return e->status;
+    }
+    return EMBD_OK;
+}
+
+static void read_others(const struct listing *of, struct member_map *map, struct embd__error *e)
+{
+    const char *name;
+    json_t *list;
+    json_object_foreach((json_t *)of->entries, name,
+                        list) if (e->status == EMBD_OK && !is_listed(of, name))
+        read_added(of, name, list, map, e);
 }
 
 /* The object; NULL: it is not a map. */
@@ -145,6 +218,8 @@ int map_read(const char *text, const struct member_server *servers, uint32_t n_s
     const json_t *list = json_object_get(object, "servers");
     for (uint32_t i = 0; i < n_servers && e->status == EMBD_OK; i++)
         read_server(json_object_get(list, servers[i].name), &servers[i], &next, e);
+    if (e->status == EMBD_OK)
+        read_others(&(struct listing){list, servers, n_servers}, &next, e);
     next.version = (uint64_t)json_integer_value(json_object_get(object, "version"));
     json_decref(object);
     if (e->status != EMBD_OK) {
@@ -158,37 +233,121 @@ int map_read(const char *text, const struct member_server *servers, uint32_t n_s
 
 /* ---- writing ---- */
 
-static json_t *write_server(const struct member_server *self, const struct member_map *map)
+static json_t *write_server(const struct member_server *self, const struct member_map *map,
+                            uint64_t placement)
 {
     json_t *list = json_array();
     for (uint32_t i = 0; i < self->n_shards; i++) {
         uint32_t shard = self->first_shard + i;
-        json_array_append_new(list, json_pack("{s:s,s:s,s:s}", "address", map->addresses[shard],
-                                              "admin", map->admin_addresses[shard], "admin_tcp",
-                                              map->admin_hosts[shard]));
+        json_array_append_new(list,
+                              json_pack("{s:s,s:s,s:s,s:I,s:I}", "address", map->addresses[shard],
+                                        "admin", map->admin_addresses[shard], "admin_tcp",
+                                        map->admin_hosts[shard], ENTRY_SHARD, (json_int_t)shard,
+                                        ENTRY_PLACEMENT, (json_int_t)placement));
     }
     return list;
 }
 
-char *map_write(const char *before, const struct member_server *self, const struct member_map *map,
-                uint64_t known, struct embd__error *e)
+/* Whether the list says what `own` does, by that placement or a later one. */
+static bool is_same(const json_t *list, const json_t *own)
 {
-    char *text = NULL;
+    static const char *const fields[] = {"address", "admin", "admin_tcp", ENTRY_SHARD};
+    bool is = json_array_size(list) == json_array_size(own);
+    for (size_t i = 0; is && i < json_array_size(own); i++) {
+        const json_t *there = json_array_get(list, i), *here = json_array_get(own, i);
+        for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
+            is = is &&
+                 json_equal(json_object_get(there, fields[k]), json_object_get(here, fields[k]));
+        is = is && number_of(there, ENTRY_PLACEMENT) >= number_of(here, ENTRY_PLACEMENT);
+    }
+    return is;
+}
+
+/* Whether it has one of the server's shards; *placement_out: the latest by which it has. */
+static bool overlaps(const json_t *list, const struct member_server *self, uint64_t *placement_out)
+{
+    size_t i;
+    const json_t *entry;
+    bool does = false;
+    *placement_out = 0;
+    json_array_foreach(list, i, entry)
+    {
+        uint64_t shard = number_of(entry, ENTRY_SHARD), by = number_of(entry, ENTRY_PLACEMENT);
+        if (shard == 0 || shard < self->first_shard || shard - self->first_shard >= self->n_shards)
+            continue;
+        does = true;
+        *placement_out = by > *placement_out ? by : *placement_out;
+    }
+    return does;
+}
+
+/* Servers that had our shards before us are removed. False: one has them after us, and our entry is
+ * none any more. */
+static bool remove_earlier(json_t *servers, const struct member_server *self, uint64_t placement,
+                           bool *changed_out)
+{
+    const char *name;
+    void *next;
+    json_t *list;
+    bool is_last = true;
+    json_object_foreach_safe(servers, next, name, list)
+    {
+        uint64_t by;
+        if (strcmp(name, self->name) == 0 || !overlaps(list, self, &by))
+            continue;
+        is_last = is_last && by <= placement;
+        *changed_out = *changed_out || by < placement;
+        if (by < placement)
+            json_object_del(servers, name);
+    }
+    return is_last;
+}
+
+/* One version on. The caller's; the object is taken. */
+static char *write_on(json_t *object, uint64_t known, struct embd__error *e)
+{
+    json_int_t version = json_integer_value(json_object_get(object, "version"));
+    version = version > (json_int_t)known ? version : (json_int_t)known;
+    json_object_set_new(object, "version", json_integer(version + 1));
+    char *text = json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS);
+    if (text == NULL)
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for the map of the cluster");
+    json_decref(object);
+    return text;
+}
+
+char *map_write(const char *before, const struct member_server *self, const struct member_map *map,
+                uint64_t known, uint64_t placement, struct embd__error *e)
+{
+    bool changed = false;
     json_t *object = before != NULL ? parse(before, e)
                                     : json_pack("{s:I,s:{}}", "version", (json_int_t)1, "servers");
     if (object == NULL)
         return NULL;
-    json_t *servers = json_object_get(object, "servers"), *own = write_server(self, map);
-    if (!json_equal(json_object_get(servers, self->name), own)) {
-        json_int_t version = json_integer_value(json_object_get(object, "version"));
-        version = version > (json_int_t)known ? version : (json_int_t)known;
+    json_t *servers = json_object_get(object, "servers"), *own = write_server(self, map, placement);
+    bool is_last = remove_earlier(servers, self, placement, &changed);
+    if (is_last && !is_same(json_object_get(servers, self->name), own)) {
         json_object_set(servers, self->name, own);
-        json_object_set_new(object, "version", json_integer(version + 1));
-        text = json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS);
-        if (text == NULL)
-            embd__error_set(e, EMBD_NO_MEMORY, "no memory for the map of the cluster");
+        changed = true;
     }
     json_decref(own);
+    if (is_last && changed)
+        return write_on(object, known, e);
     json_decref(object);
-    return text;
+    return NULL;
+}
+
+char *map_remove(const char *before, const struct member_server *self, const struct member_map *map,
+                 uint64_t known, struct embd__error *e)
+{
+    json_t *object = before != NULL ? parse(before, e) : NULL;
+    json_t *servers = json_object_get(object, "servers"),
+           *list = json_object_get(servers, self->name);
+    const char *address = json_string_value(json_object_get(json_array_get(list, 0), "address"));
+    if (address == NULL || strcmp(address, map->addresses[self->first_shard]) != 0) {
+        json_decref(object);
+        return NULL;
+    }
+    json_object_del(servers, self->name);
+    return write_on(object, known, e);
 }

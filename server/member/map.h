@@ -7,15 +7,20 @@
 int map_copy(const struct member_map *from, struct member_map *out, struct embd__error *e);
 void map_fini(struct member_map *map);
 
-/* Takes the text's addresses of listed servers with the same number of shards; others stay as they
- * are in `map`, and so does all of it after an error. EMBD_CORRUPT: it is not a map;
- * EMBD_NO_MEMORY. */
+/* Takes the text's addresses of listed servers with the same number of shards, and of others by the
+ * numbers of their shards; what the text does not have stays as it is in `map`, and so does all of
+ * it after an error. EMBD_CORRUPT: it is not a map; EMBD_NO_MEMORY. */
 int map_read(const char *text, const struct member_server *servers, uint32_t n_servers,
              struct member_map *map, struct embd__error *e);
 
-/* The text `before` (NULL: there was none) with server `self` where `map` has it, one version on,
- * and beyond `known`; NULL where it says just that already, or with the error set. The caller's. */
+/* The text `before` (NULL: there was none) with server `self` where `map` has it by that placement,
+ * and without servers that had its shards by an earlier one; one version on, and beyond `known`. NULL
+ * where it says just that already, where another server has the shards by a later placement, or with
+ * the error set. The caller's. */
 char *map_write(const char *before, const struct member_server *self, const struct member_map *map,
-                uint64_t known, struct embd__error *e);
+                uint64_t known, uint64_t placement, struct embd__error *e);
+/* The same without server `self`; NULL also where it is not there, or at another address. */
+char *map_remove(const char *before, const struct member_server *self, const struct member_map *map,
+                 uint64_t known, struct embd__error *e);
 
 #endif

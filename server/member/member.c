@@ -3,6 +3,9 @@
  *
  *     LEASELESS -> NAMELESS -> UNLISTED -> LISTED
  *
+ * A process that is no member yet has its name, and is on the map once it is one. One that has left
+ * goes from the map, gives its name back, and only reads the map (LEFT).
+ *
  * What can fail: etcd does not answer (again after a pause, from the state we are in; the lease may
  * run out meanwhile, and everything begins again); another process has the name (before we had it:
  * wait until its lease ends; after: this process must end, because clients go there now); the map
@@ -71,23 +74,79 @@ static int take_name(struct member *m, struct embd__error *e)
 
 /* ---- the map ---- */
 
+static void note_standing(struct member *m, struct member_standing *out)
+{
+    atomic_store(&m->is_restanding, false);
+    *out = member_standing(m);
+    while (m->n_servers > 0 && m->config.servers[m->n_servers - 1].first_shard >= out->n_shards)
+        m->n_servers--; /* others may have their shards */
+}
+
+/* Whether a change is won, the next turn will see. The text is taken. */
+static int put(struct member *m, char *text, uint64_t mod_revision, struct embd__error *e)
+{
+    bool won;
+    etcd_swap(m->etcd, MAP_KEY, mod_revision, text, 0, &won, e);
+    free(text);
+    return e->status;
+}
+
+static int give_back_lease(struct member *m, struct embd__error *e)
+{
+    if (m->lease != 0 && etcd_lease_revoke(m->etcd, m->lease, e) != EMBD_OK)
+        return e->status;
+    m->lease = 0;
+    m->state = MEMBER_LEFT;
+    member_deliver(m);
+    return EMBD_OK;
+}
+
+static int go_from_map(struct member *m, struct embd__error *e)
+{
+    struct etcd_value there;
+    if (member_read_map(m, &there, e) != EMBD_OK)
+        return e->status;
+    char *text = map_remove(there.text, m->self, &m->start, m->map.version, e);
+    free(there.text);
+    if (text != NULL)
+        return put(m, text, there.mod_revision, e);
+    return e->status == EMBD_OK ? give_back_lease(m, e) : e->status;
+}
+
 /* This server decides about its own shards, whatever the map says. So the shards get a map that has
  * this server on it, and never one that still has its predecessor. */
 static int put_on_map(struct member *m, struct embd__error *e)
 {
     struct etcd_value there;
-    bool won = true;
+    struct member_standing standing;
+    char *text = NULL;
+    note_standing(m, &standing);
+    if (standing.is == MEMBERSHIP_LEFT)
+        return go_from_map(m, e);
     if (member_read_map(m, &there, e) != EMBD_OK)
         return e->status;
-    char *text = map_write(there.text, m->self, &m->start, m->map.version, e);
+    if (standing.is == MEMBERSHIP_HELD)
+        text = map_write(there.text, m->self, &m->start, m->map.version, standing.placement, e);
     free(there.text);
-    if (text == NULL && e->status == EMBD_OK) {
+    if (text != NULL)
+        return put(m, text, there.mod_revision, e);
+    if (e->status == EMBD_OK) {
         m->state = MEMBER_LISTED;
         member_deliver(m);
-    } else if (text != NULL) /* whether it is won, the next turn will see */
-        etcd_swap(m->etcd, MAP_KEY, there.mod_revision, text, 0, &won, e);
-    free(text);
+    }
     return e->status;
+}
+
+/* One turn of a process that has left: so long as it runs, it tells where the others are. */
+static int read_on(struct member *m, struct embd__error *e)
+{
+    struct etcd_value there;
+    bool changed;
+    if (member_read_map(m, &there, e) != EMBD_OK)
+        return e->status;
+    free(there.text);
+    member_deliver(m);
+    return etcd_watch(m->etcd, MAP_KEY, m->seen, m->config.lease_s * 1000 / 3, &changed, e);
 }
 
 /* One turn of a third of the lease. */
@@ -105,7 +164,7 @@ static int keep(struct member *m, struct embd__error *e)
     }
     if (etcd_watch(m->etcd, MAP_KEY, m->seen, m->config.lease_s * 1000 / 3, &changed, e) != EMBD_OK)
         return e->status;
-    if (changed)
+    if (changed || atomic_load(&m->is_restanding))
         m->state = MEMBER_UNLISTED; /* are we still there? */
     return EMBD_OK;
 }
@@ -135,10 +194,9 @@ static void *run(void *arg)
 {
     struct member *m = arg;
     static int (*const alone[])(struct member *, struct embd__error *) = {
-        [MEMBER_LEASELESS] = take_lease,
-        [MEMBER_NAMELESS] = take_name,
-        [MEMBER_UNLISTED] = put_on_map,
-        [MEMBER_LISTED] = keep,
+        [MEMBER_LEASELESS] = take_lease, [MEMBER_NAMELESS] = take_name,
+        [MEMBER_UNLISTED] = put_on_map,  [MEMBER_LISTED] = keep,
+        [MEMBER_LEFT] = read_on,
     };
     static int (*const with_followers[])(struct member *, struct embd__error *) = {
         [MEMBER_LEASELESS] = take_lease, [MEMBER_NAMELESS] = lead_begin,
@@ -203,6 +261,8 @@ int member_open(const struct member_config *config, struct member **out, struct 
     m->pause_ms = PAUSE_MIN_MS;
     m->pause_max_ms = PAUSE_MAX_MS;
     m->follows = config->promotion != NULL;
+    m->n_servers = config->n_servers;
+    m->standing = config->standing;
     name_process(m);
     pthread_mutex_init(&m->mutex, NULL);
     pthread_cond_init(&m->woken, NULL);
@@ -227,6 +287,8 @@ static void give_name_back(struct member *m)
     atomic_store(&m->stops, false); /* for these questions */
     if (m->config.failover != NULL)
         lead_hand_over(m, &ignored);
+    else if (member_standing(m).is == MEMBERSHIP_LEFT && m->state == MEMBER_LISTED)
+        go_from_map(m, &ignored);
     ignored.status = EMBD_OK;
     if (m->lease != 0)
         etcd_lease_revoke(m->etcd, m->lease, &ignored);

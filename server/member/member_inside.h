@@ -20,6 +20,7 @@ enum member_state {
     MEMBER_FOLLOWS, /* another process has the name */
     MEMBER_RISES,   /* has taken the name, and its shards are being promoted */
     MEMBER_LEAVES,  /* has given the name to an heir, and ends */
+    MEMBER_LEFT,    /* is of no cluster any more */
 };
 
 /* Owner: the member's thread; what is guarded, both. */
@@ -33,9 +34,12 @@ struct member {
     char id[24]; /* of this process */
     char name_key[80];
     struct member_map start, map;
-    uint64_t map_revision; /* mod_revision of the map we know */
-    uint64_t told;         /* and of the one that the shards know */
-    uint64_t seen;         /* etcd's revision; changes after it are still to be watched */
+    uint32_t n_servers;              /* of the configuration, without those that have left since */
+    struct member_standing standing; /* guarded */
+    atomic_bool is_restanding;       /* it is another one */
+    uint64_t map_revision;           /* mod_revision of the map we know */
+    uint64_t told;                   /* and of the one that the shards know */
+    uint64_t seen;                   /* etcd's revision; changes after it are still to be watched */
     uint32_t pause_ms, pause_max_ms;
     int last_status;                /* so that a failure is logged once */
     enum member_state failed_state; /* where it was met */
@@ -66,6 +70,7 @@ void member_deliver(struct member *m);
 /* Reads the map if it has changed; `there` keeps its text for a later change: the caller's. */
 int member_read_map(struct member *m, struct etcd_value *there, struct embd__error *e);
 void member_pause(struct member *m, uint32_t ms);
+struct member_standing member_standing(struct member *m);
 
 /* ---- entries.c: what stands in etcd, as text ---- */
 

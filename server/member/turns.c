@@ -41,7 +41,7 @@ int member_read_map(struct member *m, struct etcd_value *there, struct embd__err
     m->seen = there->revision;
     if (there->text == NULL || there->mod_revision == m->map_revision)
         return EMBD_OK;
-    if (map_read(there->text, m->config.servers, m->config.n_servers, &m->map, e) != EMBD_OK) {
+    if (map_read(there->text, m->config.servers, m->n_servers, &m->map, e) != EMBD_OK) {
         free(there->text);
         there->text = NULL;
         return e->status;
@@ -65,4 +65,23 @@ void member_pause(struct member *m, uint32_t ms)
            pthread_cond_timedwait(&m->woken, &m->mutex, &until) != ETIMEDOUT)
         ;
     pthread_mutex_unlock(&m->mutex);
+}
+
+/* ---- what the process is to the cluster ---- */
+
+struct member_standing member_standing(struct member *m)
+{
+    pthread_mutex_lock(&m->mutex);
+    struct member_standing standing = m->standing;
+    pthread_mutex_unlock(&m->mutex);
+    return standing;
+}
+
+void member_set_standing(struct member *m, const struct member_standing *standing)
+{
+    pthread_mutex_lock(&m->mutex);
+    m->standing = *standing;
+    pthread_mutex_unlock(&m->mutex);
+    atomic_store(&m->is_restanding, true);
+    etcd_nudge(m->etcd);
 }

@@ -22,6 +22,12 @@ int member_find_role(const struct etcd_place *place, uint32_t lease_s, const cha
     return embd__error_set(e, EMBD_UNSUPPORTED, "etcd: this embd was built without libcurl");
 }
 
+void member_set_standing(struct member *member, const struct member_standing *standing)
+{
+    (void)member;
+    (void)standing;
+}
+
 void member_close(struct member *member)
 {
     (void)member;

@@ -39,18 +39,19 @@ int move_check_members(struct call *call, const struct placement *next)
 {
     const struct shard_config *config = &call->shard->config;
     bool grows = next->n_shards > config->n_shards;
-    if (config->resize == NULL)
+    if (config->identity == NULL)
         return refuse(call, EMBD_UNSUPPORTED,
-                      grows ? "shards are added to clusters whose servers have a data_dir and are "
-                              "listed in a file alone"
-                            : "shards leave clusters whose servers have a data_dir and are listed "
-                              "in a file alone");
+                      grows ? "shards are added to clusters whose servers have a data_dir"
+                            : "shards leave clusters whose servers have a data_dir");
     if (feeding_figures(call->shard).n > 0 || config->failover != NULL ||
         call->shard->following != NULL)
         return refuse(call, EMBD_UNSUPPORTED,
                       "another server follows this one, and has as many shards: stop it first; "
                       "afterwards start it with an empty data_dir and the cluster's number of "
                       "shards");
+    if (config->resize == NULL)
+        return refuse(call, EMBD_UNSUPPORTED,
+                      "this server is in another program, and its cluster has always one shard");
     if (embd__placement_moved(config->placement, next) > 0)
         return refuse(call, EMBD_INVALID,
                       grows ? "the placement adds shards, and moves keys"

@@ -134,16 +134,27 @@ static void set_map(struct shard *shard, const struct placement *place)
     shard->config.placement = &moving->placements[moving->at_placement];
 }
 
+static void resize(struct shard *shard, const struct placement *place)
+{
+    struct shard_map *map = NULL;
+    struct embd__error e = {.status = EMBD_OK};
+    if (shard->config.resize == NULL)
+        return;
+    if (shard->config.resize(shard->config.resize_arg, place, &map, &e) != EMBD_OK)
+        lose(shard, &e);
+    if (map != NULL)
+        shard_set_map(shard, map);
+}
+
 /* The directory has the map before anybody counts with its shards. */
-static void take_shards(struct shard *shard, uint32_t n_shards)
+static void take_shards(struct shard *shard, const struct placement *place)
 {
     struct shard_config *config = &shard->config;
-    struct embd__error e = {.status = EMBD_OK};
+    uint32_t n_shards = place->n_shards;
     moving_keep(shard);
+    resize(shard, place);
     if (n_shards == config->n_shards)
         return;
-    if (config->resize(config->resize_arg, n_shards, &e) != EMBD_OK)
-        lose(shard, &e);
     log_event(LOG_INFO, n_shards > config->n_shards ? "shards_added" : "shards_retired",
               "shard=%u shards=%u before=%u", config->index, n_shards, config->n_shards);
     config->n_shards = n_shards;
@@ -153,7 +164,7 @@ static void take_shards(struct shard *shard, uint32_t n_shards)
 
 /* The server is of no cluster any more. Its process counts with the shards as before: it asks shard
  * 0 for those of its shards that are still in doubt. */
-static void leave(struct shard *shard, uint32_t n_shards)
+static void leave(struct shard *shard, const struct placement *place)
 {
     struct shard_config *config = &shard->config;
     struct embd__error e = {.status = EMBD_OK};
@@ -162,8 +173,9 @@ static void leave(struct shard *shard, uint32_t n_shards)
     log_event(LOG_INFO, "shard_left",
               "shard=%u shards=%u why=\"it left the cluster by embctl shard retire: end this "
               "server\"",
-              config->index, n_shards);
-    config->n_shards = n_shards;
+              config->index, place->n_shards);
+    config->n_shards = place->n_shards;
+    resize(shard, place);
     shard->moving.is_kept = true;
 }
 
@@ -192,9 +204,9 @@ static void take_map(struct shard *shard, const struct placement *place)
     set_map(shard, place);
     moving->is_kept = false;
     if (shard->config.index >= place->n_shards)
-        leave(shard, place->n_shards);
+        leave(shard, place);
     else if (joins || is_other)
-        take_shards(shard, place->n_shards);
+        take_shards(shard, place);
     log_event(LOG_INFO, "placement_moved", "shard=%u version=%llu vshards=%u", shard->config.index,
               (unsigned long long)place->version,
               embd__placement_count(place, shard->config.index));
