@@ -26,11 +26,11 @@ type Options struct {
 	id      uint64        // of the client: proto/PROTOCOL.md, "The order of pushes"
 }
 
-// Client has a connection to each shard, also to those that are added to the cluster later.
+// Client has a connection to each shard, also to those that are added to the cluster later, and none to those that left.
 type Client struct {
 	placement atomic.Pointer[placement]
 	learning  sync.Mutex
-	known     []*shard // all that there were; under `learning`
+	known     []*shard // of the cluster; under `learning`
 	pushing   sync.Mutex
 	order     uint64 // of the last push's messages; under `pushing`
 }
@@ -58,8 +58,10 @@ func Connect(address string, options Options) (*Client, error) {
 	}
 	c := &Client{known: p.shards}
 	c.placement.Store(p)
-	_, err = c.askAll("ping", fields{})
-	return c, err
+	return c, c.onAll(func(shards []*shard) error {
+		_, err := ask(shards, "ping", fields{})
+		return err
+	})
 }
 
 // shards returns the cluster's shards, as far as the client knows.
@@ -77,15 +79,38 @@ func (c *Client) learn() (*placement, error) {
 	}
 	p, err := clusterOf(answer, c.known, c.known[0].options)
 	if err == nil {
+		for _, s := range c.known[common(c.known, len(p.shards)):] {
+			go s.leave()
+		}
 		c.known = p.shards
 	}
 	return p, err
 }
 
+// hasLost says whether shards of the map have left the cluster. Then the client has the map without them.
+func (c *Client) hasLost(p *placement) bool {
+	next, err := c.learn()
+	if err != nil || next.version <= p.version || len(next.shards) >= len(p.shards) {
+		return false
+	}
+	c.placement.Store(next)
+	return true
+}
+
+// onAll runs f with all shards, and once more where it failed since some have left.
+func (c *Client) onAll(f func(shards []*shard) error) error {
+	for {
+		p := c.placement.Load()
+		if err := f(p.shards); err == nil || !c.hasLost(p) {
+			return err
+		}
+	}
+}
+
 // seesAll says whether the client knows all shards. It does from then on.
 func (c *Client) seesAll() (bool, error) {
 	p, err := c.learn()
-	if err != nil || len(p.shards) == len(c.shards()) {
+	if err != nil || len(p.shards) <= len(c.shards()) {
 		return true, err
 	}
 	c.placement.Store(p)
@@ -95,9 +120,7 @@ func (c *Client) seesAll() (bool, error) {
 // Close ends the connections.
 func (c *Client) Close() {
 	for _, s := range c.shards() {
-		s.mutex.Lock()
-		s.hangUp()
-		s.mutex.Unlock()
+		s.leave()
 	}
 }
 
@@ -167,7 +190,10 @@ func (c *Client) CreateTable(schema Schema, slotSizes []uint64) (*Table, error) 
 		bins = [][]byte{appendKeys(nil, slotSizes)}
 	}
 	for isEverywhere := false; !isEverywhere; { // again, if the cluster got shards meanwhile
-		_, err := c.askAll("table_create", fields{"schema": definition}, bins...)
+		err := c.onAll(func(shards []*shard) error {
+			_, err := ask(shards, "table_create", fields{"schema": definition}, bins...)
+			return err
+		})
 		if err == nil {
 			isEverywhere, err = c.seesAll()
 		}
@@ -197,8 +223,10 @@ func (c *Client) OpenTable(name string) (*Table, error) {
 	if t.Dim == 0 {
 		return nil, &Error{Protocol, "the table has no columns"}
 	}
-	_, err = t.idsOn(c.shards())
-	return t, err
+	return t, c.onAll(func(shards []*shard) error {
+		_, err := t.idsOn(shards)
+		return err
+	})
 }
 
 // A Stream numbers pushes, so that each is applied once however often it is sent: Stream.Push repeats a push until it is
@@ -217,12 +245,13 @@ type Stream struct {
 // the stream is for tables that are journaled. A stream is opened only before its first push.
 func (c *Client) OpenStream(high, low uint64, number uint32, journaled bool) (*Stream, error) {
 	s := &Stream{High: high, Low: low, Number: number, Next: 1, client: c, journaled: journaled}
-	return s, s.openOn(c.shards())
+	return s, c.onAll(s.openOn)
 }
 
 // openOn opens the stream where it is not open yet. On a shard that was added it is as far as on the others.
 func (s *Stream) openOn(shards []*shard) error {
 	if len(shards) <= s.opened {
+		s.opened = len(shards) // others may get the numbers of those that left
 		return nil
 	}
 	params := s.fields()

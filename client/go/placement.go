@@ -20,18 +20,27 @@ type placement struct {
 	shards  []*shard
 }
 
-// clusterOf returns the map in an answer to "cluster", with the shards that the client knows and those that were added.
+// common returns how many of the shards a cluster of n has, too.
+func common(known []*shard, n int) int {
+	if len(known) < n {
+		return len(known)
+	}
+	return n
+}
+
+// clusterOf returns the map in an answer to "cluster", with the shards that the client knows, but for those that have left,
+// and those that were added.
 func clusterOf(answer fields, known []*shard, options Options) (*placement, error) {
 	places, _ := answer["shards"].([]interface{})
-	if len(places) < len(known) || len(places) == 0 {
-		return nil, &Error{Protocol, fmt.Sprintf("the cluster has %d shards now, and had %d", len(places), len(known))}
+	if len(places) == 0 {
+		return nil, &Error{Protocol, "the cluster has 0 shards"}
 	}
 	p, err := placementOf(answer, len(places))
 	if err != nil {
 		return nil, err
 	}
-	p.shards = append(p.shards, known...)
-	for _, place := range places[len(known):] {
+	p.shards = append(p.shards, known[:common(known, len(places))]...)
+	for _, place := range places[len(p.shards):] {
 		at, _ := place.(map[string]interface{})["address"].(string)
 		p.shards = append(p.shards, &shard{address: at, options: options})
 	}
@@ -108,6 +117,33 @@ func splitsAgain(failures []error, isPush bool) bool {
 	return moved == len(failures) || moved > 0 && !isPush
 }
 
+// leftOut returns the failures of the shards that the later map still has, and what the failures of the others come to:
+// those without keys had nothing to do. A push with keys that may have been applied there stays as it is.
+func leftOut(failures []error, shares []share, n int, isPush bool) []error {
+	rest := append([]error{}, failures[:n]...)
+	for i, err := range failures[n:] {
+		var e *Error
+		if err == nil || len(shares[n+i].at) == 0 && isPush {
+			continue
+		}
+		if isPush && errors.As(err, &e) && e.Code == Closed {
+			rest = append(rest, err)
+		} else {
+			rest = append(rest, &Error{Moved, "the shard has left the cluster"})
+		}
+	}
+	return rest
+}
+
+// hasFailed says whether one of them has, otherwise than by a refusal.
+func hasFailed(failures []error) bool {
+	has := false
+	for _, err := range failures {
+		has = has || err != nil && !isMoved(err)
+	}
+	return has
+}
+
 // placed sends each shard its share of the batch. Where shards have another map, it asks for that one, splits the whole
 // batch again and sends it again, until the timeout of a call has passed. `begin` is called before each time, with the
 // shards that there are then, and returns the weights of keys.
@@ -118,10 +154,13 @@ func (t *Table) placed(b *Batch, isPush bool, begin func(shards []*shard) ([]flo
 	for pause := 10 * time.Millisecond; ; pause += 10 * time.Millisecond {
 		p := c.placement.Load()
 		ids, err := t.idsOn(p.shards)
-		if err != nil {
-			return nil, err
+		var weights []float32
+		if err == nil {
+			weights, err = begin(p.shards)
 		}
-		weights, err := begin(p.shards)
+		if err != nil && c.hasLost(p) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -130,6 +169,11 @@ func (t *Table) placed(b *Batch, isPush bool, begin func(shards []*shard) ([]flo
 		}
 		shares := b.shares(t.partition, weights, p, ids)
 		failures := all(p.shards, func(i int, s *shard) error { return send(i, s, &shares[i]) })
+		if hasFailed(failures[1:]) && c.hasLost(p) {
+			n := len(c.shards())
+			failures = leftOut(failures, shares, n, isPush)
+			shares = shares[:n]
+		}
 		if !splitsAgain(failures, isPush) || time.Now().Add(pause).After(end) {
 			return shares, first(failures)
 		}

@@ -2,11 +2,14 @@ package embd
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"reflect"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -31,6 +34,35 @@ func TestPushesThatMayBeAppliedAreNotSplitAgain(t *testing.T) {
 	}
 }
 
+// A push to a shard that has left may have been applied there, unless it had no keys for it, or was refused.
+func TestShardsThatLeftAreLeftOut(t *testing.T) {
+	moved, closed, unreachable := &Error{Moved, "moved"}, &Error{Closed, "closed"}, &Error{Unreachable, "unreachable"}
+	for _, c := range []struct {
+		failures []error
+		keys     int // for the shard that left
+		isPush   bool
+		again    bool
+		code     int // 0: it is done
+	}{
+		{[]error{nil, closed}, 0, true, false, 0},
+		{[]error{moved, closed}, 0, true, true, Moved},
+		{[]error{nil, closed}, 3, true, false, Closed},
+		{[]error{moved, unreachable}, 3, true, true, Moved},
+		{[]error{nil, closed}, 3, false, true, Moved},
+	} {
+		shares := []share{{at: make([]int, 2)}, {at: make([]int, c.keys)}}
+		failures := leftOut(c.failures, shares, 1, c.isPush)
+		var e *Error
+		code := 0
+		if errors.As(first(failures), &e) {
+			code = e.Code
+		}
+		if again := splitsAgain(failures, c.isPush); again != c.again || code != c.code {
+			t.Fatal(c, again, code)
+		}
+	}
+}
+
 const moves = 5
 
 // rebalance moves keys. By an even move shard 0 has none then, by an odd one the last shard.
@@ -46,12 +78,21 @@ func rebalance(t *testing.T, embctl, address string, shards, move int) {
 	operate(t, embctl, address, "rebalance", "--weights", strings.Join(weights, ","))
 }
 
+// operate runs embctl, again while something else is under way.
 func operate(t *testing.T, embctl, address string, words ...string) {
 	limit, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	command := exec.CommandContext(limit, embctl, append([]string{"--servers", address}, words...)...)
-	if said, err := command.CombinedOutput(); err != nil {
-		t.Errorf("embctl %s: %v: %s", words[0], err, said)
+	for {
+		command := exec.CommandContext(limit, embctl, append([]string{"--servers", address}, words...)...)
+		said, err := command.CombinedOutput()
+		if err == nil {
+			return
+		}
+		if !strings.Contains(string(said), "try again") {
+			t.Errorf("embctl %s: %v: %s", words[0], err, said)
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
@@ -131,7 +172,7 @@ func (c *counted) check(t *testing.T, pushes int) {
 	for _, answer := range answers {
 		rows += number(answer["rows"])
 	}
-	if err != nil || rows != 500 || number(answers[0]["rows"]) != 0 {
+	if err != nil || rows != 500 || len(answers) > 1 && number(answers[0]["rows"]) != 0 {
 		t.Fatal(c.tables[0].Name, answers, err)
 	}
 }
@@ -204,9 +245,20 @@ func (m *means) check(t *testing.T) {
 	}
 }
 
-// Servers become members while clients push: each push is applied once, also of tables and streams from before.
-// $EMBD_SERVER has one shard and a data directory; $EMBD_ADDED are servers that were started to join it.
-func TestClusterGrows(t *testing.T) {
+// retire has the last server leave the cluster, and kills it.
+func retire(t *testing.T, embctl, address string, shard int, pid string) {
+	name, number := strconv.Itoa(shard), 0
+	operate(t, embctl, address, "rebalance", "--drain", name)
+	operate(t, embctl, address, "shard", "retire", name)
+	if _, err := fmt.Sscan(pid, &number); err != nil || syscall.Kill(number, syscall.SIGKILL) != nil {
+		t.Errorf("process %q cannot be killed", pid)
+	}
+}
+
+// Servers become members while clients push, and leave: each push is applied once, also of tables and streams from before.
+// $EMBD_SERVER has one shard and a data directory; $EMBD_ADDED are servers that were started to join it, $EMBD_PIDS their
+// processes.
+func TestClusterGrowsAndShrinks(t *testing.T) {
 	address, embctl, list := os.Getenv("EMBD_SERVER"), os.Getenv("EMBCTL"), os.Getenv("EMBD_ADDED")
 	if address == "" || embctl == "" || list == "" {
 		t.Skip("EMBD_SERVER, EMBCTL or EMBD_ADDED is not set")
@@ -232,11 +284,33 @@ func TestClusterGrows(t *testing.T) {
 	}
 	t.Log(pushes, "and", pooled.pushes, "pushes while the cluster grew")
 	pooled.check(t)
+	early, err := clients[2].CreateTable(Schema{"name": "early", "dim": 1}, nil)
+	if err != nil || len(early.ids) != len(added)+1 {
+		t.Fatal(early, err)
+	}
+	moved, ended = make(chan bool), make(chan bool)
+	go pooled.pushUntil(moved, ended)
+	go func() {
+		defer close(moved)
+		for i, pid := range strings.Split(os.Getenv("EMBD_PIDS"), ",") {
+			retire(t, embctl, address, len(added)-i, pid)
+		}
+	}()
+	pushes += pushUntil(t, moved, stream, all)
+	<-ended
+	if n := len(clients[0].shards()); n != 1 {
+		t.Fatal("the client knows", n, "shards")
+	}
+	t.Log(pushes, "and", pooled.pushes, "pushes until servers had left the cluster")
+	if _, err := early.Push(all[0].batch, onesOf(1000)); err != nil { // its client has heard of nothing, and they have ended
+		t.Fatal(err)
+	}
+	pooled.check(t)
 	for _, c := range all {
 		c.check(t, pushes)
 	}
-	later, err := clients[2].CreateTable(Schema{"name": "later", "dim": 1}, nil)
-	if err != nil || len(later.ids) != len(added)+1 {
+	later, err := clients[1].CreateTable(Schema{"name": "later", "dim": 1}, nil)
+	if err != nil || len(later.ids) != 1 {
 		t.Fatal(later, err)
 	}
 }

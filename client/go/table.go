@@ -13,6 +13,7 @@ type Table struct {
 	client              *Client
 	mutex               sync.Mutex
 	ids                 []uint64 // on each shard; under `mutex`
+	asked               []*shard // for these ids
 	combiner, partition string
 	starts              []uint64 // with slot_sizes: where the keys of each slot begin
 }
@@ -59,14 +60,20 @@ func (t *Table) Key(slot int, key uint64) uint64 {
 func (t *Table) idsOn(shards []*shard) ([]uint64, error) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	if len(t.ids) < len(shards) {
-		answers, err := ask(shards[len(t.ids):], "table_describe", fields{"name": t.Name})
+	n := 0
+	for n < len(shards) && n < len(t.asked) && shards[n] == t.asked[n] {
+		n++
+	}
+	if n < len(shards) {
+		answers, err := ask(shards[n:], "table_describe", fields{"name": t.Name})
 		if err != nil {
 			return nil, err
 		}
+		t.ids = t.ids[:n:n]
 		for _, answer := range answers {
 			t.ids = append(t.ids, number(answer["id"]))
 		}
+		t.asked = shards
 	}
 	return t.ids[:len(shards):len(shards)], nil
 }
@@ -232,14 +239,14 @@ func (t *Table) push(b *Batch, gradients []float32, stream *Stream) (*Pushed, er
 		}
 		return b.Weights, nil
 	}
-	_, err := t.placed(b, true, begin, func(i int, to *shard, s *share) (err error) {
+	shares, err := t.placed(b, true, begin, func(i int, to *shard, s *share) (err error) {
 		answers[i], err = t.pushShare(to, b, s, gradients, stream, statuses)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return t.sum(answers, statuses), nil
+	return t.sum(answers[:len(shares)], statuses), nil
 }
 
 func (t *Table) pushShare(to *shard, b *Batch, s *share, gradients []float32, stream *Stream, statuses []byte) (fields, error) {

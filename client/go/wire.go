@@ -6,6 +6,7 @@ import (
 	"net"
 	"reflect"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/vmihailenco/msgpack/v5"
@@ -70,12 +71,31 @@ type fields = map[string]interface{}
 func (s *shard) call(method string, params fields, bins ...[]byte) (fields, [][]byte, error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
+	if s.conn != nil && isEnded(s.conn) {
+		s.hangUp()
+	}
 	if s.conn == nil {
 		if err := s.dial(); err != nil {
 			return nil, nil, err
 		}
 	}
 	return s.exchange(method, params, bins)
+}
+
+// isEnded says whether the server has ended the connection. What is not sent there has certainly not been applied.
+func isEnded(conn net.Conn) bool {
+	conn.SetDeadline(time.Time{}) // that of the call before has passed
+	raw, err := conn.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return true
+	}
+	var n int
+	var why error
+	err = raw.Read(func(fd uintptr) bool {
+		n, _, why = syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		return true
+	})
+	return err != nil || n > 0 || why != syscall.EAGAIN && why != syscall.EINTR
 }
 
 func (s *shard) dial() error {
@@ -96,6 +116,13 @@ func (s *shard) dial() error {
 		s.hangUp()
 	}
 	return err
+}
+
+// leave ends the connection to a shard that has left the cluster, once a call has ended that waits there.
+func (s *shard) leave() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.hangUp()
 }
 
 func (s *shard) hangUp() {

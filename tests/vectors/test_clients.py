@@ -1,5 +1,5 @@
 """The client in client/LANGUAGE, built offline with Debian's toolchain and packages, agrees with all vectors on servers of 1
-and 3 shards, also with an uneven map of keys, and goes on while keys move and while servers become members. Exit status 77: there is no toolchain. Usage: test_clients.py go|rust BUILD_FOLDER"""
+and 3 shards, also with an uneven map of keys, and goes on while keys move and while servers become members and leave. Exit status 77: there is no toolchain. Usage: test_clients.py go|rust BUILD_FOLDER"""
 import os
 import pathlib
 import shutil
@@ -16,7 +16,7 @@ from listed import Growing  # noqa: E402
 SKIPPED = 77
 MSGPACK_GO = pathlib.Path("/usr/share/gocode/src/github.com/vmihailenco/msgpack/v5")
 MOVES = {"go": "-test.run=TestKeysMove", "rust": "keys_move"}  # the test that moves keys
-GROWS = {"go": "-test.run=TestClusterGrows", "rust": "a_cluster_grows"}
+GROWS = {"go": "-test.run=TestClusterGrowsAndShrinks", "rust": "a_cluster_grows"}
 EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
 CRATES = pathlib.Path("/usr/share/cargo/registry")
 
@@ -86,8 +86,9 @@ def main():
         for name in "bc":
             cluster.join(name)
         said = run([*commands[0], GROWS[language]], build, subprocess.PIPE, EMBD_SERVER=cluster.address("a"), EMBCTL=EMBCTL,
-                   EMBD_ADDED=",".join(cluster.address(name) for name in "bc"))
-        assert "pushes while the cluster grew" in said
+                   EMBD_ADDED=",".join(cluster.address(name) for name in "bc"),
+                   EMBD_PIDS=",".join(str(cluster.running[name].pid) for name in "cb"))
+        assert "pushes while the cluster grew" in said and "pushes until servers had left the cluster" in said
 
 
 main()

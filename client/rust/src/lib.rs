@@ -25,10 +25,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use wire::Shard;
 
-/// A connection to each shard, also to those that are added to the cluster later.
+/// A connection to each shard, also to those that are added to the cluster later, and none to those that left.
 pub struct Client {
     pub(crate) cluster: Mutex<Arc<Cluster>>,
-    /// All shards that there were.
+    /// The shards of the cluster.
     known: Mutex<Vec<Arc<Shard>>>,
     options: Options,
     id: u64,
@@ -41,6 +41,12 @@ pub struct Client {
 pub(crate) struct Cluster {
     pub(crate) placement: Arc<Placement>,
     pub(crate) shards: Vec<Arc<Shard>>,
+}
+
+impl Cluster {
+    fn is_shrunk(&self, before: &Cluster) -> bool {
+        self.placement.version() > before.placement.version() && self.shards.len() < before.shards.len()
+    }
 }
 
 impl Client {
@@ -58,18 +64,19 @@ impl Client {
         };
         let cluster = client.add_known(&mut client.known.lock().unwrap(), &answer)?;
         *client.cluster.lock().unwrap() = cluster;
-        client.ask_all("ping", &fields(&[]), &[])?;
+        client.on_all(|shards| ask(shards, "ping", &fields(&[]), &[]))?;
         Ok(client)
     }
 
-    /// The cluster in an answer to `cluster`: the shards that the client knows, and those that were added.
+    /// The cluster in an answer to `cluster`: the shards that the client knows, but for those that have left, and those
+    /// that were added.
     fn add_known(&self, known: &mut Vec<Arc<Shard>>, answer: &Value) -> Result<Arc<Cluster>> {
         let places = answer.get("shards").list();
-        if places.len() < known.len() || places.is_empty() {
-            let text = format!("the cluster has {} shards now, and had {}", places.len(), known.len());
-            return Err(Error::new(code::PROTOCOL, text));
+        if places.is_empty() {
+            return Err(Error::new(code::PROTOCOL, "the cluster has 0 shards"));
         }
         let placement = Arc::new(Placement::of(answer, places.len())?);
+        known.truncate(places.len()); // a connection ends with the last call that has its shard
         let added = places[known.len()..].iter();
         known.extend(added.map(|p| Arc::new(Shard::new(p.get("address").str(), &self.options, self.id))));
         Ok(Arc::new(Cluster { placement, shards: known.clone() }))
@@ -86,11 +93,33 @@ impl Client {
     fn sees_all(&self) -> Result<bool> {
         let next = self.learn()?;
         let mut cluster = self.cluster.lock().unwrap();
-        let is_same = next.shards.len() == cluster.shards.len();
-        if !is_same {
+        let has_more = next.shards.len() > cluster.shards.len();
+        if has_more {
             *cluster = next;
         }
-        Ok(is_same)
+        Ok(!has_more)
+    }
+
+    /// Whether shards have left that cluster. Then the client has the one without them.
+    pub(crate) fn has_lost(&self, before: &Cluster) -> bool {
+        match self.learn() {
+            Ok(next) if next.is_shrunk(before) => {
+                *self.cluster.lock().unwrap() = next;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Runs f with all shards, and once more where it failed since some have left.
+    fn on_all<T>(&self, f: impl Fn(&[Arc<Shard>]) -> Result<T>) -> Result<T> {
+        loop {
+            let cluster = self.cluster();
+            match f(&cluster.shards) {
+                Err(_) if self.has_lost(&cluster) => continue,
+                answer => return answer,
+            }
+        }
     }
 
     pub(crate) fn cluster(&self) -> Arc<Cluster> {
@@ -124,7 +153,7 @@ impl Client {
             bins.push(&sizes);
         }
         loop {
-            self.ask_all("table_create", &fields(&[("schema", definition.clone())]), &bins)?;
+            self.on_all(|shards| ask(shards, "table_create", &fields(&[("schema", definition.clone())]), &bins))?;
             if self.sees_all()? {
                 break; // else again: the cluster got shards meanwhile
             }
@@ -148,7 +177,7 @@ impl Client {
         let (combiner, partition) = (schema.get("combiner").str().into(), schema.get("partition").str().into());
         let table =
             Table { name: name.into(), dim, client: self, ids: Mutex::new(vec![]), combiner, partition, starts };
-        table.ids_on(&shards)?;
+        self.on_all(|shards| table.ids_on(shards))?;
         Ok(table)
     }
 
@@ -156,7 +185,7 @@ impl Client {
     /// stream is for tables that are journaled. A stream is opened only before its first push.
     pub fn open_stream(&self, high: u64, low: u64, number: u32, journaled: bool) -> Result<Stream> {
         let stream = Stream { journaled, ..Stream::resume(high, low, number, 1) };
-        stream.open_on(&self.cluster().shards)?;
+        self.on_all(|shards| stream.open_on(shards))?;
         Ok(stream)
     }
 
@@ -225,8 +254,8 @@ impl Stream {
             let mut params = self.fields();
             params.push(("journaled", self.journaled.into()));
             ask(&shards[opened..], "stream_open", &fields(&params), &[])?;
-            self.opened.store(shards.len(), Ordering::Relaxed);
         }
+        self.opened.store(shards.len(), Ordering::Relaxed); // others may get the numbers of those that left
         Ok(())
     }
 

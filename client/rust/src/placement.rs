@@ -96,6 +96,26 @@ fn all_or_first<T>(mut answers: Vec<Result<T>>) -> Result<Vec<T>> {
     answers.into_iter().collect()
 }
 
+/// The answers of the first `n` shards, which the later map still has, and what the failures of the others come to: those
+/// without keys had nothing to do. A push with keys that may have been applied there stays as it is.
+fn without_left<T>(mut answers: Vec<Result<T>>, keys: &[usize], n: usize, is_push: bool) -> Vec<Result<T>> {
+    for (answer, &keys) in answers.split_off(n).into_iter().zip(&keys[n..]) {
+        match answer {
+            Err(e) if is_push && keys > 0 && e.code == code::CLOSED => answers.push(Err(e)),
+            Err(_) if !is_push || keys > 0 => {
+                answers.push(Err(Error::new(code::MOVED, "the shard has left the cluster")))
+            }
+            _ => (),
+        }
+    }
+    answers
+}
+
+/// Whether one of them has failed, otherwise than by a refusal.
+fn has_failed<T>(answers: &[Result<T>]) -> bool {
+    answers.iter().any(|answer| answer.is_err() && !is_moved(answer))
+}
+
 impl Table<'_> {
     /// Sends each shard its share of the batch. Where shards have another map, it asks for that one, splits the whole
     /// batch again and sends it again, until the timeout of a call has passed. The stream of a push is opened on shards that
@@ -112,8 +132,14 @@ impl Table<'_> {
         loop {
             let cluster = client.cluster();
             let (placement, shards) = (&cluster.placement, &cluster.shards);
-            let ids = self.ids_on(shards)?;
-            stream.map_or(Ok(()), |stream| stream.follow(shards))?;
+            let begun = self.ids_on(shards).and_then(|ids| {
+                stream.map_or(Ok(()), |stream| stream.follow(shards))?;
+                Ok(ids)
+            });
+            let ids = match begun {
+                Err(_) if client.has_lost(&cluster) => continue,
+                begun => begun?,
+            };
             let divided = match is_push && shards.len() > 1 && self.divides(batch) {
                 true => Some(batch.divided(&self.combiner)),
                 false => None,
@@ -121,8 +147,13 @@ impl Table<'_> {
             if is_push {
                 client.order.fetch_add(1, Ordering::Relaxed); // also of a push that was refused: servers have seen that one
             }
-            let shares = batch.shares(&self.partition, divided.as_deref().or(batch.weights), placement, &ids);
-            let answers = all(shards, |i, shard| send(shard, &shares[i]));
+            let mut shares = batch.shares(&self.partition, divided.as_deref().or(batch.weights), placement, &ids);
+            let mut answers = all(shards, |i, shard| send(shard, &shares[i]));
+            if has_failed(&answers[1..]) && client.has_lost(&cluster) {
+                let (n, keys) = (client.n_shards(), shares.iter().map(|share| share.at.len()).collect::<Vec<_>>());
+                answers = without_left(answers, &keys, n, is_push);
+                shares.truncate(n);
+            }
             if !splits_again(&answers, is_push) || Instant::now() + pause > end {
                 return Ok((shares, all_or_first(answers)?));
             }
@@ -142,6 +173,24 @@ impl Table<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A push to a shard that has left may have been applied there, unless it had no keys for it, or was refused.
+    #[test]
+    fn shards_that_left_are_left_out() {
+        let [fine, moved, closed, unreachable] = [Ok(()), Err(code::MOVED), Err(code::CLOSED), Err(code::UNREACHABLE)]
+            .map(|a| a.map_err(|c| Error::new(c, "")));
+        for (answers, keys, is_push, again, number) in [
+            ([fine.clone(), closed.clone()], 0, true, false, None),
+            ([moved.clone(), closed.clone()], 0, true, true, Some(code::MOVED)),
+            ([fine.clone(), closed.clone()], 3, true, false, Some(code::CLOSED)),
+            ([moved, unreachable], 3, true, true, Some(code::MOVED)),
+            ([fine, closed], 3, false, true, Some(code::MOVED)),
+        ] {
+            let left = without_left(answers.to_vec(), &[2, keys], 1, is_push);
+            assert_eq!(splits_again(&left, is_push), again, "{:?}", left);
+            assert_eq!(all_or_first(left).err().map(|e| e.code), number);
+        }
+    }
 
     #[test]
     fn pushes_that_may_be_applied_are_not_split_again() {

@@ -23,7 +23,7 @@ pub struct Table<'a> {
     pub name: String,
     pub dim: usize,
     pub(crate) client: &'a Client,
-    pub(crate) ids: Mutex<Vec<u64>>, // on each shard
+    pub(crate) ids: Mutex<Vec<(Arc<Shard>, u64)>>, // on each shard
     pub(crate) combiner: String,
     pub(crate) partition: String,
     /// With slot_sizes: where the keys of each slot begin.
@@ -81,12 +81,14 @@ impl Table<'_> {
     /// The table's id on each shard: shards may give it different ones. Those that were not asked yet are asked.
     pub(crate) fn ids_on(&self, shards: &[Arc<Shard>]) -> Result<Vec<u64>> {
         let mut ids = self.ids.lock().unwrap();
-        if ids.len() < shards.len() {
+        let n = ids.iter().zip(shards).take_while(|(known, shard)| Arc::ptr_eq(&known.0, shard)).count();
+        if n < shards.len() {
             let params = fields(&[("name", self.name.as_str().into())]);
-            let answers = ask(&shards[ids.len()..], "table_describe", &params, &[])?;
-            ids.extend(answers.iter().map(|answer| answer.get("id").uint()));
+            let answers = ask(&shards[n..], "table_describe", &params, &[])?;
+            ids.truncate(n);
+            ids.extend(shards[n..].iter().cloned().zip(answers.iter().map(|answer| answer.get("id").uint())));
         }
-        Ok(ids[..shards.len()].to_vec())
+        Ok(ids[..shards.len()].iter().map(|known| known.1).collect())
     }
 
     /// Reads rows. Rows of mean and sqrtn tables are finished, unless `batch.sums`. With a 16-bit wire and several shards,

@@ -83,6 +83,16 @@ struct Connection {
     msgid: u32,
 }
 
+impl Connection {
+    /// Whether the server has ended it. What is not sent there has certainly not been applied.
+    fn is_ended(&self) -> bool {
+        let stream = self.stream.get_ref();
+        let peeked = stream.set_nonblocking(true).and_then(|_| stream.peek(&mut [0]));
+        let waits = matches!(peeked, Err(e) if e.kind() == io::ErrorKind::WouldBlock);
+        stream.set_nonblocking(false).is_err() || !waits
+    }
+}
+
 /// A shard. Its connection is made at the first call, and again after a failure.
 pub(crate) struct Shard {
     address: String,
@@ -103,6 +113,9 @@ impl Shard {
     /// Sends a request and reads its answer: the map, and the bins.
     pub fn call(&self, method: &str, params: &Value, bins: &[&[u8]]) -> Result<(Value, Vec<Vec<u8>>)> {
         let mut place = self.connection.lock().unwrap();
+        if place.as_ref().map_or(false, Connection::is_ended) {
+            *place = None;
+        }
         if place.is_none() {
             *place = Some(self.dial()?);
         }
