@@ -36,6 +36,7 @@ int growing_begin(struct process *p, struct embd__error *e)
         .is = version == 0 ? MEMBERSHIP_NONE : MEMBERSHIP_HELD,
         .placement = version,
         .n_shards = n,
+        .latest = version,
     };
     return add_places(p, listed, n, 0, e);
 }

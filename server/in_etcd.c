@@ -142,7 +142,7 @@ int in_etcd_open(struct process *p, struct embd__error *e)
             config->servers[i].name, config->servers[i].first_shard, config->servers[i].shards};
     uv_mutex_lock(&p->growing); /* shards are running, and may find more in their journals */
     if (p->identity == NULL)
-        p->standing = (struct member_standing){MEMBERSHIP_HELD, 1, config->n_shards};
+        p->standing = (struct member_standing){MEMBERSHIP_HELD, 1, config->n_shards, 1};
     open_member(p, e);
     uv_mutex_unlock(&p->growing);
     return e->status;
@@ -167,6 +167,7 @@ static void stand(struct process *p, const struct placement *place)
         standing->placement = place->version;
     standing->is = has_left ? MEMBERSHIP_LEFT : MEMBERSHIP_HELD;
     standing->n_shards = place->n_shards;
+    standing->latest = place->version;
     if (p->member != NULL)
         member_set_standing(p->member, standing);
 }

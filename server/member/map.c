@@ -263,28 +263,32 @@ static bool is_same(const json_t *list, const json_t *own)
     return is;
 }
 
-/* Whether it has one of the server's shards; *placement_out: the latest by which it has. */
-static bool overlaps(const json_t *list, const struct member_server *self, uint64_t *placement_out)
+/* What an entry's list says of its shards. */
+struct span {
+    uint64_t first, last; /* of shards; last 0: it does not say it */
+    uint64_t by;          /* the latest placement */
+};
+
+static struct span span_of(const json_t *list)
 {
     size_t i;
     const json_t *entry;
-    bool does = false;
-    *placement_out = 0;
+    struct span span = {.first = UINT64_MAX};
     json_array_foreach(list, i, entry)
     {
         uint64_t shard = number_of(entry, ENTRY_SHARD), by = number_of(entry, ENTRY_PLACEMENT);
-        if (shard == 0 || shard < self->first_shard || shard - self->first_shard >= self->n_shards)
-            continue;
-        does = true;
-        *placement_out = by > *placement_out ? by : *placement_out;
+        span.first = shard < span.first ? shard : span.first;
+        span.last = shard > span.last ? shard : span.last;
+        span.by = by > span.by ? by : span.by;
     }
-    return does;
+    return span;
 }
 
-/* Servers that had our shards before us are removed. False: one has them after us, and our entry is
- * none any more. */
-static bool remove_earlier(json_t *servers, const struct member_server *self, uint64_t placement,
-                           bool *changed_out)
+/* Servers that had our shards before us are removed, and by the server of shard 0, which decides who
+ * is a member, those that have left. False: one has our shards after us, and our entry is none any
+ * more. */
+static bool remove_earlier(json_t *servers, const struct member_server *self,
+                           const struct member_standing *standing, bool *changed_out)
 {
     const char *name;
     void *next;
@@ -292,13 +296,18 @@ static bool remove_earlier(json_t *servers, const struct member_server *self, ui
     bool is_last = true;
     json_object_foreach_safe(servers, next, name, list)
     {
-        uint64_t by;
-        if (strcmp(name, self->name) == 0 || !overlaps(list, self, &by))
+        const struct span span = span_of(list);
+        if (strcmp(name, self->name) == 0 || span.last == 0)
             continue;
-        is_last = is_last && by <= placement;
-        *changed_out = *changed_out || by < placement;
-        if (by < placement)
-            json_object_del(servers, name);
+        bool is_ours =
+            span.first < self->first_shard + self->n_shards && span.last >= self->first_shard;
+        bool has_left = self->first_shard == 0 && span.first >= standing->n_shards &&
+                        span.by < standing->latest;
+        is_last = is_last && !(is_ours && span.by > standing->placement);
+        if (!has_left && !(is_ours && span.by < standing->placement))
+            continue;
+        *changed_out = true;
+        json_object_del(servers, name);
     }
     return is_last;
 }
@@ -317,15 +326,16 @@ static char *write_on(json_t *object, uint64_t known, struct embd__error *e)
 }
 
 char *map_write(const char *before, const struct member_server *self, const struct member_map *map,
-                uint64_t known, uint64_t placement, struct embd__error *e)
+                uint64_t known, const struct member_standing *standing, struct embd__error *e)
 {
     bool changed = false;
     json_t *object = before != NULL ? parse(before, e)
                                     : json_pack("{s:I,s:{}}", "version", (json_int_t)1, "servers");
     if (object == NULL)
         return NULL;
-    json_t *servers = json_object_get(object, "servers"), *own = write_server(self, map, placement);
-    bool is_last = remove_earlier(servers, self, placement, &changed);
+    json_t *servers = json_object_get(object, "servers"),
+           *own = write_server(self, map, standing->placement);
+    bool is_last = remove_earlier(servers, self, standing, &changed);
     if (is_last && !is_same(json_object_get(servers, self->name), own)) {
         json_object_set(servers, self->name, own);
         changed = true;

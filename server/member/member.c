@@ -126,7 +126,7 @@ static int put_on_map(struct member *m, struct embd__error *e)
     if (member_read_map(m, &there, e) != EMBD_OK)
         return e->status;
     if (standing.is == MEMBERSHIP_HELD)
-        text = map_write(there.text, m->self, &m->start, m->map.version, standing.placement, e);
+        text = map_write(there.text, m->self, &m->start, m->map.version, &standing, e);
     free(there.text);
     if (text != NULL)
         return put(m, text, there.mod_revision, e);

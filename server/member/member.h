@@ -43,7 +43,8 @@ enum membership {
 struct member_standing {
     enum membership is;
     uint64_t placement; /* the version by which it became a member, or a later one */
-    uint32_t n_shards;  /* of the cluster */
+    uint32_t n_shards;  /* of the cluster, */
+    uint64_t latest;    /* by this version */
 };
 
 struct member_config {

@@ -170,7 +170,8 @@ static void write_on(const char *text, const struct member_map *map, uint64_t ve
 {
     struct embd__error e = {.status = EMBD_OK};
     struct member_map again;
-    char *newer = map_write(text, &servers[0], map, version, 3, &e);
+    const struct member_standing standing = {MEMBERSHIP_HELD, 3, SHARDS, 4};
+    char *newer = map_write(text, &servers[0], map, version, &standing, &e);
     if (newer == NULL)
         return;
     must(map_copy(map, &again, &e) == EMBD_OK);
