@@ -78,6 +78,7 @@ struct embd_client {
     struct exchange request;      /* of request.h */
     enum method request_method;   /* its */
     bool came_by_socket;          /* the map came from an admin socket */
+    bool came_by_left;            /* or from a server that has left the cluster */
     struct distinct distinct;     /* of the rows plan */
     struct map_refresh map_refresh;
     struct opened opened;                                      /* streams of pushers */

@@ -86,6 +86,8 @@ struct heartbeats;
 int embd__heartbeats_add(embd_client *client, struct member *member);
 /* No longer; its memory goes. */
 void embd__heartbeats_remove(embd_client *client, struct member *member);
+/* Other shards than before have the numbers from `first` on: they are connected to anew. */
+void embd__heartbeats_reopen(embd_client *client, uint32_t first);
 /* The worker that a member's job waits for by the last answers to heartbeats. */
 bool embd__heartbeats_awaited(embd_client *client, struct member *member, struct awaited *out);
 /* Ends the thread, if there is one. */

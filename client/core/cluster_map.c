@@ -40,11 +40,13 @@ static int read_map(embd_client *client, struct reader *r)
     const msgpack_object *items;
     embd__read_fields(&fields, r, "cluster");
     client->map_refresh.version = embd__field_uint(&fields, "version", 0, UINT64_MAX - 1, 0);
+    uint64_t of = embd__field_uint(&fields, "shard", 0, UINT32_MAX, 0);
     uint32_t n = embd__field_list(&fields, "shards", LIMIT_SHARDS, &items);
     if (r->error->status == EMBD_OK && n == 0)
         embd__error_set(r->error, EMBD_PROTOCOL, "the answer to cluster has 0 shards");
     if (r->error->status != EMBD_OK)
         return r->error->status;
+    client->came_by_left = of >= n;
     client->shards = calloc(LIMIT_SHARDS, sizeof *client->shards);
     if (client->shards == NULL)
         return embd__error_set(r->error, EMBD_NO_MEMORY, "no memory for %u shards", n);

@@ -4,16 +4,20 @@
  *
  * The happy path: the timer says whose heartbeats are due; each shard gets a tick that only says
  * that the worker lives; its answer has the epoch and the worker that the job waits for. A failure
- * is tried again with the next heartbeat: the caller learns of it by its own requests. */
+ * is tried again with the next heartbeat: the caller learns of it by its own requests. But where a
+ * shard does not answer, shard 0 is asked whether it has left the cluster: then it is dialed no
+ * more, however long the caller makes no call. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/core/clocks.h"
 #include "client/io/receive.h"
 #include "embd/sync.h"
+#include "proto/placement_wire.h"
 
 #define BEATS_IN_LEASE 3u
 #define BUSY_MS        10u /* until a member that left is looked at again: heartbeats under way */
+#define MAP_ANSWER_MS  2000u
 
 /* Made with the first worker. Owner: its thread, but for what the mutex guards. */
 struct heartbeats {
@@ -26,6 +30,9 @@ struct heartbeats {
     pthread_mutex_t mutex;
     struct member *members; /* guarded; with heartbeats, by next_beating */
     bool stops;             /* guarded */
+    atomic_uint reopen;  /* other shards have the numbers from here on; LIMIT_SHARDS: none have */
+    struct exchange map; /* shard 0 is asked for it */
+    bool is_asking;
     uint32_t last_msgid, n_links;
     struct link *links[]; /* [LIMIT_SHARDS], n_links of them */
 };
@@ -58,6 +65,62 @@ static void on_end(struct exchange *x)
     heartbeat->is_under_way = false;
 }
 
+static uint32_t next_msgid(struct heartbeats *heartbeats)
+{
+    uint32_t last = heartbeats->last_msgid;
+    heartbeats->last_msgid = last >= UINT32_MAX - 2 ? 1 : last + 1;
+    return heartbeats->last_msgid;
+}
+
+/* ---- shards that have left ---- */
+
+static void on_map(struct exchange *x, struct reader *reader)
+{
+    struct heartbeats *heartbeats = x->owner;
+    struct fields fields;
+    struct placement place;
+    const msgpack_object *items;
+    embd__read_fields(&fields, reader, "cluster");
+    uint32_t n = embd__field_list(&fields, "shards", LIMIT_SHARDS, &items);
+    if (reader->error->status != EMBD_OK || n == 0 ||
+        embd__placement_read(&fields, n, &place) != EMBD_OK ||
+        place.version <= heartbeats->client->placement_version)
+        return;
+    for (uint32_t i = n; i < heartbeats->n_links; i++) /* shard 0 answers, and is none of these */
+        embd__link_retire(heartbeats->links[i], "the shard has left the cluster");
+}
+
+static void on_map_end(struct exchange *x)
+{
+    struct heartbeats *heartbeats = x->owner;
+    heartbeats->is_asking = false;
+}
+
+static void ask_map(struct heartbeats *heartbeats, uint64_t now)
+{
+    struct exchange *x = &heartbeats->map;
+    if (heartbeats->is_asking)
+        return;
+    *x = (struct exchange){.link = heartbeats->links[0],
+                           .msg = x->msg,
+                           .msgid = next_msgid(heartbeats),
+                           .deadline_ms = MAP_ANSWER_MS,
+                           .deadline_ns = now + (uint64_t)MAP_ANSWER_MS * 1000000,
+                           .fail_fast = true,
+                           .while_loading = true,
+                           .on_bin = on_bin,
+                           .on_answer = on_map,
+                           .on_end = on_map_end,
+                           .owner = heartbeats};
+    embd__msg_request(&x->msg, x->msgid, METHOD_CLUSTER);
+    embd__msg_map(&x->msg, 0);
+    heartbeats->is_asking = embd__msg_end(&x->msg) == EMBD_OK;
+    if (heartbeats->is_asking)
+        embd__link_send(x->link, x);
+}
+
+/* ---- all links ---- */
+
 /* Where the shard is now. */
 static struct link *link_of(struct heartbeats *heartbeats, uint32_t shard)
 {
@@ -81,11 +144,9 @@ static void send_beat(struct heartbeats *heartbeats, struct member *member,
     struct tick tick = {&clock, heartbeats->client->id, heartbeat->epoch, member->value, false,
                         true};
     struct link *link = link_of(heartbeats, heartbeat->shard);
-    heartbeats->last_msgid =
-        heartbeats->last_msgid >= UINT32_MAX - 2 ? 1 : heartbeats->last_msgid + 1;
     *x = (struct exchange){.link = link,
                            .msg = x->msg,
-                           .msgid = heartbeats->last_msgid,
+                           .msgid = next_msgid(heartbeats),
                            .deadline_ms = clock.lease_ms,
                            .deadline_ns = now + (uint64_t)clock.lease_ms * 1000000,
                            .on_bin = on_bin,
@@ -142,19 +203,35 @@ static int open_links(struct heartbeats *heartbeats, struct embd__error *e)
     return EMBD_OK;
 }
 
-/* To shards that have left. What is on its way ends here. */
+/* To shards that have left, or whose numbers others have. What is on its way ends here. */
 static void close_links(struct heartbeats *heartbeats)
 {
-    while (heartbeats->n_links > heartbeats->client->n_linked)
+    uint32_t n = atomic_exchange(&heartbeats->reopen, LIMIT_SHARDS);
+    n = n < heartbeats->client->n_linked ? n : heartbeats->client->n_linked;
+    while (heartbeats->n_links > n)
         embd__link_close(heartbeats->links[--heartbeats->n_links]);
+}
+
+static bool may_have_left(const struct heartbeat *heartbeat)
+{
+    int status = heartbeat->x.error.status; /* of the one before */
+    return heartbeat->is_under_way || status == EMBD_MOVED || embd__is_silence(status);
 }
 
 /* A heartbeat that is still on its way is not overtaken. */
 static void beat_one(struct heartbeats *heartbeats, struct member *member, uint64_t now)
 {
-    for (uint32_t i = 0; i < member->n && i < heartbeats->n_links; i++)
-        if (!member->heartbeats[i].is_under_way)
-            send_beat(heartbeats, member, &member->heartbeats[i], now);
+    bool asks = false;
+    for (uint32_t i = 0; i < member->n && i < heartbeats->n_links; i++) {
+        struct heartbeat *heartbeat = &member->heartbeats[i];
+        if (embd__link_is_retired(heartbeats->links[i]))
+            continue;
+        asks = asks || may_have_left(heartbeat);
+        if (!heartbeat->is_under_way)
+            send_beat(heartbeats, member, heartbeat, now);
+    }
+    if (asks)
+        ask_map(heartbeats, now);
     member->next_ns = now + (uint64_t)member->lease_ms * 1000000 / BEATS_IN_LEASE;
 }
 
@@ -221,6 +298,7 @@ static void fini(struct heartbeats *heartbeats)
     uv_run(&heartbeats->loop, UV_RUN_DEFAULT);
     uv_loop_close(&heartbeats->loop);
     free(heartbeats->buffer);
+    embd__msg_fini(&heartbeats->map.msg);
     pthread_mutex_destroy(&heartbeats->mutex);
     drop_gone(heartbeats);
     free(heartbeats);
@@ -239,6 +317,8 @@ static int start(embd_client *client)
     }
     heartbeats->client = client;
     heartbeats->buffer = buffer;
+    atomic_init(&heartbeats->reopen, LIMIT_SHARDS);
+    embd__msg_init(&heartbeats->map.msg);
     pthread_mutex_init(&heartbeats->mutex, NULL);
     uv_timer_init(&heartbeats->loop, &heartbeats->timer);
     uv_async_init(&heartbeats->loop, &heartbeats->wake, on_wake);
@@ -279,6 +359,18 @@ void embd__heartbeats_remove(embd_client *client, struct member *member)
         return;
     }
     member->is_gone = true;
+    uv_async_send(&client->heartbeats->wake);
+}
+
+/* The least of all that came since the thread looked. */
+void embd__heartbeats_reopen(embd_client *client, uint32_t first)
+{
+    if (client->heartbeats == NULL)
+        return;
+    unsigned before = atomic_load(&client->heartbeats->reopen);
+    while (first < before &&
+           !atomic_compare_exchange_weak(&client->heartbeats->reopen, &before, first))
+        ;
     uv_async_send(&client->heartbeats->wake);
 }
 

@@ -285,11 +285,24 @@ static int drain_others(embd_client *client, const bool *has_ended)
     return status;
 }
 
+/* Who names such a server means that one. */
+static int check_way(embd_client *client)
+{
+    client->error = (struct embd__error){0};
+    if (!client->came_by_left)
+        return EMBD_OK;
+    return embd__error_set(&client->error, EMBD_INVALID,
+                           "drain: the server at the address given has left the cluster (embctl "
+                           "shard retire), and the servers that would be stopped are the others: "
+                           "stop it by its service, or name another server");
+}
+
 int embd_drain(embd_client *client)
 {
+    if (check_way(client) != EMBD_OK)
+        return embd__error_keep(&client->error, client->error.status);
     bool *has_ended = calloc(client->n_shards, sizeof *has_ended);
     struct embd__error ended = {.status = EMBD_OK};
-    client->error = (struct embd__error){0};
     if (has_ended == NULL)
         return embd__error_keep(&client->error,
                                 embd__error_set(&client->error, EMBD_NO_MEMORY,
@@ -306,8 +319,9 @@ int embd_drain(embd_client *client)
 int embd_drain_shard(embd_client *client, uint32_t shard)
 {
     struct answer *answer;
-    client->error = (struct embd__error){0};
-    int status = ask(client, shard, LISTENER_ADMIN, METHOD_DRAIN, &answer);
+    int status = check_way(client);
+    if (status == EMBD_OK)
+        status = ask(client, shard, LISTENER_ADMIN, METHOD_DRAIN, &answer);
     if (status == EMBD_OK)
         embd__answer_free(answer);
     return embd__error_keep(&client->error, status);

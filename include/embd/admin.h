@@ -97,7 +97,8 @@ EMBD_API int embd_trace(embd_client *client, uint32_t shard,
 
 /* Asks every server process to finish what it has begun and exit. Blocks. Statuses as embd_ping;
  * EMBD_UNREACHABLE where a server answers neither here nor trainers: the others were asked. Where
- * an admin listener alone is not reached, nobody is. */
+ * an admin listener alone is not reached, nobody is. EMBD_INVALID: the client connected by the
+ * address of a server that has left the cluster, and nobody was asked. */
 EMBD_API int embd_drain(embd_client *client);
 
 /* The same for the one process that `shard` belongs to; its other shards end with it. */
