@@ -302,7 +302,7 @@ class Kills(InEtcd):
             if dies == "etcd":
                 self.etcd.start(0)
                 self.etcd.wait()
-            else:
+            elif dies != "c" or words[0] == "add" or not self.is_noted(cluster, "c"):
                 cluster.start(dies, *(["--join"] if dies == "c" else []), waits=False)
             _, why = running.communicate(timeout=90)
             return dies, running.returncode, why.strip()
@@ -320,8 +320,9 @@ class Kills(InEtcd):
         elif not retires and counts == {2}:
             self.add(cluster, "c")
         if retires:
-            self.until(lambda: self.is_noted(cluster, "c") or "left" in cluster.running["c"].log(), ended)
-            cluster.kill("c")
+            self.until(lambda: self.is_noted(cluster, "c"), ended)
+            if "c" in cluster.running:
+                cluster.kill("c")
             shutil.rmtree(cluster.path("c"))
         else:
             self.move(cluster)
