@@ -141,9 +141,10 @@ static inline uint64_t embd__placement_told(const struct embd_client *client)
  * caller's. */
 int embd__shard_link(struct embd_client *client, uint32_t shard, uint32_t n_shards);
 /* growth.c: the cluster has more shards: entries [n - client->n_shards] of those behind the
- * client's. They are the client's from now on, with all that it has on the others; an error leaves
- * its shards as they are, and it may be called again. Blocks. */
-int embd__client_grow(struct embd_client *client, const struct shard_entry *entries, uint32_t n);
+ * client's, as a map of that version has them. They are the client's from now on, with all that it
+ * has on the others; an error leaves its shards as they are, and it may be called again. Blocks. */
+int embd__client_grow(struct embd_client *client, const struct shard_entry *entries, uint32_t n,
+                      uint64_t version);
 /* shrinking.c: the cluster has `n` shards, and the client more: these are none of its any more. */
 int embd__client_shrink(struct embd_client *client, uint32_t n);
 /* Another shard is to have the place of one that left. EMBD_NO_MEMORY. */

@@ -13,12 +13,15 @@
 #include "client/core/request.h"
 
 /* The loop of a handle with a thread of its own stands still for it. */
-static int open_links(embd_client *client, const struct shard_entry *entries, uint32_t n)
+static int open_links(embd_client *client, const struct shard_entry *entries, uint32_t n,
+                      uint64_t version)
 {
     struct io_thread *io = &client->io;
     bool has_thread = io->has_thread;
     int status = EMBD_OK;
     embd__io_stop_thread(io);
+    if (client->n_linked < n && version < client->map_refresh.version)
+        client->map_refresh.version = version; /* a server that is behind may have them elsewhere */
     for (uint32_t i = client->n_linked; i < n && status == EMBD_OK; i++) {
         struct client_shard *shard = &client->shards[i];
         if (shard->link != NULL)
@@ -52,9 +55,10 @@ static int grow_on(embd_client *client, uint32_t shard)
     return status == EMBD_OK ? embd__numbering_grow(client, shard) : status;
 }
 
-int embd__client_grow(embd_client *client, const struct shard_entry *entries, uint32_t n)
+int embd__client_grow(embd_client *client, const struct shard_entry *entries, uint32_t n,
+                      uint64_t version)
 {
-    int status = open_links(client, entries, n);
+    int status = open_links(client, entries, n, version);
     for (uint32_t shard = client->n_shards; shard < n && status == EMBD_OK; shard++)
         status = grow_on(client, shard);
     if (status != EMBD_OK)

@@ -16,6 +16,7 @@
 /* A map, and where the shards are that the client does not have. */
 struct learnt {
     struct placement placement;
+    uint64_t version;          /* of the map of addresses */
     struct shard_entry *added; /* [n - client->n_shards] malloc'd */
     uint32_t n;
 };
@@ -29,6 +30,7 @@ static int read_map(embd_client *client, struct reader *r, struct learnt *out)
     uint32_t n = out->n = embd__field_list(&f, "shards", LIMIT_SHARDS, &items);
     if (r->error->status == EMBD_OK && n == 0)
         embd__error_set(r->error, EMBD_PROTOCOL, "the answer to cluster has 0 shards");
+    out->version = embd__field_uint(&f, "version", 0, UINT64_MAX - 1, 0);
     client->next_placement = embd__field_uint(&f, "next_placement", 0, UINT64_MAX - 1, 0);
     if (embd__placement_read(&f, n, &out->placement) != EMBD_OK || n <= own)
         return r->error->status;
@@ -43,7 +45,7 @@ static int read_map(embd_client *client, struct reader *r, struct learnt *out)
 static int take(embd_client *client, const struct learnt *learnt)
 {
     if (learnt->n > client->n_shards &&
-        embd__client_grow(client, learnt->added, learnt->n) != EMBD_OK)
+        embd__client_grow(client, learnt->added, learnt->n, learnt->version) != EMBD_OK)
         return client->error.status;
     if (learnt->n < client->n_shards && embd__client_shrink(client, learnt->n) != EMBD_OK)
         return client->error.status;
