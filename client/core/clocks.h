@@ -25,6 +25,7 @@ struct heartbeat {
     uint32_t shard;
     bool is_under_way;      /* the thread's, as the exchange */
     _Atomic uint64_t epoch; /* of the job there; 0: unknown */
+    _Atomic bool is_other;  /* another shard has the number: it is connected to anew */
     struct awaited awaited; /* guarded by the mutex of heartbeats */
 };
 
@@ -86,8 +87,6 @@ struct heartbeats;
 int embd__heartbeats_add(embd_client *client, struct member *member);
 /* No longer; its memory goes. */
 void embd__heartbeats_remove(embd_client *client, struct member *member);
-/* Other shards than before have the numbers from `first` on: they are connected to anew. */
-void embd__heartbeats_reopen(embd_client *client, uint32_t first);
 /* The worker that a member's job waits for by the last answers to heartbeats. */
 bool embd__heartbeats_awaited(embd_client *client, struct member *member, struct awaited *out);
 /* Ends the thread, if there is one. */

@@ -30,8 +30,7 @@ struct heartbeats {
     pthread_mutex_t mutex;
     struct member *members; /* guarded; with heartbeats, by next_beating */
     bool stops;             /* guarded */
-    atomic_uint reopen;  /* other shards have the numbers from here on; LIMIT_SHARDS: none have */
-    struct exchange map; /* shard 0 is asked for it */
+    struct exchange map;    /* shard 0 is asked for it */
     bool is_asking;
     uint32_t last_msgid, n_links;
     struct link *links[]; /* [LIMIT_SHARDS], n_links of them */
@@ -203,11 +202,23 @@ static int open_links(struct heartbeats *heartbeats, struct embd__error *e)
     return EMBD_OK;
 }
 
+static uint32_t first_other(struct heartbeats *heartbeats)
+{
+    uint32_t first = LIMIT_SHARDS;
+    pthread_mutex_lock(&heartbeats->mutex);
+    for (struct member *m = heartbeats->members; m != NULL; m = m->next_beating)
+        for (uint32_t i = 0; i < m->n; i++)
+            if (atomic_exchange(&m->heartbeats[i].is_other, false) && i < first)
+                first = i;
+    pthread_mutex_unlock(&heartbeats->mutex);
+    return first;
+}
+
 /* To shards that have left, or whose numbers others have. What is on its way ends here. */
 static void close_links(struct heartbeats *heartbeats)
 {
-    uint32_t n = atomic_exchange(&heartbeats->reopen, LIMIT_SHARDS);
-    n = n < heartbeats->client->n_linked ? n : heartbeats->client->n_linked;
+    uint32_t n = first_other(heartbeats), linked = heartbeats->client->n_linked;
+    n = n < linked ? n : linked;
     while (heartbeats->n_links > n)
         embd__link_close(heartbeats->links[--heartbeats->n_links]);
 }
@@ -317,7 +328,6 @@ static int start(embd_client *client)
     }
     heartbeats->client = client;
     heartbeats->buffer = buffer;
-    atomic_init(&heartbeats->reopen, LIMIT_SHARDS);
     embd__msg_init(&heartbeats->map.msg);
     pthread_mutex_init(&heartbeats->mutex, NULL);
     uv_timer_init(&heartbeats->loop, &heartbeats->timer);
@@ -359,18 +369,6 @@ void embd__heartbeats_remove(embd_client *client, struct member *member)
         return;
     }
     member->is_gone = true;
-    uv_async_send(&client->heartbeats->wake);
-}
-
-/* The least of all that came since the thread looked. */
-void embd__heartbeats_reopen(embd_client *client, uint32_t first)
-{
-    if (client->heartbeats == NULL)
-        return;
-    unsigned before = atomic_load(&client->heartbeats->reopen);
-    while (first < before &&
-           !atomic_compare_exchange_weak(&client->heartbeats->reopen, &before, first))
-        ;
     uv_async_send(&client->heartbeats->wake);
 }
 

@@ -154,10 +154,11 @@ static void on_answer(struct exchange *x, struct reader *reader)
         note_left(x, client, n, &fields);
     if (reader->error->status != EMBD_OK || version <= f->version)
         return;
-    if (n >= client->n_linked) /* else another server may tell of those that this one lacks */
+    if (n >= client->n_linked) { /* else another server may tell of those that this one lacks */
         f->version = version;
-    f->has_news = true;
-    f->pause_ns = f->next_ns = 0; /* where it moves again, that is another time */
+        f->has_news = true;
+        f->pause_ns = f->next_ns = 0; /* where it moves again, that is another time */
+    }
     for (uint32_t i = 0; i < n && i < client->n_linked && reader->error->status == EMBD_OK; i++)
         if (embd__shard_entry_read(reader, &items[i], &entry) == EMBD_OK)
             move_shard(f, &client->shards[i], &entry);

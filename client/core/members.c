@@ -16,10 +16,11 @@ void embd__member_take(struct member *m, uint32_t n)
 
 void embd__members_grow(embd_client *client, uint32_t n)
 {
-    embd__heartbeats_reopen(client, client->n_shards);
     for (struct member *m = client->members; m != NULL; m = m->next) {
-        for (uint32_t i = client->n_shards; i < m->n; i++)
+        for (uint32_t i = client->n_shards; i < m->n; i++) {
             m->heartbeats[i].epoch = 0; /* it is of one that had the number before */
+            m->heartbeats[i].is_other = true;
+        }
         embd__member_take(m, n);
         m->has_joined = false;
     }
