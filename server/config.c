@@ -435,6 +435,10 @@ static int read_process(const struct sources *from, struct config *out, struct e
     out->promotes = from->flags.of[SETTING_PROMOTE].text != NULL;
     out->accepts_empty = from->flags.of[SETTING_ACCEPT_EMPTY].text != NULL;
     out->joins = from->flags.of[SETTING_JOIN].text != NULL;
+    if (status == EMBD_OK && out->joins && out->data_dir[0] == '\0')
+        status = config_complain(e, EMBD_INVALID, SETTING_JOIN, &from->flags.of[SETTING_JOIN],
+                                 "needs a data_dir: a member without one would forget at its end "
+                                 "who the members are");
     out->is_check = from->flags.of[SETTING_CHECK].text != NULL;
     out->ready_fd = fd->text != NULL ? (int)ready_fd : -1;
     return status;

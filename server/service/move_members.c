@@ -41,8 +41,10 @@ int move_check_members(struct call *call, const struct placement *next)
     bool grows = next->n_shards > config->n_shards;
     if (config->identity == NULL)
         return refuse(call, EMBD_UNSUPPORTED,
-                      grows ? "shards are added to clusters whose servers have a data_dir"
-                            : "shards leave clusters whose servers have a data_dir");
+                      grows ? "shards are added to clusters whose servers have a data_dir: one "
+                              "without it would forget at its end who the members are"
+                            : "shards leave clusters whose servers have a data_dir: one without it "
+                              "would forget at its end who the members are");
     if (feeding_figures(call->shard).n > 0 || config->failover != NULL ||
         call->shard->following != NULL)
         return refuse(call, EMBD_UNSUPPORTED,

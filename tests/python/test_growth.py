@@ -15,6 +15,7 @@ import clusters
 import embd
 from clusters import Embd
 from listed import Growing
+from ports import free_ports
 from test_rebalance import DIM, EMBCTL, KEYS, TABLES, Trainer, digests, embctl, rebalance
 
 KILLS = int(os.environ.get("EMBD_GROWTH_KILLS", "6"))
@@ -322,6 +323,21 @@ class Adds(Growth):
         self.assertIn("is a member", self.add(cluster, "c", code=5))
         self.assertEqual(len(client.vshards()), 2)  # of the handle, when it was asked
         self.assertEqual(len(client.vshards()), 3)
+
+    def test_servers_without_a_data_dir_are_not_members_of_more(self):
+        """They would forget who the members are."""
+        path, port = os.path.join(self.folder(), "embd.yaml"), free_ports(1)
+        with Embd("--http", "off") as alone, open(path, "w", encoding="ascii") as file:
+            file.write(f'http: "off"\ncluster:\n  servers:\n    - {{listen: "{alone.addresses[0]}"}}\n'
+                       f'    - {{listen: "127.0.0.1:{port}", data_dir: "{self.folder()}"}}\n    - {{listen: "127.0.0.1:{port + 1}"}}\n')
+            file.flush()
+            ran = clusters.run("--config", path, "--server", "2", "--join")
+            self.assertEqual((ran.returncode, "needs a data_dir" in ran.stderr), (2, True), ran.stderr)
+            joining = Embd("--config", path, "--server", "1", "--join", listen=None, waits=False)
+            self.addCleanup(joining.kill)
+            joining.wait_log("ready shards", 60)
+            ran = embctl(alone.addresses[0], "shard", "add", joining.addresses[0])
+            self.assertEqual((ran.returncode, "without it would forget" in ran.stderr), (5, True), ran.stderr)
 
 
 class Kills(Growth):
