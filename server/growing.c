@@ -5,7 +5,6 @@
 #include "server/growing.h"
 
 #include "proto/placement.h"
-#include "server/in_etcd.h"
 
 #define MAP_S 3 /* beyond a lease: another process may have had the name until now */
 
@@ -60,7 +59,7 @@ int growing_ask(struct process *p, struct embd__error *e)
 
 /* A server that was alone asks nobody until then. The places of shards that left stay in the lists:
  * other threads may be reading them. */
-static int resize(struct process *p, const struct placement *place, struct embd__error *e)
+int growing_take(struct process *p, const struct placement *place, struct embd__error *e)
 {
     uint32_t before = p->n_placed, n = place->n_shards;
     if (n == before || n <= process_self(p)->first_shard)
@@ -74,15 +73,4 @@ static int resize(struct process *p, const struct placement *place, struct embd_
     const struct credential_files *files = &p->config.credential_files;
     bool can_ask = !credential_files_have_tls(files) || files->peer_ca[0] != '\0';
     return was_alone && can_ask ? ask(p, 0, e) : EMBD_OK;
-}
-
-int growing_take(void *process, const struct placement *place, struct shard_map **map_out,
-                 struct embd__error *e)
-{
-    struct process *p = process;
-    uv_mutex_lock(&p->growing);
-    int status = resize(p, place, e);
-    *map_out = status == EMBD_OK ? in_etcd_resize(p, place) : NULL;
-    uv_mutex_unlock(&p->growing);
-    return status;
 }

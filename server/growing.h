@@ -10,8 +10,10 @@
 int growing_begin(struct process *p, struct embd__error *e);
 /* Asks the other servers from now on. EMBD_NO_MEMORY. */
 int growing_ask(struct process *p, struct embd__error *e);
-/* For shard_config.resize. The identity has the placement's shards already. */
-int growing_take(void *process, const struct placement *place, struct shard_map **map_out,
-                 struct embd__error *e);
+struct placement;
+
+/* The cluster has the shards of this placement, as the identity does already; with `growing`
+ * held. */
+int growing_take(struct process *p, const struct placement *place, struct embd__error *e);
 
 #endif

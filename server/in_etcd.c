@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "proto/placement.h"
+#include "server/growing.h"
 #include "server/member/map.h"
 #include "server/rank.h"
 
@@ -172,15 +173,27 @@ static void stand(struct process *p, const struct placement *place)
         member_set_standing(p->member, standing);
 }
 
-struct shard_map *in_etcd_resize(struct process *p, const struct placement *place)
+/* NULL: shards look at the lists of places. */
+static struct shard_map *tell(struct process *p, const struct placement *place)
 {
     struct lists lists;
     if (!p->config.has_etcd)
         return NULL;
     stand(p, place);
-    if (p->etcd_map.n_shards == 0) /* none has come: shards look at the lists of places */
+    if (p->etcd_map.n_shards == 0) /* none has come */
         return NULL;
     merge(p, &lists);
     hand_out(p, &lists);
     return copy(p, &lists);
+}
+
+int in_etcd_take(void *process, const struct placement *place, struct shard_map **map_out,
+                 struct embd__error *e)
+{
+    struct process *p = process;
+    uv_mutex_lock(&p->growing);
+    int status = growing_take(p, place, e);
+    *map_out = status == EMBD_OK ? tell(p, place) : NULL;
+    uv_mutex_unlock(&p->growing);
+    return status;
 }

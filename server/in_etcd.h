@@ -5,13 +5,11 @@
 
 #include "server/process.h"
 
-struct placement;
-
 /* As member_open; nothing where the cluster is in the file. */
 int in_etcd_open(struct process *p, struct embd__error *e);
 void in_etcd_close(struct process *p);
-/* The cluster has the shards of this placement, whose places are known; with `growing` held.
- * Returns where they are, for one shard, which takes it; NULL: as the lists of places have it. */
-struct shard_map *in_etcd_resize(struct process *p, const struct placement *place);
+/* For shard_config.resize, wherever the map is. */
+int in_etcd_take(void *process, const struct placement *place, struct shard_map **map_out,
+                 struct embd__error *e);
 
 #endif

@@ -9,7 +9,6 @@
 
 #include "proto/assert.h"
 #include "server/directory.h"
-#include "server/growing.h"
 #include "server/in_etcd.h"
 #include "server/member/map.h"
 #include "server/net/trunks.h"
@@ -335,7 +334,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .is_alone = p->n == p->config.n_shards,
             .own_first = process_self(p)->first_shard,
             .own_n = p->n,
-            .resize = can_resize(p) ? growing_take : NULL,
+            .resize = can_resize(p) ? in_etcd_take : NULL,
             .resize_arg = p,
             .row_memory = p->row_memory,
             .drain = running_on_drain,

@@ -3,12 +3,13 @@
  *     {"version": 3, "servers": {"a": [{"address": "10.0.0.7:7700", "admin":
  * "/run/embd/7700.sock", "shard": 0, "placement": 1}]}}
  *
- * A server has a list of its shards, each with its number and the version of the placement by which
- * it was put. A server of the configuration is found by its name, one that was added since by the
- * numbers of its shards. Whoever changes the map leaves the others' entries as they are, also those
- * of servers it does not know, but for a server that had the same shards by an earlier placement: it
- * has left the cluster. What is read is checked like any peer's word: text of bounded length, for
- * shards that there can be. Servers of earlier versions put entries without number and placement. */
+ * A server has a list of its shards, each with its number and the version of the placement by
+ * which it was put. A server of the configuration is found by its name, one that was added since by
+ * the numbers of its shards. Whoever changes the map leaves the others' entries as they are, also
+ * those of servers it does not know, but for a server that had the same shards by an earlier
+ * placement: it has left the cluster. What is read is checked like any peer's word: text of bounded
+ * length, for shards that there can be. Servers of earlier versions put entries without number and
+ * placement. */
 #include "server/member/map.h"
 
 #include <jansson.h>
@@ -20,58 +21,6 @@
 
 #define ENTRY_SHARD     "shard"
 #define ENTRY_PLACEMENT "placement"
-
-/* ---- copies ---- */
-
-static char **list_new(uint32_t n)
-{
-    return calloc(n, sizeof(char *));
-}
-
-static void list_free(char **list, uint32_t n)
-{
-    for (uint32_t i = 0; list != NULL && i < n; i++)
-        free(list[i]);
-    free(list);
-}
-
-static bool list_copy(char **to, char **from, uint32_t n)
-{
-    bool is_whole = to != NULL;
-    for (uint32_t i = 0; is_whole && i < n; i++) {
-        to[i] = strdup(from[i] != NULL ? from[i] : "");
-        is_whole = to[i] != NULL;
-    }
-    return is_whole;
-}
-
-void map_fini(struct member_map *map)
-{
-    list_free(map->addresses, map->n_shards);
-    list_free(map->admin_addresses, map->n_shards);
-    list_free(map->admin_hosts, map->n_shards);
-    free(map->placements);
-    *map = (struct member_map){0};
-}
-
-int map_copy(const struct member_map *from, struct member_map *out, struct embd__error *e)
-{
-    uint32_t n = from->n_shards;
-    *out = (struct member_map){.version = from->version,
-                               .n_shards = n,
-                               .addresses = list_new(n),
-                               .admin_addresses = list_new(n),
-                               .admin_hosts = list_new(n),
-                               .placements = calloc(n, sizeof *out->placements)};
-    if (out->placements != NULL && from->placements != NULL)
-        memcpy(out->placements, from->placements, n * sizeof *out->placements);
-    if (out->placements != NULL && list_copy(out->addresses, from->addresses, n) &&
-        list_copy(out->admin_addresses, from->admin_addresses, n) &&
-        list_copy(out->admin_hosts, from->admin_hosts, n))
-        return EMBD_OK;
-    map_fini(out);
-    return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the map of the cluster");
-}
 
 /* ---- reading ---- */
 
@@ -284,9 +233,9 @@ static struct span span_of(const json_t *list)
     return span;
 }
 
-/* Servers that had our shards before us are removed, and by the server of shard 0, which decides who
- * is a member, those that have left. False: one has our shards after us, and our entry is none any
- * more. */
+/* Servers that had our shards before us are removed, and by the server of shard 0, which decides
+ * who is a member, those that have left. False: one has our shards after us, and our entry is none
+ * any more. */
 static bool remove_earlier(json_t *servers, const struct member_server *self,
                            const struct member_standing *standing, bool *changed_out)
 {

@@ -88,9 +88,9 @@ struct shard_config {
     bool is_first;          /* of its process: the one that commits snapshots */
     bool is_alone;          /* its process has all shards of the cluster */
     uint32_t own_first, own_n; /* the shards of its process; own_n 0: it is alone there */
-    /* The process counts with the shards of this placement from now on, as the identity does, or has
-     * left. *map_out: where they are, the caller's; NULL: the lists of addresses above have them.
-     * The shard's thread. NULL: their number stays. */
+    /* The process counts with the shards of this placement from now on, as the identity does, or
+     * has left. *map_out: where they are, the caller's; NULL: the lists of addresses above have
+     * them. The shard's thread. NULL: their number stays. */
     int (*resize)(void *arg, const struct placement *place, struct shard_map **map_out,
                   struct embd__error *e);
     void *resize_arg;
