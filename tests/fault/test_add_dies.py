@@ -154,6 +154,8 @@ POINTS = [("it has begun", lambda a: a.begin(), False), ("it holds", lambda a: a
 
 
 class Dies(unittest.TestCase):
+    DYING = ("", "a", "b", "c", "abc")
+
     def setUp(self):
         self.cluster = None
 
@@ -230,7 +232,7 @@ class Dies(unittest.TestCase):
 
     def test_all_servers_count_with_the_new_shard_or_none_does(self):
         for point in POINTS:
-            for dying in ("", "a", "b", "c", "abc"):
+            for dying in self.DYING:
                 with self.subTest(point=point[0], dying=dying):
                     self.die(point, dying)
             if not point[2]:

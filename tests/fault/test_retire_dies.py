@@ -157,6 +157,8 @@ POINTS = [("it has begun", lambda r: r.begin(), False), ("it holds", lambda r: r
 
 
 class Dies(unittest.TestCase):
+    DYING = ("", "a", "b", "c", "abc")
+
     def setUp(self):
         self.cluster = None
 
@@ -234,7 +236,7 @@ class Dies(unittest.TestCase):
 
     def test_all_servers_count_without_the_shard_or_all_with_it(self):
         for point in POINTS:
-            for dying in ("", "a", "b", "c", "abc"):
+            for dying in self.DYING:
                 with self.subTest(point=point[0], dying=dying):
                     self.die(point, dying)
             if not point[2]:
