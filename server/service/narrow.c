@@ -1,10 +1,10 @@
 /* narrow.c - see narrow.h.
  *
  * The happy path is a sweep: the map of keys, the list of tables, then of each table its schema and
- * the parts of its round. A round of changes is applied when its last part has come; rows of a round
- * that has all go into a staged table at once. That takes its place when the map is still the one
- * that was asked for before: subscriptions end where keys begin to move, so rounds of changes are
- * all of one map.
+ * the parts of its round. A round of changes is applied when its last part has come; rows of a
+ * round that has all go into a staged table at once. That takes its place when the map is still the
+ * one that was asked for before: subscriptions end where keys begin to move, so rounds of changes
+ * are all of one map.
  *
  * What can fail: the connection, or a part that does not follow the one before. Then all tables
  * begin anew, and are shown as they were meanwhile. A round whose parts are too many to wait for

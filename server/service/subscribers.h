@@ -6,9 +6,9 @@
  * and compaction go first: a round under way begins again then, and a new one waits.
  *
  * A subscription ends with its connection, with its table, and when nothing was asked for
- * SUBSCRIBER_IDLE_NS. A replica (narrow.h) may take another table for longer than that: of admins it
- * ends after SUBSCRIBER_ADMINS_NS, and before that a round under way is given up. Owner: the shard's
- * thread. */
+ * SUBSCRIBER_IDLE_NS. A replica (narrow.h) may take another table for longer than that: of admins
+ * it ends after SUBSCRIBER_ADMINS_NS, and before that a round under way is given up. Owner: the
+ * shard's thread. */
 #ifndef EMBD_SERVICE_SUBSCRIBERS_H
 #define EMBD_SERVICE_SUBSCRIBERS_H
 

@@ -199,7 +199,7 @@ class Rows(Narrow):
         self.assertEqual(replicas["f32"].stop(), 0)
 
     def test_rows_take_less_memory(self):
-        table, n = self.client.create_table("items", 32, combiner="concat", optimizer=ADAM), 40000
+        table, n = self.client.create_table("items", 32, combiner="concat", optimizer=ADAM), 20000
         table.push(np.arange(n), np.ones((n, 32)))
 
         def bytes_of(server):
@@ -294,7 +294,7 @@ class Lives(Narrow):
     def test_a_pull_shows_one_round_and_tells_how_old_it_is(self):
         table = self.client.create_table("items", 4, combiner="concat", optimizer=embd.Optimizer("sgd", lr=1.0),
                                          initializer=embd.Initializer("constant", 0.0), durability="buffered")
-        keys, stop, errors, n_seen = np.arange(200000, dtype=np.uint64), threading.Event(), [], [0]
+        keys, stop, errors, n_seen = np.arange(120000, dtype=np.uint64), threading.Event(), [], [0]
         table.push(keys, np.zeros((keys.size, 4), f32))
         replica = self.start_replica("f16")
         self.same(replica, "f16", {"items": 4})
@@ -538,7 +538,7 @@ class Tampered(Narrow):
 
     def test_a_part_that_is_lost_doubled_or_changed_is_seen_and_all_tables_are_taken_anew(self):
         table = self.client.create_table("items", 32, combiner="concat")
-        keys, rng = np.arange(40000, dtype=np.uint64), np.random.default_rng(1)  # several parts
+        keys, rng = np.arange(24000, dtype=np.uint64), np.random.default_rng(1)  # several parts
         table.put(keys, rng.standard_normal((keys.size, 32), dtype=f32))
         folder = tempfile.mkdtemp(dir=self.dir)
         between = Between(self.primary, folder)
