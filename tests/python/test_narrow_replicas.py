@@ -18,6 +18,7 @@ import numpy as np
 import clusters
 import embd
 import wire
+from certificates import Authority, Tokens
 from embd_process import Embd, run
 from ports import free_ports
 from test_follow import unpacker
@@ -439,6 +440,39 @@ class Refusals(Narrow):
                        waits=False)
         self.addCleanup(replica.kill)
         replica.wait_log("has 2 shards, this server has 1: set shards to as many", LONG_S)
+
+
+class Far(unittest.TestCase):
+    def test_it_follows_by_tls_and_a_token_which_has_more_subscriptions_than_others(self):
+        folder = tempfile.mkdtemp(prefix="embd-narrow-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        ca, tokens, port = Authority(folder, "ca"), Tokens(folder), free_ports(2 * SHARDS)
+        cert, key = ca.issue("server")
+        for name, role in ("root", "admin"), ("reads", "reader"):
+            tokens.add(name, role)
+        flags = "--http", "off", "--tokens", tokens.path, "--tls-cert", cert, "--tls-key", key
+        primary = Embd(*flags, "--data-dir", tempfile.mkdtemp(dir=folder), "--admin-listen", f"127.0.0.1:{port + SHARDS}",
+                       shards=SHARDS, listen=f"127.0.0.1:{port}")
+        self.addCleanup(primary.kill)
+        replica = Embd(*flags, "--follow", f"127.0.0.1:{port + SHARDS}", "--follow-token", tokens.file("root"), "--peer-ca", ca.path,
+                       "--serve", "yes", "--serve-dtype", "f16", shards=SHARDS, waits=False)
+        self.addCleanup(replica.kill)
+        keys, secured = np.arange(100, dtype=np.uint64), {"tls_ca": ca.path, "deadline": LONG_S}
+        with embd.connect(primary.addresses[0], token_file=tokens.file("root"), **secured) as client:
+            for i in range(20):
+                client.create_table(f"t{i}", DIM, combiner="concat").put(keys, np.full((keys.size, DIM), i, f32))
+            for shard in range(SHARDS):
+                for i in range(20):
+                    replica.wait_log(f"replica_has_table shard={shard} table=t{i} ", LONG_S)
+            rounds = embd.follow(client, "t0", interval=0)  # beside them
+            self.assertEqual(next(rounds).keys.size, keys.size)
+            rounds.close()
+        end = time.monotonic() + LONG_S
+        with embd.connect(replica.addresses[0], token_file=tokens.file("reads"), **secured) as client:
+            for i in range(20):
+                while not (client.table(f"t{i}").pull(keys) == i).all():
+                    self.assertLess(time.monotonic(), end)
+        self.assertNotIn("replica_leaves_out", replica.log())
 
 
 class Between:
