@@ -2,10 +2,10 @@
 cluster's, rounded by the rule of the dtype, of one step of each shard's table, and never of an earlier one than before; what such
 a replica cannot do it refuses; it outlives kills of either side, tables that come and go, keys that move, and parts that are
 lost, doubled or changed on their way."""
+import contextlib
 import os
 import shutil
 import socket
-import struct
 import subprocess
 import tempfile
 import threading
@@ -27,6 +27,7 @@ SHARDS, DIM, LONG_S = 2, 8, 90
 f32 = np.float32
 ADAM = embd.Optimizer("adam", lr=0.1)
 EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
+EMULATED = os.path.join(os.environ["EMBD_BIN"], "embd-cuda-emulated")
 
 
 def narrowed(rows, dtype):
@@ -63,6 +64,8 @@ def rows_of(table):
 
 
 class Narrow(unittest.TestCase):
+    on_gpu = ""  # which of the two has its rows there
+
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="embd-narrow-")
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
@@ -80,11 +83,15 @@ class Narrow(unittest.TestCase):
     def start_primary(self):
         data = os.path.join(self.dir, "data")
         os.makedirs(data, exist_ok=True)
-        return self.start("--data-dir", data, port=self.ports[0], admin=self.admin, ready_s=LONG_S)
+        return self.start("--data-dir", data, *self.gpu("primary")[0], port=self.ports[0], admin=self.admin, ready_s=LONG_S,
+                          **self.gpu("primary")[1])
+
+    def gpu(self, who):
+        return (("--store", "cuda"), {"program": EMULATED}) if self.on_gpu == who else ((), {})
 
     def start_replica(self, dtype="f16", *flags, follow=None, port=None):
         return self.start("--follow", follow or self.primary.admin_path(0), "--serve", "yes", "--serve-dtype", dtype, *flags,
-                          port=port, waits=False)
+                          *self.gpu("replica")[0], port=port, waits=False, **self.gpu("replica")[1])
 
     def until(self, what, replica, seconds=LONG_S):
         end, last = time.monotonic() + seconds, None
@@ -199,6 +206,13 @@ class Rows(Narrow):
         self.assertEqual(replica.stop(), 0)
         self.assertEqual(replicas["f32"].stop(), 0)
 
+    def test_its_own_row_memory_refuses_nothing(self):
+        table = self.client.create_table("items", DIM, combiner="concat")
+        table.push(np.arange(40000), np.ones((40000, DIM), f32))
+        replica = self.start_replica("f16", "--row-memory", "256K")
+        self.same(replica)
+        replica.wait_log("row_memory_low", LONG_S)
+
     def test_rows_take_less_memory(self):
         table, n = self.client.create_table("items", 32, combiner="concat", optimizer=ADAM), 20000
         table.push(np.arange(n), np.ones((n, 32)))
@@ -218,6 +232,30 @@ class Rows(Narrow):
             replica.kill()
             self.assertGreaterEqual(found, bytes_of_row)
             self.assertLess(found, bytes_of_row + 40)  # the key, and room to grow
+
+
+class OnGpus(Narrow):
+    on_gpu = "replica"
+
+    def test_rows_change_and_tables_go_on_gpus(self):
+        rng, keys = np.random.default_rng(5), np.arange(400, dtype=np.uint64)
+        kept = self.client.create_table("kept", DIM, combiner="concat", optimizer=ADAM)
+        kept.push(keys, rng.standard_normal((keys.size, DIM), dtype=f32))
+        replicas = {dtype: self.start_replica(dtype) for dtype in ("f16", "i8")}
+        for turn in range(3):
+            self.client.create_table(f"t{turn}", DIM, combiner="concat").push(keys[:50], np.ones((50, DIM), f32))
+            if turn > 0:
+                self.client.drop_table(f"t{turn - 1}")
+            kept.push(rng.integers(0, 500, 100).astype(np.uint64), rng.standard_normal((100, DIM), dtype=f32))
+            kept.erase(rng.integers(0, 500, 20).astype(np.uint64))
+            for dtype, replica in replicas.items():
+                self.same(replica, dtype)
+        for replica in replicas.values():
+            self.assertEqual(replica.stop(), 0)
+
+
+class OfGpus(OnGpus):
+    on_gpu = "primary"
 
 
 class Lives(Narrow):
@@ -505,7 +543,7 @@ class Between:
             threading.Thread(target=self.serve, args=(client, shard), daemon=True).start()
 
     def serve(self, client, shard):
-        with client, socket.socket(socket.AF_UNIX) as server:
+        with contextlib.suppress(OSError), client, socket.socket(socket.AF_UNIX) as server:  # the replica leaves
             server.connect(self.server.admin_path(shard))
             reading, answers, before = unpacker(), unpacker(), None
             while data := client.recv(1 << 20):
