@@ -188,10 +188,10 @@ EMBD_API const embd_schema *embd_table_schema(const embd_table *table);
  * snapshot, and may have lost nothing if it was made after the last push. For journaled tables a
  * restart counts only if the server began with another or an older data directory, or if an
  * operator accepted damage of a journal. Where a follower takes over by its lease in etcd, that
- * counts if the table lost something by it, or may have. A client notices when it reconnects, before the first
- * answer of the new start. Not counted: what a power cut takes of `buffered` tables; what an
- * operator loads or drops. Any thread may ask, also while another one is in a call, until
- * embd_close. Does not block. */
+ * counts if the table lost something by it, or may have. A client notices when it reconnects,
+ * before the first answer of the new start. Not counted: what a power cut takes of `buffered`
+ * tables; what an operator loads or drops. Any thread may ask, also while another one is in a call,
+ * until embd_close. Does not block. */
 EMBD_API uint64_t embd_table_rollbacks(const embd_table *table);
 
 /* Calls `visit` with the name of each table of the cluster, in ascending order. The name is valid

@@ -148,8 +148,9 @@ static bool is_working(const struct connection *c)
     return false;
 }
 
-/* To those that have named themselves: others may not expect it. Behind all answers: what the peer has sent, and has no answer for, was not done. Behind a request
- * that is still under way it would be a lie. */
+/* To peers that have named themselves: others may not expect it. It goes behind all answers: what
+ * the peer has sent, and has no answer for, was not done. While a request is under way that would
+ * be false. */
 static void say_end(struct connection *c)
 {
     if (c->session.client == 0 || c->is_unauthenticated || is_working(c))
