@@ -218,8 +218,8 @@ static int keep_once(const struct archive *a, struct backup_known *known)
     return status;
 }
 
-/* Until a signal ends it. A first backup comes soon; what fails is tried again, later each time that
- * it fails at once. */
+/* Until a signal ends it. A first backup comes soon; what fails is tried again, later each time
+ * that it fails at once. */
 static int keep_records(const struct archive *a)
 {
     struct backup_known *known = backup_known_new();
