@@ -99,7 +99,8 @@ struct records_order {
 
 /* Puts the records of the cluster's journals beside its backups, until `progress` says so, or
  * something fails: then it may be called again, and goes on where the records there end. EMBD_BUSY:
- * there is no backup yet that they could go on from. */
+ * there is no backup yet that they could go on from. EMBD_MOVED: the cluster has another number of
+ * shards, which a client that connects now knows. */
 int backup_records(embd_client *client, const struct records_order *order, embd_progress *progress,
                    void *arg, struct backup_why *why);
 

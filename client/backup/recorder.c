@@ -349,7 +349,7 @@ static int round_of(struct recorder *r, embd_progress *progress, void *arg)
     if (r->e->status == EMBD_OK && now_s() >= r->clean_s + CLEAN_EVERY_S)
         clean(r);
     if (r->e->status == EMBD_OK && (r->is_resized || embd_shard_count(r->client) != r->n))
-        embd__error_set(r->e, EMBD_BUSY, "the cluster has another number of shards than %u", r->n);
+        embd__error_set(r->e, EMBD_MOVED, "the cluster has another number of shards than %u", r->n);
     return progress != NULL && progress(arg, 0, 0, r->put_bytes) ? 1 : r->e->status;
 }
 

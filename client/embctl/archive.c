@@ -27,6 +27,7 @@
 #define PAUSE_MOST_S 60.0                /* after a failure */
 #define BASE_PAUSE_S 60.0                /* after that of a base */
 #define LOOK_S       0.2                 /* for the end of a base */
+#define RESIZED_S    0.1                 /* before records go on with another number of shards */
 #define FIGURES_S    1.0                 /* at least, between two of how far records are */
 #define ON_SERVERS   (BACKUP_BESIDE + 3) /* snapshots that stay while a base is copied from there */
 
@@ -213,7 +214,8 @@ static int keep_once(const struct archive *a, struct backup_known *known)
         return EMBD_UNREACHABLE;
     int status = backup_records(client, &order, progress_report, &progress, &why);
     embd_close(client);
-    if (status != EMBD_OK && status != EMBD_BUSY && !progress_is_stopped())
+    bool is_told = status != EMBD_OK && status != EMBD_BUSY && status != EMBD_MOVED;
+    if (is_told && !progress_is_stopped())
         fprintf(stderr, "embctl backup: records: %s\n", why.text);
     return status;
 }
@@ -228,10 +230,9 @@ static int keep_records(const struct archive *a)
         double begin_s = now_s();
         int status = keep_once(a, known);
         bool has_run = now_s() - begin_s > pause;
-        pause = status == EMBD_BUSY || has_run ? 1
-                : pause * 2 < PAUSE_MOST_S     ? pause * 2
-                                               : PAUSE_MOST_S;
-        wait_until(now_s() + pause);
+        bool is_usual = status == EMBD_BUSY || status == EMBD_MOVED || has_run;
+        pause = is_usual ? 1 : pause * 2 < PAUSE_MOST_S ? pause * 2 : PAUSE_MOST_S;
+        wait_until(now_s() + (status == EMBD_MOVED ? RESIZED_S : pause));
     }
     backup_known_free(known);
     return EXIT_DONE;

@@ -3,7 +3,8 @@ moment comes back, on any number of shards, also behind a new shard that no back
 
 A trainer pushes all the time, one push after the other, and a server of one shard takes the same ones: so what a moment brings back is the
 tables of that server after some push. At moments while the trainer rests it is known which one; in the midst of a deed it is one of those
-that were under way. EMBD_MOMENTS_DEEDS=n: how many deeds a history has; EMBD_MOMENTS_SEED=n."""
+that were under way. EMBD_MOMENTS_DEEDS=n: how many deeds a history has; EMBD_MOMENTS_SEED=n;
+EMBD_MOMENTS_SERVERS=n: how many servers it begins with, at least."""
 import contextlib
 import json
 import os
@@ -27,7 +28,7 @@ from wire import Wire
 EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
 DEEDS = int(os.environ.get("EMBD_MOMENTS_DEEDS", "8"))
 SEED = int(os.environ.get("EMBD_MOMENTS_SEED", "1"))
-NAMES, SERVERS = "abcd", 2
+NAMES, SERVERS = "abcd", int(os.environ.get("EMBD_MOMENTS_SERVERS", "2"))
 DIM, KEYS = 2, 400
 TABLES = {
     "plain": {"optimizer": embd.Optimizer("adagrad", lr=0.1), "durability": "buffered"},
