@@ -11,8 +11,10 @@
 #include <string.h>
 
 #include "client/backup/agree.h"
+#include "client/backup/resized.h"
 #include "client/backup/segment.h"
 #include "client/backup/when.h"
+#include "proto/little.h"
 
 #define SHARDS  3u
 #define CLIENTS 4u
@@ -213,6 +215,78 @@ static void a_stream_that_another_client_goes_on_with_counts_by_its_numbers(void
     expect_left(&agree, 1, 1, 6);
 }
 
+/* ---- maps of keys in records ---- */
+
+static uint64_t put_text(uint8_t *at, const char *text)
+{
+    size_t n = strlen(text);
+    *at = (uint8_t)(0xa0 | n);
+    memcpy(at + 1, text, n);
+    return n + 1;
+}
+
+/* A journal's record: [2, method, [map, bins...]], its bins of `bin_bytes` each. */
+static uint64_t put_record(uint8_t *out, const char *method, uint32_t n_bins, uint32_t bin_bytes)
+{
+    uint8_t *head = out + ARCHIVED_RECORD_BYTES + 8 * n_bins;
+    uint64_t n = 0;
+    memset(out, 0, ARCHIVED_RECORD_BYTES + 8 * n_bins);
+    head[n++] = 0x93;
+    head[n++] = 2;
+    n += put_text(head + n, method);
+    head[n++] = (uint8_t)(0x91 + n_bins);
+    head[n++] = 0x82; /* a map of two fields */
+    n += put_text(head + n, "decision");
+    head[n++] = 5;
+    n += put_text(head + n, "shards");
+    head[n++] = 3;
+    for (uint32_t i = 0; i < n_bins; i++) {
+        embd__put_u32(out + ARCHIVED_RECORD_BYTES + 8 * i + 4, bin_bytes);
+        head[n++] = 0xc4;
+        head[n++] = (uint8_t)bin_bytes;
+    }
+    memcpy(out, "EBDJ", 4);
+    embd__put_u32(out + 4, (uint32_t)n);
+    embd__put_u32(out + 8, n_bins);
+    embd__put_u32(out + 12, 2);
+    uint64_t body = 8 * n_bins + n + n_bins * bin_bytes;
+    embd__put_u64(out + 16, body);
+    memset(head + n, 0xff, n_bins * bin_bytes);
+    return ARCHIVED_RECORD_BYTES + body;
+}
+
+/* In pieces of `piece` bytes: how many maps of three shards there are, and where records begin. */
+static uint32_t count_maps(const uint8_t *bytes, uint64_t n, uint64_t piece, uint32_t *begins_out)
+{
+    struct resized r = {.n_head = 0};
+    struct archived_deed deed;
+    uint32_t n_maps = 0;
+    *begins_out = 0;
+    for (uint64_t at = 0; at < n;) {
+        *begins_out += resized_begins(&r);
+        at += resized_take(&r, bytes + at, n - at < piece ? n - at : piece, &deed);
+        n_maps += deed.move == MOVE_MADE && deed.n_shards == 3 && deed.decision == 5;
+    }
+    return n_maps;
+}
+
+static void a_later_map_is_found_in_records_in_pieces_of_any_length(void **state)
+{
+    uint8_t bytes[4096];
+    uint64_t n = 0;
+    uint32_t begins;
+    (void)state;
+    n += put_record(bytes + n, "push", 2, 100);
+    n += put_record(bytes + n, "table_replace", 1, 0);
+    n += put_record(bytes + n, "erase", 1, 7);
+    n += put_record(bytes + n, "table_replace", 1, 80);
+    n += put_record(bytes + n, "table_replace", 3, 1); /* no record of a map has so many */
+    for (uint64_t piece = 1; piece <= n; piece++) {
+        assert_int_equal(count_maps(bytes, n, piece, &begins), 2);
+        assert_int_equal(begins, 5);
+    }
+}
+
 /* ---- files ---- */
 
 static void a_file_of_records_is_what_was_written_or_refused(void **state)
@@ -310,6 +384,7 @@ int main(void)
         cmocka_unit_test(what_names_no_client_counts),
         cmocka_unit_test(numbers_of_a_stream_for_each_shard_are_not_compared),
         cmocka_unit_test(a_stream_that_another_client_goes_on_with_counts_by_its_numbers),
+        cmocka_unit_test(a_later_map_is_found_in_records_in_pieces_of_any_length),
         cmocka_unit_test(a_file_of_records_is_what_was_written_or_refused),
         cmocka_unit_test(a_moment_is_read_as_it_is_written),
     };
