@@ -5,8 +5,9 @@
  * can be missing or change places. The checksums are keyed with a secret of the server's file: who
  * keeps records keeps a checksum of his own beside them.
  *
- * SHARD.archived lies in a new data directory, beside the snapshot that its records go on from. All
- * numbers are little-endian:
+ * SHARD.archived lies in a new data directory, beside the snapshot that its records go on from. The
+ * snapshot may be of other shards, where some were added or left: a shard that its manifest has not
+ * begins at position 0. All numbers are little-endian:
  *   header, 72 bytes: "EMBDARCH", u32 version = 1, u32 shard, u32 shards, u32 zero, u64 id of the
  *                     snapshot's cut, u64 position and u64 chain of the cut, u64 bytes of records,
  *                     u64 left out, u64 XXH3 of all behind the header, with XXH3 of the 64

@@ -4,7 +4,7 @@ moment comes back, on any number of shards, also behind a new shard that no back
 A trainer pushes all the time, one push after the other, and a server of one shard takes the same ones: so what a moment brings back is the
 tables of that server after some push. At moments while the trainer rests it is known which one; in the midst of a deed it is one of those
 that were under way. EMBD_MOMENTS_DEEDS=n: how many deeds a history has; EMBD_MOMENTS_SEED=n;
-EMBD_MOMENTS_SERVERS=n: how many servers it begins with, at least."""
+EMBD_MOMENTS_SERVERS=n: how many servers it begins with, at least; EMBD_MOMENTS_SHARDS=n: shards of each."""
 import contextlib
 import json
 import os
@@ -29,6 +29,7 @@ EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
 DEEDS = int(os.environ.get("EMBD_MOMENTS_DEEDS", "8"))
 SEED = int(os.environ.get("EMBD_MOMENTS_SEED", "1"))
 NAMES, SERVERS = "abcd", int(os.environ.get("EMBD_MOMENTS_SERVERS", "2"))
+SHARDS = int(os.environ.get("EMBD_MOMENTS_SHARDS", "1"))
 DIM, KEYS = 2, 400
 TABLES = {
     "plain": {"optimizer": embd.Optimizer("adagrad", lr=0.1), "durability": "buffered"},
@@ -129,6 +130,9 @@ class History:
         until(lambda: "backup.json" in [f for _, _, files in os.walk(place) for f in files])
         self.trainer = Trainer(self.address, seed)
 
+    def shards(self):
+        return SHARDS * len(self.members)
+
     def count(self):
         """Shards; 0: the server is away."""
         with contextlib.suppress(embd.Error), embd.connect(self.address, deadline=60) as client:
@@ -167,7 +171,7 @@ class History:
         assert ran.returncode == 0, ran.stderr
 
     def add(self):
-        name, n = NAMES[len(self.members)], len(self.members) + 1
+        name, n = NAMES[len(self.members)], self.shards() + SHARDS
         shutil.rmtree(self.cluster.path(name), ignore_errors=True)
         self.cluster.join(name)
         with self.fire(self.members):
@@ -175,16 +179,16 @@ class History:
         self.members.append(name)
 
     def move(self):
-        weights = [self.rng.randint(0, 3) for _ in self.members]
+        weights = [self.rng.randint(0, 3) for _ in range(self.shards())]
         weights[self.rng.randrange(len(weights))] += 1
         with self.fire(self.members):
             self.patient("rebalance", "--weights", ",".join(map(str, weights)))
 
     def retire(self):
-        last = len(self.members) - 1
-        self.patient("rebalance", "--drain", last)
-        with self.fire(self.members[:last]):
-            self.patient("shard", "retire", last, n=last)
+        left = self.shards() - SHARDS
+        self.patient("rebalance", "--weights", ",".join(["1"] * left + ["0"] * SHARDS))
+        with self.fire(self.members[:-1]):
+            self.patient("shard", "retire", left, n=left)
         self.cluster.kill(self.members.pop())
 
     def kill(self):
@@ -211,7 +215,7 @@ class History:
 
     def positions(self):
         found = []
-        for shard in range(len(self.members)):
+        for shard in range(self.shards()):
             with Wire(self.cluster.path(f"admin/{self.cluster.port + shard}.sock"), timeout=60) as wire:
                 ask = {"name": "test", "cluster": wire.call("cluster", {})[0]["name"], "position": 2**40, "reads": True, "wait_ms": 0}
                 found.append(wire.call("follow", ask)[0]["end"])
@@ -278,13 +282,13 @@ class History:
     def told(self):
         with open(self.archive.log, encoding="utf-8") as log:
             said = log.read()
-        there = [self.archived(shard) for shard in range(len(self.members))]
+        there = [self.archived(shard) for shard in range(self.shards())]
         return f"seed {self.seed}, deeds {self.deeds}, moments {[(m.n, m.positions) for m in self.moments]}, there {there}, restored {self.last}; {said}"
 
 
 class Moments(unittest.TestCase):
     def begin(self, seed):
-        cluster = Growing(NAMES, SERVERS)
+        cluster = Growing(NAMES, SERVERS, shards=SHARDS)
         self.addCleanup(cluster.__exit__, None, None, None)
         for name in cluster.names:
             cluster.start(name, waits=False)
