@@ -9,7 +9,8 @@
 void embd__follow_ask_write(struct msg *m, const struct follow_ask *ask)
 {
     embd__msg_map(m, 13u + (ask->lineage != 0) + (ask->who != 0) + (ask->mark != 0) +
-                         (ask->mark_at != 0) + (ask->start != 0) + ask->reads + ask->takes_maps);
+                         (ask->mark_at != 0) + (ask->start != 0) + ask->reads + ask->takes_maps +
+                         2u * (ask->room != 0));
     embd__msg_field_str(m, "name", ask->name);
     embd__msg_field_str(m, "cluster", ask->cluster);
     embd__msg_field_uint(m, "epoch", ask->epoch);
@@ -37,6 +38,10 @@ void embd__follow_ask_write(struct msg *m, const struct follow_ask *ask)
         embd__msg_field_bool(m, "reads", true);
     if (ask->takes_maps)
         embd__msg_field_bool(m, "maps", true);
+    if (ask->room == 0)
+        return;
+    embd__msg_field_uint(m, "room", ask->room);
+    embd__msg_field_uint(m, "bases", ask->bases);
 }
 
 int embd__follow_ask_read(struct reader *r, struct follow_ask *out)
@@ -64,6 +69,8 @@ int embd__follow_ask_read(struct reader *r, struct follow_ask *out)
     out->start = embd__field_uint(&f, "start", 0, UINT64_MAX - 1, 0);
     out->reads = embd__field_bool(&f, "reads", false);
     out->takes_maps = embd__field_bool(&f, "maps", false);
+    out->room = embd__field_uint(&f, "room", 0, INT64_MAX, 0);
+    out->bases = embd__field_uint(&f, "bases", 0, INT64_MAX, 0);
     return r->error->status != EMBD_OK ? r->error->status : embd__reader_end(r);
 }
 
@@ -73,7 +80,7 @@ void embd__follow_answer_write(struct msg *m, const struct follow_answer *answer
 {
     bool is_gone = answer->gone[0] != '\0';
     embd__msg_map(m, 14u + is_gone + (answer->lineage != 0) + answer->syncs + (answer->mark != 0) +
-                         (answer->digest != 0) + 2u * answer->has_age);
+                         (answer->digest != 0) + 2u * answer->has_age + (answer->shards != 0));
     embd__msg_field_uint(m, "epoch", answer->epoch);
     embd__msg_field_uint(m, "position", answer->position);
     embd__msg_field_uint(m, "chain", answer->chain);
@@ -102,6 +109,8 @@ void embd__follow_answer_write(struct msg *m, const struct follow_answer *answer
         embd__msg_field_uint(m, "age_us", answer->age_us);
         embd__msg_field_uint(m, "waited_us", answer->waited_us);
     }
+    if (answer->shards != 0)
+        embd__msg_field_uint(m, "shards", answer->shards);
     embd__msg_bin(m, answer->bytes, answer->n_bytes);
     embd__msg_bin(m, answer->skips, answer->n_skips * sizeof *answer->skips);
 }
@@ -134,6 +143,7 @@ int embd__follow_answer_read(struct reader *r, struct follow_answer *out)
     out->has_age = age_us != INT64_MAX;
     out->age_us = age_us < FOLLOW_AGE_MOST_US ? age_us : FOLLOW_AGE_MOST_US;
     out->waited_us = embd__field_uint(&f, "waited_us", 0, INT64_MAX, 0);
+    out->shards = embd__field_uint(&f, "shards", 0, LIMIT_SHARDS, 0);
     if (r->error->status != EMBD_OK)
         return r->error->status;
     out->bytes = embd__read_bin(r, "records", out->n_bytes);

@@ -27,6 +27,8 @@ struct follow_ask {
     bool asks_base;                   /* the answer says where the last base is */
     bool reads;                       /* an archive, which keeps records and has no tables */
     bool takes_maps;                  /* records may bring another map of keys */
+    uint64_t room;  /* for shards of the cluster, how many it may have; 0: as many as it has now */
+    uint64_t bases; /* of so many shards from the first, it has the base */
     uint64_t wait_ms;
     uint64_t mark;    /* digests of that number are wanted; 0: none */
     uint64_t mark_at; /* where, as an answer said; 0: not known */
@@ -51,6 +53,7 @@ struct follow_answer {
     bool has_age;          /* records behind the base, of a server that tells their age */
     uint64_t age_us;       /* time since the first of them was acknowledged, at most */
     uint64_t waited_us;    /* from the question to this answer, there */
+    uint64_t shards;       /* that the cluster is about to have; 0: as many as it has */
     const uint64_t *skips; /* [n_skips] positions of records that were not applied */
     uint32_t n_skips;
 };

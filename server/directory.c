@@ -2,7 +2,10 @@
 #include "server/directory.h"
 #include "server/growing.h"
 #include "server/access/access.h"
+#include "server/follow/note.h"
+#include "server/identity/identity_file.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
@@ -24,6 +27,40 @@ static uint64_t number_of_start(void)
     if (getrandom(&number, sizeof number, 0) != sizeof number)
         number = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid();
     return number >> 1 | 1;
+}
+
+/* All shards of a process that follows are its own. */
+static bool may_fit(const struct process *p)
+{
+    const struct config *config = &p->config;
+    return config->data_dir[0] != '\0' && config->n_servers == 1 && !config->has_etcd &&
+           !p->is_embedded && !config->joins;
+}
+
+static void fit(struct config *config, const struct note *note, const struct identity_file *file)
+{
+    uint32_t *own = &config->servers[0].shards;
+    bool is_own = file->is_there && file->first_shard == 0 && file->n_shards > 0;
+    bool is_kept = note->state == NOTE_FOLLOWS || note->state == NOTE_PROMOTED;
+    if (!is_own || !is_kept || (note->state == NOTE_FOLLOWS && file->n_shards <= *own))
+        return;
+    *own = file->n_shards;
+    config->n_shards = *own;
+}
+
+int directory_fit(struct process *p, struct embd__error *e)
+{
+    struct note note;
+    struct identity_file file = {.is_there = false};
+    int dir = may_fit(p) ? open(p->config.data_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (dir < 0)
+        return EMBD_OK; /* directory_open says why */
+    if (note_read(dir, 0, &note, e) == EMBD_OK && note.state != NOTE_NONE &&
+        identity_file_read(dir, p->config.data_dir, &file, e) == EMBD_OK)
+        fit(&p->config, &note, &file);
+    identity_file_fini(&file);
+    close(dir);
+    return e->status;
 }
 
 int directory_open(struct process *p, struct embd__error *e)

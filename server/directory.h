@@ -6,6 +6,9 @@
 
 /* Locks it, and reads whose it is; nothing without a data directory. EMBD_IO, EMBD_CORRUPT,
  * EMBD_NO_MEMORY. */
+/* A follower's directory, or that of one which was promoted, may have another number of shards than
+ * the configuration says: as many as its cluster had, or more. */
+int directory_fit(struct process *p, struct embd__error *e);
 int directory_open(struct process *p, struct embd__error *e);
 
 /* The shards have started: the other servers are asked. EMBD_NO_MEMORY. */

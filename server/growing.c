@@ -57,6 +57,26 @@ int growing_ask(struct process *p, struct embd__error *e)
     return ask(p, p->config.has_etcd ? (p->config.etcd_lease_s + MAP_S) * 1000 : 0, e);
 }
 
+/* All shards that a server which follows has are of its own process. */
+static void resize_own(struct process *p, uint32_t n_shards)
+{
+    atomic_store(&p->n_own, n_shards);
+    p->n_placed = n_shards;
+    p->http_process.n_cluster_shards = n_shards;
+    coordinator_set_own(p->coordinator, n_shards);
+    written_set_shards(p->written, n_shards);
+}
+
+int growing_take_own(void *process, uint32_t n_shards, struct embd__error *e)
+{
+    struct process *p = process;
+    (void)e;
+    uv_mutex_lock(&p->growing);
+    resize_own(p, n_shards);
+    uv_mutex_unlock(&p->growing);
+    return EMBD_OK;
+}
+
 /* A server that was alone asks nobody until then. The places of shards that left stay in the lists:
  * other threads may be reading them. */
 int growing_take(struct process *p, const struct placement *place, struct embd__error *e)
@@ -66,7 +86,7 @@ int growing_take(struct process *p, const struct placement *place, struct embd__
         return EMBD_OK;
     if (n > before && add_places(p, before, n, place->version, e) != EMBD_OK)
         return e->status;
-    bool was_alone = before == p->n && n > before;
+    bool was_alone = before == atomic_load(&p->n_own) && n > before;
     p->n_placed = n;
     p->http_process.n_cluster_shards = n;
     coordinator_set_shards(p->coordinator, n);

@@ -15,5 +15,7 @@ struct placement;
 /* The cluster has the shards of this placement, as the identity does already; with `growing`
  * held. */
 int growing_take(struct process *p, const struct placement *place, struct embd__error *e);
+/* The same of a follower that was promoted: all shards are of this process. */
+int growing_take_own(void *process, uint32_t n_shards, struct embd__error *e);
 
 #endif

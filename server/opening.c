@@ -11,6 +11,8 @@
 #include "server/directory.h"
 #include "server/in_etcd.h"
 #include "server/member/map.h"
+#include "server/growing.h"
+#include "server/making_room.h"
 #include "server/net/trunks.h"
 #include "server/process.h"
 #include "server/rank.h"
@@ -41,7 +43,7 @@ static int adopt_stream(void *arg, uint32_t shard, int fd, const struct adopted_
 {
     struct process *p = arg;
     uint32_t first = process_self(p)->first_shard;
-    if (shard < first || shard - first >= p->n)
+    if (shard < first || shard - first >= atomic_load(&p->n_own))
         return embd__error_set(e, EMBD_INVALID, "shard %u is not of this process", shard);
     return loop_adopt_stream(p->loops[shard - first], fd, peer, e);
 }
@@ -58,39 +60,43 @@ static int open_trunks(struct process *p, struct embd__error *e)
     return trunks_open(&config, &p->trunks, e);
 }
 
-static int open_listeners(struct process *p, struct embd__error *e)
+int process_open_loop(struct process *p, uint32_t i, struct embd__error *e)
 {
     const struct config_server *server = process_self(p);
     const struct config *config = &p->config;
-    if (prepare_socket_dirs(server, e) != EMBD_OK)
+    struct loop_config loop = {
+        .doors = {.is_private = server->is_private,
+                  .address = server->address,
+                  .admin_dir = server->admin_dir,
+                  .local_dir = server->local_dir[0] != '\0' ? server->local_dir : NULL,
+                  .local_group = server->local_group},
+        .credentials = &p->credentials,
+        .limits = config->limits,
+        .quota = &p->quota,
+        .trunks = p->trunks,
+        .cpu = config->n_cpus > 0 ? config->cpus[i % config->n_cpus] : -1,
+        .on_loaded = running_on_loaded,
+        .on_end = running_on_end,
+        .arg = p,
+    };
+    struct listen_address admin = server->admin;
+    loop.limits.spin_us = spin_us(p);
+    if (server->address.port != 0)
+        listen_address_move(&loop.doors.address, i);
+    if (admin.port != 0)
+        listen_address_move(&admin, i);
+    if (server->has_admin)
+        loop.doors.admin_address = &admin;
+    return loop_open(&loop, &p->loops[i], e);
+}
+
+static int open_listeners(struct process *p, struct embd__error *e)
+{
+    if (prepare_socket_dirs(process_self(p), e) != EMBD_OK)
         return e->status;
-    for (uint32_t i = 0; i < p->n; i++) {
-        struct loop_config loop = {
-            .doors = {.is_private = server->is_private,
-                      .address = server->address,
-                      .admin_dir = server->admin_dir,
-                      .local_dir = server->local_dir[0] != '\0' ? server->local_dir : NULL,
-                      .local_group = server->local_group},
-            .credentials = &p->credentials,
-            .limits = config->limits,
-            .quota = &p->quota,
-            .trunks = p->trunks,
-            .cpu = config->n_cpus > 0 ? config->cpus[i % config->n_cpus] : -1,
-            .on_loaded = running_on_loaded,
-            .on_end = running_on_end,
-            .arg = p,
-        };
-        struct listen_address admin = server->admin;
-        loop.limits.spin_us = spin_us(p);
-        if (server->address.port != 0)
-            listen_address_move(&loop.doors.address, i);
-        if (admin.port != 0)
-            listen_address_move(&admin, i);
-        if (server->has_admin)
-            loop.doors.admin_address = &admin;
-        if (loop_open(&loop, &p->loops[i], e) != EMBD_OK)
+    for (uint32_t i = 0; i < p->n; i++)
+        if (process_open_loop(p, i, e) != EMBD_OK)
             return e->status;
-    }
     return EMBD_OK;
 }
 
@@ -173,7 +179,9 @@ static int list_snapshots(struct process *p, struct embd__error *e)
     };
     if (config->data_dir[0] == '\0')
         return EMBD_OK;
-    p->written = written_new(process_self(p)->first_shard, p->n);
+    p->written = written_new(process_self(p)->first_shard, p->room);
+    if (p->written != NULL)
+        written_set_shards(p->written, p->n);
     if (p->written == NULL)
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for the list of snapshot files");
     else
@@ -281,9 +289,62 @@ static int open_promotion(struct process *p, struct embd__error *e)
 }
 
 /* With failover other processes follow, which have as many shards. */
-static bool can_resize(const struct process *p)
+bool process_can_resize(const struct process *p)
 {
     return p->identity != NULL && p->failover == NULL && !p->is_embedded;
+}
+
+int process_start_shard(struct process *p, uint32_t i, struct embd__error *e)
+{
+    struct shard_config shard = {
+        .index = process_self(p)->first_shard + i,
+        .n_shards = p->config.n_shards,
+        .cluster_name = p->config.cluster_name,
+        .start = p->start,
+        .map_version = SHARD_MAP_OF_FILE, /* those of etcd are greater */
+        .placement = process_placement(p),
+        .addresses = (const char *const *)p->places.addresses,
+        .admin_addresses = (const char *const *)p->places.admin_addresses,
+        .admin_hosts = (const char *const *)p->places.admin_hosts,
+        .store = p->store,
+        .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
+        .follow = p->config.follow[0] != '\0' ? &p->follow : NULL,
+        .serves = p->config.serves,
+        .is_narrow = p->config.is_narrow,
+        .serve_dtype = p->config.serve_dtype,
+        .digest_interval_s = p->config.digest_interval_s,
+        .promotes = p->config.promotes,
+        .promotion = p->promotion,
+        .maps = p->maps,
+        .failover = p->failover,
+        .own_map = p->failover != NULL ? &p->own_map : NULL,
+        .chosen = p->chosen,
+        .written = p->written,
+        .coordinator = p->coordinator,
+        .identity = p->identity,
+        .identity_news = &p->identity_news,
+        .dropped_tables = p->config.dropped,
+        .dropped_found = p->dropped_found,
+        .n_dropped_tables = p->config.n_dropped,
+        .accepts_journal_damage = p->config.accepts_journal_damage,
+        .journal_limit = p->config.journal_limit,
+        .is_journal_strict = p->config.is_journal_strict,
+        .replicas = p->config.replicas,
+        .is_first = i == 0,
+        .is_alone = p->n == p->config.n_shards,
+        .own_first = process_self(p)->first_shard,
+        .own_n = p->n,
+        .resize = process_can_resize(p) ? in_etcd_take : NULL,
+        .resize_own = process_can_resize(p) ? growing_take_own : NULL,
+        .make_room = making_room_may(p) ? making_room_ask : NULL,
+        .resize_arg = p,
+        .row_memory = p->row_memory,
+        .drain = running_on_drain,
+        .drain_arg = p,
+    };
+    if (loop_start(p->loops[i], &shard, e) == EMBD_OK)
+        atomic_fetch_add(&p->n_started, 1);
+    return e->status;
 }
 
 static int start_shards(struct process *p, struct embd__error *e)
@@ -295,56 +356,12 @@ static int start_shards(struct process *p, struct embd__error *e)
         return e->status;
     if (open_promotion(p, e) != EMBD_OK)
         return e->status;
-    for (uint32_t i = 0; i < p->n; i++) {
-        struct shard_config shard = {
-            .index = process_self(p)->first_shard + i,
-            .n_shards = p->config.n_shards,
-            .cluster_name = p->config.cluster_name,
-            .start = p->start,
-            .map_version = SHARD_MAP_OF_FILE, /* those of etcd are greater */
-            .placement = process_placement(p),
-            .addresses = (const char *const *)p->places.addresses,
-            .admin_addresses = (const char *const *)p->places.admin_addresses,
-            .admin_hosts = (const char *const *)p->places.admin_hosts,
-            .store = p->store,
-            .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
-            .follow = p->config.follow[0] != '\0' ? &p->follow : NULL,
-            .serves = p->config.serves,
-            .is_narrow = p->config.is_narrow,
-            .serve_dtype = p->config.serve_dtype,
-            .digest_interval_s = p->config.digest_interval_s,
-            .promotes = p->config.promotes,
-            .promotion = p->promotion,
-            .maps = p->maps,
-            .failover = p->failover,
-            .own_map = p->failover != NULL ? &p->own_map : NULL,
-            .chosen = p->chosen,
-            .written = p->written,
-            .coordinator = p->coordinator,
-            .identity = p->identity,
-            .identity_news = &p->identity_news,
-            .dropped_tables = p->config.dropped,
-            .dropped_found = p->dropped_found,
-            .n_dropped_tables = p->config.n_dropped,
-            .accepts_journal_damage = p->config.accepts_journal_damage,
-            .journal_limit = p->config.journal_limit,
-            .is_journal_strict = p->config.is_journal_strict,
-            .replicas = p->config.replicas,
-            .is_first = i == 0,
-            .is_alone = p->n == p->config.n_shards,
-            .own_first = process_self(p)->first_shard,
-            .own_n = p->n,
-            .resize = can_resize(p) ? in_etcd_take : NULL,
-            .resize_arg = p,
-            .row_memory = p->row_memory,
-            .drain = running_on_drain,
-            .drain_arg = p,
-        };
-        if (loop_start(p->loops[i], &shard, e) != EMBD_OK)
+    for (uint32_t i = 0; i < p->n; i++)
+        if (process_start_shard(p, i, e) != EMBD_OK)
             return e->status;
-        p->n_started++;
-    }
     trunks_allow(p->trunks, p->n);
+    if (making_room_may(p))
+        p->look_for_room = making_room_look;
     return EMBD_OK;
 }
 
@@ -386,7 +403,8 @@ static int open_store(struct process *p, struct embd__error *e)
         log_event(LOG_INFO, "store", "name=%s why=\"%s\"", p->store->name, e->text);
     *e = (struct embd__error){0};
     row_limit_set(p);
-    p->loops = calloc(p->n, sizeof *p->loops);
+    p->room = making_room_may(p) ? LIMIT_SHARDS : p->n;
+    p->loops = calloc(p->room, sizeof *p->loops);
     return p->loops != NULL ? EMBD_OK : embd__error_set(e, EMBD_NO_MEMORY, "no memory for shards");
 }
 
@@ -451,7 +469,10 @@ static enum exit_status take_step(const struct opening_step *step, struct proces
 enum exit_status process_open(struct process *p, struct embd__error *e)
 {
     enum exit_status ending = EXIT_OK;
+    if (directory_fit(p, e) != EMBD_OK)
+        return process_exit_status(e->status, EXIT_FAILED);
     p->n = process_self(p)->shards;
+    atomic_init(&p->n_own, p->n);
     uv_mutex_init(&p->growing);
     atomic_init(&p->etcd_silent, p->config.has_etcd); /* until it has answered */
     p->quota.limit = p->config.frame_memory;

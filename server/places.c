@@ -69,6 +69,13 @@ int places_init(struct places *places, const struct config *config, struct loop 
     return status;
 }
 
+int places_add(struct places *places, const struct config *config, struct loop *const *loops,
+               uint32_t shard, struct embd__error *e)
+{
+    const struct config_server *self = &config->servers[config->self];
+    return list_shard(places, config, self, loops, shard - self->first_shard, e);
+}
+
 int places_set(struct places *places, uint32_t shard, const struct shard_entry *entry,
                struct embd__error *e)
 {

@@ -20,6 +20,9 @@ int places_init(struct places *places, const struct config *config, struct loop 
                 struct embd__error *e);
 /* Where an added shard is, or one that the file has elsewhere: before anybody counts with it.
  * EMBD_NO_MEMORY. */
+/* One more shard of this process, behind those that there are. */
+int places_add(struct places *places, const struct config *config, struct loop *const *loops,
+               uint32_t shard, struct embd__error *e);
 int places_set(struct places *places, uint32_t shard, const struct shard_entry *entry,
                struct embd__error *e);
 void places_fini(struct places *places);

@@ -29,7 +29,10 @@ struct process {
     struct row_memory row_memory[STORE_PLACES];
     uint64_t start;      /* a number that no other start has */
     struct loop **loops; /* [n], one per shard of this process */
-    uint32_t n, n_started;
+    uint32_t n, room;    /* room >= n: for one that follows and gets more, see making_room.h */
+    atomic_uint n_started, room_asked;
+    atomic_uint n_own; /* of the cluster: a process that follows may have room for more than that */
+    void (*look_for_room)(struct process *p); /* with news; NULL: it gets no more shards */
     struct trunks *trunks; /* peers that reach several of them by one connection */
     struct places places;
     uint32_t n_placed;  /* shards of the cluster whose places are known; guarded: */
@@ -104,6 +107,12 @@ static inline const struct config_server *process_self(const struct process *p)
 void row_limit_set(struct process *p);
 
 /* ---- opening.c ---- */
+
+/* The listeners of one more shard, and its thread. */
+int process_open_loop(struct process *p, uint32_t i, struct embd__error *e);
+int process_start_shard(struct process *p, uint32_t i, struct embd__error *e);
+/* Where the file says where servers are, and the process has a data directory. */
+bool process_can_resize(const struct process *p);
 
 /* Opens all, and starts the shards; after running_open. Otherwise `e` says why not. process_close
  * is due in every case. */

@@ -113,7 +113,7 @@ static void on_watchdog(uv_timer_t *timer)
 static void start_watchdog(struct process *p)
 {
     unsigned every_ms = p->is_embedded ? 0 : notify_watchdog_ms();
-    p->beats = calloc(p->n, sizeof *p->beats);
+    p->beats = calloc(p->room, sizeof *p->beats);
     if (every_ms > 0 && p->beats != NULL)
         uv_timer_start(&p->watchdog, on_watchdog, every_ms, every_ms);
 }
@@ -186,6 +186,8 @@ static void on_news(uv_async_t *async)
     }
     if (!p->is_ready && p->exit_status == EXIT_OK && atomic_load(&p->n_loaded) == p->n)
         settle(p);
+    if (p->look_for_room != NULL)
+        p->look_for_room(p);
     if (atomic_load(&p->n_ended) == p->n_started)
         uv_stop(&p->uv);
     else if (atomic_exchange(&p->drain_asked, false))

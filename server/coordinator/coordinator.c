@@ -354,6 +354,13 @@ void coordinator_set_shards(struct coordinator *c, uint32_t n_shards)
     pthread_mutex_unlock(&c->mutex);
 }
 
+void coordinator_set_own(struct coordinator *c, uint32_t n_shards)
+{
+    pthread_mutex_lock(&c->mutex);
+    c->config.n_shards = c->config.n_own = n_shards;
+    pthread_mutex_unlock(&c->mutex);
+}
+
 int coordinator_set_ca(struct coordinator *c, const void *ca, uint64_t ca_bytes,
                        bool believes_system, struct embd__error *e)
 {

@@ -103,6 +103,8 @@ int coordinator_set_ca(struct coordinator *c, const void *ca, uint64_t ca_bytes,
                        bool believes_system, struct embd__error *e);
 /* Shards of the cluster, from the next job on. */
 void coordinator_set_shards(struct coordinator *c, uint32_t n_shards);
+/* The same, and all of them are of this process. */
+void coordinator_set_own(struct coordinator *c, uint32_t n_shards);
 /* Whether the server has shard 0. */
 bool coordinator_is_first(const struct coordinator *c);
 /* The job that runs ends soon, and no other begins. NULL is allowed, here and below. */

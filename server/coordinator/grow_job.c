@@ -258,7 +258,8 @@ static int add_all(struct growing *g)
 {
     struct job *job = g->job;
     uint64_t pause_us = 0;
-    if (!job_enter(job, JOB_HOLD) ||
+    move_job_await_followers(job);
+    if (job->error.status != EMBD_OK || !job_enter(job, JOB_HOLD) ||
         cluster_hold_marks(job->peers, g->n_old, &g->marks, &pause_us, &job->error) != EMBD_OK)
         return job->error.status;
     if (stage_tables(g) == EMBD_OK && stage_streams(g) == EMBD_OK &&

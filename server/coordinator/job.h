@@ -58,4 +58,8 @@ void retire_job_run(struct job *job);
  */
 void move_job_await_removal(struct job *job);
 
+/* Before a map of more shards: until the followers of all shards have the base of each, or some
+ * seconds have passed; then the check under the hold names one that has not. */
+void move_job_await_followers(struct job *job);
+
 #endif

@@ -18,7 +18,8 @@
 
 #define LITTLE_ROWS 1024u     /* are moved under the hold without another round before */
 #define ROUNDS_MAX  20u       /* where each has less than three quarters of the one before */
-#define LOOK_NS     50000000u /* whether rows are removed */
+#define LOOK_NS     50000000u /* whether rows are removed, or followers ready */
+#define READY_LOOKS 400u      /* as many */
 
 /* What leaves the shards, about. */
 struct leaving {
@@ -111,8 +112,18 @@ static void take_state(void *arg, uint32_t shard, struct reader *r)
     embd__read_fields(&f, r, "move");
     embd__field_uint(&f, "version", 0, UINT64_MAX, FIELD_REQUIRED);
     embd__field_uint(&f, "removed", 0, UINT64_MAX, FIELD_REQUIRED);
+    embd__field_uint(&f, "unready", 0, UINT16_MAX, 0);
     *n_moving += embd__field_bool(&f, "moving", false);
     embd__fields_end(&f);
+}
+
+static void ask_state(struct job *job, uint32_t n_shards)
+{
+    for (uint32_t shard = 0; shard < n_shards; shard++) {
+        struct msg *msg = peers_add(job->peers, shard, METHOD_MOVE, CLUSTER_ASK_MS);
+        embd__msg_map(msg, 1);
+        embd__msg_field_str(msg, "phase", "state");
+    }
 }
 
 /* The keys have moved: what fails here is no failure of the move, and shards go on by themselves.
@@ -123,15 +134,35 @@ void move_job_await_removal(struct job *job)
     uint32_t n_moving = 1;
     while (n_moving > 0 && ignored.status == EMBD_OK && job_enter(job, JOB_KEEP)) {
         n_moving = 0;
-        for (uint32_t shard = 0; shard < job->order.place.n_shards; shard++) {
-            struct msg *msg = peers_add(job->peers, shard, METHOD_MOVE, CLUSTER_ASK_MS);
-            embd__msg_map(msg, 1);
-            embd__msg_field_str(msg, "phase", "state");
-        }
+        ask_state(job, job->order.place.n_shards);
         if (peers_run(job->peers, take_state, &n_moving, &ignored) == EMBD_OK && n_moving > 0)
             nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
     }
     job->error = (struct embd__error){0};
+}
+
+/* Servers of earlier versions, which have no followers then, do not say it. */
+static void take_unready(void *arg, uint32_t shard, struct reader *r)
+{
+    uint32_t *n_unready = arg;
+    struct fields f;
+    (void)shard;
+    embd__read_fields(&f, r, "move");
+    *n_unready += (uint32_t)embd__field_uint(&f, "unready", 0, UINT16_MAX, 0);
+}
+
+void move_job_await_followers(struct job *job)
+{
+    uint32_t n_unready = 1;
+    for (uint32_t looks = 0; n_unready > 0 && looks < READY_LOOKS; looks++) {
+        n_unready = 0;
+        ask_state(job, job->n_shards);
+        if (peers_run(job->peers, take_unready, &n_unready, &job->error) != EMBD_OK ||
+            !job_enter(job, JOB_BEGIN))
+            return;
+        if (n_unready > 0)
+            nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
+    }
 }
 
 void move_job_run(struct job *job)

@@ -11,6 +11,7 @@
 
 #include "proto/placement_wire.h"
 #include "server/follow/failover.h"
+#include "server/follow/maps.h"
 #include "server/peers/peers.h"
 
 enum {
@@ -23,9 +24,10 @@ enum {
 
 /* Where the shards of the cluster are. */
 struct places {
-    char (
-        *addresses)[ADDRESS_BYTES]; /* [3 * n_shards] of data listeners, admins' paths and hosts */
-    const char **lists;             /* [3 * n_shards] the same, as peers take them */
+    uint32_t n; /* those that are to become members are behind those that are: */
+    uint32_t n_members;
+    char (*addresses)[ADDRESS_BYTES]; /* [3 * n] of data listeners, admins' paths and hosts */
+    const char **lists;               /* [3 * n] the same, as peers take them */
 };
 
 struct follower {
@@ -43,8 +45,9 @@ struct follower {
     struct follower_answer answer;
     /* The thread's. */
     struct peers_proof proof;
-    struct peers *peers; /* NULL: not connected */
-    struct places places;
+    struct peers *peers;         /* NULL: not connected */
+    struct places places;        /* that the links are for */
+    struct places found;         /* the map that was asked for */
     uint64_t map_version;        /* of keys */
     char address[ADDRESS_BYTES]; /* of the admin listener of shard 0 */
     uint32_t pause_ms;
@@ -52,13 +55,13 @@ struct follower {
 
 /* ---- where shards are ---- */
 
-static int places_init(struct places *places, uint32_t n_shards, struct embd__error *e)
+static int places_init(struct places *places, uint32_t n, struct embd__error *e)
 {
-    *places = (struct places){calloc((size_t)3 * n_shards, ADDRESS_BYTES),
-                              calloc((size_t)3 * n_shards, sizeof(char *))};
+    *places = (struct places){n, n, calloc((size_t)3 * n, ADDRESS_BYTES),
+                              calloc((size_t)3 * n, sizeof(char *))};
     if (places->addresses == NULL || places->lists == NULL)
-        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a map of %u shards", n_shards);
-    for (uint32_t i = 0; i < 3 * n_shards; i++)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a map of %u shards", n);
+    for (uint32_t i = 0; i < 3 * n; i++)
         places->lists[i] = places->addresses[i];
     return EMBD_OK;
 }
@@ -67,24 +70,23 @@ static void places_fini(struct places *places)
 {
     free(places->addresses);
     free(places->lists);
-    *places = (struct places){NULL};
+    *places = (struct places){0};
 }
 
 /* EMBD_NO_MEMORY. Of what has none, none. */
-static int places_copy(struct places *to, const struct places *from, uint32_t n_shards,
-                       struct embd__error *e)
+static int places_copy(struct places *to, const struct places *from, struct embd__error *e)
 {
-    if (from->addresses == NULL)
-        return EMBD_OK;
-    if (to->addresses == NULL && places_init(to, n_shards, e) != EMBD_OK)
+    places_fini(to);
+    if (from->addresses == NULL || places_init(to, from->n, e) != EMBD_OK)
         return e->status;
-    memcpy(to->addresses, from->addresses, (size_t)3 * n_shards * ADDRESS_BYTES);
+    to->n_members = from->n_members;
+    memcpy(to->addresses, from->addresses, (size_t)3 * from->n * ADDRESS_BYTES);
     return EMBD_OK;
 }
 
 static int open_peers(struct follower *f, struct embd__error *e)
 {
-    uint32_t n = f->config.n_shards;
+    uint32_t n = f->places.n;
     const struct peers_config config = {
         .n_shards = n,
         .addresses = f->places.lists,
@@ -125,13 +127,24 @@ static bool is_path(const struct follower *f)
 
 static void take_place(struct follower *f, struct reader *r, const msgpack_object *item, uint32_t i)
 {
-    uint32_t n = f->config.n_shards;
+    uint32_t n = f->found.n;
+    char(*to)[ADDRESS_BYTES] = f->found.addresses;
     struct fields fields;
     embd__list_map(r, item, &fields, "cluster");
-    embd__field_str(&fields, "address", f->places.addresses[i], ADDRESS_BYTES, "");
-    embd__field_str(&fields, "admin", f->places.addresses[n + i], ADDRESS_BYTES, "");
-    embd__field_str(&fields, "admin_tcp", f->places.addresses[2 * n + i], ADDRESS_BYTES, "");
-    f->places.addresses[is_path(f) ? 2 * n + i : n + i][0] = '\0';
+    embd__field_str(&fields, "address", to[i], ADDRESS_BYTES, "");
+    embd__field_str(&fields, "admin", to[n + i], ADDRESS_BYTES, "");
+    embd__field_str(&fields, "admin_tcp", to[2 * n + i], ADDRESS_BYTES, "");
+    to[is_path(f) ? 2 * n + i : n + i][0] = '\0';
+}
+
+/* One that was promoted tells all that there are. */
+static bool has_room(const struct follower *f, uint32_t n)
+{
+    bool tells = f->config.n_loaded != NULL;
+    uint32_t room = f->config.maps != NULL ? follow_maps_room(f->config.maps) : f->config.n_shards;
+    if (n > room && f->config.make_room != NULL && !tells)
+        f->config.make_room(f->config.make_room_arg, n);
+    return tells || (f->config.failover == NULL ? n <= room : n == room);
 }
 
 /* Fields that a later version adds are not looked at. */
@@ -140,19 +153,25 @@ static void take_map(void *arg, uint32_t shard, struct reader *r)
     struct follower *f = arg;
     struct fields fields;
     struct placement keys;
-    const msgpack_object *items;
+    const msgpack_object *items, *joining;
     (void)shard;
     embd__read_fields(&fields, r, "cluster");
     uint32_t n = embd__field_list(&fields, "shards", UINT16_MAX, &items);
-    if (n != f->config.n_shards)
+    uint32_t n_joining = embd__field_list(&fields, "joining", UINT16_MAX, &joining);
+    if (!has_room(f, n))
         embd__error_set(r->error, EMBD_INVALID,
                         "the cluster at %.100s has %u shards, this server has %u: set shards to as "
                         "many",
                         f->address, n, f->config.n_shards);
     else if (embd__placement_read(&fields, n, &keys) == EMBD_OK)
         f->map_version = keys.version;
+    if (r->error->status == EMBD_OK)
+        places_init(&f->found, n + n_joining, r->error);
+    f->found.n_members = n;
     for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++)
         take_place(f, r, &items[i], i);
+    for (uint32_t i = 0; i < n_joining && r->error->status == EMBD_OK; i++)
+        take_place(f, r, &joining[i], n + i);
 }
 
 static int find_address(struct follower *f, struct failover_place *out, struct embd__error *e)
@@ -172,23 +191,21 @@ static int find_address(struct follower *f, struct failover_place *out, struct e
 static int check_map(const struct follower *f, const struct failover_place *at,
                      struct embd__error *e)
 {
-    if (f->config.failover == NULL || strcmp(f->places.addresses[0], at->address) == 0)
+    if (f->config.failover == NULL || strcmp(f->found.addresses[0], at->address) == 0)
         return EMBD_OK;
     return embd__error_set(e, EMBD_UNREACHABLE,
                            "the process at %.100s is not yet on its own map: %.100s is",
-                           at->address, f->places.addresses[0]);
+                           at->address, f->found.addresses[0]);
 }
 
 /* The map of the server at the address; then that server is one of many. */
 static int learn_map(struct follower *f, struct embd__error *e)
 {
     struct failover_place at;
-    if (find_address(f, &at, e) != EMBD_OK ||
-        places_init(&f->places, f->config.n_shards, e) != EMBD_OK)
+    if (find_address(f, &at, e) != EMBD_OK || places_init(&f->places, 1, e) != EMBD_OK)
         return e->status;
     snprintf(f->places.addresses[0], ADDRESS_BYTES, "%s", f->address);
-    snprintf(f->places.addresses[(is_path(f) ? 1 : 2) * f->config.n_shards], ADDRESS_BYTES, "%s",
-             f->address);
+    snprintf(f->places.addresses[is_path(f) ? 1 : 2], ADDRESS_BYTES, "%s", f->address);
     if (open_peers(f, e) != EMBD_OK)
         return e->status;
     embd__msg_map(peers_add(f->peers, 0, METHOD_CLUSTER, ASK_MS), 0);
@@ -200,7 +217,7 @@ static int learn_map(struct follower *f, struct embd__error *e)
 static int remember(struct follower *f, struct embd__error *e)
 {
     pthread_mutex_lock(&f->lock);
-    places_copy(&f->known, &f->places, f->config.n_shards, e);
+    places_copy(&f->known, &f->found, e);
     pthread_mutex_unlock(&f->lock);
     return e->status;
 }
@@ -213,8 +230,7 @@ static int recall(struct follower *f, struct embd__error *e)
     if (f->known.addresses == NULL || f->config.failover != NULL ||
         (e->status != EMBD_UNREACHABLE && e->status != EMBD_CLOSED && e->status != EMBD_DEADLINE))
         return e->status;
-    close_peers(f);
-    if (places_copy(&f->places, &f->known, f->config.n_shards, &own) == EMBD_OK)
+    if (places_copy(&f->found, &f->known, &own) == EMBD_OK)
         *e = own;
     return e->status;
 }
@@ -222,13 +238,12 @@ static int recall(struct follower *f, struct embd__error *e)
 /* The links were made for places that are now others. */
 static int connect_all(struct follower *f, struct embd__error *e)
 {
-    struct places places;
+    places_fini(&f->found);
     if ((learn_map(f, e) == EMBD_OK ? remember(f, e) : recall(f, e)) != EMBD_OK)
         return e->status;
-    places = f->places;
-    f->places = (struct places){NULL};
     close_peers(f);
-    f->places = places;
+    f->places = f->found;
+    f->found = (struct places){0};
     return open_peers(f, e);
 }
 
@@ -290,6 +305,11 @@ static int ask(struct follower *f, struct follower_answer *answer)
     if (f->peers == NULL && connect_all(f, e) != EMBD_OK)
         return e->status;
     answer->map_version = f->map_version;
+    answer->n_shards = f->places.n_members;
+    answer->is_spare = f->config.shard >= f->places.n;
+    if (answer->is_spare)
+        return embd__error_set(e, EMBD_BUSY, "the cluster at %.100s has %u shards", f->address,
+                               answer->n_shards);
     snprintf(answer->address, sizeof answer->address, "%s", f->places.addresses[f->config.shard]);
     if (f->question != NULL)
         return ask_else(f, answer);
@@ -377,6 +397,7 @@ static void destroy(struct follower *f)
 {
     peers_proof_fini(&f->proof);
     places_fini(&f->known);
+    places_fini(&f->found);
     pthread_cond_destroy(&f->news);
     pthread_mutex_destroy(&f->lock);
     free(f->answer.bytes);
@@ -388,7 +409,7 @@ static int inherit(struct follower *f, struct follower *before, struct embd__err
     if (before == NULL)
         return EMBD_OK;
     pthread_mutex_lock(&before->lock);
-    places_copy(&f->known, &before->known, f->config.n_shards, e);
+    places_copy(&f->known, &before->known, e);
     pthread_mutex_unlock(&before->lock);
     return e->status;
 }

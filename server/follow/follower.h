@@ -11,10 +11,14 @@
 #include "proto/follow.h"
 
 struct failover;
+struct follow_maps;
 
 /* Lifetimes: to follower_close. */
 struct follower_config {
-    uint32_t shard, n_shards;
+    uint32_t shard, n_shards; /* of the process: it may have room for more than the cluster has, */
+    struct follow_maps *maps; /* and makes room for more, as this says; NULL: it does not */
+    void (*make_room)(void *arg, uint32_t n_shards);
+    void *make_room_arg;
     const char *address;       /* of the admin listener of shard 0: "host:port", or a path */
     struct failover *failover; /* says the address, each time anew; NULL: it is that one */
     const char *token_file;    /* shown there; NULL: none */
@@ -39,6 +43,8 @@ struct follower_answer {
     uint8_t *bytes;   /* [found.n_bytes], malloc'd: the taker's */
     uint64_t skips[FOLLOW_SKIPS];
     uint64_t map_version;     /* of the map of keys there, as it was when this one connected */
+    uint32_t n_shards;        /* likewise, of the cluster; 0: not known */
+    bool is_spare;            /* with an error: the cluster has no such shard, and gets none yet */
     char address[128];        /* of the shard that answered, for trainers; "": not known */
     struct embd__error error; /* instead: the question is to be asked again */
     bool is_lost;             /* with an error: the connection has ended */

@@ -6,17 +6,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/limit.h"
+
+struct told_map {
+    bool is_known; /* its shard has told it: */
+    struct follow_map map;
+};
+
 struct follow_maps {
     uint32_t n;
     void (*wake)(void *arg);
     void *arg;
     pthread_mutex_t lock;
-    struct follow_map of[]; /* [n], under the lock */
+    struct told_map of[]; /* [LIMIT_SHARDS], under the lock */
 };
 
 struct follow_maps *follow_maps_new(uint32_t n_shards, void (*wake)(void *arg), void *arg)
 {
-    struct follow_maps *maps = calloc(1, sizeof *maps + n_shards * sizeof *maps->of);
+    struct follow_maps *maps = calloc(1, sizeof *maps + LIMIT_SHARDS * sizeof *maps->of);
     if (maps == NULL)
         return NULL;
     maps->n = n_shards;
@@ -26,6 +33,21 @@ struct follow_maps *follow_maps_new(uint32_t n_shards, void (*wake)(void *arg), 
     return maps;
 }
 
+void follow_maps_set_room(struct follow_maps *maps, uint32_t n_shards)
+{
+    pthread_mutex_lock(&maps->lock);
+    maps->n = n_shards;
+    pthread_mutex_unlock(&maps->lock);
+}
+
+uint32_t follow_maps_room(struct follow_maps *maps)
+{
+    pthread_mutex_lock(&maps->lock);
+    uint32_t n = maps->n;
+    pthread_mutex_unlock(&maps->lock);
+    return n;
+}
+
 void follow_maps_free(struct follow_maps *maps)
 {
     if (maps != NULL)
@@ -33,33 +55,40 @@ void follow_maps_free(struct follow_maps *maps)
     free(maps);
 }
 
+static bool is_same(const struct follow_map *a, const struct follow_map *b)
+{
+    return a->version == b->version && a->n_shards == b->n_shards && a->decision == b->decision &&
+           a->prepared == b->prepared && a->is_settled == b->is_settled &&
+           a->is_connected == b->is_connected;
+}
+
 void follow_maps_note(struct follow_maps *maps, uint32_t shard, const struct follow_map *map)
 {
     pthread_mutex_lock(&maps->lock);
-    struct follow_map *own = &maps->of[shard];
-    bool is_news = own->version != map->version || own->decision != map->decision ||
-                   own->prepared != map->prepared || own->is_settled != map->is_settled;
-    *own = *map;
+    struct told_map *own = &maps->of[shard];
+    bool is_news = !own->is_known || !is_same(&own->map, map);
+    *own = (struct told_map){true, *map};
     pthread_mutex_unlock(&maps->lock);
     if (is_news)
         maps->wake(maps->arg);
 }
 
-/* With the lock. */
-static bool is_prepared(const struct follow_maps *maps, uint64_t version, uint64_t decision)
+/* All shards of the later map but shard 0: those that leave have no rows. With the lock. */
+static bool is_prepared(const struct follow_maps *maps, const struct follow_map *next)
 {
-    for (uint32_t i = 1; i < maps->n; i++)
-        if (maps->of[i].version < version &&
-            (maps->of[i].version == 0 || maps->of[i].prepared != decision))
-            return false;
-    return true;
+    bool is = next->n_shards <= maps->n;
+    for (uint32_t i = 1; i < next->n_shards && is; i++) {
+        const struct follow_map *own = &maps->of[i].map;
+        is = own->version >= next->version ||
+             (own->version != 0 && own->prepared != 0 && own->prepared == next->decision);
+    }
+    return is;
 }
 
-bool follow_maps_may_move(struct follow_maps *maps, uint32_t shard, uint64_t version,
-                          uint64_t decision)
+bool follow_maps_may_move(struct follow_maps *maps, uint32_t shard, const struct follow_map *next)
 {
     pthread_mutex_lock(&maps->lock);
-    bool may = shard == 0 ? is_prepared(maps, version, decision) : maps->of[0].version >= version;
+    bool may = shard == 0 ? is_prepared(maps, next) : maps->of[0].map.version >= next->version;
     pthread_mutex_unlock(&maps->lock);
     return may;
 }
@@ -69,9 +98,28 @@ bool follow_maps_are_known(struct follow_maps *maps)
     bool are = true;
     pthread_mutex_lock(&maps->lock);
     for (uint32_t i = 0; i < maps->n; i++)
-        are = are && maps->of[i].version > 0;
+        are = are && maps->of[i].is_known;
     pthread_mutex_unlock(&maps->lock);
     return are;
+}
+
+uint32_t follow_maps_shards(struct follow_maps *maps, uint64_t *version_out)
+{
+    pthread_mutex_lock(&maps->lock);
+    const struct follow_map first = maps->of[0].map;
+    pthread_mutex_unlock(&maps->lock);
+    *version_out = first.version;
+    return first.version == 0 ? 0 : first.n_shards;
+}
+
+uint32_t follow_maps_bases(struct follow_maps *maps)
+{
+    uint32_t n = 0;
+    pthread_mutex_lock(&maps->lock);
+    while (n < maps->n && maps->of[n].map.version > 0 && maps->of[n].map.is_connected)
+        n++;
+    pthread_mutex_unlock(&maps->lock);
+    return n;
 }
 
 bool follow_maps_are_settled(struct follow_maps *maps)
@@ -79,7 +127,7 @@ bool follow_maps_are_settled(struct follow_maps *maps)
     bool are = true;
     pthread_mutex_lock(&maps->lock);
     for (uint32_t i = 0; i < maps->n; i++)
-        are = are && maps->of[i].is_settled;
+        are = are && maps->of[i].map.is_settled;
     pthread_mutex_unlock(&maps->lock);
     return are;
 }
@@ -93,20 +141,33 @@ static bool agrees(const struct follow_map *first, const struct follow_map *othe
             other->prepared == first->decision);
 }
 
+/* With the lock. */
+static bool refuse_room(const struct follow_maps *maps, char *why_out, size_t why_bytes)
+{
+    snprintf(why_out, why_bytes,
+             "the cluster has %u shards, and this server has room for %u: start it with as many "
+             "shards",
+             maps->of[0].map.n_shards, maps->n);
+    return false;
+}
+
 bool follow_maps_agree(struct follow_maps *maps, char *why_out, size_t why_bytes)
 {
     bool do_agree = true;
     pthread_mutex_lock(&maps->lock);
-    for (uint32_t i = 0; i < maps->n && do_agree; i++) {
-        do_agree = agrees(&maps->of[0], &maps->of[i]);
+    uint32_t n = maps->of[0].map.n_shards < maps->n ? maps->of[0].map.n_shards : maps->n;
+    for (uint32_t i = 0; (i == 0 || i < n) && do_agree; i++) {
+        do_agree = agrees(&maps->of[0].map, &maps->of[i].map);
         if (!do_agree)
             snprintf(why_out, why_bytes,
                      "shard 0 has version %llu of the placement, and shard %u version %llu (0: it "
                      "takes its base): keys have moved, and the records of it have not come for "
                      "all shards",
-                     (unsigned long long)maps->of[0].version, i,
-                     (unsigned long long)maps->of[i].version);
+                     (unsigned long long)maps->of[0].map.version, i,
+                     (unsigned long long)maps->of[i].map.version);
     }
+    if (do_agree && maps->of[0].map.n_shards > maps->n)
+        do_agree = refuse_room(maps, why_out, why_bytes);
     pthread_mutex_unlock(&maps->lock);
     return do_agree;
 }

@@ -41,6 +41,18 @@ struct promotion *promotion_new(uint32_t n_shards, void (*wake)(void *arg), void
     return p;
 }
 
+int promotion_set_shards(struct promotion *p, uint32_t n_shards, struct embd__error *e)
+{
+    pthread_mutex_lock(&p->mutex);
+    enum promotion_state state = promotion_state(p);
+    if (state != PROMOTION_NOT && state != PROMOTION_REFUSED)
+        embd__error_set(e, EMBD_BUSY, "a promotion is under way");
+    else
+        p->n_shards = n_shards;
+    pthread_mutex_unlock(&p->mutex);
+    return e->status;
+}
+
 void promotion_free(struct promotion *p)
 {
     if (p == NULL)

@@ -30,6 +30,8 @@ struct promotion;
 
 /* `wake` has every shard look at the state. NULL: no memory. */
 struct promotion *promotion_new(uint32_t n_shards, void (*wake)(void *arg), void *arg);
+/* So many vote from now on. EMBD_BUSY: while some do. */
+int promotion_set_shards(struct promotion *promotion, uint32_t n_shards, struct embd__error *e);
 void promotion_free(struct promotion *promotion); /* NULL is allowed */
 
 enum promotion_state promotion_state(const struct promotion *promotion);

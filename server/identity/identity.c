@@ -398,8 +398,7 @@ void identity_close(struct identity *identity)
         close(identity->lock);
     if (identity->dir >= 0)
         close(identity->dir);
-    free(identity->file.known);
-    free(identity->file.members);
+    identity_file_fini(&identity->file);
     free(identity->answers);
     free(identity->is_met);
     pthread_cond_destroy(&identity->news);

@@ -103,8 +103,11 @@ bool identity_member(struct identity *identity, uint32_t shard, struct shard_ent
 /* A later map, which all shards of the cluster have decided on: the directory's from now on. Any
  * number of times. EMBD_IO: the directory has the one before. */
 int identity_place(struct identity *identity, const struct placement *place, struct embd__error *e);
-/* The process follows: its journals alone say which map it has, until it is promoted. */
+/* The process follows: its journals alone say which map it has, and how many shards, all its own,
+ * until it is promoted: until identity_place. */
 void identity_forget_placement(struct identity *identity);
+/* Meanwhile: the process has so many shards from now on. EMBD_IO: the directory cannot note it. */
+int identity_set_room(struct identity *identity, uint32_t n_shards, struct embd__error *e);
 /* A shard may have rows of other shards' keys until it says move_ends: the directory notes it, for
  * the next start. EMBD_IO. */
 int identity_move_begins(struct identity *identity, struct embd__error *e);

@@ -249,6 +249,12 @@ int identity_file_read(int dir, const char *path, struct identity_file *out, str
     return e->status;
 }
 
+void identity_file_fini(struct identity_file *file)
+{
+    free(file->known);
+    free(file->members);
+}
+
 /* ---- writing ---- */
 
 static json_t *known_list(const struct identity_file *file)

@@ -46,6 +46,7 @@ int identity_lock(int dir, const char *path, int *lock_out, struct embd__error *
 
 /* is_there false if there is none; then `known` is NULL. EMBD_CORRUPT, EMBD_IO, EMBD_NO_MEMORY. */
 int identity_file_read(int dir, const char *path, struct identity_file *out, struct embd__error *e);
+void identity_file_fini(struct identity_file *file);
 /* On disk when this returns EMBD_OK; as it was otherwise. EMBD_IO, EMBD_NO_MEMORY. */
 int identity_file_write(int dir, const struct identity_file *file, struct embd__error *e);
 

@@ -26,6 +26,7 @@ struct identity {
     struct placement current;         /* to which keys have moved since */
     uint32_t n_moving;                /* shards that may have rows of others' keys */
     bool was_moving;                  /* the directory had, at the start; stays */
+    bool is_by_records;               /* see identity_forget_placement */
     uint32_t n_to_be_empty;           /* shards that are to be empty before it counts */
     char refusal[IDENTITY_WHY_BYTES]; /* of the directory itself; "": none */
     char why[IDENTITY_WHY_BYTES];

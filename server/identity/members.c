@@ -145,8 +145,33 @@ static void shrink(struct identity *identity, uint32_t n)
     forget_from(identity, n);
 }
 
+/* Of a server that followed: all are its own. Its journals may be of more. */
+static void resize_own(struct identity *identity, uint32_t n)
+{
+    struct identity_config *config = &identity->config;
+    struct identity_file *file = &identity->file;
+    if (n < config->n_shards && file->most_shards < config->n_shards)
+        file->most_shards = config->n_shards;
+    config->servers[config->self].n_shards = file->n_shards = n;
+    config->n_shards = file->cluster_shards = n;
+}
+
+int identity_set_room(struct identity *identity, uint32_t n, struct embd__error *e)
+{
+    pthread_mutex_lock(&identity->mutex);
+    resize_own(identity, n);
+    embd__placement_even(&identity->current, 1, n);
+    identity_file_write(identity->dir, &identity->file, e);
+    pthread_mutex_unlock(&identity->mutex);
+    return e->status;
+}
+
 bool identity_resize(struct identity *identity, uint32_t n)
 {
+    if (identity->is_by_records) {
+        resize_own(identity, n);
+        return true;
+    }
     if (n >= identity->config.n_shards)
         return grow(identity, n);
     shrink(identity, n);

@@ -150,6 +150,7 @@ int identity_place(struct identity *identity, const struct placement *place, str
         identity->file.joins = false;
         write_file(identity, e);
     }
+    identity->is_by_records = identity->is_by_records && e->status != EMBD_OK;
     pthread_mutex_unlock(&identity->mutex);
     return e->status;
 }
@@ -160,6 +161,7 @@ void identity_forget_placement(struct identity *identity)
     struct embd__error ignored = {.status = EMBD_OK};
     pthread_mutex_lock(&identity->mutex);
     embd__placement_even(&identity->current, 1, identity->config.n_shards);
+    identity->is_by_records = true;
     if (identity->file.has_placement) {
         identity->file.has_placement = identity->file.is_moved = false;
         write_file(identity, &ignored);

@@ -40,6 +40,7 @@ struct journal_config {
     uint32_t shard, n_shards;
     bool has_grown;       /* its files may be of fewer shards: keys go by a later map; */
     uint32_t most_shards; /* or of more, and of so many at most, since shards left; 0: none did */
+    bool is_by_records;   /* or of any number: its records say how many there are */
     bool accepts_damage;  /* what follows it is dropped */
     void (*wake)(
         void *arg); /* a group is written; from the journal's thread. NULL: write_now only */
@@ -61,9 +62,10 @@ struct journal_end {
     bool is_damaged; /* and that was accepted: it goes on with a base alone */
     struct journal_damage damages[JOURNAL_DAMAGES_MAX];
     uint32_t n_damages;
-    bool is_there;   /* false: no segment yet */
-    bool is_marked;  /* a mark is the last of it */
-    bool is_resized; /* a file of it is of another number of shards */
+    bool is_there;     /* false: no segment yet */
+    bool is_marked;    /* a mark is the last of it */
+    bool is_resized;   /* a file of it is of another number of shards */
+    uint32_t n_shards; /* as the last file says that was read */
     uint64_t segment, offset, position, chain;
     struct record_key key;            /* of the segment */
     uint64_t base_bytes, bytes_since; /* of the base; of what is behind it */
@@ -83,6 +85,8 @@ int journal_reading_next(struct journal_reading *reading, uint8_t **bytes_out,
                          struct record *record_out, struct embd__error *e);
 /* Whether the last one is of a base, which stands for others. */
 bool journal_reading_is_in_base(const struct journal_reading *reading);
+/* Of the cluster, as the file of the last record says. */
+uint32_t journal_reading_shards(const struct journal_reading *reading);
 /* Whether to leave it out: it was refused when its turn came. */
 bool journal_reading_is_withdrawn(struct journal_reading *reading, const struct record *record);
 void journal_reading_progress(const struct journal_reading *reading, uint64_t *done_bytes_out,

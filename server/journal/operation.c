@@ -193,7 +193,7 @@ bool operation_moves(const struct frame_scanner *frame, struct operation_map *ou
                   replace_record_look(&r, &replace, &place) == EMBD_OK && replace.place != NULL &&
                   replace.step == REPLACE_DONE;
     if (is_map)
-        *out = (struct operation_map){place.version, replace.decision};
+        *out = (struct operation_map){place.version, replace.decision, place.n_shards};
     msgpack_zone_destroy(&zone);
     return is_map;
 }

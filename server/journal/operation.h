@@ -26,6 +26,7 @@ bool operation_shares(const struct frame_scanner *frame);
 /* Whether it gives the shard a later map of keys to shards, behind rows that moved. */
 struct operation_map {
     uint64_t version, decision;
+    uint32_t n_shards;
 };
 bool operation_moves(const struct frame_scanner *frame, struct operation_map *out);
 

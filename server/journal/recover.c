@@ -200,14 +200,15 @@ static int check_header(struct journal_reading *r, const struct segment_header *
     bool is_fewer = r->config.has_grown && header->n_shards < r->config.n_shards;
     bool is_more = header->n_shards > r->config.n_shards;
     is_more = is_more && header->n_shards <= r->config.most_shards;
-    if (header->shard != r->config.shard ||
-        (header->n_shards != r->config.n_shards && !is_fewer && !is_more))
+    bool is_other = header->n_shards != r->config.n_shards && !r->config.is_by_records;
+    if (header->shard != r->config.shard || (is_other && !is_fewer && !is_more))
         return embd__error_set(
             r->e, EMBD_CORRUPT,
             "journal '%s' is of shard %u of %u, this is shard %u of %u: start with as many shards "
             "as before",
             r->name, header->shard, header->n_shards, r->config.shard, r->config.n_shards);
     r->end.is_resized = r->end.is_resized || header->n_shards != r->config.n_shards;
+    r->end.n_shards = header->n_shards;
     if (header->number != number || header->first_position != r->end.position ||
         header->chain != r->end.chain)
         return reading_damaged(r, 0, "it does not go on where the segment before ends");
@@ -358,6 +359,11 @@ int journal_reading_next(struct journal_reading *r, uint8_t **bytes_out, struct 
 bool journal_reading_is_in_base(const struct journal_reading *r)
 {
     return r->is_in_base;
+}
+
+uint32_t journal_reading_shards(const struct journal_reading *r)
+{
+    return r->end.n_shards;
 }
 
 bool journal_reading_is_withdrawn(struct journal_reading *r, const struct record *record)

@@ -32,12 +32,23 @@ static int check_shard(const char *data_dir, int dir, uint32_t shard, struct emb
                            shard, data_dir);
 }
 
+static bool has_none(int dir, uint32_t shard)
+{
+    struct note note;
+    struct embd__error ignored = {.status = EMBD_OK};
+    return note_read(dir, shard, &note, &ignored) == EMBD_OK &&
+           (note.state == NOTE_NONE || note.state == NOTE_BEGINS);
+}
+
 int deposing_check(const char *data_dir, uint32_t n_shards, struct embd__error *e)
 {
     int dir = open(data_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
         return embd__error_set(e, EMBD_IO, "promote: data_dir '%s': %s", data_dir, strerror(errno));
-    for (uint32_t i = 0; i < n_shards && e->status == EMBD_OK; i++)
+    uint32_t n = n_shards; /* those behind the last that has a base may be spare */
+    while (n > 1 && has_none(dir, n - 1))
+        n--;
+    for (uint32_t i = 0; i < n && e->status == EMBD_OK; i++)
         check_shard(data_dir, dir, i, e);
     close(dir);
     return e->status;

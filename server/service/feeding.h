@@ -24,6 +24,7 @@ struct feed {
     struct feed_read *read;              /* of files, under way; NULL: none */
     struct follow_ask ask;               /* the last one */
     uint64_t asked_ns, answered_ns;
+    bool is_told;       /* that there will be more shards than it has room for */
     bool is_ours;       /* its records are this journal's: one of its questions had records */
     uint64_t behind_ns; /* since when it lacks records; 0: it has all */
     uint64_t left;      /* bytes that it lacked when it was answered last */

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "server/follow/failover.h"
+#include "server/follow/maps.h"
 #include "server/log/log.h"
 #include "server/service/deposing.h"
 #include "server/service/following_inside.h"
@@ -61,12 +62,22 @@ static int check_note(struct shard *shard, struct note *note, struct embd__error
     return note_write(shard->data_dir, shard->config.index, note, e);
 }
 
+/* For shards of the cluster. */
+static uint32_t room(const struct shard *shard)
+{
+    return shard->config.maps != NULL ? follow_maps_room(shard->config.maps)
+                                      : shard->config.n_shards;
+}
+
 static int open_follower(struct shard *shard, struct following *f, struct embd__error *e)
 {
     struct follower_config config = *shard->config.follow;
     config.shard = shard->config.index;
-    config.n_shards = shard->config.n_shards;
+    config.n_shards = room(shard);
     config.n_loaded = NULL;
+    config.maps = shard->config.maps;
+    config.make_room = shard->config.make_room;
+    config.make_room_arg = shard->config.resize_arg;
     config.wake = shard->config.wake;
     config.wake_arg = shard->config.wake_arg;
     return follower_open(&config, &f->follower, e);
@@ -83,15 +94,35 @@ static int open_own(struct shard *shard, const struct note *note, struct embd__e
     return tells ? deposing_begin(shard, NULL, e) : EMBD_OK;
 }
 
+/* Once all shards have said which map they have (following_promote). One that has no base may be
+ * spare. */
+static int open_promoting(struct shard *shard, const struct note *note, struct embd__error *e)
+{
+    shard->is_promoting = true;
+    shard->lacks_base = note->state != NOTE_FOLLOWS;
+    moving_forget(shard);
+    return shard->lacks_base ? tail_remove(shard->data_dir, shard->config.index, e) : EMBD_OK;
+}
+
+int following_promote(struct shard *shard, uint32_t n_shards, struct embd__error *e)
+{
+    struct note note;
+    if (!moving_promote(shard, n_shards) || !shard->is_promoting)
+        return EMBD_OK;
+    shard->is_promoting = false;
+    if (note_read(shard->data_dir, shard->config.index, &note, e) != EMBD_OK ||
+        deposing_promote(shard, &note, e) != EMBD_OK)
+        return e->status;
+    return open_own(shard, &note, e);
+}
+
 int following_open(struct shard *shard, struct embd__error *e)
 {
     struct note note;
     if (note_read(shard->data_dir, shard->config.index, &note, e) != EMBD_OK)
         return e->status;
-    if (shard->config.promotes && note.state == NOTE_FOLLOWS)
-        moving_forget(shard);
-    if (shard->config.promotes && deposing_promote(shard, &note, e) != EMBD_OK)
-        return e->status;
+    if (shard->config.promotes && note.state != NOTE_PROMOTED)
+        return open_promoting(shard, &note, e);
     if (shard->config.follow == NULL || note.state == NOTE_PROMOTED)
         return open_own(shard, &note, e);
     if (check_note(shard, &note, e) != EMBD_OK)
@@ -149,6 +180,8 @@ static void ask(struct shard *shard)
         .disk = journal != NULL ? journal_synced(shard->commit.journal) : 0,
         .asks_base = shard->engine.tables.apart.n > 0,
         .takes_maps = !f->knows_no_maps,
+        .room = f->knows_no_maps || shard->config.failover != NULL ? 0 : room(shard),
+        .bases = shard->config.maps != NULL ? follow_maps_bases(shard->config.maps) : 0,
         .wait_ms = shard->config.serves ? WAIT_SERVE_MS : WAIT_MS,
     };
     const struct shard_map *own = shard->config.own_map;
@@ -275,6 +308,10 @@ static int take_found(struct shard *shard, struct follower_answer *answer, struc
         succeed(shard, found);
     if (f->state == FOLLOWING_BASE)
         f->told_map = answer->map_version;
+    if (found->shards > room(shard) && shard->config.make_room != NULL)
+        shard->config.make_room(shard->config.resize_arg, (uint32_t)found->shards);
+    if (f->state == FOLLOWING_BASE && f->file == 0)
+        moving_forget_with(shard, answer->n_shards);
     add_skips(f, answer);
     note_came(shard, found, answer->sent_ns);
     if (f->state == FOLLOWING_BASE && f->file == 0) /* its first record is the first of all */
@@ -302,8 +339,13 @@ static int take_answer(struct shard *shard, struct follower_answer *answer, stru
 {
     bool drops = shard->following->drops;
     shard->following->has_asked = shard->following->drops = false;
+    shard->following->is_spare = answer->is_spare;
     if (drops)
         ;
+    else if (answer->is_spare)
+        following_rest_spare(shard, answer->n_shards);
+    else if (following_joins_other(shard, &answer->error))
+        following_begin_anew(shard, answer->error.text, e);
     else if (answer->error.status != EMBD_OK) {
         following_mark_refused(shard, &answer->error);
         note_version(shard->following, &answer->error);
@@ -352,6 +394,8 @@ bool following_go_on(struct shard *shard, struct embd__error *e)
         following_note_map(shard, promoting_is_settled(shard));
         return false;
     }
+    if (following_has_left(shard))
+        return following_begin_anew(shard, "the cluster has fewer shards", e) == EMBD_OK;
     following_note_fresh(shard);
     following_count_probes(shard);
     following_mark_look(shard);
@@ -371,10 +415,8 @@ bool following_go_on(struct shard *shard, struct embd__error *e)
     if (shard->config.failover != NULL)
         failover_note(shard->config.failover, shard->config.index, shard->commit.applied.position,
                       following_has_all(shard) && following_is_placed(shard));
-    if (e->status == EMBD_OK && !has_more && promoting_look(shard, e)) {
+    if (e->status == EMBD_OK && !has_more && promoting_look(shard, e))
         following_close(shard);
-        moving_keep(shard);
-    }
     return has_more && e->status == EMBD_OK;
 }
 
@@ -387,6 +429,8 @@ struct following_figures following_figures(const struct shard *shard)
     bool is_base = f->state == FOLLOWING_BASE;
     bool is_late = f->has_asked && now_ns - f->asked_ns > f->asked_wait_ns + LATE_NS;
     bool has_all = !is_base && !f->is_lost && !is_late && applied >= f->end && f->answered_ns != 0;
+    if (f->is_spare)
+        return (struct following_figures){.is_connected = true, .is_base = true};
     const struct following_mark *mark = &f->mark;
     return (struct following_figures){
         .digests_same = mark->n_same,

@@ -71,4 +71,8 @@ struct following_figures following_figures(const struct shard *shard);
 /* Why it serves no trainer, and whom to ask. */
 void following_tell(const struct shard *shard, char *text, size_t text_bytes);
 
+/* A start that promotes, or whose promotion was begun: the cluster has so many shards, and all have
+ * one map. Each that is one of them is promoted. */
+int following_promote(struct shard *shard, uint32_t n_shards, struct embd__error *e);
+
 #endif

@@ -63,6 +63,7 @@ struct following {
     bool catches_up;         /* it has a base, and not yet all that was there when that was asked */
     bool drops;              /* the question that is being asked is of no use any more */
     bool knows_no_maps;      /* the server is of an earlier version, and refused the field */
+    bool is_spare;           /* the cluster has no such shard, as its server said last */
     bool is_lost, is_told;   /* nothing right has come since; the log says that it follows */
     char lost_why[160];      /* while is_lost: as the log says */
     uint64_t ask_at_ns;      /* not before */
@@ -121,6 +122,13 @@ bool following_is_placed(const struct shard *shard);
 /* `why` is set where they have not. */
 bool following_lacks_map(const struct shard *shard);
 bool following_find_map(const struct shard *shard, char *why, size_t why_bytes);
+
+/* The cluster has so many shards, and none in this one's place. */
+void following_rest_spare(struct shard *shard, uint32_t n_shards);
+/* A spare shard has the base of a server that was to become a member, and another one is now. */
+bool following_joins_other(const struct shard *shard, const struct embd__error *e);
+/* It was one of the cluster's shards, and by shard 0's map it is none: its tables go. */
+bool following_has_left(const struct shard *shard);
 
 /* following_marks.c */
 void following_mark_ask(const struct following *f, struct follow_ask *ask);

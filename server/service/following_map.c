@@ -27,9 +27,11 @@ void following_note_map(struct shard *shard, bool is_settled)
         return;
     const struct follow_map map = {
         .version = has_tables(shard) ? own_version(shard) : 0,
+        .n_shards = shard->config.n_shards,
         .decision = engine->placed.decision,
         .prepared = engine->prepared.place != NULL ? engine->prepared.decision : 0,
         .is_settled = is_settled,
+        .is_connected = !shard->following->is_lost && shard->following->answered_ns != 0,
     };
     follow_maps_note(shard->config.maps, shard->config.index, &map);
 }
@@ -42,15 +44,44 @@ bool following_holds(const struct shard *shard, const struct record *record)
     if (shard->config.maps == NULL)
         return false;
     record_frame(f->bytes + f->used, record, &frame);
-    return operation_moves(&frame, &map) &&
-           !follow_maps_may_move(shard->config.maps, shard->config.index, map.version,
-                                 map.decision);
+    if (!operation_moves(&frame, &map))
+        return false;
+    const struct follow_map next = {
+        .version = map.version, .n_shards = map.n_shards, .decision = map.decision};
+    return !follow_maps_may_move(shard->config.maps, shard->config.index, &next);
+}
+
+void following_rest_spare(struct shard *shard, uint32_t n_shards)
+{
+    if (shard->following->state == FOLLOWING_BASE && shard->config.n_shards != n_shards)
+        moving_forget_with(shard, n_shards);
+}
+
+bool following_joins_other(const struct shard *shard, const struct embd__error *e)
+{
+    return shard_has_left(shard) && has_tables(shard) && e->status == EMBD_INVALID;
+}
+
+/* One that takes the records of a server that is to become a member, or has become one, has no map
+ * yet: it is none that has left. */
+bool following_has_left(const struct shard *shard)
+{
+    const struct engine_placed *placed = &shard->engine.placed;
+    uint64_t version = 0;
+    if (shard->config.maps == NULL || !has_tables(shard) || following_changes(shard))
+        return false;
+    if (placed->is_set && shard_has_left(shard))
+        return true;
+    uint32_t n = follow_maps_shards(shard->config.maps, &version);
+    bool is_none = n > 0 && n <= shard->config.index && version > own_version(shard);
+    return is_none && (placed->is_set || shard->following->is_spare);
 }
 
 /* Once it has all records: its server is of an earlier version, whose bases do not say it. */
 bool following_lacks_map(const struct shard *shard)
 {
-    return own_version(shard) < shard->following->told_map && shard->engine.prepared.place == NULL;
+    return own_version(shard) < shard->following->told_map && !shard_has_left(shard) &&
+           shard->engine.prepared.place == NULL;
 }
 
 bool following_find_map(const struct shard *shard, char *why, size_t why_bytes)

@@ -227,6 +227,29 @@ static int check_member(struct call *call, bool joins)
                                    call->shard->config.index);
 }
 
+/* Shards that are being added, for followers, which take their records from the first. */
+static uint32_t count_joining(const struct call *call)
+{
+    const struct shard *shard = call->shard;
+    const struct moving *moving = &shard->moving;
+    bool is_on = moving->mover != NULL && moving->next.n_shards > shard->config.n_shards &&
+                 shard->config.identity != NULL && call->request->listener == LISTENER_ADMIN;
+    return is_on ? moving->next.n_shards - shard->config.n_shards : 0;
+}
+
+static void write_joining(struct call *call, uint32_t n)
+{
+    struct shard_entry entry;
+    embd__msg_str(call->answer, "joining");
+    embd__msg_array(call->answer, n);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!identity_member(call->shard->config.identity, call->shard->config.n_shards + i,
+                             &entry))
+            entry = (struct shard_entry){.address = ""};
+        embd__shard_entry_write(call->answer, entry.address, entry.admin, entry.admin_tcp);
+    }
+}
+
 int handle_cluster(struct call *call)
 {
     const struct shard_config *config = &call->shard->config;
@@ -246,7 +269,8 @@ int handle_cluster(struct call *call)
     embd__msg_result(m, call->reader.msgid);
     uint64_t next = moving_next_version(call->shard);
     bool says_next = next != moving_version(call->shard) + 1;
-    embd__msg_map(m, 4u + has_placement(config) + says_next);
+    uint32_t n_joining = count_joining(call);
+    embd__msg_map(m, 4u + has_placement(config) + says_next + (n_joining > 0));
     embd__msg_field_str(m, "name", config->cluster_name);
     embd__msg_field_uint(m, "version", map.version);
     embd__msg_field_uint(m, "shard", config->index);
@@ -259,6 +283,8 @@ int handle_cluster(struct call *call)
         embd__placement_write(m, config->placement);
     if (says_next)
         embd__msg_field_uint(m, "next_placement", next);
+    if (n_joining > 0)
+        write_joining(call, n_joining);
     return EMBD_OK;
 }
 

@@ -61,6 +61,14 @@ static uint64_t end_of(const struct commit *commit)
     return commit->reached > commit->ended.position ? commit->reached : commit->ended.position;
 }
 
+/* Followers make room for what will be, before all wait for them. */
+static uint64_t shards_to_be(const struct shard *shard)
+{
+    const struct moving *moving = &shard->moving;
+    bool grows = moving->mover != NULL && moving->next.n_shards > shard->config.n_shards;
+    return grows ? moving->next.n_shards : 0;
+}
+
 static struct follow_answer where_it_was(const struct shard *shard, const struct feed *feed)
 {
     return (struct follow_answer){.epoch = shard->epoch,
@@ -72,6 +80,7 @@ static struct follow_answer where_it_was(const struct shard *shard, const struct
                                   .at = feed->ask.at,
                                   .end = end_of(&shard->commit),
                                   .mark = mark_position(&shard->mark, feed->ask.mark),
+                                  .shards = shards_to_be(shard),
                                   .digest = mark_digest(&shard->mark, feed->ask.mark)};
 }
 
@@ -227,11 +236,15 @@ static void try(struct shard *shard, struct feed *feed, uint64_t now_ns)
     const char *why = ask->is_base ? NULL : why_gone(shard, ask);
     bool marks = ask->mark != 0 && ask->mark_at == 0 && !ask->is_base && why == NULL;
     bool is_marked = marks && !mark_ask(shard, ask->mark) && mark_position(&shard->mark, ask->mark);
-    bool is_over = now_ns - feed->asked_ns >= ask->wait_ms * 1000000 || is_marked;
+    uint64_t to_be = shards_to_be(shard);
+    bool lacks_room = ask->room > 0 && ask->room < to_be && !feed->is_told;
+    bool is_over = now_ns - feed->asked_ns >= ask->wait_ms * 1000000 || is_marked || lacks_room;
+    feed->is_told = to_be > 0 && (feed->is_told || lacks_room);
     bool is_new =
         ask->is_base || ask->position < shard->commit.ended.position || (is_over && ask->asks_base);
     note_lag(shard, feed);
-    if (!ask->reads && !shard->draining && compacting_is_awaited(shard))
+    bool takes_any = ask->room > 0 && !ask->is_base; /* records of another number of shards, too */
+    if (!ask->reads && !takes_any && !shard->draining && compacting_is_awaited(shard))
         return; /* until a base is there that has its number of shards */
     if (why != NULL)
         answer_gone(shard, feed, why);

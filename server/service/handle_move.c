@@ -41,7 +41,7 @@ static int check_map(struct call *call, const struct placement *next)
     if (next->n_shards != n && move_check_members(call, next) != EMBD_OK)
         return call->error.status;
     uint64_t version = moving_next_version(call->shard);
-    if (next->version != version || next->base != own->base)
+    if (!moving_may_be_next(call->shard, next->version) || next->base != own->base)
         return embd__error_set(&call->error, EMBD_INVALID,
                                "move: the placement is version %llu with base %u, and shard %u has "
                                "version %llu with base %u; the next version is %llu, and has the "
@@ -69,7 +69,7 @@ static int check_servers(struct call *call)
                       : "servers cannot ask each other by TLS; set peer_ca");
 }
 
-static int check_free(struct call *call)
+static int check_free(struct call *call, const struct placement *next)
 {
     const struct shard *shard = call->shard;
     if (moving_refuse_cut(shard, "move", &call->error) != EMBD_OK)
@@ -78,7 +78,7 @@ static int check_free(struct call *call)
         return refuse(call, EMBD_BUSY, "tables are being replaced, or become durable; try again");
     if (shard->cut != NULL || shard->cut_read != NULL || disk_phase_has_cut(shard))
         return refuse(call, EMBD_BUSY, "a snapshot or dump is being written; try again");
-    return moving_check_followers(shard, &call->error);
+    return moving_check_followers(shard, next, &call->error);
 }
 
 /* Vshards that leave. */
@@ -117,7 +117,7 @@ static int begin(struct call *call, uint64_t id, const struct placement *next,
     struct shard *shard = call->shard;
     struct moving *moving = &shard->moving;
     if (check_map(call, next) != EMBD_OK || moving_check_tables(shard, &call->error) != EMBD_OK ||
-        check_servers(call) != EMBD_OK || check_free(call) != EMBD_OK ||
+        check_servers(call) != EMBD_OK || check_free(call, next) != EMBD_OK ||
         move_note_members(call, next, added) != EMBD_OK ||
         moving_begin_foreign(shard, &call->error) != EMBD_OK)
         return call->error.status;
@@ -253,11 +253,15 @@ static int tell_state(struct call *call)
 {
     const struct moving *moving = &call->shard->moving;
     const struct placement *own = call->shard->config.placement;
+    uint32_t n_unready =
+        moving->mover != NULL ? moving_count_unready(call->shard, &moving->next) : 0;
     embd__msg_result(call->answer, call->reader.msgid);
-    embd__msg_map(call->answer, 3);
+    embd__msg_map(call->answer, 3u + (n_unready > 0));
     embd__msg_field_uint(call->answer, "version", own != NULL ? own->version : 1);
     embd__msg_field_bool(call->answer, "moving", moving_is_on(moving));
     embd__msg_field_uint(call->answer, "removed", moving->n_swept);
+    if (n_unready > 0)
+        embd__msg_field_uint(call->answer, "unready", n_unready);
     return EMBD_OK;
 }
 

@@ -101,7 +101,9 @@ static int check_move(struct call *call, const struct replace_request *r)
     if (moving_check_tables(call->shard, &call->error) != EMBD_OK ||
         moving_check_pushes(call->shard, &call->error) != EMBD_OK)
         return call->error.status;
-    return moving_check_followers(call->shard, &call->error);
+    if (moving_check_followers(call->shard, &moving->next, &call->error) != EMBD_OK)
+        return call->error.status;
+    return moving_check_ready(call->shard, &moving->next, &call->error);
 }
 
 /* Rows of staged tables do not move: they lie where the map had them when they were loaded. */

@@ -2,7 +2,6 @@
 #include "server/service/move_members.h"
 
 #include "server/identity/identity.h"
-#include "server/service/feeding.h"
 
 static int refuse(struct call *call, int status, const char *why)
 {
@@ -45,12 +44,8 @@ int move_check_members(struct call *call, const struct placement *next)
                               "without it would forget at its end who the members are"
                             : "shards leave clusters whose servers have a data_dir: one without it "
                               "would forget at its end who the members are");
-    if (feeding_figures(call->shard).n > 0 || config->failover != NULL ||
-        call->shard->following != NULL)
-        return refuse(call, EMBD_UNSUPPORTED,
-                      "another server follows this one, and has as many shards: stop it first; "
-                      "afterwards start it with an empty data_dir and the cluster's number of "
-                      "shards");
+    if (config->failover != NULL || call->shard->following != NULL)
+        return refuse(call, EMBD_UNSUPPORTED, "with failover the number of shards stays");
     if (config->resize == NULL)
         return refuse(call, EMBD_UNSUPPORTED,
                       "this server is in another program, and its cluster has always one shard");

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "server/follow/maps.h"
 #include "server/identity/identity.h"
 #include "server/journal/journal.h"
 #include "server/log/ending.h"
@@ -146,6 +147,28 @@ static void resize(struct shard *shard, const struct placement *place)
         shard_set_map(shard, map);
 }
 
+/* Admins ask a follower's process for what all shards of the cluster have. */
+static void tell_process(struct shard *shard)
+{
+    const struct shard_config *config = &shard->config;
+    struct embd__error e = {.status = EMBD_OK};
+    if (config->index == 0 && config->resize_own != NULL && moving_is_by_records(shard) &&
+        config->resize_own(config->resize_arg, config->n_shards, &e) != EMBD_OK)
+        log_event(LOG_ERROR, "shards_not_told", "shards=%u why=\"%s\"", config->n_shards, e.text);
+}
+
+static void count_with(struct shard *shard, uint32_t n_shards)
+{
+    struct shard_config *config = &shard->config;
+    if (n_shards != config->n_shards)
+        log_event(LOG_INFO, n_shards > config->n_shards ? "shards_added" : "shards_retired",
+                  "shard=%u shards=%u before=%u", config->index, n_shards, config->n_shards);
+    config->n_shards = n_shards;
+    config->is_alone = config->own_n == n_shards;
+    compacting_note_resized(&shard->compacting);
+    tell_process(shard);
+}
+
 /* The directory has the map before anybody counts with its shards. */
 static void take_shards(struct shard *shard, const struct placement *place)
 {
@@ -155,11 +178,7 @@ static void take_shards(struct shard *shard, const struct placement *place)
     resize(shard, place);
     if (n_shards == config->n_shards)
         return;
-    log_event(LOG_INFO, n_shards > config->n_shards ? "shards_added" : "shards_retired",
-              "shard=%u shards=%u before=%u", config->index, n_shards, config->n_shards);
-    config->n_shards = n_shards;
-    config->is_alone = config->own_n == n_shards;
-    compacting_note_resized(&shard->compacting);
+    count_with(shard, n_shards);
 }
 
 /* The server is of no cluster any more. Its process counts with the shards as before: it asks shard
@@ -179,12 +198,15 @@ static void leave(struct shard *shard, const struct placement *place)
     shard->moving.is_kept = true;
 }
 
-/* Its records alone say which map it has: it follows, is promoted by this start, or an archive kept
- * them. */
+bool moving_is_by_records(const struct shard *shard)
+{
+    return shard->following != NULL || (shard->config.promotes && shard->engine.is_replaying);
+}
+
+/* Or an archive kept them. */
 static bool is_by_records(const struct shard *shard)
 {
-    return shard->following != NULL || shard->archived != NULL ||
-           (shard->config.promotes && shard->engine.is_replaying);
+    return moving_is_by_records(shard) || shard->archived != NULL;
 }
 
 /* A server that has just begun may have another map than the even one, of the same version. */
@@ -203,7 +225,11 @@ static void take_map(struct shard *shard, const struct placement *place)
     bool joins = shard_joins(shard), is_other = place->n_shards != shard->config.n_shards;
     set_map(shard, place);
     moving->is_kept = false;
-    if (shard->config.index >= place->n_shards)
+    if (is_other && moving_is_by_records(shard))
+        count_with(shard, place->n_shards);
+    else if (shard->config.index >= place->n_shards && shard->config.maps != NULL)
+        shard->moving.is_kept = true; /* it is spare, and its process has all shards */
+    else if (shard->config.index >= place->n_shards)
         leave(shard, place);
     else if (joins || is_other)
         take_shards(shard, place);
@@ -216,11 +242,12 @@ static void take_map(struct shard *shard, const struct placement *place)
     subscribers_end_each(shard);
 }
 
-/* A follower has as many shards as its server: records of before that are of others are behind it.
- */
+/* With failover and in archives, records of another number of shards are of before. */
 static bool may_resize(const struct shard *shard)
 {
-    return shard->config.resize != NULL && !shard_has_left(shard) && !is_by_records(shard);
+    if (shard->config.resize == NULL || shard->archived != NULL)
+        return false;
+    return moving_is_by_records(shard) || !shard_has_left(shard);
 }
 
 void moving_adopt(void *arg, const struct op_replace *replace)
@@ -285,16 +312,53 @@ void moving_note_loaded(void *arg, const struct op_load *load)
 
 void moving_forget(struct shard *shard)
 {
+    moving_forget_with(shard, shard->config.n_shards);
+}
+
+void moving_forget_with(struct shard *shard, uint32_t n_shards)
+{
     struct placement even;
     end_foreign(shard);
+    bool is_other = n_shards != shard->config.n_shards;
+    shard->config.n_shards = n_shards;
+    shard->config.is_alone = shard->config.own_n == n_shards;
+    if (is_other)
+        tell_process(shard);
     shard->engine.placed = (struct engine_placed){.is_set = false};
-    if (shard->config.identity != NULL && shard->following != NULL)
+    if (shard->config.identity != NULL && moving_is_by_records(shard))
         identity_forget_placement(shard->config.identity);
     if (shard->config.placement == NULL)
         return;
     embd__placement_even(&even, 1, shard->config.n_shards);
     set_map(shard, &even);
     shard->moving.is_kept = true;
+}
+
+/* That of shard 0, which others that are prepared do not have yet. */
+static bool has_last_map(const struct shard *shard)
+{
+    uint64_t version = 0;
+    return shard->config.maps == NULL || (follow_maps_shards(shard->config.maps, &version) > 0 &&
+                                          version == moving_version(shard));
+}
+
+bool moving_promote(struct shard *shard, uint32_t n_shards)
+{
+    struct shard_config *config = &shard->config;
+    struct embd__error e = {.status = EMBD_OK};
+    config->n_shards = n_shards;
+    if (shard_has_left(shard) || config->placement == NULL)
+        return !shard_has_left(shard);
+    config->own_n = n_shards;
+    config->is_alone = true;
+    if (config->identity != NULL && has_last_map(shard) &&
+        identity_place(config->identity, config->placement, &e) != EMBD_OK)
+        lose(shard, &e);
+    shard->moving.is_kept = true;
+    if (config->resize_own != NULL &&
+        config->resize_own(config->resize_arg, n_shards, &e) != EMBD_OK)
+        lose(shard, &e);
+    return true;
 }
 
 /* ---- a journal that does not say it ---- */
@@ -337,6 +401,12 @@ uint64_t moving_next_version(const struct shard *shard)
     return next < first ? first : next;
 }
 
+bool moving_may_be_next(const struct shard *shard, uint64_t version)
+{
+    uint64_t next = moving_next_version(shard);
+    return version == next || (version > next && version % EPOCH_VERSIONS == 0);
+}
+
 int moving_check_tables(const struct shard *shard, struct embd__error *e)
 {
     const struct tables *tables = &shard->engine.tables;
@@ -350,15 +420,52 @@ int moving_check_tables(const struct shard *shard, struct embd__error *e)
     return EMBD_OK;
 }
 
-int moving_check_followers(const struct shard *shard, struct embd__error *e)
+static bool is_follower(const struct feed *feed)
 {
+    return feed->session != NULL && !feed->ask.reads;
+}
+
+static int check_follower(const struct shard *shard, const struct feed *feed,
+                          const struct placement *next, struct embd__error *e)
+{
+    bool is_other = next->n_shards != shard->config.n_shards;
+    if (!feed->ask.takes_maps || (is_other && feed->ask.room == 0))
+        embd__error_set(e, EMBD_UNSUPPORTED,
+                        "move: '%s' follows this server, and its version takes %s: upgrade it "
+                        "first, or stop it",
+                        feed->ask.name,
+                        feed->ask.takes_maps ? "no map of another number of shards"
+                                             : "the even placement alone");
+    return e->status;
+}
+
+int moving_check_followers(const struct shard *shard, const struct placement *next,
+                           struct embd__error *e)
+{
+    for (uint32_t i = 0; i < FOLLOWERS_MAX && e->status == EMBD_OK; i++)
+        if (is_follower(&shard->feeding.list[i]))
+            check_follower(shard, &shard->feeding.list[i], next, e);
+    return e->status;
+}
+
+uint32_t moving_count_unready(const struct shard *shard, const struct placement *next)
+{
+    uint32_t n = 0;
     for (uint32_t i = 0; i < FOLLOWERS_MAX; i++) {
         const struct feed *feed = &shard->feeding.list[i];
-        if (feed->session != NULL && !feed->ask.takes_maps && !feed->ask.reads)
-            return embd__error_set(e, EMBD_UNSUPPORTED,
-                                   "move: '%s' follows this server, and its version takes the "
-                                   "even placement alone: upgrade it first, or stop it",
-                                   feed->ask.name);
+        n += is_follower(feed) && feed->ask.bases < next->n_shards;
     }
-    return EMBD_OK;
+    return n;
+}
+
+/* A copy that lacked a shard would be none of the cluster. */
+int moving_check_ready(const struct shard *shard, const struct placement *next,
+                       struct embd__error *e)
+{
+    if (next->n_shards <= shard->config.n_shards || moving_count_unready(shard, next) == 0)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_BUSY,
+                           "move: a server that follows this one has not the base of each of %u "
+                           "shards yet; its log says why; try again",
+                           next->n_shards);
 }

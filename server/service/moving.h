@@ -66,10 +66,20 @@ uint64_t moving_version(const struct shard *shard);
 /* Of the next map. A server that was promoted may lack maps that its clients have seen: it gives no
  * version that the server before it may have given. */
 uint64_t moving_next_version(const struct shard *shard);
+/* Whether it is that, or the first of another shard's epoch: one that was added was promoted less
+ * often. */
+bool moving_may_be_next(const struct shard *shard, uint64_t version);
 /* EMBD_UNSUPPORTED: a start would take a table from a snapshot of the map before. */
 int moving_check_tables(const struct shard *shard, struct embd__error *e);
-/* EMBD_UNSUPPORTED: a server of an earlier version follows this one, and takes no later map. */
-int moving_check_followers(const struct shard *shard, struct embd__error *e);
+/* Servers follow this one, and have to take that map. EMBD_UNSUPPORTED: one is of an earlier
+ * version. */
+int moving_check_followers(const struct shard *shard, const struct placement *next,
+                           struct embd__error *e);
+/* EMBD_BUSY: there will be more shards, and one of them has not the base of each yet. */
+int moving_check_ready(const struct shard *shard, const struct placement *next,
+                       struct embd__error *e);
+/* How many of them have not the base of each of its shards yet. */
+uint32_t moving_count_unready(const struct shard *shard, const struct placement *next);
 /* EMBD_BUSY while it is. `what` is for the error's beginning. */
 int moving_refuse_cut(const struct shard *shard, const char *what, struct embd__error *e);
 
@@ -78,8 +88,15 @@ int moving_refuse_cut(const struct shard *shard, const char *what, struct embd__
 void moving_adopt(void *shard, const struct op_replace *replace);
 /* A follower: rows of others' keys may be among those that it has loaded. */
 void moving_note_loaded(void *shard, const struct op_load *load);
-/* A follower has the map that its records say, and before the first of them the even one. */
+/* Whether its records alone say which map it has: it follows, or is promoted by this start. */
+bool moving_is_by_records(const struct shard *shard);
+/* A follower has the map that its records say, and before the first of them the even one, */
 void moving_forget(struct shard *shard);
+/* which is of so many shards: its server says how many, or the file that it has. */
+void moving_forget_with(struct shard *shard, uint32_t n_shards);
+/* It is promoted in a cluster of so many shards: the directory has its map, and its process counts
+ * with these. A shard that is prepared hears of the map later. False: it is none of them. */
+bool moving_promote(struct shard *shard, uint32_t n_shards);
 /* A replica without records takes the map that its server says. Its shard has no rows. */
 void moving_take_place(struct shard *shard, const struct placement *place);
 /* Behind a journal's last record: one that says the map, where none does. */

@@ -1,6 +1,7 @@
 #include "server/service/own_journal.h"
 
 #include "server/identity/identity.h"
+#include "server/service/state.h"
 
 struct journal_config own_journal_config(const struct shard *shard)
 {
@@ -11,6 +12,7 @@ struct journal_config own_journal_config(const struct shard *shard)
         .n_shards = shard->config.n_shards,
         .most_shards = identity != NULL ? identity_most_shards(identity) : 0,
         .has_grown = shard->config.placement != NULL && shard->config.placement->version > 1,
+        .is_by_records = moving_is_by_records(shard),
         .accepts_damage = shard->config.accepts_journal_damage,
         .wake = shard->config.wake,
         .wake_arg = shard->config.wake_arg,

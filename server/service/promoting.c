@@ -73,6 +73,19 @@ static void find_hindrance(const struct shard *shard, char why[WHY_BYTES])
         following_find_map(shard, why, WHY_BYTES);
 }
 
+/* Shards of the cluster, as it is promoted. */
+static uint32_t count_shards(const struct shard *shard)
+{
+    uint64_t version;
+    uint32_t n = shard->config.maps != NULL ? follow_maps_shards(shard->config.maps, &version) : 0;
+    return n > 0 ? n : shard->config.n_shards;
+}
+
+static bool is_spare(const struct shard *shard)
+{
+    return shard->config.index >= count_shards(shard);
+}
+
 static void vote(struct shard *shard)
 {
     struct following *f = shard->following;
@@ -85,8 +98,24 @@ static void vote(struct shard *shard)
     if (f->attempt == attempt || !is_settled || (f->state == FOLLOWING_RECORDS && is_busy(shard)))
         return;
     f->attempt = attempt;
-    find_hindrance(shard, why);
+    why[0] = '\0';
+    if (!is_spare(shard))
+        find_hindrance(shard, why);
     promotion_vote(promotion, attempt, why);
+}
+
+/* A spare shard: what it has goes, and no start looks for it again. */
+static int become_none(struct shard *shard, struct embd__error *e)
+{
+    struct following *f = shard->following;
+    if (f->state == FOLLOWING_RECORDS)
+        following_begin_anew(shard, "the cluster has fewer shards", e);
+    if (e->status != EMBD_OK || f->empties)
+        return e->status != EMBD_OK ? e->status : EMBD_BUSY;
+    shard->commit.follows = false;
+    shard->engine.is_replaying = false;
+    promotion_count_done(shard->config.promotion, 0);
+    return EMBD_OK;
 }
 
 /* Leaves the directory as a start with --promote does. */
@@ -94,6 +123,8 @@ static int become_own(struct shard *shard, struct embd__error *e)
 {
     const struct journal *journal = shard->commit.journal;
     struct note note = shard->following->note;
+    if (!moving_promote(shard, count_shards(shard)))
+        return become_none(shard, e);
     if (deposing_promote(shard, &note, e) != EMBD_OK)
         return e->status;
     succession_begin(&shard->feeding.succession, &shard->following->place,

@@ -197,6 +197,14 @@ static int end_replay(struct shard *shard, struct embd__error *e)
     return restore_begin(shard, &end, e);
 }
 
+/* Where no record says another one, it is the even map of as many shards as the file has. */
+static void heed_header(struct shard *shard)
+{
+    uint32_t n = journal_reading_shards(shard->reading);
+    if (n != shard->config.n_shards)
+        moving_forget_with(shard, n);
+}
+
 /* A record, or the end of them. */
 static int replay_step(struct shard *shard, struct embd__error *e)
 {
@@ -206,6 +214,8 @@ static int replay_step(struct shard *shard, struct embd__error *e)
         return e->status;
     if (bytes == NULL)
         return end_replay(shard, e);
+    if (moving_is_by_records(shard) && !shard->engine.placed.is_set)
+        heed_header(shard);
     if (!journal_reading_is_in_base(shard->reading)) {
         cut_history_meet(shard, record.position, record.chain);
         if (shard->following != NULL && following_note_own(shard, bytes, &record, e) != EMBD_OK)
@@ -309,12 +319,12 @@ static void leave_out(struct shard *shard)
 
 static int open_reading(struct shard *shard, struct embd__error *e)
 {
-    struct journal_config config = own_journal_config(shard);
     leave_out(shard);
     shard->engine.is_replaying = true;
     shard->replay_began_ns = clock_ns();
     if (following_open(shard, e) != EMBD_OK || following_has_nothing(shard))
         return e->status;
+    const struct journal_config config = own_journal_config(shard);
     if (journal_reading_open(&config, &shard->reading, e) != EMBD_OK)
         return e->status;
     return cut_history_open(shard, e);
@@ -378,14 +388,18 @@ static bool waits_for_maps(struct shard *shard, struct embd__error *e)
     if (!shard->config.promotes || maps == NULL || shard->is_map_agreed)
         return false;
     const struct follow_map map = {
-        .version = moving_version(shard),
+        .version = shard->lacks_base ? 0 : moving_version(shard),
+        .n_shards = shard->config.n_shards,
         .decision = engine->placed.decision,
         .prepared = engine->prepared.place != NULL ? engine->prepared.decision : 0};
     follow_maps_note(maps, shard->config.index, &map);
     if (!follow_maps_are_known(maps))
         return true;
     shard->is_map_agreed = follow_maps_agree(maps, why, sizeof why);
-    if (!shard->is_map_agreed)
+    uint64_t version;
+    if (shard->is_map_agreed)
+        following_promote(shard, follow_maps_shards(maps, &version), e);
+    else
         embd__error_set(e, EMBD_INVALID,
                         "promote: %s; the directory cannot serve: let an empty one follow", why);
     return false;

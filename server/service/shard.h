@@ -93,6 +93,10 @@ struct shard_config {
      * them. The shard's thread. NULL: their number stays. */
     int (*resize)(void *arg, const struct placement *place, struct shard_map **map_out,
                   struct embd__error *e);
+    /* The same of one that was promoted, whose process has them all. */
+    int (*resize_own)(void *arg, uint32_t n_shards, struct embd__error *e);
+    /* A follower: its cluster gets so many shards. Returns before the process has them. */
+    void (*make_room)(void *arg, uint32_t n_shards);
     void *resize_arg;
     struct row_memory *row_memory; /* [STORE_PLACES], of the process; NULL: no limit */
     void (*drain)(void *arg);      /* asks the process to drain; any thread */

@@ -98,6 +98,7 @@ struct shard {
     uint64_t identity_heeded;         /* as *config.identity_news was then; 0: never */
     bool is_asked;                    /* then another shard's doubt waited for this one's answer */
     bool has_failed;                  /* and will be, since the loading did */
+    bool is_promoting, lacks_base;    /* likewise: it is to be promoted; it may be spare */
     bool is_map_agreed;               /* of a start that promotes: all shards have one map */
     bool is_found_empty;              /* for a new map of keys to shards */
     uint32_t changed_table;           /* id, of the last record that was replayed */

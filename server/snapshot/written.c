@@ -20,8 +20,9 @@ struct share {
 };
 
 struct written {
-    uint32_t first, n;
-    _Atomic(struct share *) shares[]; /* [n]; NULL: nothing, or taken */
+    uint32_t first, room;
+    atomic_uint n;                    /* that there are */
+    _Atomic(struct share *) shares[]; /* [room]; NULL: nothing, or taken */
 };
 
 struct written *written_new(uint32_t first, uint32_t n)
@@ -30,8 +31,14 @@ struct written *written_new(uint32_t first, uint32_t n)
     if (w == NULL)
         return NULL;
     w->first = first;
-    w->n = n;
+    w->room = n;
+    atomic_init(&w->n, n);
     return w;
+}
+
+void written_set_shards(struct written *w, uint32_t n)
+{
+    atomic_store(&w->n, n < w->room ? n : w->room);
 }
 
 void written_free(struct written *w)
@@ -44,7 +51,7 @@ void written_free(struct written *w)
 
 void written_forget(struct written *w)
 {
-    for (uint32_t i = 0; i < w->n; i++)
+    for (uint32_t i = 0; i < w->room; i++)
         free(atomic_exchange(&w->shares[i], NULL));
 }
 
@@ -69,7 +76,7 @@ int written_note(struct written *w, uint32_t shard, const char *name,
 static struct share *take(struct written *w, const char *name, uint32_t shard,
                           struct embd__error *e)
 {
-    bool is_here = shard >= w->first && shard - w->first < w->n;
+    bool is_here = shard >= w->first && shard - w->first < atomic_load(&w->n);
     struct share *share = is_here ? atomic_exchange(&w->shares[shard - w->first], NULL) : NULL;
     if (share != NULL && strcmp(share->name, name) == 0)
         return share;
@@ -210,7 +217,7 @@ int written_check_streams(struct written *w, const char *name, const struct mani
 int written_check_all(struct written *w, const char *name, const struct snapshot_parts *told,
                       struct embd__error *e)
 {
-    for (uint32_t i = 0; i < w->n && e->status == EMBD_OK; i++) {
+    for (uint32_t i = 0; i < atomic_load(&w->n) && e->status == EMBD_OK; i++) {
         struct share *share = take(w, name, w->first + i, e);
         if (share == NULL)
             break;

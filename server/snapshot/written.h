@@ -17,6 +17,8 @@ struct written;
 /* For shards first .. first + n. NULL: out of memory. */
 struct written *written_new(uint32_t first, uint32_t n);
 void written_free(struct written *written); /* NULL is allowed */
+/* The process has so many shards of the cluster from now on, no more than it was made for. */
+void written_set_shards(struct written *written, uint32_t n);
 
 /* Another snapshot begins: nothing is written for it. */
 void written_forget(struct written *written);

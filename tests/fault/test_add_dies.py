@@ -123,7 +123,7 @@ class Adder:
 
     def check(self):
         for shard in range(3):
-            self.replace(shard, "check", **({"tables": 1} if shard == 2 else {}))
+            patient(lambda of=shard: self.replace(of, "check", **({"tables": 1} if of == 2 else {})))  # until followers are ready
         return self
 
     def held(self):

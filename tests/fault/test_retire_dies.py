@@ -125,11 +125,13 @@ class Retirer:
     def replace(self, shard, phase):
         return self.peers[shard].call("table_replace", {"id": self.id, "phase": phase, "decision": self.id, "placement": True})
 
-    def held(self):
-        self.begin().hold()
+    def check(self):
         for shard in range(3):
             self.replace(shard, "check")
         return self
+
+    def held(self):
+        return self.begin().hold().check()
 
     def prepare(self, end=3):
         for shard in range(1, end):

@@ -73,16 +73,17 @@ class Growth(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         return folder.name
 
-    def follow(self, cluster, shards):
-        """A follower that begins anew, with a base of each shard."""
-        follower = Embd("--http", "off", "--data-dir", self.folder(), "--follow", cluster.path(f"admin/{cluster.port}.sock"),
-                        shards=shards, waits=False)
+    def follow(self, cluster, shards, room=None, data_dir=None, base=True):
+        """A follower that begins anew, with a base of each shard, or goes on in its directory; with room for so many shards."""
+        self.of_follower = data_dir or self.folder()
+        follower = Embd("--http", "off", "--data-dir", self.of_follower, "--follow", cluster.path(f"admin/{cluster.port}.sock"),
+                        shards=room or shards, waits=False)
         self.addCleanup(follower.kill)
-        for shard in range(shards):
+        for shard in range(shards if base else 0):
             follower.wait_log(f"follow_has_base shard={shard}", 60)
         return follower
 
-    def check_promoted(self, cluster, follower, value):
+    def check_promoted(self, cluster, follower, value, shards):
         """It has all that its server has, and takes its place."""
         seen = digests(cluster.address("a"))
         self.until_like(follower.admin_path(0), seen)
@@ -92,7 +93,7 @@ class Growth(unittest.TestCase):
         with embd.connect(follower.addresses[0], deadline=60) as client:
             self.assertEqual({float(v) for v in client.table("t").pull(np.arange(KEYS)).ravel()}, {value})
             client.table("t").push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
-            self.assertEqual((sum(self.rows(client)), len(client.shards)), (KEYS, len(follower.addresses)))
+            self.assertEqual((sum(self.rows(client)), len(client.shards)), (KEYS, shards))
 
 
 class Adds(Growth):
@@ -383,24 +384,43 @@ class Kills(Growth):
 
 
 class Followed(Growth):
-    """Followers have as many shards as their servers, and begin anew where these have more."""
+    """Followers with room for more shards take the map of more, or fewer, from the journals."""
 
-    def test_a_follower_is_started_again_with_the_shards_that_were_added(self):
+    def test_a_follower_keeps_its_tables_and_has_the_shards_that_are_added_and_leave(self):
         cluster = self.begin("abc")
         table = self.counted(self.connect(cluster))
         table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
-        self.move(cluster, "--weights", "1,3")  # a map that no follower of three shards can have
-        follower = self.follow(cluster, 2)
+        self.move(cluster, "--weights", "1,3")
+        follower = self.follow(cluster, 2, room=3)
+        began = follower.log().count("follow_has_base shard=0")
         cluster.join("c")
-        before = digests(cluster.address("a"))
-        self.assertIn("afterwards start it with an empty data_dir", self.add(cluster, "c", code=5))
-        self.assertEqual((digests(cluster.address("a")), len(self.connect(cluster).shards)), (before, 2))
-        follower.kill()
         self.add(cluster, "c")
         self.move(cluster)
-        follower = self.follow(cluster, 3)
         table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
-        self.check_promoted(cluster, follower, 2.0)
+        self.until_like(follower.admin_path(0), digests(cluster.address("a")))
+        self.assertNotIn("begins_anew", follower.log())
+        self.assertEqual(follower.log().count("follow_has_base shard=0"), began)
+        self.check_promoted(cluster, follower, 2.0, shards=3)
+
+    def test_a_follower_makes_room_for_shards_and_keeps_it(self):
+        cluster = self.begin("abcd")
+        table = self.counted(self.connect(cluster))
+        table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
+        follower = self.follow(cluster, 2)
+        cluster.join("c")
+        self.add(cluster, "c")
+        self.move(cluster)
+        self.until_like(follower.admin_path(0), digests(cluster.address("a")))
+        self.assertNotIn("begins_anew", follower.log())
+        follower.kill()
+        cluster.join("d")
+        self.add(cluster, "d")  # while it is away
+        self.move(cluster)
+        follower = self.follow(cluster, 3, room=2, data_dir=self.of_follower, base=False)
+        follower.wait_log("room_made shard=3", 60)
+        table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
+        self.check_promoted(cluster, follower, 2.0, shards=4)
+        self.assertNotIn("begins_anew", follower.log())
 
     def test_a_follower_begins_anew_behind_restarts_too(self):
         cluster = self.begin("abc")
@@ -413,9 +433,9 @@ class Followed(Growth):
         self.restart(cluster)
         follower = self.follow(cluster, 3)
         table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
-        self.check_promoted(cluster, follower, 2.0)
+        self.check_promoted(cluster, follower, 2.0, shards=3)
 
-    def test_a_follower_of_before_is_told_how_many_shards_there_are(self):
+    def test_a_follower_of_before_is_told_how_many_shards_there_are_and_gets_them(self):
         cluster = self.begin("abc")
         self.counted(self.connect(cluster))
         cluster.join("c")
@@ -424,6 +444,7 @@ class Followed(Growth):
                         waits=False)
         self.addCleanup(follower.kill)
         follower.wait_log("has 3 shards", 60)
+        follower.wait_log("follow_has_base shard=2", 60)
 
 
 class Promoted(Growth):

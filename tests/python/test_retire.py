@@ -407,29 +407,6 @@ class Refused(Retiring):
         self.assertEqual({float(v) for v in client.table("t").pull(np.arange(KEYS)).ravel()}, {1.0})
         self.check(cluster, 1, r"shards 0 and 1 are of one server")
 
-    def test_a_server_that_is_followed_does_not_leave(self):
-        cluster = self.begin("ab", 2)
-        client = self.connect(cluster)
-        self.counted(client).push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
-        self.drain(cluster, 1)
-        os.mkdir(cluster.path("follower"))
-        with clusters.Embd("--data-dir", cluster.path("follower"), "--http", "off", "--follow", cluster.path(f"admin/{cluster.port}.sock"),
-                           shards=2, waits=False) as follower:
-            follower.wait_log("follow_has_base shard=0", 60)
-            self.check(cluster, 1, r"another server follows this one.*afterwards start it with an empty data_dir")
-
-    def test_a_follower_begins_anew_with_the_shards_that_stay(self):
-        cluster = self.begin("abc", 3)
-        table = self.counted(self.connect(cluster))
-        table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
-        with self.follow(cluster, 3):  # their bases are of three shards
-            self.drain(cluster, 2)
-        self.retire(cluster, 2)
-        cluster.kill("c")
-        follower = self.follow(cluster, 2)
-        table.push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
-        self.check_promoted(cluster, follower, 2.0)
-
 
 class Kills(Retiring):
     def test_whoever_dies_while_a_server_leaves_all_count_without_it_or_none(self):

@@ -53,6 +53,28 @@ void read_follow_maps_request(struct reader *r)
         embd__error_set(r->error, EMBD_INVALID, "another question than was written");
 }
 
+void build_follow_room_request(struct msg *m)
+{
+    const struct follow_ask ask = {.name = "10.0.0.9:7700",
+                                   .cluster = "embd",
+                                   .epoch = 1,
+                                   .is_base = true,
+                                   .takes_maps = true,
+                                   .room = 3,
+                                   .bases = 2,
+                                   .wait_ms = 1000};
+    embd__msg_request(m, 51, METHOD_FOLLOW);
+    embd__follow_ask_write(m, &ask);
+    embd__msg_end(m);
+}
+
+void read_follow_room_request(struct reader *r)
+{
+    struct follow_ask ask;
+    if (embd__follow_ask_read(r, &ask) == EMBD_OK && (ask.room != 3 || ask.bases != 2))
+        embd__error_set(r->error, EMBD_INVALID, "another question than was written");
+}
+
 void build_follow_result(struct msg *m)
 {
     static const uint64_t skips[1] = {300};
@@ -70,6 +92,33 @@ void build_follow_result(struct msg *m)
     embd__msg_result(m, 51);
     embd__follow_answer_write(m, &answer);
     embd__msg_end(m);
+}
+
+void build_follow_growing_result(struct msg *m)
+{
+    static const uint64_t skips[1] = {300};
+    const struct follow_answer answer = {.epoch = 1,
+                                         .position = 301,
+                                         .chain = 0x1122334455667788,
+                                         .file = 2,
+                                         .at = 4104,
+                                         .end = 301,
+                                         .sum = 7,
+                                         .bytes = (const uint8_t *)"record..",
+                                         .n_bytes = 8,
+                                         .skips = skips,
+                                         .n_skips = 1,
+                                         .shards = 3};
+    embd__msg_result(m, 51);
+    embd__follow_answer_write(m, &answer);
+    embd__msg_end(m);
+}
+
+void read_follow_growing_result(struct reader *r)
+{
+    struct follow_answer answer;
+    if (embd__follow_answer_read(r, &answer) == EMBD_OK && answer.shards != 3)
+        embd__error_set(r->error, EMBD_INVALID, "another answer than was written");
 }
 
 void build_follow_aged_result(struct msg *m)
