@@ -9,6 +9,9 @@
  * the call's deadline. A push that one shard has applied by its map and another one refused is
  * never split again, as its number on the first stands for other keys: it fails, and says what
  * became of it. */
+#include <stdio.h>
+#include <string.h>
+
 #include "client/call/call.h"
 
 /* Whether a shard has, or may have, taken a part of the push. */
@@ -73,6 +76,16 @@ static void send_all_again(embd_client *client)
     }
 }
 
+static void say_why(struct embd_call *call, const struct embd__error *why)
+{
+    for (uint32_t i = 0; i < call->n_messages; i++) {
+        struct embd__error *e = &call->messages[i]->x.error;
+        size_t at = strlen(e->text);
+        if (e->status == EMBD_MOVED)
+            snprintf(e->text + at, sizeof e->text - at, "; asked for it: %.250s", why->text);
+    }
+}
+
 int embd__follow_map(embd_client *client, uint32_t shard, uint64_t deadline_ns, bool *follows_out)
 {
     int status = embd__placement_learn(client, shard, deadline_ns, follows_out);
@@ -87,8 +100,10 @@ void embd__call_follow(struct embd_call *call)
     bool follows = true;
     while (follows && call->again_status == EMBD_OK && can_follow(call)) {
         uint64_t deadline_ns = call->messages[call->n_openings]->x.deadline_ns;
-        if (embd__follow_map(client, who_said_so(call), deadline_ns, &follows) != EMBD_OK)
+        if (embd__follow_map(client, who_said_so(call), deadline_ns, &follows) != EMBD_OK) {
+            say_why(call, &client->error);
             client->error = (struct embd__error){0};
+        }
         embd__io_await(&client->io, &call->job);
     }
 }

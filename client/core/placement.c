@@ -1,7 +1,8 @@
 /* placement.c - which shard has which keys is asked again, once a shard has answered that it is not
  * as the client believes. A shard that has no newer map is behind: it is asked until a deadline, as
- * is one that does not answer, or new shards that do not. One that stays behind was promoted
- * without the move that the client has seen: its map holds. */
+ * is one that does not answer, or new shards that do not, or that another server is in the place of
+ * or that lack something yet. One that stays behind was promoted without the move that the client
+ * has seen: its map holds. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -87,7 +88,7 @@ int embd__placement_learn(embd_client *client, uint32_t shard, uint64_t deadline
             shard < client->n_shards && !embd__link_is_retired(client->shards[shard].link);
         status = ask(client, is_there ? shard : 0, stays, is_other_out);
         uint64_t again_ns = uv_hrtime() + pause_us * UINT64_C(1000);
-        bool waits = status == EMBD_OK ? !*is_other_out : embd__is_silence(status);
+        bool waits = status == EMBD_OK ? !*is_other_out : status != EMBD_NO_MEMORY;
         if (!waits || again_ns >= deadline_ns)
             return status;
         client->error = (struct embd__error){0};
