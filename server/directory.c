@@ -5,8 +5,10 @@
 #include "server/follow/note.h"
 #include "server/identity/identity_file.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -52,9 +54,14 @@ int directory_fit(struct process *p, struct embd__error *e)
 {
     struct note note;
     struct identity_file file = {.is_there = false};
-    int dir = may_fit(p) ? open(p->config.data_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (!may_fit(p))
+        return EMBD_OK;
+    int dir = open(p->config.data_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0 && (errno == ENOENT || errno == ENOTDIR || errno == EACCES))
+        return EMBD_OK; /* directory_open makes it, or says why not */
     if (dir < 0)
-        return EMBD_OK; /* directory_open says why */
+        return embd__error_set(e, EMBD_IO, "data directory '%s' cannot be opened: %s",
+                               p->config.data_dir, strerror(errno));
     if (note_read(dir, 0, &note, e) == EMBD_OK && note.state != NOTE_NONE &&
         identity_file_read(dir, p->config.data_dir, &file, e) == EMBD_OK)
         fit(&p->config, &note, &file);

@@ -19,10 +19,11 @@ struct lists {
     const char *addresses[LIMIT_SHARDS], *admin_addresses[LIMIT_SHARDS], *admin_hosts[LIMIT_SHARDS];
 };
 
+/* With failover another process may have them: the map says which. */
 static bool is_own(const struct process *p, uint32_t shard)
 {
     uint32_t first = process_self(p)->first_shard;
-    return shard >= first && shard - first < p->n;
+    return p->failover == NULL && shard >= first && shard - first < p->n;
 }
 
 static const char *choose(const char *text, const char *fallback)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
+#include "server/making_room.h"
 #include "server/process.h"
 
 /* ---- descriptors ---- */
@@ -92,6 +93,7 @@ int main(int argc, char **argv)
     enum exit_status status = process_open(p, &error);
     if (status == EXIT_OK) {
         announce(p);
+        p->look_for_room = making_room_look;
         running_wait(p);
         log_event(LOG_INFO, "ended", "shards=%u", p->n);
         status = p->exit_status;

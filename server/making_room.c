@@ -9,22 +9,7 @@
 #include "server/making_room.h"
 
 #include "server/net/trunks.h"
-
-bool making_room_may(const struct process *p)
-{
-    const struct config *config = &p->config;
-    return config->follow[0] != '\0' && config->data_dir[0] != '\0' && config->n_servers == 1 &&
-           !config->has_etcd && !config->promotes && !p->is_embedded;
-}
-
-void making_room_ask(void *process, uint32_t n_shards)
-{
-    struct process *p = process;
-    uint32_t asked = atomic_load(&p->room_asked);
-    while (n_shards > asked && !atomic_compare_exchange_weak(&p->room_asked, &asked, n_shards))
-        ;
-    uv_async_send(&p->news);
-}
+#include "server/wanting_room.h"
 
 /* Spare until its shard has a base: a promotion asks for its vote. */
 static int name(struct process *p, uint32_t i, struct embd__error *e)
@@ -64,7 +49,7 @@ void making_room_look(struct process *p)
 {
     struct embd__error e = {.status = EMBD_OK};
     uint32_t asked = atomic_exchange(&p->room_asked, 0);
-    while (p->n < asked && p->n < p->room && making_room_may(p) && e.status == EMBD_OK)
+    while (p->n < asked && p->n < p->room && wanting_room_may(p) && e.status == EMBD_OK)
         add_shard(p, &e);
     if (e.status != EMBD_OK)
         log_event(

@@ -5,11 +5,7 @@
 
 #include "server/process.h"
 
-/* Whether the process may: it follows, alone in its configuration. Behind the configuration. */
-bool making_room_may(const struct process *p);
-/* For shard_config.make_room; any thread. */
-void making_room_ask(void *process, uint32_t n_shards);
-/* Makes what was asked for. The main thread. */
+/* Makes what was asked for (wanting_room.h). The main thread. */
 void making_room_look(struct process *p);
 
 #endif

@@ -12,11 +12,11 @@
 #include "server/in_etcd.h"
 #include "server/member/map.h"
 #include "server/growing.h"
-#include "server/making_room.h"
 #include "server/net/trunks.h"
 #include "server/process.h"
 #include "server/rank.h"
 #include "server/service/deposing.h"
+#include "server/wanting_room.h"
 
 /* ---- opening ---- */
 
@@ -336,7 +336,7 @@ int process_start_shard(struct process *p, uint32_t i, struct embd__error *e)
         .own_n = p->n,
         .resize = process_can_resize(p) ? in_etcd_take : NULL,
         .resize_own = process_can_resize(p) ? growing_take_own : NULL,
-        .make_room = making_room_may(p) ? making_room_ask : NULL,
+        .make_room = wanting_room_may(p) ? wanting_room_ask : NULL,
         .resize_arg = p,
         .row_memory = p->row_memory,
         .drain = running_on_drain,
@@ -360,8 +360,6 @@ static int start_shards(struct process *p, struct embd__error *e)
         if (process_start_shard(p, i, e) != EMBD_OK)
             return e->status;
     trunks_allow(p->trunks, p->n);
-    if (making_room_may(p))
-        p->look_for_room = making_room_look;
     return EMBD_OK;
 }
 
@@ -403,7 +401,7 @@ static int open_store(struct process *p, struct embd__error *e)
         log_event(LOG_INFO, "store", "name=%s why=\"%s\"", p->store->name, e->text);
     *e = (struct embd__error){0};
     row_limit_set(p);
-    p->room = making_room_may(p) ? LIMIT_SHARDS : p->n;
+    p->room = wanting_room_may(p) ? LIMIT_SHARDS : p->n;
     p->loops = calloc(p->room, sizeof *p->loops);
     return p->loops != NULL ? EMBD_OK : embd__error_set(e, EMBD_NO_MEMORY, "no memory for shards");
 }

@@ -44,11 +44,11 @@ class Spinning(LocalCase):
             time.sleep(pause_s) if pause_s else None
         return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - client, sleeps(server.process.pid, "embd-shard-0") - shard
 
-    def find_both_awake(self, server, table):
+    def find_both_awake(self, server, table, most=CALLS / 3):
         least, end = (CALLS, CALLS), time.monotonic() + PATIENCE_S
-        while max(least) > CALLS / 3 and time.monotonic() < end:
+        while max(least) > most and time.monotonic() < end:
             least = tuple(map(min, least, self.asleep(server, table)))
-        self.assertLessEqual(max(least), CALLS / 3, "client and shard slept so often")
+        self.assertLessEqual(max(least), most, "client and shard slept so often")
 
     @unittest.skipIf(os.cpu_count() < 2, "needs a processor for each side")
     def test_calls_that_follow_closely_find_both_awake(self):
@@ -62,7 +62,8 @@ class Spinning(LocalCase):
         os.sched_setaffinity(0, {shard})
         server = self.start("--local-spin", "1000")
         os.sched_setaffinity(0, {client})
-        self.find_both_awake(server, self.table(server, "1000"))
+        # Neither can leave its processor where another program wants it; without looking nearly every call sleeps.
+        self.find_both_awake(server, self.table(server, "1000"), CALLS * 3 / 4)
 
     def test_without_it_both_sleep_for_every_call(self):
         server, table = self.open("0", "--local-spin", "0")
