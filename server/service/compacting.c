@@ -9,11 +9,10 @@
 
 #define WORTH_BYTES                                                                                \
     (64u << 20) /* behind a base, before another one is worth writing though it needs not be */
-#define REST_NS       100000000u   /* what is under way is not waited for longer, */
-#define SHORT_REST_NS 10000000000u /* or so long where the disk has little space left; */
-#define AGAIN_NS      1000000000u  /* after that, */
-#define SIZE_NS       10000000u    /* between two estimates of the next base's bytes */
-#define AFTER_FAILURE 10u          /* and this often after a failure */
+#define REST_NS       100000000u  /* what is under way is not waited for longer */
+#define AGAIN_NS      1000000000u /* after that, */
+#define SIZE_NS       10000000u   /* between two estimates of the next base's bytes */
+#define AFTER_FAILURE 10u         /* and this often after a failure */
 
 void compacting_ask(struct shard *shard)
 {
@@ -89,8 +88,7 @@ static bool is_beyond_limit(const struct shard *shard)
                                            : journal_wants_base(journal, limit);
 }
 
-/* What was put off is due at once when the disk has little space left: pushes go on, and take it.
- */
+/* What was put off is due at once where the disk has little space: pushes go on, and take it. */
 static bool is_too_early(const struct shard *shard)
 {
     const struct compacting *c = &shard->compacting;
@@ -151,11 +149,6 @@ static void size(struct shard *shard)
     journal_set_need(shard->commit.journal, compaction_bytes(&shard->commit));
 }
 
-static uint64_t rest_ns(const struct shard *shard)
-{
-    return journal_lacks_room(shard->commit.journal) ? SHORT_REST_NS : REST_NS;
-}
-
 /* A base is of no moment while a holder makes a cut of all shards. What a shard in doubt holds back
  * is another matter: it may last, and the disk may need what the base gives back. A follower with a
  * table apart begins anew. */
@@ -179,7 +172,7 @@ bool compacting_look(struct shard *shard, bool is_cutting)
         begin(shard);
     } else {
         c->state = COMPACTING_RESTS;
-        c->not_before_ns = shard->now_ns + rest_ns(shard);
+        c->not_before_ns = shard->now_ns + REST_NS;
     }
     return gave_up;
 }

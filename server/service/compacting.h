@@ -16,7 +16,7 @@
 struct shard;
 
 enum compacting_state {
-    COMPACTING_NOT,   /* not_before_ns: not earlier */
+    COMPACTING_NOT,   /* not before not_before_ns, but where the disk has little space */
     COMPACTING_RESTS, /* begins as soon as nothing is under way, until not_before_ns */
     COMPACTING_WRITES,
 };
