@@ -5,13 +5,13 @@
 
 #include "server/process.h"
 
+struct placement;
+
 /* Behind identity_open: the shards that the directory says are those of the cluster.
  * EMBD_NO_MEMORY. */
 int growing_begin(struct process *p, struct embd__error *e);
 /* Asks the other servers from now on. EMBD_NO_MEMORY. */
 int growing_ask(struct process *p, struct embd__error *e);
-struct placement;
-
 /* The cluster has the shards of this placement, as the identity does already; with `growing`
  * held. */
 int growing_take(struct process *p, const struct placement *place, struct embd__error *e);

@@ -97,8 +97,7 @@ static void take_times(struct writing *w, const struct segment *s)
         }
 }
 
-/* A part of a record that ours end with is in the segment, too, where that begins with all of it.
- * */
+/* Ours may end with a part of a record: a segment that begins with the whole has that part, too. */
 static int take(struct writing *w, const struct shelf_file *file, const struct segment *s,
                 uint64_t at)
 {

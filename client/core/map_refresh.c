@@ -2,9 +2,8 @@
  *
  * When a link could not connect, a server does not serve yet, an answer named a newer map, or the
  * answer of a shard is late (its process hangs, and may have been replaced), another link that is
- * up is asked for the map. If that
- * is newer than ours, links take its addresses, waiting ones connect at once, and links to a
- * shard's earlier address are closed.
+ * up is asked for the map. If that is newer than ours, links take its addresses, waiting ones
+ * connect at once, and links to a shard's earlier address are closed.
  *
  * The first requests follow each other quickly, since a follower takes the place of a server that
  * ends in order within moments; each pause is twice the one before. In a cluster whose map never

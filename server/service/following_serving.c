@@ -12,6 +12,7 @@
  * A base may be older than the tables before it. So reads wait until what was there when it was
  * asked for is applied: nobody sees an earlier position than before. */
 #include "server/service/following_inside.h"
+#include "server/service/lag.h"
 #include "server/service/narrow.h"
 
 /* The methods that admins may call on any follower, and everybody on a replica. */
@@ -77,15 +78,6 @@ bool following_has_all(const struct shard *shard)
     return f->state == FOLLOWING_RECORDS && shard->commit.journal != NULL && !f->catches_up;
 }
 
-/* How long ago the other server had no acknowledged change that is not here; LIMIT_BEHIND_MS: as
- * long or longer, or not known. */
-static uint64_t behind_ms(const struct shard *shard)
-{
-    const struct following *f = shard->following;
-    uint64_t ms = (clock_ns() - f->fresh_ns + 999999) / 1000000;
-    return f->fresh_ns == 0 || ms > LIMIT_BEHIND_MS ? LIMIT_BEHIND_MS : ms;
-}
-
 int following_check_lag(struct call *call)
 {
     struct shard *shard = call->shard;
@@ -96,12 +88,6 @@ int following_check_lag(struct call *call)
     if (shard->following == NULL)
         return EMBD_OK;
     following_note_fresh(shard);
-    lag->ms = behind_ms(shard);
-    if (most == 0 || lag->ms <= most)
-        return EMBD_OK;
-    return embd__error_set(&call->error, EMBD_LOADING,
-                           "shard %u of this replica is %llu ms behind, and max_behind is %llu: "
-                           "try again, or pull from the server that it follows",
-                           shard->config.index, (unsigned long long)lag->ms,
-                           (unsigned long long)most);
+    lag->ms = lag_ms(shard->following->fresh_ns);
+    return lag_check(call, most);
 }

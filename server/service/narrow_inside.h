@@ -110,7 +110,6 @@ void narrow_question_fini(struct narrow_question *q);
 
 /* The schema of a table here. */
 void narrow_schema(embd_schema *schema, embd_dtype dtype);
-void narrow_drop_parts(struct narrow_table *t);
 /* Frees one that is not shown. */
 void narrow_table_free(struct shard *shard, struct narrow_table *t);
 /* What came of the round does not count any more. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "proto/dtype.h"
+#include "server/service/lag.h"
 #include "server/service/narrow_inside.h"
 
 bool narrow_serves(const struct shard *shard, enum method method)
@@ -43,13 +44,6 @@ void narrow_tell(const struct shard *shard, char *text, size_t text_bytes)
 
 /* ---- how far behind ---- */
 
-/* LIMIT_BEHIND_MS: as long or longer, or not known. */
-static uint64_t behind_ms(uint64_t fresh_ns)
-{
-    uint64_t ms = (clock_ns() - fresh_ns + 999999) / 1000000;
-    return fresh_ns == 0 || ms > LIMIT_BEHIND_MS ? LIMIT_BEHIND_MS : ms;
-}
-
 int narrow_check_table(struct call *call, const struct table *table)
 {
     const struct shard *shard = call->shard;
@@ -71,18 +65,12 @@ int narrow_check_pull(struct call *call)
     lag->ms = lag->position = 0;
     for (uint32_t i = 0; i < op->n_parts; i++) {
         const struct narrow_table *t = shard->narrow->of[op->parts[i].table->number];
-        uint64_t ms = behind_ms(t != NULL ? t->fresh_ns : 0);
+        uint64_t ms = lag_ms(t != NULL ? t->fresh_ns : 0);
         lag->ms = ms > lag->ms ? ms : lag->ms;
         if (narrow_check_table(call, op->parts[i].table) != EMBD_OK)
             return call->error.status;
     }
-    if (!lag->is_told || most == 0 || lag->ms <= most)
-        return EMBD_OK;
-    return embd__error_set(&call->error, EMBD_LOADING,
-                           "shard %u of this replica is %llu ms behind, and max_behind is %llu: "
-                           "try again, or pull from the server that it follows",
-                           shard->config.index, (unsigned long long)lag->ms,
-                           (unsigned long long)most);
+    return lag_check(call, lag->is_told ? most : 0);
 }
 
 /* ---- figures ---- */

@@ -74,7 +74,7 @@ static void unstage(struct shard *shard, struct narrow_table *t)
 
 /* ---- parts ---- */
 
-void narrow_drop_parts(struct narrow_table *t)
+static void drop_parts(struct narrow_table *t)
 {
     while (t->first != NULL) {
         struct narrow_part *part = t->first;
@@ -87,7 +87,7 @@ void narrow_drop_parts(struct narrow_table *t)
 
 void narrow_end_round(struct shard *shard, struct narrow_table *t)
 {
-    narrow_drop_parts(t);
+    drop_parts(t);
     unstage(shard, t);
     t->is_whole = t->renews = false;
     t->n_rows = 0;

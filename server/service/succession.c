@@ -1,3 +1,4 @@
+/* succession.c - see succession.h. */
 #include "server/service/succession.h"
 
 #include <string.h>

@@ -12,8 +12,6 @@ import numpy as np
 
 import clusters
 import embd
-from embd import structs
-from embd._native import ffi, lib
 from clusters import Embd
 from listed import Listed
 
@@ -260,17 +258,6 @@ class Moves(Rebalance):
             self.assertEqual((client.vshards()[0], self.rows(client, "t")[0]), (0, 0))
             client.table("t").push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
             self.assertEqual({float(v) for v in client.table("t").pull(np.arange(KEYS)).ravel()}, {2.0})
-
-    def test_a_program_of_an_earlier_header_gives_weights_alone(self):
-        with Embd(shards=2) as server, embd.connect(server.addresses[0], deadline=60) as client:
-            options = structs.new("embd_rebalance_options")
-            weights = ffi.new("uint32_t[]", [1, 3])
-            options.struct_bytes, options.weights = ffi.offsetof("embd_rebalance_options", "first_vshard"), weights
-            for _ in range(20):
-                client.create_table("t", DIM), client.drop_table("t")  # what such calls leave on the stack is no option
-                with client.handle as c:
-                    client.handle.check(lib.embd_rebalance(c, options, ffi.NULL))
-            self.assertEqual(list(client.vshards()), [256, 768])
 
     def test_shares_follow_rows_and_load(self):
         with Embd(shards=3) as server, embd.connect(server.addresses[0], deadline=60) as client:
