@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "proto/placement_wire.h"
 #include "proto/route.h"
 #include "proto/schema.h"
 
@@ -113,10 +114,19 @@ static bool answer_cluster(struct peer *p, uint32_t msgid, int manner)
     struct msg *m = &p->answer;
     uint32_t n = manner == FAKE_NO_MAP ? 0 : 1;
     uint64_t version = map_version(p);
+    struct placement place;
     const struct fake_server *home =
         p->server->moves != NULL ? p->server->moves->homes[version % 2] : p->server;
+    if (manner == FAKE_MAP_LATER) {
+        p->server->manner = FAKE_MAP_NEW;
+        embd__msg_error(m, msgid, EMBD_BUSY, "not now");
+        return send_answer(p);
+    }
     embd__msg_result(m, msgid);
-    embd__msg_map(m, 2);
+    embd__msg_map(m, manner == FAKE_MAP_NEW ? 3 : 2);
+    embd__placement_even(&place, 2, 1);
+    if (manner == FAKE_MAP_NEW)
+        embd__placement_write(m, &place);
     embd__msg_field_uint(m, "version", version);
     embd__msg_str(m, "shards");
     embd__msg_array(m, n);
@@ -251,6 +261,10 @@ static bool answer_pull(struct peer *p, uint32_t msgid, uint32_t rows, int manne
     case FAKE_STRANGE_ERROR:
         embd__msg_error(m, msgid, -12345, "strange");
         return send_all(p->fd, m->head, m->head_bytes);
+    case FAKE_MOVED:
+        p->server->manner = FAKE_MAP_LATER;
+        embd__msg_error(m, msgid, EMBD_MOVED, "by another map");
+        break;
     case FAKE_NOTIFIES:
         send_all(p->fd, "\x93\x02\xa4news\x90", 8);
         break;

@@ -34,6 +34,9 @@ enum fake_manner {
     FAKE_STRANGE_ERROR, /* an error with a number that is no status */
     FAKE_NOTIFIES,      /* a notification first, then the good answer */
     FAKE_READS_NOTHING, /* stops reading for a while */
+    FAKE_MOVED,         /* another map splits keys; then: */
+    FAKE_MAP_LATER,     /* cluster is refused once; then: */
+    FAKE_MAP_NEW,       /* it tells that map, and all is good */
 };
 
 struct fake_server;

@@ -1,6 +1,6 @@
 /* test_outcome.c - the sentence of a call that failed on some shards: which shards it says did
  * what, for any mixture of them. The real thing is in tests/python/test_outcome.py. And a push that
- * is refused before it is sent. */
+ * is refused before it is sent, and a pull whose map is refused first. */
 #include "tests/unit/cmocka_all.h"
 
 #include <stdlib.h>
@@ -150,6 +150,28 @@ static void a_large_push_is_not_sent_to_a_server_of_an_earlier_version(void **st
     fake_server_stop(&server);
 }
 
+/* Another map splits the keys, and the first question for it is refused. */
+static void a_call_waits_for_the_map_that_refuses_it(void **state)
+{
+    struct fake_server server;
+    embd_client *client;
+    embd_table *table;
+    uint64_t key = 7, offsets[] = {0, 1};
+    float row[FAKE_DIM] = {0};
+    (void)state;
+    fake_server_start(&server);
+    assert_int_equal(embd_connect(server.address, NULL, &client), EMBD_OK);
+    assert_int_equal(embd_table_open(client, "t", &table), EMBD_OK);
+    server.manner = FAKE_MOVED;
+    embd_part part = EMBD_PART(.table = table, .n_rows = 1, .offsets = offsets, .n_keys = 1,
+                               .keys = &key, .values = row);
+    assert_int_equal(embd_pull(client, &part, 1, NULL), EMBD_OK);
+    assert_int_equal(server.manner, FAKE_MAP_NEW);
+    assert_true(row[0] == 1);
+    embd_close(client);
+    fake_server_stop(&server);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -159,6 +181,7 @@ int main(void)
         cmocka_unit_test(a_pull_has_no_list),
         cmocka_unit_test(a_thousand_shards_fit),
         cmocka_unit_test(a_large_push_is_not_sent_to_a_server_of_an_earlier_version),
+        cmocka_unit_test(a_call_waits_for_the_map_that_refuses_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
