@@ -47,8 +47,9 @@ struct compaction {
     uint64_t decided;
     struct engine_placed placed;
     bool is_placed_told;
-    bool is_read; /* all is handed over, or given up: no table is touched any more */
+    bool is_over; /* all is handed over, or given up: no table is touched any more */
     bool is_given_up;
+    bool ends; /* the journal's thread knows that all is handed over */
     /* The record of the table at `at`. */
     bool is_made, has_block;
     void *memory;
@@ -221,7 +222,7 @@ static void let_go(struct compaction *c)
 {
     for (; c->at < c->n; c->at++)
         ops_of(c)->thaw(c->tables[c->at]->store);
-    c->is_read = true;
+    c->is_over = true;
 }
 
 static bool streams_init(struct streams *s, uint32_t n)
@@ -440,7 +441,7 @@ int compaction_begin(struct commit *commit, struct compaction **out, struct embd
 
 void compaction_give_up(struct compaction *c)
 {
-    if (c->is_read)
+    if (c->is_over)
         return;
     c->is_given_up = true;
     basefile_stop(journal_base(c->commit->journal));
@@ -462,19 +463,27 @@ static int hand_over(struct compaction *c, struct embd__error *e)
         add_foreign(c, e);
     else if (c->prepared.id != 0 || c->decided != 0)
         add_replacing(c, e);
-    else if (add_streams(c, e) == EMBD_OK) {
+    else if (add_streams(c, e) == EMBD_OK)
         let_go(c);
-        basefile_end(journal_base(c->commit->journal));
-    }
     if (e->status != EMBD_OK)
         compaction_give_up(c);
     return e->status;
 }
 
-int compaction_step(struct compaction *c, bool *has_more_out, struct embd__error *e)
+/* The base takes the place of the earlier files. */
+static void finish(struct compaction *c)
+{
+    if (c->is_over && !c->is_given_up && !c->ends)
+        basefile_end(journal_base(c->commit->journal));
+    c->ends = c->is_over;
+}
+
+int compaction_step(struct compaction *c, bool is_read, bool *has_more_out, struct embd__error *e)
 {
     *has_more_out = false;
-    if (c->is_read || !basefile_has_room(journal_base(c->commit->journal)))
+    if (c->is_over && !is_read)
+        finish(c);
+    if (c->is_over || !basefile_has_room(journal_base(c->commit->journal)))
         return EMBD_OK;
     *has_more_out = true;
     return hand_over(c, e);
@@ -488,6 +497,7 @@ bool compaction_is_over(const struct compaction *c)
 int compaction_end(struct compaction *c, bool *again_out, struct embd__error *e)
 {
     struct tables *tables = &c->commit->engine->tables;
+    finish(c);
     let_go(c);
     int status = journal_base_take(c->commit->journal, e);
     for (uint32_t i = 0; i < c->n_joined && status == EMBD_OK; i++)
@@ -507,7 +517,7 @@ int compaction_make_now(struct commit *commit, struct embd__error *e)
     if (compaction_begin(commit, &c, e) != EMBD_OK)
         return e->status;
     while (!compaction_is_over(c)) {
-        compaction_step(c, &has_more, &own);
+        compaction_step(c, false, &has_more, &own);
         if (!has_more)
             basefile_wait(journal_base(commit->journal));
     }

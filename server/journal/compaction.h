@@ -17,9 +17,10 @@ struct compaction;
  * EMBD_IO, EMBD_INTERNAL: nothing has begun. */
 int compaction_begin(struct commit *commit, struct compaction **out, struct embd__error *e);
 
-/* Hands the next record over, if there is room for it. An error gives the compaction up.
+/* Hands the next record over, if there is room for it. An error gives the compaction up. Behind the
+ * last one the earlier files go, unless somebody still reads them (`is_read`): call it again.
  * *has_more_out: call it again soon; otherwise when the journal wakes the shard. */
-int compaction_step(struct compaction *c, bool *has_more_out, struct embd__error *e);
+int compaction_step(struct compaction *c, bool is_read, bool *has_more_out, struct embd__error *e);
 
 /* Tables are needed for something else: what is not yet copied of them is given up. */
 void compaction_give_up(struct compaction *c);
@@ -27,8 +28,9 @@ void compaction_give_up(struct compaction *c);
 /* Whether the journal's thread is through. */
 bool compaction_is_over(const struct compaction *c);
 
-/* Waits for the end, and frees. EMBD_OK: the journal is compacted. EMBD_CLOSED: it was given up, by
- * compaction_give_up if *again_out says so; EMBD_IO. Then the journal is unchanged. */
+/* Waits for the end, though somebody reads the earlier files, and frees. EMBD_OK: the journal is
+ * compacted. EMBD_CLOSED: it was given up, by compaction_give_up if *again_out says so; EMBD_IO.
+ * Then the journal is unchanged. */
 int compaction_end(struct compaction *c, bool *again_out, struct embd__error *e);
 
 /* Bytes that a base of the tables would take now, about. */

@@ -391,6 +391,11 @@ bool journal_lacks_room(const struct journal *journal)
            journal->next_base == NULL && is_worth_base(journal);
 }
 
+bool journal_has_ample_room(const struct journal *journal)
+{
+    return room_is_ample(&journal->room);
+}
+
 void journal_set_need(struct journal *journal, uint64_t bytes)
 {
     atomic_store_explicit(&journal->room.need, bytes, memory_order_relaxed);

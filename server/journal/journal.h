@@ -149,6 +149,8 @@ bool journal_has_behind(const struct journal *journal, uint64_t bytes);
 bool journal_wants_base(const struct journal *journal, uint64_t least_bytes);
 /* Whether the disk has little room, and a base would give enough of it back. */
 bool journal_lacks_room(const struct journal *journal);
+/* Whether earlier files can stay for a while though a base is there. Looks at the disk. */
+bool journal_has_ample_room(const struct journal *journal);
 /* Estimated bytes of the next base; room for them is reserved with the next record. */
 void journal_set_need(struct journal *journal, uint64_t bytes);
 int journal_base_begin(struct journal *journal, struct embd__error *e);

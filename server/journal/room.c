@@ -18,6 +18,7 @@
 #define WORTH_BYTES (16u << 10)  /* and so much */
 #define SHORT_PARTS 16u          /* of the disk, */
 #define SHORT_BYTES (256u << 20) /* at most, */
+#define AMPLE_BASES 4u           /* of the size of the next one have room */
 #define SHORT_BASES 8u           /* and of the next base: what is written while that is */
 
 void room_init(struct room *room, int data_dir, uint32_t shard)
@@ -149,6 +150,13 @@ static int look_instead(const struct room *room, uint64_t need)
 {
     uint64_t total;
     return free_bytes(room, &total) < need ? ENOSPC : 0;
+}
+
+bool room_is_ample(const struct room *room)
+{
+    uint64_t total, need = atomic_load_explicit(&room->need, memory_order_relaxed);
+    uint64_t is_free = free_bytes(room, &total);
+    return is_free >= AMPLE_BASES * need + little(total, need);
 }
 
 int room_hold(struct room *room, uint64_t bytes)

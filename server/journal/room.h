@@ -42,6 +42,10 @@ void room_wrote(struct room *room, uint64_t bytes, int error);
  * thread. */
 bool room_is_worth(const struct room *room, uint64_t bytes);
 
+/* Whether no push is refused soon, though what a base gives back stays on disk. Looks at the disk;
+ * any thread. */
+bool room_is_ample(const struct room *room);
+
 /* For a base that begins, and gives `returns` bytes back: the reserve is the caller's, to be
  * renamed; -1: there is none. */
 int room_lend(struct room *room, uint64_t returns);

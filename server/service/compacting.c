@@ -5,14 +5,16 @@
 
 #include "server/engine/joining.h"
 #include "server/log/log.h"
+#include "server/service/feeding.h"
 #include "server/service/state.h"
 
 #define WORTH_BYTES                                                                                \
     (64u << 20) /* behind a base, before another one is worth writing though it needs not be */
-#define REST_NS       100000000u  /* what is under way is not waited for longer */
-#define AGAIN_NS      1000000000u /* after that, */
-#define SIZE_NS       10000000u   /* between two estimates of the next base's bytes */
-#define AFTER_FAILURE 10u         /* and this often after a failure */
+#define REST_NS       100000000u   /* what is under way is not waited for longer */
+#define AGAIN_NS      1000000000u  /* after that, */
+#define SIZE_NS       10000000u    /* between two estimates of the next base's bytes */
+#define AFTER_FAILURE 10u          /* and this often after a failure */
+#define KEEP_NS       10000000000u /* records that followers lack are kept no longer for them */
 
 void compacting_ask(struct shard *shard)
 {
@@ -112,11 +114,21 @@ static bool is_due(struct shard *shard)
            journal_wants_base(journal, limit > 0 && limit < WORTH_BYTES ? limit : WORTH_BYTES);
 }
 
+/* Somebody waits for the base, or for the space that it gives back. */
+static bool is_urgent(const struct shard *shard)
+{
+    const struct compacting *c = &shard->compacting;
+    return c->is_damaged || c->is_awaited || shard->config.is_journal_strict ||
+           shard->engine.tables.n_joining > 0;
+}
+
 static void begin(struct shard *shard)
 {
     struct compacting *c = &shard->compacting;
     struct embd__error e = {.status = EMBD_OK};
     c->not_before_ns = 0; /* it was how long to wait for rest */
+    c->position = journal_position(shard->commit.journal);
+    c->kept_until_ns = is_urgent(shard) ? 0 : shard->now_ns + KEEP_NS;
     c->is_damaged = false;
     c->ends_resized = c->is_resized;
     subscribers_give_way(shard);
@@ -190,6 +202,14 @@ static bool begin_at_rest(struct shard *shard, bool is_cutting)
     return true;
 }
 
+/* The files that the base replaces have records that a follower has not taken yet. */
+static bool is_read(struct shard *shard)
+{
+    const struct compacting *c = &shard->compacting;
+    return shard->now_ns < c->kept_until_ns && feeding_lacks(shard, c->position) &&
+           journal_has_ample_room(shard->commit.journal);
+}
+
 bool compacting_collect(struct shard *shard, bool is_cutting, bool *rested_out)
 {
     struct compacting *c = &shard->compacting;
@@ -202,7 +222,7 @@ bool compacting_collect(struct shard *shard, bool is_cutting, bool *rested_out)
         end(shard);
         return false;
     }
-    if (compaction_step(c->compaction, &has_more, &e) != EMBD_OK)
+    if (compaction_step(c->compaction, is_read(shard), &has_more, &e) != EMBD_OK)
         note_failure(shard, &e);
     return has_more;
 }

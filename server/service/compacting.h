@@ -30,6 +30,8 @@ struct compacting {
                         its place as soon as one asks: */
     bool is_awaited;
     bool ends_resized; /* the one that is being written does */
+    uint64_t position; /* of the base that is being written: followers need what is before it */
+    uint64_t kept_until_ns; /* for them; 0: the base is not waited for by anybody */
     uint64_t not_before_ns;
     uint64_t retry_ns;             /* after a failure, not earlier */
     uint64_t sized_ns;             /* when the next base's bytes were last estimated */

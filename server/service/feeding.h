@@ -51,6 +51,9 @@ struct feeding_figures {
 };
 struct feeding_figures feeding_figures(const struct shard *shard); /* archives do not count */
 
+/* Whether a follower that takes records has not taken all of those before the position. */
+bool feeding_lacks(const struct shard *shard, uint64_t position);
+
 /* The request, or its connection, is going. */
 void feeding_forget(struct shard *shard, const struct request *request);
 void feeding_leave(struct shard *shard, const struct shard_session *session);

@@ -421,12 +421,20 @@ void feeding_drain(struct shard *shard)
 }
 
 /* One that stands still is not waited for. */
-static bool lacks(const struct shard *shard, const struct feed *feed)
+static bool lacks(const struct feed *feed, uint64_t position)
 {
     bool is_asking = feed->request != NULL || feed->read != NULL;
     bool is_silent = !is_asking && clock_ns() - feed->answered_ns > SILENT_NS;
     return feed->session != NULL && feed->is_ours && !feed->ask.is_base && !is_silent &&
-           (feed->read != NULL || feed->ask.position < shard->commit.applied.position);
+           (feed->read != NULL || feed->ask.position < position);
+}
+
+bool feeding_lacks(const struct shard *shard, uint64_t position)
+{
+    for (uint32_t i = 0; i < FOLLOWERS_MAX; i++)
+        if (lacks(&shard->feeding.list[i], position))
+            return true;
+    return false;
 }
 
 /* Each of them may take this server's place at once. */
@@ -447,9 +455,8 @@ bool feeding_finish(struct shard *shard, bool is_late)
 {
     struct feeding *feeding = &shard->feeding;
     bool leads = shard->config.failover != NULL && shard->following == NULL;
-    for (uint32_t i = 0; i < FOLLOWERS_MAX && !is_late; i++)
-        if (lacks(shard, &feeding->list[i]))
-            return false;
+    if (!is_late && feeding_lacks(shard, shard->commit.applied.position))
+        return false;
     if (leads && !is_late)
         name_heirs(shard);
     feeding->is_over = true;

@@ -201,6 +201,36 @@ class Histories(Follow):
         self.compare(primary, follower)
         self.assertIn("no longer in the journal", follower.log())
 
+    def lag(self, primary):
+        """Whether a follower that asks for the first records again and again gets them, though a base is due."""
+        with wire.Wire(primary.admin_path(0)) as peer:
+            since = None
+            while since is None or time.monotonic() < since + 1:
+                self.fill(primary, 1)
+                found = peer.call("follow", {"name": "f", "cluster": "embd"})[0]
+                if "gone" in found:
+                    return False
+                since = since or (time.monotonic() if self.bases(".base.tmp") else None)
+            self.assertGreater(found["position"], 0)
+            return not self.bases(".base")
+
+    def test_records_are_kept_for_a_follower_that_lags(self):
+        for _ in range(5):  # a machine may be slower than a follower may be
+            primary = self.start_primary("--journal-limit", "60000")
+            with wire.connect(primary) as peer:
+                wire.create(peer, "a", durability="buffered")
+            if self.lag(primary):
+                break
+            primary.kill()
+            shutil.rmtree(self.path("primary"))
+            os.mkdir(self.path("primary"))
+        else:
+            self.fail("the records went in each of five attempts")
+        wait_for(lambda: self.bases(".base"), primary.log)  # the follower is gone
+
+    def bases(self, end):
+        return sum(name.endswith(end) for name in os.listdir(self.path("primary")))
+
     def test_a_follower_of_another_history_begins_anew(self):
         primary, follower = self.start_primary(), self.start_follower()
         self.fill(primary, 5)

@@ -53,7 +53,7 @@ static void a_base_has_the_fields_of_its_position(void **state)
     set(&j.rig, "a", "optimizer.lr", "0.5");
     push_two(&j.rig, "a", -0.5f);
     while (!compaction_is_over(c)) {
-        assert_int_equal(compaction_step(c, &has_more, &e), EMBD_OK);
+        assert_int_equal(compaction_step(c, false, &has_more, &e), EMBD_OK);
         if (!has_more)
             basefile_wait(journal_base(j.rig.shard->commit.journal));
     }
