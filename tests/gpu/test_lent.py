@@ -1,9 +1,12 @@
 """Memory of a GPU that a trainer lends to a server of another process: rows and steps are those of the host's way, bit for bit;
 forged handles and sizes are refused; a trainer that is killed in the midst of pulls harms nobody.
 
-usage: test_lent.py            - the tests, then the figures
-       test_lent.py --measure  - the figures alone: medians of pulls and pushes whose keys, rows and gradients stay on the GPU, idle
-                                 and while kernels of the trainer run"""
+usage: test_lent.py [--other]  - the tests, then the figures; with --other the server has the second GPU, and the trainer the first
+       test_lent.py --measure [--other]
+                               - the figures alone: medians of pulls and pushes whose keys, rows and gradients stay on the GPU, idle
+                                 and while kernels of the trainer run
+       test_lent.py --measure --process
+                               - the same with the server in the trainer's process"""
 import os
 import random
 import signal
@@ -30,6 +33,13 @@ if not HAS_GPU:
     print("skipped: PyTorch sees no GPU")
     sys.exit(0)
 
+TRAINER = dict(os.environ)
+if "--other" in sys.argv:  # PyTorch has seen its GPUs; servers that are started see them in another order
+    if torch.cuda.device_count() < 2:
+        print("skipped: PyTorch sees one GPU")
+        sys.exit(0)
+    torch.cuda.init()
+    os.environ["CUDA_VISIBLE_DEVICES"] = "1,0"
 GPU = torch.device("cuda")
 DIM, ROWS_AT = 16, 1 << 20
 warnings.simplefilter("ignore", RuntimeWarning)  # a GPU that takes turns
@@ -123,7 +133,7 @@ class Lent(clusters.ClusterTest):
         table = self.client.create_table("killed", DIM, optimizer="sgd")
         for _ in range(3):
             trainer = subprocess.Popen([sys.executable, "-B", __file__, "--killed", self.server.addresses[0]],
-                                       stdout=subprocess.PIPE, text=True)
+                                       stdout=subprocess.PIPE, text=True, env=TRAINER)
             self.assertEqual(trainer.stdout.readline(), "pulling\n")
             time.sleep(0.2)
             trainer.send_signal(signal.SIGKILL)
@@ -180,6 +190,15 @@ def in_order(gate, stream, start, table, n):
 
 
 # ---- figures ----
+
+def address(memory):
+    return torch.as_tensor(memory, device=GPU).data_ptr()
+
+
+def measure_in_process():
+    with embd.connect("inproc:?store=cuda", deadline=20) as client:
+        measure(client)
+
 
 def median_us(work, n=200):
     times = []
@@ -239,8 +258,9 @@ def measure(client):
         keys = np.arange(first, first + (1 << 16), dtype=np.uint64)
         table.push(keys, np.zeros((keys.size, dim), np.float32))
     memory = allocation(n_bytes)
-    device = DeviceMemory(client, memory.handle, memory.uuid, n_bytes)
-    print("server and trainer take turns on the GPU" if device.takes_turns else "server and trainer share the GPU by MPS, or have one each")
+    device = DeviceMemory(client, address(memory) if client.is_inproc else memory.handle, memory.uuid, n_bytes)
+    print("the server is in the trainer's process" if client.is_inproc else "the server has another GPU" if "--other" in sys.argv else
+          "server and trainer take turns on the GPU" if device.takes_turns else "server and trainer share the GPU by MPS")
     whole = torch.as_tensor(memory, device=GPU)
     work = torch.randn(4096, 4096, device=GPU)
     for name in "idle", "busy":
@@ -262,7 +282,8 @@ def measure(client):
                 p50, p90 = median_us(lambda i: (load(i), call(table, n, 0, ROWS_AT)))
                 print(f"{n:>6} keys of 256 bytes  {what}, {name:<5} {p50:9.0f} us  (p90 {p90:.0f})", flush=True)
             torch.cuda.synchronize()
-    measure_in_order(client, device, table, work)
+    if not client.is_inproc:  # whose calls block
+        measure_in_order(client, device, table, work)
     for where, call in (("pull, numpy", lambda i: table.pull(numbers)), ("push, numpy", lambda i: table.push(numbers, zeros))):
         numbers, zeros = np.random.randint(0, rows, 65536), np.zeros((65536, dim), np.float32)
         print(f" 65536 keys of 256 bytes  {where:<11} {median_us(call, 40)[0]:9.0f} us", flush=True)
@@ -275,7 +296,9 @@ if __name__ == "__main__":
     if "--measure" not in sys.argv:
         result = unittest.main(module="__main__", exit=False, argv=sys.argv[:1]).result
         status = 0 if result.wasSuccessful() else 1
-    if not status:
+    if "--process" in sys.argv:
+        measure_in_process()
+    elif not status:
         server = clusters.Embd(shards=1)
         with embd.connect(server.addresses[0]) as own:
             measure(own)
