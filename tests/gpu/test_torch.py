@@ -3,6 +3,7 @@
 usage: test_torch.py            - the tests, then the figures
        test_torch.py --measure  - the figures alone: medians of a forward and of a step with its push applied, beside
                                   torch.nn.Embedding in the GPU's own memory, the same pull into numpy arrays, and the bare copies"""
+import contextlib
 import gc
 import os
 import statistics
@@ -136,7 +137,7 @@ class Lent(Cuda):
         module = embd.torch.Embedding(1000, DIM, client=self.client, name="lent", optimizer=SGD, seed=3)
         keys = torch.randint(0, 1000, (512,), device=GPU)
         module(keys).sum().backward()
-        self.assertIsNotNone(module.source.lent(GPU, 512))
+        self.assertIsNotNone(module.source.lent(GPU, [512]))
         self.assertIsInstance(module.prefetch(keys), embd.torch.rows.LentTicket)
         with self.assertRaises(IndexError):
             module(torch.tensor([3, 1000], device=GPU))
@@ -161,6 +162,72 @@ class Lent(Cuda):
                 for module in cpu, gpu:
                     module.flush()
             self.assertTrue(np.array_equal(*(module.table.pull(np.arange(1000), raw=True) for module in (cpu, gpu))), (mode, weighted))
+
+    def collections(self, name, make, config, n_tables, fields, **more):
+        """The same one twice, over tables of its own. The tables have two features each."""
+        dims = (DIM, 3, 8) if config is embd.torch.EmbeddingBagConfig else (DIM,)
+        return [make([config(1000, dims[t % len(dims)], f"{name}_{i}_{t}", feature_names=[f"f{2 * t + 1}", f"f{2 * t}"])
+                      for t in range(n_tables)], client=self.client, seed=3, **fields, **more) for i in range(2)]
+
+    def batch(self, n_features, samples=50, whole=False):
+        lengths = torch.randint(0, 4, (n_features * samples,))
+        n = int(lengths.sum())
+        return [f"f{i}" for i in range(n_features)], torch.randint(0, 1000, (n,)), lengths, torch.randn(n) if whole else None
+
+    def train_collections(self, pair, weighted, hold):
+        for turn in range(5):
+            names, values, lengths, weights = self.batch(2 * len(pair[0].tables), whole=weighted)
+            busy()
+            more = [] if weights is None else [weights]
+            out = [pair[0](names, values, lengths, *more), pair[1](names, *(t.to(GPU) for t in (values, lengths, *more)))]
+            self.assertEqual(list(out[0]), list(out[1]))
+            losses = [[], []]
+            for feature in list(out[0])[turn % 2:]:  # one without a gradient
+                self.assertTrue(torch.equal(out[0][feature], out[1][feature].cpu()), (feature, turn))
+                factor = torch.randn(out[0][feature].shape)
+                for loss, rows in zip(losses, out):
+                    loss.append((rows[feature] * factor.to(rows[feature].device)).sum())
+            for module, loss in zip(pair, losses):
+                with embd.torch.accumulate(module) if hold else contextlib.nullcontext():
+                    sum(loss).backward()
+                module.flush()
+        for ours, theirs in zip(pair[0].tables, pair[1].tables):
+            self.assertTrue(np.array_equal(ours.pull(np.arange(1000), raw=True), theirs.pull(np.arange(1000), raw=True)), ours.name)
+
+    def test_collections_stay_there(self):
+        bags, rows = ((embd.torch.EmbeddingBagCollection, embd.torch.EmbeddingBagConfig),
+                      (embd.torch.EmbeddingCollection, embd.torch.EmbeddingConfig))
+        cases = (("sums", bags, 20, {"optimizer": "adam"}, False, False), ("held", bags, 3, {"optimizer": "adagrad"}, False, True),
+                 ("weighted", bags, 2, {"optimizer": SGD, "is_weighted": True}, True, False),
+                 ("single", rows, 5, {"optimizer": "adagrad"}, False, False))
+        for name, (make, config), n_tables, fields, weighted, hold in cases:
+            with self.subTest(name):
+                pair = self.collections(name, make, config, n_tables, fields)
+                names, values, lengths, weights = self.batch(2 * n_tables, whole=weighted)
+                arguments = [names, *(t.to(GPU) for t in ((values, lengths, weights) if weighted else (values, lengths)))]
+                ticket = pair[1].prefetch(*arguments)
+                self.assertIsInstance(ticket, embd.torch.rows.LentTicket)
+                twice = [pair[1](ticket), pair[1](ticket)]
+                for feature, made in twice[0].items():
+                    self.assertTrue(torch.equal(made, twice[1][feature]))
+                self.train_collections(pair, weighted, hold)
+
+    def test_batches_that_collections_refuse(self):
+        _, collection = self.collections("wrong", embd.torch.EmbeddingBagCollection, embd.torch.EmbeddingBagConfig, 2, {"optimizer": SGD})
+        names, values, lengths, _ = self.batch(4)
+        good = [names, values.to(GPU), lengths.to(GPU)]
+        collection(*good)
+        for error, names, values, lengths in (
+                (ValueError, good[0], good[1], good[2] - 1), (ValueError, good[0], good[1][1:], good[2]),
+                (KeyError, ["f0", "f1", "f2", "other"], good[1], good[2]), (IndexError, good[0], good[1] + 1000, good[2]),
+                (ValueError, good[0], good[1], good[2][1:])):
+            with self.assertRaises(error):
+                collection(names, values, lengths)
+        with self.assertRaisesRegex(RuntimeError, "modules of one table"):
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                collection(*good)
+        torch.cuda.synchronize()
+        collection(*good)
 
     def test_compiled_bags_stay_there(self):
         compiled, plain = (embd.torch.EmbeddingBag(1000, DIM, mode="sum", client=self.client, name=name, optimizer=SGD, seed=3)
@@ -274,6 +341,22 @@ def say(what, keys, work):
     print(f"{keys:>6} keys  {what:<58} {p50:9.0f} us  ({p10:.0f} to {p90:.0f})", flush=True)
 
 
+def measure_collection(client, dim, n_tables=26, samples=2048):
+    """A value a sample and table."""
+    make = [embd.torch.EmbeddingBagConfig(1 << 16, dim, f"measured_{t}", feature_names=[f"f{t}"]) for t in range(n_tables)]
+    collection = embd.torch.EmbeddingBagCollection(make, client=client, optimizer="sgd", seed=3)
+    names, lengths = [f"f{t}" for t in range(n_tables)], torch.ones(n_tables * samples, dtype=torch.int64, device=GPU)
+    batches = [torch.randint(0, 1 << 16, (n_tables * samples,), device=GPU) for _ in range(8)]
+
+    def step(values):
+        sum(rows.sum() for rows in collection(names, values, lengths).values()).backward()
+        collection.flush()
+    for where in "in the GPU's memory", "by the host":
+        say(f"EmbeddingBagCollection of {n_tables} tables, forward, {where}", samples, lambda i: collection(names, batches[i % 8], lengths))
+        say(f"EmbeddingBagCollection of {n_tables} tables, step applied, {where}", samples, lambda i: step(batches[i % 8]))
+        collection.source.end_lending(batches[0].device)
+
+
 def measure(client):
     rows, dim = 1 << 20, 64
     table = client.create_table("measured", dim, optimizer="sgd", seed=3)
@@ -282,6 +365,7 @@ def measure(client):
         table.push(keys, np.zeros((keys.size, dim), np.float32))
     ours = embd.torch.Embedding(None, dim, table=table)
     bags = embd.torch.EmbeddingBag(None, dim, mode="sum", client=client, name="measured_bags", optimizer="sgd", seed=3)
+    measure_collection(client, dim)
     for first in range(0, rows, 1 << 16):
         bags.table.push(np.arange(first, first + (1 << 16)), np.zeros((1 << 16, dim), np.float32), raw=True)
     their_bags = torch.nn.EmbeddingBag(rows, dim, mode="sum", sparse=True, device=GPU)

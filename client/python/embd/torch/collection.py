@@ -11,14 +11,17 @@ from typing import Any, Optional, Union
 
 import torch
 
+from ..errors import UnsupportedError
 from ..schema import Initializer, Optimizer
 from ..table import Table
 from .base import Reference, Weight
+from .captured import is_capturing
 from .home import Home, open_home
 from .config import definition, features_of
-from .jagged import Jagged, jagged_of, pooled, unpooled
+from .jagged import Batch, Jagged, JaggedThere, batch_of, pooled, there, unpooled
 from .copies import Device, device_named
-from .rows import Source, Ticket
+from .lent import Lent, keys_of
+from .rows import AnyTicket, LentTicket, Source
 
 
 class _Collection(Reference):
@@ -54,12 +57,47 @@ class _Collection(Reference):
         return [Weight(f"{self._folder}.{config.name}.weight", table, config.num_embeddings)
                 for table, config in zip(self.tables, self.configs)]
 
-    def _start(self, batch: Jagged) -> Ticket:
-        parts = [batch.part(table, features, config.num_embeddings)
+    def _start(self, batch: Batch, once: bool) -> AnyTicket:
+        """`once`: one forward uses it."""
+        ticket = self._start_there(batch, once)
+        if ticket is not None:
+            return ticket
+        made = Jagged(batch)
+        parts = [made.part(table, features, config.num_embeddings)
                  for table, features, config in zip(self.tables, self.features, self.configs)]
-        return self.source.start(parts, self.device or batch.device, batch)
+        return self.source.start(parts, self.device or made.device, made)
 
-    def _rows(self, ticket: Ticket) -> tuple[torch.Tensor, ...]:
+    def _start_there(self, batch: Batch, once: bool) -> Optional[AnyTicket]:
+        """Where values and rows can stay on a GPU."""
+        device = batch.values.device
+        if is_capturing(batch.values):
+            raise RuntimeError("a CUDA graph takes modules of one table; a collection has several, and the host has to see its lengths")
+        if self.device not in (None, device) or self.source.lending.is_refused(device) or not self._fits(batch):
+            return None
+        made = there(batch)
+        lent = None if made is None else self.source.lent(device, [sum(made.count(feature) for feature in features)
+                                                                   for features in self.features])
+        if made is None or lent is None:
+            return None
+        try:
+            return self._pull_there(made, lent, once)
+        except UnsupportedError:
+            self.source.end_lending(device)
+            return None
+
+    def _fits(self, batch: Batch) -> bool:
+        """Otherwise the road through the host says what is wrong."""
+        has_all = all(feature in batch.features for features in self.features for feature in features)
+        return has_all and (batch.weights is None or all(table.schema.combiner == "sum" for table in self.tables))
+
+    def _pull_there(self, made: JaggedThere, lent: Lent, once: bool) -> AnyTicket:
+        keys = keys_of([made.keys(features) for features in self.features])
+        for table, mine, features in zip(self.tables, keys.each(), self.features):
+            if table.combines:
+                made.make_bags(mine, features, table.schema.combiner)
+        return LentTicket(self.source, lent, keys, [config.num_embeddings for config in self.configs], made, once)
+
+    def _rows(self, ticket: AnyTicket) -> tuple[torch.Tensor, ...]:
         return ticket.rows(self.training and torch.is_grad_enabled())
 
     def extra_repr(self) -> str:
@@ -91,20 +129,22 @@ class EmbeddingBagCollection(_Collection):
         return self.configs
 
     def prefetch(self, features: Any, values: Optional[torch.Tensor] = None,
-                 lengths: Optional[torch.Tensor] = None, weights: Optional[torch.Tensor] = None) -> Ticket:
+                 lengths: Optional[torch.Tensor] = None, weights: Optional[torch.Tensor] = None) -> AnyTicket:
         """Starts the pull of a forward to come; give the ticket to forward in the place of its arguments. It does
         not see pushes that are started later."""
-        return self._start(jagged_of(features, values, lengths, weights, self._is_weighted))
+        return self._start(batch_of(features, values, lengths, weights, self._is_weighted), False)
 
     def forward(self, features: Any, values: Optional[torch.Tensor] = None,
                 lengths: Optional[torch.Tensor] = None, weights: Optional[torch.Tensor] = None) -> Any:
         """A KeyedTensor for a KeyedJaggedTensor; else {feature: [samples, dim]}, in the order of the tables'
         features."""
-        ticket = features if isinstance(features, Ticket) else self.prefetch(features, values, lengths, weights)
-        batch: Jagged = ticket.layout
+        ticket = features if isinstance(features, AnyTicket) else self._start(
+            batch_of(features, values, lengths, weights, self._is_weighted), True)
+        batch: Union[Jagged, JaggedThere] = ticket.layout
         rows: list[torch.Tensor] = []
-        for features_of_one, matrix in zip(self.features, self._rows(ticket)):
-            rows += matrix.split(batch.samples) if batch.samples else [matrix] * len(features_of_one)
+        for number, (features_of_one, matrix) in enumerate(zip(self.features, self._rows(ticket))):
+            made = batch.pooled(number, matrix)
+            rows += made.split(batch.samples) if batch.samples else [made] * len(features_of_one)
         return pooled(batch.types, [name for names in self.names for name in names], rows)
 
 
@@ -141,18 +181,19 @@ class EmbeddingCollection(_Collection):
         return self.names
 
     def prefetch(self, features: Any, values: Optional[torch.Tensor] = None,
-                 lengths: Optional[torch.Tensor] = None) -> Ticket:
+                 lengths: Optional[torch.Tensor] = None) -> AnyTicket:
         """As EmbeddingBagCollection's."""
-        return self._start(jagged_of(features, values, lengths, None, False))
+        return self._start(batch_of(features, values, lengths, None, False), False)
 
     def forward(self, features: Any, values: Optional[torch.Tensor] = None,
                 lengths: Optional[torch.Tensor] = None) -> dict[str, Any]:
         """{feature: JaggedTensor} for a KeyedJaggedTensor; else {feature: [values of the feature, dim]}."""
-        ticket = features if isinstance(features, Ticket) else self.prefetch(features, values, lengths)
-        batch: Jagged = ticket.layout
+        ticket = features if isinstance(features, AnyTicket) else self._start(
+            batch_of(features, values, lengths, None, False), True)
+        batch: Union[Jagged, JaggedThere] = ticket.layout
         out: dict[str, Any] = {}
         for wanted, names, matrix in zip(self.features, self.names, self._rows(ticket)):
-            counts = [int(batch.lengths[batch.numbers[feature]].sum()) for feature in wanted]
+            counts = [batch.count(feature) for feature in wanted]
             for feature, name, rows in zip(wanted, names, matrix.split(counts)):
                 out[name] = unpooled(batch, feature, rows, self._need_indices)
         return out

@@ -1,35 +1,43 @@
 """Features, values and lengths of a batch as TorchRec has them, and results in its types."""
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 import torch
 
 from ..table import Part, Table
+from .bags import Bags, pool
 from .copies import to_device, to_numpy
 
 
+class Batch(NamedTuple):
+    """As it was given: lengths [features * samples], feature after feature: how many of values, and weights, each sample has."""
+
+    features: Sequence[str]
+    values: torch.Tensor
+    lengths: torch.Tensor
+    weights: Optional[torch.Tensor]
+    types: Any  # the module of TorchRec's KeyedJaggedTensor, where that was given; or None
+
+
 class Jagged:
-    """lengths [features * samples], feature after feature: how many of values, and weights, each sample has.
+    """A batch whose values go to servers from the host."""
 
-    types: the module of TorchRec's KeyedJaggedTensor, where that was given; or None."""
-
-    def __init__(self, features: Sequence[str], values: torch.Tensor, lengths: torch.Tensor,
-                 weights: Optional[torch.Tensor], is_weighted: bool, types: Any = None):
-        if is_weighted and weights is None:
-            raise ValueError("the collection's is_weighted is True, but the batch has no weights")
-        self.types = types
-        self.device = values.device
+    def __init__(self, batch: Batch):
+        self.types = batch.types
+        self.device = batch.values.device
+        weights = batch.weights
         flat: Any
-        self.values, flat, *more = to_numpy(values, lengths, *(() if weights is None else (weights.to(torch.float32),)))
+        self.values, flat, *more = to_numpy(batch.values, batch.lengths, *(() if weights is None else (weights.to(torch.float32),)))
         self.weights = more[0] if more else None
-        if not features or flat.size % len(features):
-            raise ValueError(f"{flat.size} lengths are no whole number of samples of {len(features)} features")
-        self.samples = flat.size // len(features)
-        self.lengths = flat.reshape(len(features), self.samples).astype(np.int64)
+        if not batch.features or flat.size % len(batch.features):
+            raise ValueError(f"{flat.size} lengths are no whole number of samples of {len(batch.features)} features")
+        self.samples = flat.size // len(batch.features)
+        self.lengths = flat.reshape(len(batch.features), self.samples).astype(np.int64)
         if self.lengths.size and self.lengths.min() < 0:
             raise ValueError(f"lengths: the least is {self.lengths.min()}")
         self.starts = np.append(0, np.cumsum(self.lengths.sum(axis=1)))
@@ -37,7 +45,21 @@ class Jagged:
             raise ValueError(f"lengths sum to {self.starts[-1]}, there are {self.values.size} values")
         if self.weights is not None and self.weights.size != self.values.size:
             raise ValueError(f"there are {self.weights.size} weights and {self.values.size} values")
-        self.numbers = {feature: i for i, feature in enumerate(features)}
+        self.numbers = {feature: i for i, feature in enumerate(batch.features)}
+
+    def count(self, feature: str) -> int:
+        return int(self.lengths[self.numbers[feature]].sum())
+
+    def lengths_of(self, feature: str) -> torch.Tensor:
+        return to_device(self.lengths[self.numbers[feature]], self.device)
+
+    def values_of(self, feature: str) -> torch.Tensor:
+        number = self.numbers[feature]
+        return to_device(self.values[self.starts[number]:self.starts[number + 1]], self.device)
+
+    def pooled(self, number: int, rows: torch.Tensor) -> torch.Tensor:
+        """Of a table: servers pooled them."""
+        return rows
 
     def part(self, table: Table, features: list[str], num_embeddings: Optional[int]) -> Part:
         """The features of one table, one after the other: pooled where the table combines, else row by row."""
@@ -58,15 +80,82 @@ class Jagged:
         return Part(table, keys, lengths=self.lengths[numbers], weights=weights)
 
 
-def jagged_of(features: Any, values: Optional[torch.Tensor], lengths: Optional[torch.Tensor],
-              weights: Optional[torch.Tensor], is_weighted: bool) -> Jagged:
+class JaggedThere:
+    """A batch whose values stay on a GPU. The host knows how many of them each feature has."""
+
+    def __init__(self, batch: Batch, lengths: torch.Tensor, counts: Sequence[int]):
+        self.types = batch.types
+        self.samples = lengths.shape[1]
+        self.numbers = {feature: i for i, feature in enumerate(batch.features)}
+        self._values = batch.values.detach()
+        self._weights = None if batch.weights is None else batch.weights.detach().to(torch.float32)
+        self._lengths = lengths  # [features, samples]
+        self._counts = counts
+        self._starts = [0, *itertools.accumulate(counts)]
+        self._bags: list[tuple[Bags, str]] = []  # of each table
+
+    def count(self, feature: str) -> int:
+        return self._counts[self.numbers[feature]]
+
+    def lengths_of(self, feature: str) -> torch.Tensor:
+        return self._lengths[self.numbers[feature]]
+
+    def values_of(self, feature: str) -> torch.Tensor:
+        return self._of(self._values, [feature]).clone()
+
+    def _of(self, tensor: torch.Tensor, features: Sequence[str]) -> torch.Tensor:
+        numbers = [self.numbers[feature] for feature in features]
+        spans = [tensor[self._starts[i]:self._starts[i + 1]] for i in numbers]
+        return spans[0] if len(spans) == 1 else torch.cat(spans)
+
+    def keys(self, features: Sequence[str]) -> torch.Tensor:
+        """Of one table: its features' values, one feature after the other."""
+        return self._of(self._values, features)
+
+    def make_bags(self, keys: torch.Tensor, features: Sequence[str], mode: str) -> None:
+        """Of the next table."""
+        lengths = self._lengths[[self.numbers[feature] for feature in features]].reshape(-1)
+        ends = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+        weights = None if self._weights is None else self._of(self._weights, features).clone()
+        self._bags.append((Bags(keys, ends, weights), mode))
+
+    def pooled(self, number: int, rows: torch.Tensor) -> torch.Tensor:
+        """Of a table, as servers pool them."""
+        made, mode = self._bags[number]
+        return pool(rows, made, mode)
+
+
+def there(batch: Batch) -> Optional[JaggedThere]:
+    """None: the batch is on no GPU, or the road through the host says what is wrong. Waits for the stream that lengths come from."""
+    n_features, tensors = len(batch.features), [batch.values, batch.lengths]
+    if any(tensor.device != batch.values.device or tensor.dtype not in (torch.int64, torch.int32) for tensor in tensors):
+        return None
+    if not n_features or not batch.lengths.numel() or batch.lengths.numel() % n_features or batch.values.dim() != 1:
+        return None
+    if batch.weights is not None and (batch.weights.device != batch.values.device or batch.weights.shape != batch.values.shape):
+        return None
+    lengths = batch.lengths.detach().to(torch.int64, copy=True).reshape(n_features, -1)
+    *counts, least = torch.cat([lengths.sum(1), lengths.min().reshape(1)]).tolist()
+    return JaggedThere(batch, lengths, counts) if least >= 0 and sum(counts) == batch.values.numel() else None
+
+
+def batch_of(features: Any, values: Optional[torch.Tensor], lengths: Optional[torch.Tensor],
+             weights: Optional[torch.Tensor], is_weighted: bool) -> Batch:
     """Of names, values, lengths and weights; or of one KeyedJaggedTensor, or anything with its methods."""
+    batch = _batch_of(features, values, lengths, weights, is_weighted)
+    if is_weighted and batch.weights is None:
+        raise ValueError("the collection's is_weighted is True, but the batch has no weights")
+    return batch
+
+
+def _batch_of(features: Any, values: Optional[torch.Tensor], lengths: Optional[torch.Tensor],
+              weights: Optional[torch.Tensor], is_weighted: bool) -> Batch:
     if values is not None:
         if lengths is None:
             raise TypeError("values need lengths")
         if weights is not None and not is_weighted:
             raise ValueError("weights are given, but the collection's is_weighted is False")
-        return Jagged(list(features), values, lengths, weights, is_weighted)
+        return Batch(list(features), values, lengths, weights, None)
     types = sys.modules.get("torchrec.sparse.jagged_tensor")
     if types is not None and isinstance(features, types.KeyedJaggedTensor):
         if features.variable_stride_per_key() or features.inverse_indices_or_none() is not None:
@@ -75,8 +164,8 @@ def jagged_of(features: Any, values: Optional[torch.Tensor], lengths: Optional[t
     else:
         types = None
     # As TorchRec: weights of a batch count only where the collection is weighted.
-    return Jagged(features.keys(), features.values(), features.lengths(),
-                  features.weights_or_none() if is_weighted else None, is_weighted, types)
+    return Batch(features.keys(), features.values(), features.lengths(),
+                 features.weights_or_none() if is_weighted else None, types)
 
 
 def pooled(types: Any, names: list[str], rows: list[torch.Tensor]) -> Any:
@@ -86,11 +175,9 @@ def pooled(types: Any, names: list[str], rows: list[torch.Tensor]) -> Any:
     return types.KeyedTensor(names, [each.shape[1] for each in rows], torch.cat(rows, 1))
 
 
-def unpooled(batch: Jagged, feature: str, rows: torch.Tensor, need_indices: bool) -> Any:
+def unpooled(batch: Union[Jagged, JaggedThere], feature: str, rows: torch.Tensor, need_indices: bool) -> Any:
     """rows: [values of the feature, dim]. A JaggedTensor, or the rows."""
     if batch.types is None:
         return rows
-    number = batch.numbers[feature]
-    indices = batch.values[batch.starts[number]:batch.starts[number + 1]]
-    return batch.types.JaggedTensor(rows, lengths=to_device(batch.lengths[number], batch.device),
-                                    weights=to_device(indices, batch.device) if need_indices else None)
+    return batch.types.JaggedTensor(rows, lengths=batch.lengths_of(feature),
+                                    weights=batch.values_of(feature) if need_indices else None)

@@ -1,8 +1,8 @@
 """Memory of a GPU that a server on this host writes rows into and takes gradients out of, for the tensors of modules.
 
-Each source and GPU has one allocation of its own, beside PyTorch's memory: the server sees that and nothing else. Keys and
-gradients are copied into it, rows out of it, on the GPU and in the current stream, which takes some microseconds. Calls take
-their turn in that stream, by a gate (embd/device.h), and the host waits for nobody. Where the client has no thread of its own,
+Each source and GPU has one allocation of its own, for all of its tables, beside PyTorch's memory: the server sees that and nothing
+else. Keys and gradients are copied into it, rows out of it, on the GPU and in the current stream, which takes some microseconds.
+Calls, one for each table, take their turn in that stream, by a gate (embd/device.h), and the host waits for nobody. Where the client has no thread of its own,
 the server shares no memory of the host, or it is in this process, the host waits for the stream before each call, and for the call.
 
 Where the server cannot (another host, several shards, no GPU), None says so once, and tensors go by pinned memory."""
@@ -11,15 +11,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
 import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Optional, Union
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 import numpy as np
 import torch
 
 from ..device import (ALIGNMENT, GATE_DONE, GATE_MOST, GATE_READY, HANDLE_BYTES, UUID_BYTES, DeviceCall, DeviceMemory)
-from ..errors import Error
+from ..errors import Error, UnsupportedError
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -125,32 +126,74 @@ class Gate:
             _freed(self._device, functools.partial(_unregister, self._driver, self._registered, self.words))
 
 
-class Lent:
-    """Room for the keys and rows of one batch at a time, on one GPU."""
+class Keys(NamedTuple):
+    """Of one batch: those of each table one after the other, each at an even place."""
 
-    def __init__(self, table: "Table", device: torch.device, n_keys: int):
-        self.table = table
+    all: torch.Tensor  # [n], 64 bits; nobody changes them
+    counts: tuple[int, ...]
+
+    def places(self) -> list[int]:
+        return _starts(_even(n) for n in self.counts)
+
+    def each(self) -> list[torch.Tensor]:
+        return [self.all[at:at + n] for at, n in zip(self.places(), self.counts)]
+
+
+def keys_of(tables: Sequence[torch.Tensor]) -> Keys:
+    """A copy of the keys [n] of each table."""
+    counts = tuple(keys.numel() for keys in tables)
+    if len(tables) == 1:
+        return Keys(tables[0].to(torch.int64, copy=True), counts)
+    whole = tables[0].new_zeros(sum(_even(n) for n in counts), dtype=torch.int64)
+    made = Keys(whole, counts)
+    for mine, keys in zip(made.each(), tables):
+        mine.copy_(keys)
+    return made
+
+
+def _even(n: int) -> int:
+    return n + n % 2
+
+
+def _starts(sizes: Iterable[int]) -> list[int]:
+    return list(itertools.accumulate(sizes, initial=0))[:-1]
+
+
+class Lent:
+    """Room for the keys and rows of one batch of some tables at a time, on one GPU."""
+
+    def __init__(self, tables: Sequence["Table"], device: torch.device, counts: Sequence[int]):
+        self.tables = tables
         self.device = device
-        self.n_keys = max(LEAST_KEYS, 1 << (n_keys - 1).bit_length())
+        n = sum(_even(count) for count in counts)
+        self.n_keys = max(LEAST_KEYS, 1 << (n - 1).bit_length()) if n else LEAST_KEYS
         self.rows_at = 8 * self.n_keys
-        n_bytes = self.rows_at + 4 * self.n_keys * table.dim
+        n_bytes = self.rows_at + 4 * self.n_keys * max(table.dim for table in tables) + ALIGNMENT * len(tables)
         assert self.rows_at % ALIGNMENT == 0
+        client = tables[0].client
         with torch.cuda.device(device):
             torch.cuda.current_stream().synchronize()  # makes the context current, too
             allocation = Allocation(n_bytes, torch.cuda.current_device())
             bytes_ = torch.as_tensor(allocation, device=device)
-        self.memory = DeviceMemory(table.client, allocation.lent_to(table.client), allocation.uuid, n_bytes, allocation)
+        self.memory = DeviceMemory(client, allocation.lent_to(client), allocation.uuid, n_bytes, allocation)
         self._keys = bytes_[:self.rows_at].view(torch.int64)
-        self._rows = bytes_[self.rows_at:].view(torch.float32).view(self.n_keys, table.dim)
+        self._rows = bytes_[self.rows_at:].view(torch.float32)
         self._stream = torch.cuda.current_stream(device)  # that used the memory last
-        self._bounds = torch.empty(2, dtype=torch.int64, pin_memory=True)
+        self._bounds = torch.empty(2 * len(tables), dtype=torch.int64, pin_memory=True)
         self._gate: Optional[Gate] = None
         self._pulls: list[DeviceCall] = []  # that may not have ended
         self._in_use = 0  # the number of a push that reads the memory
         self._held: Optional[torch.Tensor] = None  # whose keys are there; nobody changes them
-        if table.client.has_thread and not table.client.is_inproc:
+        if client.has_thread and not client.is_inproc:
             with torch.cuda.device(device), contextlib.suppress(NoMemory):
-                self._gate = Gate(table.client)
+                self._gate = Gate(client)
+
+    def _row_sizes(self, counts: Sequence[int]) -> list[int]:
+        """Of each table's matrix, in floats, so that the next one is aligned."""
+        return [-(-n * table.dim // 4) * 4 for n, table in zip(counts, self.tables)]
+
+    def holds(self, counts: Sequence[int]) -> bool:
+        return sum(_even(count) for count in counts) <= self.n_keys
 
     def _enter(self) -> None:
         """What follows is of the current stream, behind what others did with the memory."""
@@ -159,37 +202,45 @@ class Lent:
             stream.wait_stream(self._stream)
             self._stream = stream
 
-    def _take(self, keys: torch.Tensor) -> None:
+    def _take(self, keys: Keys) -> None:
         """Into the memory, once the last push has read it."""
         if self._gate is not None and self._in_use:
             self._gate.wait(self._stream, self._in_use)
             self._in_use = 0
-        if keys is not self._held:
-            self._keys[:keys.numel()].copy_(keys)
-            self._held = keys
+        if keys.all is not self._held:
+            self._keys[:keys.all.numel()].copy_(keys.all)
+            self._held = keys.all
 
     def _wait(self) -> None:
         self._stream.synchronize()
 
-    def _check(self, keys: torch.Tensor, limit: Optional[int]) -> None:
-        """IndexError: a key is not below `limit`. The host waits for the stream."""
-        if limit is None or not keys.numel():
+    def _check(self, keys: Keys, limits: Sequence[Optional[int]]) -> None:
+        """IndexError: a key is not below the limit of its table. The host waits for the stream."""
+        bounded = [(table, each, limit) for table, each, limit in zip(self.tables, keys.each(), limits)
+                   if limit is not None and each.numel()]
+        if not bounded:
             return
-        self._bounds.copy_(torch.stack(torch.aminmax(keys)).to(torch.int64), non_blocking=True)
+        bounds = torch.cat([torch.stack(torch.aminmax(each)) for _, each, _ in bounded])
+        self._bounds[:len(bounds)].copy_(bounds, non_blocking=True)
         self._wait()
-        low, high = self._bounds.tolist()
-        if low < 0 or high >= limit:
-            raise IndexError(f"index out of range: {low} to {high}, num_embeddings is {limit}")
+        found = self._bounds.tolist()
+        for (table, _, limit), low, high in zip(bounded, found[::2], found[1::2]):
+            if low < 0 or high >= limit:
+                raise IndexError(f"index out of range: {low} to {high}, num_embeddings is {limit}" if len(self.tables) == 1 else
+                                 f"table {table.name}: indices are {low} to {high}, num_embeddings is {limit}")
 
-    def _start(self, start: Callable[..., DeviceCall], n: int, **options: Any) -> DeviceCall:
+    def _make_room(self, n_calls: int) -> None:
+        """The next calls have numbers of one gate."""
+        if self._gate is not None and self._gate.number > GATE_MOST - n_calls:
+            self._wait()
+            with torch.cuda.device(self.device):
+                self._gate = Gate(self.tables[0].client)
+
+    def _start(self, start: Callable[..., DeviceCall], *place: Any, **options: Any) -> DeviceCall:
         """Begins a call when the stream comes here. After an error no stream waits."""
         gate = self._gate
         assert gate is not None
-        if gate.number == GATE_MOST:
-            self._wait()
-            with torch.cuda.device(self.device):
-                gate = self._gate = Gate(self.table.client)
-        call = start(self.table, n, 0, self.rows_at, gate.words, gate.number + 1, **options)
+        call = start(*place, gate.words, gate.number + 1, **options)
         gate.number += 1
         gate.reach(self._stream, gate.number)
         return call
@@ -204,54 +255,92 @@ class Lent:
         while self._pulls and (all or self._pulls[0].done()):
             self._pulls.pop(0).wait()
 
-    def pull(self, keys: torch.Tensor, limit: Optional[int]) -> tuple[torch.Tensor, int]:
-        """The rows of [n] keys, and the number of the call, 0 if it has ended."""
-        n = keys.numel()
-        self.settle()
-        self._enter()
-        self._check(keys, limit)
-        self._take(keys)
-        if self._gate is None:
-            self._wait()
-            self.memory.pull(self.table, n, 0, self.rows_at)
-            return self._rows[:n].clone(), 0
-        self._pulls.append(self._start(self.memory.pull_start, n))
-        self._gate.wait(self._stream, self._gate.number)
-        return self._rows[:n].clone(), self._gate.number
+    def _places(self, keys: Keys) -> list[tuple["Table", int, int, int]]:
+        """Table, number of keys, and where keys and rows are, in bytes."""
+        return [(table, n, 8 * key, self.rows_at + 4 * row)
+                for table, n, key, row in zip(self.tables, keys.counts, keys.places(), _starts(self._row_sizes(keys.counts)))]
 
-    def push(self, keys: torch.Tensor, gradient: torch.Tensor, lr: Optional[float], needs: int) -> Optional[DeviceCall]:
-        """A step; None: it is applied. `needs`: what pull() gave with the rows."""
-        n = keys.numel()
+    def _matrices(self, keys: Keys) -> list[torch.Tensor]:
+        return [self._rows[at:at + n * table.dim].view(n, table.dim)
+                for table, n, at in zip(self.tables, keys.counts, _starts(self._row_sizes(keys.counts)))]
+
+    def pull(self, keys: Keys, limits: Sequence[Optional[int]]) -> tuple[list[torch.Tensor], int]:
+        """The rows of each table's keys, and the number of the first call, 0 if they have ended."""
+        self.settle()
+        self._enter()
+        self._check(keys, limits)
+        self._take(keys)
+        first = self._begin_pulls(keys) if self._gate is not None else self._pull_now(keys)
+        return [rows.clone() for rows in self._matrices(keys)], first
+
+    def _pull_now(self, keys: Keys) -> int:
+        self._wait()
+        for place in self._places(keys):
+            self.memory.pull(*place)
+        return 0
+
+    def _begin_pulls(self, keys: Keys) -> int:
+        self._make_room(len(self.tables))
+        gate = self._gate
+        assert gate is not None
+        before = gate.number
+        try:
+            for place in self._places(keys):
+                self._pulls.append(self._start(self.memory.pull_start, *place))
+        finally:
+            if gate.number > before:
+                gate.wait(self._stream, gate.number)
+        return before + 1
+
+    def push(self, keys: Keys, gradients: Sequence[Optional[torch.Tensor]], rates: Sequence[Optional[float]], needs: int,
+             calls: list[Any]) -> int:
+        """A step of each table that has a gradient. Adds calls that have not ended to `calls`. `needs`: what pull() gave with the
+        rows. How many of the tables are done: all, unless the server takes no more."""
         self.settle()
         self._enter()
         self._take(keys)
-        self._rows[:n].copy_(gradient.reshape(n, self.table.dim))
+        self._make_room(len(self.tables))
+        for rows, gradient in zip(self._matrices(keys), gradients):
+            if gradient is not None:
+                rows.copy_(gradient.reshape(rows.shape))
         if self._gate is None:
             self._wait()
-            self.memory.push(self.table, n, 0, self.rows_at, lr=lr)
-            return None
-        call = self._start(self.memory.push_start, n, lr=lr, needs=needs if needs <= self._gate.number else 0)
+        for i, (place, gradient, rate) in enumerate(zip(self._places(keys), gradients, rates)):
+            try:
+                if gradient is not None:
+                    self._push(place, rate, needs + i if needs else 0, calls)
+            except UnsupportedError:
+                return i
+        return len(gradients)
+
+    def _push(self, place: tuple["Table", int, int, int], rate: Optional[float], needs: int, calls: list[Any]) -> None:
+        if self._gate is None:
+            self.memory.push(*place, lr=rate)
+            return
+        calls.append(self._start(self.memory.push_start, *place, lr=rate, needs=needs if needs <= self._gate.number else 0))
         self._in_use = self._gate.number
-        return call
 
 
 class Lending:
     """What a source has lent, a GPU each; None for those that cannot be."""
 
-    def __init__(self, table: "Table"):
-        self.table = table
+    def __init__(self, tables: Sequence["Table"]):
+        self.tables = tables
         self._by_device: dict[torch.device, Optional[Lent]] = {}
 
-    def of(self, device: torch.device, n_keys: int) -> Optional[Lent]:
-        if device.type != "cuda":
+    def is_refused(self, device: torch.device) -> bool:
+        """Whether it is known that the server takes none."""
+        return device.type != "cuda" or self._by_device.get(device, True) is None
+
+    def of(self, device: torch.device, counts: Sequence[int]) -> Optional[Lent]:
+        """Room for so many keys of each table."""
+        if self.is_refused(device):
             return None
         lent = self._by_device.get(device)
-        if lent is None and device in self._by_device:
-            return None
-        if lent is None or lent.n_keys < n_keys:
+        if lent is None or not lent.holds(counts):
             if lent is not None:
                 lent.close()
-            lent = self._by_device[device] = self._lend(device, n_keys)
+            lent = self._by_device[device] = self._lend(device, counts)
         return lent
 
     def settle(self) -> None:
@@ -263,11 +352,11 @@ class Lending:
         """The server takes it no more: it was started again, without a GPU, or the client came to another host's."""
         self._by_device[device] = None
 
-    def _lend(self, device: torch.device, n_keys: int) -> Optional[Lent]:
-        if self.table.schema.partition == "slot" or self.table.schema.slots != 1:
+    def _lend(self, device: torch.device, counts: Sequence[int]) -> Optional[Lent]:
+        if any(table.schema.partition == "slot" or table.schema.slots != 1 for table in self.tables):
             return None
         try:
-            lent = Lent(self.table, device, n_keys)
+            lent = Lent(self.tables, device, counts)
         except (Error, NoMemory):
             return None
         if lent.memory.takes_turns:

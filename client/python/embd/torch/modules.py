@@ -20,7 +20,7 @@ from .captured import is_capturing
 from .home import Home, open_home
 from .checkpoints import put_weight
 from .copies import Device, device_named, to_device, to_numpy
-from .lent import Lent
+from .lent import Lent, keys_of
 from .rows import AnyTicket, LentTicket, Pulled, Source, Ticket, parts_with
 
 NORMAL = Initializer("normal", 0.0, 1.0)  # what torch.nn draws from
@@ -89,7 +89,7 @@ class _Rows(Reference):
         """Memory of a GPU where the pull and the push of these indices can stay."""
         if not input.is_cuda or scores is not None or self.device_of(input) != input.device:
             return None
-        return self.source.lent(input.device, input.numel())
+        return self.source.lent(input.device, [input.numel()])
 
     def _capture(self, input: torch.Tensor, keys: torch.Tensor, scores: Optional[torch.Tensor], layout: Any) -> AnyTicket:
         """The pull of keys [n] as a node of the CUDA graph that is captured. Nobody looks at them: the host is not there."""
@@ -179,7 +179,7 @@ class Embedding(_Rows):
         if self.padding_idx is not None:
             kept = torch.nonzero(keys != self.padding_idx).reshape(-1)
             keys = keys[kept]
-        return LentTicket(self.source, lent, keys, self.num_embeddings, (input.shape, kept), once)
+        return LentTicket(self.source, lent, keys_of([keys]), [self.num_embeddings], (input.shape, kept), once)
 
     def prefetch(self, input: torch.Tensor, *, scores: Optional[torch.Tensor] = None) -> AnyTicket:
         """Starts the pull of a forward to come; give the ticket to forward in the place of the indices. It does
@@ -317,7 +317,7 @@ class EmbeddingBag(_Rows):
                       per_sample_weights: Optional[torch.Tensor], once: bool) -> LentTicket:
         _check_integers(input)
         made, layout = self._made(input, offsets, per_sample_weights)
-        return LentTicket(self.source, lent, made.keys, self.num_embeddings, layout, once)
+        return LentTicket(self.source, lent, keys_of([made.keys]), [self.num_embeddings], layout, once)
 
     def _made(self, input: torch.Tensor, offsets: Optional[torch.Tensor],
               per_sample_weights: Optional[torch.Tensor]) -> tuple[bags.Bags, Any]:
@@ -338,7 +338,7 @@ class EmbeddingBag(_Rows):
             self.source.take(parts_with([self.pooled_part(input, offsets, weights)], [gradient]))
             return
         made = bags.made(input, offsets, weights, self.include_last_offset, self.padding_idx)
-        self.source.take_lent(Pulled(lent, made.keys, number), made.spread(gradient.to(torch.float32), self.mode))
+        self.source.take_lent(Pulled(lent, keys_of([made.keys]), number), [made.spread(gradient.to(torch.float32), self.mode)])
 
     def _kept(self, input: torch.Tensor) -> Any:
         """[n_indices], true where there is no padding; None: there is none."""

@@ -14,11 +14,10 @@ import torch
 from ..client import Client
 from ..clock import Clock
 from ..device import DeviceCall
-from ..errors import UnsupportedError
 from ..table import Call, Part, Table
 from . import copies
 from .captured import Captured, Capturing
-from .lent import Lending, Lent
+from .lent import Keys, Lending, Lent
 
 if TYPE_CHECKING:
     from .rates import TableOptimizer
@@ -70,38 +69,37 @@ class Ticket(AnyTicket):
 class Pulled:
     """What a push of gradients has to know of the pull of their rows, which stay on a GPU."""
 
-    def __init__(self, lent: Lent, keys: torch.Tensor, number: int):
+    def __init__(self, lent: Lent, keys: Keys, number: int):
         self.lent = lent
         self.keys = keys
-        self.number = number  # of the pull, in that memory; 0: it has ended
+        self.number = number  # of the first pull, in that memory; 0: it has ended
 
     def needed_by(self, lent: Lent) -> int:
-        """The number of the pull, for a push through the same memory."""
+        """The number of the first pull, for pushes through the same memory."""
         return self.number if lent is self.lent else 0
 
     def end(self) -> None:
-        """Raises what the pull failed with."""
+        """Raises what the pulls failed with."""
         self.lent.settle(all=True)
 
 
 class LentTicket(Pulled, AnyTicket):
-    """A pull of single keys of one table that stays on a GPU: lent.py. What the current stream does next has its rows."""
+    """A pull of single keys of the source's tables that stays on a GPU: lent.py. What the current stream does next has its rows."""
 
-    def __init__(self, source: "Source", lent: Lent, keys: torch.Tensor, limit: Optional[int], layout: Any, once: bool):
-        keys = keys.clone()  # the caller may change its own before the backward
+    def __init__(self, source: "Source", lent: Lent, keys: Keys, limits: Sequence[Optional[int]], layout: Any, once: bool):
         self.source = source
         self.layout = layout
         self.once = once  # it is used by one forward
-        self._rows, number = lent.pull(keys, limit)
+        self._rows, number = lent.pull(keys, limits)
         super().__init__(lent, keys, number)
 
     def wait(self) -> tuple[torch.Tensor, ...]:
-        return self._rows if self.once else self._rows.clone(),
+        return tuple(self._rows if self.once else (rows.clone() for rows in self._rows))
 
     def take(self, gradients: Sequence[Optional[torch.Tensor]]) -> None:
-        gradient, = gradients
-        if gradient is not None:
-            self.source.take_lent(self, gradient.detach().to(torch.float32))
+        given = [None if gradient is None else gradient.detach().to(torch.float32) for gradient in gradients]
+        if any(gradient is not None for gradient in given):
+            self.source.take_lent(self, given)
 
 
 class CapturedTicket(AnyTicket):
@@ -157,7 +155,7 @@ class Source:
         self.anchor = torch.empty(0, requires_grad=True)
         self.is_holding = False
         self.round: Optional[Clock] = None
-        self.lending = Lending(tables[0]) if len(tables) == 1 else None
+        self.lending = Lending(tables)
         self.capturing = Capturing(tables[0]) if len(tables) == 1 else None
         self._held: list[Part] = []
         self._pushes: list[Union[Call[None], DeviceCall]] = []
@@ -173,35 +171,38 @@ class Source:
             part.values = rows.numpy()
         return Ticket(self, parts, landings, device, layout)
 
-    def lent(self, device: torch.device, n_keys: int) -> Optional[Lent]:
-        """Memory of the GPU that the server takes; None: it takes none."""
-        return None if self.lending is None else self.lending.of(device, n_keys)
+    def lent(self, device: torch.device, counts: Sequence[int]) -> Optional[Lent]:
+        """Memory of the GPU that the server takes, with room for so many keys of each table; None: it takes none."""
+        return self.lending.of(device, counts)
 
     def end_lending(self, device: torch.device) -> None:
         """From now on tensors of the GPU go by the host."""
-        if self.lending is not None:
-            self.lending.end(device)
+        self.lending.end(device)
 
-    def take_lent(self, ticket: Pulled, gradient: torch.Tensor) -> None:
-        """The gradient of a LentTicket. What waits for others, and steps of several workers, go by the host."""
-        keys = ticket.keys
-        lent = None if self.is_holding or self.round is not None else self.lent(keys.device, keys.numel())
+    def take_lent(self, ticket: Pulled, gradients: Sequence[Optional[torch.Tensor]]) -> None:
+        """The gradients of a LentTicket. What waits for others, and steps of several workers, go by the host."""
+        keys, device = ticket.keys, ticket.keys.all.device
+        lent = None if self.is_holding or self.round is not None else self.lent(device, keys.counts)
         if lent is None or not ticket.needed_by(lent):
             ticket.end()
         if lent is None:
-            numbers, values = copies.to_numpy(keys, gradient.contiguous())
-            self.take([Part(self.tables[0], numbers, values=values, raw=True)])
+            self._take_by_host(keys, gradients, 0)
             return
-        rate = None if self.optimizer is None else self.optimizer.rate(self.tables[0])
-        try:
-            self._settle(PUSHES_IN_FLIGHT)
-            call = lent.push(keys, gradient, rate, ticket.needed_by(lent))
-        except UnsupportedError:
-            self.end_lending(keys.device)
-            self.take_lent(ticket, gradient)
-            return
-        if call is not None:
-            self._pushes.append(call)
+        rates = [None if self.optimizer is None else self.optimizer.rate(table) for table in self.tables]
+        self._settle(PUSHES_IN_FLIGHT * len(self.tables))
+        n_done = lent.push(keys, gradients, rates, ticket.needed_by(lent), self._pushes)
+        if n_done < len(gradients):
+            self.end_lending(device)
+            ticket.end()
+            self._take_by_host(keys, gradients, n_done)
+
+    def _take_by_host(self, keys: Keys, gradients: Sequence[Optional[torch.Tensor]], first: int) -> None:
+        """Those of the tables from `first` on."""
+        left = list(zip(self.tables, keys.each(), gradients))[first:]
+        given = [(table, each, gradient.contiguous()) for table, each, gradient in left if gradient is not None]
+        arrays = copies.to_numpy(*(tensor for _, each, gradient in given for tensor in (each, gradient)))
+        self.take([Part(table, numbers, values=values, raw=True)
+                   for (table, _, _), numbers, values in zip(given, arrays[::2], arrays[1::2])])
 
     def capture(self, keys: torch.Tensor, layout: Any) -> CapturedTicket:
         """The pull of keys [n] by every replay of the graph that is captured."""
@@ -236,8 +237,7 @@ class Source:
     def flush(self) -> None:
         """Waits until every push has been applied; raises what failed."""
         self._settle(0)
-        if self.lending is not None:
-            self.lending.settle()
+        self.lending.settle()
         if self.capturing is not None:
             self.capturing.settle()
 
