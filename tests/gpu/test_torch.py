@@ -165,7 +165,7 @@ class Lent(Cuda):
 
     def collections(self, name, make, config, n_tables, fields, **more):
         """The same one twice, over tables of its own. The tables have two features each."""
-        dims = (DIM, 3, 8) if config is embd.torch.EmbeddingBagConfig else (DIM,)
+        dims = (DIM, 3, 8) if "mixed" in name else (DIM,)
         return [make([config(1000, dims[t % len(dims)], f"{name}_{i}_{t}", feature_names=[f"f{2 * t + 1}", f"f{2 * t}"])
                       for t in range(n_tables)], client=self.client, seed=3, **fields, **more) for i in range(2)]
 
@@ -197,7 +197,7 @@ class Lent(Cuda):
     def test_collections_stay_there(self):
         bags, rows = ((embd.torch.EmbeddingBagCollection, embd.torch.EmbeddingBagConfig),
                       (embd.torch.EmbeddingCollection, embd.torch.EmbeddingConfig))
-        cases = (("sums", bags, 20, {"optimizer": "adam"}, False, False), ("held", bags, 3, {"optimizer": "adagrad"}, False, True),
+        cases = (("sums", bags, 20, {"optimizer": "adam"}, False, False), ("mixed", bags, 7, {"optimizer": "adam"}, False, False), ("held", bags, 3, {"optimizer": "adagrad"}, False, True),
                  ("weighted", bags, 2, {"optimizer": SGD, "is_weighted": True}, True, False),
                  ("single", rows, 5, {"optimizer": "adagrad"}, False, False))
         for name, (make, config), n_tables, fields, weighted, hold in cases:

@@ -21,7 +21,7 @@ from .config import definition, features_of
 from .jagged import Batch, Jagged, JaggedThere, batch_of, pooled, there, unpooled
 from .copies import Device, device_named
 from .lent import Lent, keys_of
-from .rows import AnyTicket, LentTicket, Source
+from .rows import AnyTicket, LentTicket, Source, WideTicket
 
 
 class _Collection(Reference):
@@ -92,10 +92,27 @@ class _Collection(Reference):
 
     def _pull_there(self, made: JaggedThere, lent: Lent, once: bool) -> AnyTicket:
         keys = keys_of([made.keys(features) for features in self.features])
+        limits = [config.num_embeddings for config in self.configs]
+        modes = {table.schema.combiner if table.combines else None for table in self.tables}
+        if lent.is_wide() and len(modes) == 1:
+            made.widen(self.features, modes.pop())
+            return WideTicket(self.source, lent, keys, limits, made, once)
         for table, mine, features in zip(self.tables, keys.each(), self.features):
             if table.combines:
                 made.make_bags(mine, features, table.schema.combiner)
-        return LentTicket(self.source, lent, keys, [config.num_embeddings for config in self.configs], made, once)
+        return LentTicket(self.source, lent, keys, limits, made, once)
+
+    def _matrices(self, ticket: AnyTicket) -> list[torch.Tensor]:
+        """Of each feature, one table after the other."""
+        batch: Union[Jagged, JaggedThere] = ticket.layout
+        tables = self._rows(ticket)
+        if isinstance(ticket, WideTicket):
+            return list(tables)
+        return [rows for number, (features, whole) in enumerate(zip(self.features, tables))
+                for rows in self._split(batch, features, batch.pooled(number, whole))]
+
+    def _split(self, batch: Union[Jagged, JaggedThere], features: list[str], rows: torch.Tensor) -> Sequence[torch.Tensor]:
+        raise NotImplementedError
 
     def _rows(self, ticket: AnyTicket) -> tuple[torch.Tensor, ...]:
         return ticket.rows(self.training and torch.is_grad_enabled())
@@ -140,12 +157,11 @@ class EmbeddingBagCollection(_Collection):
         features."""
         ticket = features if isinstance(features, AnyTicket) else self._start(
             batch_of(features, values, lengths, weights, self._is_weighted), True)
-        batch: Union[Jagged, JaggedThere] = ticket.layout
-        rows: list[torch.Tensor] = []
-        for number, (features_of_one, matrix) in enumerate(zip(self.features, self._rows(ticket))):
-            made = batch.pooled(number, matrix)
-            rows += made.split(batch.samples) if batch.samples else [made] * len(features_of_one)
-        return pooled(batch.types, [name for names in self.names for name in names], rows)
+        return pooled(ticket.layout.types, [name for names in self.names for name in names], self._matrices(ticket))
+
+    def _split(self, batch: Union[Jagged, JaggedThere], features: list[str], rows: torch.Tensor) -> Sequence[torch.Tensor]:
+        each: Sequence[torch.Tensor] = rows.split(batch.samples) if batch.samples else [rows] * len(features)
+        return each
 
 
 class EmbeddingCollection(_Collection):
@@ -190,10 +206,11 @@ class EmbeddingCollection(_Collection):
         """{feature: JaggedTensor} for a KeyedJaggedTensor; else {feature: [values of the feature, dim]}."""
         ticket = features if isinstance(features, AnyTicket) else self._start(
             batch_of(features, values, lengths, None, False), True)
-        batch: Union[Jagged, JaggedThere] = ticket.layout
-        out: dict[str, Any] = {}
-        for wanted, names, matrix in zip(self.features, self.names, self._rows(ticket)):
-            counts = [batch.count(feature) for feature in wanted]
-            for feature, name, rows in zip(wanted, names, matrix.split(counts)):
-                out[name] = unpooled(batch, feature, rows, self._need_indices)
-        return out
+        features_of_all = [feature for each in self.features for feature in each]
+        names = [name for each in self.names for name in each]
+        return {name: unpooled(ticket.layout, feature, rows, self._need_indices)
+                for feature, name, rows in zip(features_of_all, names, self._matrices(ticket))}
+
+    def _split(self, batch: Union[Jagged, JaggedThere], features: list[str], rows: torch.Tensor) -> Sequence[torch.Tensor]:
+        each: Sequence[torch.Tensor] = rows.split([batch.count(feature) for feature in features])
+        return each

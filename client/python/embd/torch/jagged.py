@@ -92,7 +92,8 @@ class JaggedThere:
         self._lengths = lengths  # [features, samples]
         self._counts = counts
         self._starts = [0, *itertools.accumulate(counts)]
-        self._bags: list[tuple[Bags, str]] = []  # of each table
+        self._bags: list[tuple[Bags, str]] = []  # of each table, or one of all
+        self._tables: list[list[str]] = []  # the features of each, of a wide ticket
 
     def count(self, feature: str) -> int:
         return self._counts[self.numbers[feature]]
@@ -114,10 +115,45 @@ class JaggedThere:
 
     def make_bags(self, keys: torch.Tensor, features: Sequence[str], mode: str) -> None:
         """Of the next table."""
-        lengths = self._lengths[[self.numbers[feature] for feature in features]].reshape(-1)
+        lengths = torch.cat([self.lengths_of(feature) for feature in features])
         ends = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
         weights = None if self._weights is None else self._of(self._weights, features).clone()
         self._bags.append((Bags(keys, ends, weights), mode))
+
+    # Of all tables together, for a wide ticket: a matrix for each feature, one table after the other.
+
+    def widen(self, tables: list[list[str]], mode: Optional[str]) -> None:
+        """The features of each table; None: single rows."""
+        self._tables = tables
+        if mode is not None:
+            features = [feature for each in tables for feature in each]
+            self.make_bags(self._of(self._values, features), features, mode)
+
+    def _sizes(self) -> list[int]:
+        return [self.samples if self._bags else self.count(feature) for features in self._tables for feature in features]
+
+    def matrices(self, rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """rows: [n, dim] of all keys."""
+        for made, mode in self._bags:
+            rows = made.sums(rows, mode)
+        each: tuple[torch.Tensor, ...] = rows.split(self._sizes())
+        return each
+
+    def gradient(self, gradients: Sequence[Optional[torch.Tensor]]) -> torch.Tensor:
+        """Of all keys [n, dim], by those of the matrices; zeros where there is none."""
+        given = next((gradient for gradient in gradients if gradient is not None), None)
+        if given is None:
+            return self._values.new_zeros(0, 0, dtype=torch.float32)
+        whole = torch.cat([given.new_zeros(n, given.shape[1]) if gradient is None else gradient.detach()
+                           for gradient, n in zip(gradients, self._sizes())]).to(torch.float32)
+        for made, mode in self._bags:
+            whole = made.spread(whole, mode)
+        return whole
+
+    def tables_with(self, gradients: Sequence[Optional[torch.Tensor]]) -> list[bool]:
+        """Which tables have a gradient."""
+        given = iter(gradients)
+        return [any([next(given) is not None for _ in features]) for features in self._tables]
 
     def pooled(self, number: int, rows: torch.Tensor) -> torch.Tensor:
         """Of a table, as servers pool them."""

@@ -2,8 +2,9 @@
 
 Each source and GPU has one allocation of its own, for all of its tables, beside PyTorch's memory: the server sees that and nothing
 else. Keys and gradients are copied into it, rows out of it, on the GPU and in the current stream, which takes some microseconds.
-Calls, one for each table, take their turn in that stream, by a gate (embd/device.h), and the host waits for nobody. Where the client has no thread of its own,
-the server shares no memory of the host, or it is in this process, the host waits for the stream before each call, and for the call.
+Calls, one for each table, take their turn in that stream, by a gate (embd/device.h), and the host waits for nobody. Where the
+client has no thread of its own, the server shares no memory of the host, or it is in this process, the host waits for the stream
+before each call, and for the call.
 
 Where the server cannot (another host, several shards, no GPU), None says so once, and tensors go by pinned memory."""
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ..table import Table
 
 LEAST_KEYS = 4096
+NO_LIMIT = 2**63 - 1
 
 
 class NoMemory(Exception):
@@ -144,11 +146,9 @@ def keys_of(tables: Sequence[torch.Tensor]) -> Keys:
     counts = tuple(keys.numel() for keys in tables)
     if len(tables) == 1:
         return Keys(tables[0].to(torch.int64, copy=True), counts)
-    whole = tables[0].new_zeros(sum(_even(n) for n in counts), dtype=torch.int64)
-    made = Keys(whole, counts)
-    for mine, keys in zip(made.each(), tables):
-        mine.copy_(keys)
-    return made
+    padding = tables[0].new_zeros(1, dtype=torch.int64)
+    pieces = [piece for keys in tables for piece in ((keys, padding) if keys.numel() % 2 else (keys,))]
+    return Keys(torch.cat([piece.to(torch.int64) for piece in pieces]), counts)
 
 
 def _even(n: int) -> int:
@@ -218,7 +218,7 @@ class Lent:
         """IndexError: a key is not below the limit of its table. The host waits for the stream."""
         bounded = [(table, each, limit) for table, each, limit in zip(self.tables, keys.each(), limits)
                    if limit is not None and each.numel()]
-        if not bounded:
+        if not bounded or (len(self.tables) > 1 and not self._are_beyond(keys, limits)):
             return
         bounds = torch.cat([torch.stack(torch.aminmax(each)) for _, each, _ in bounded])
         self._bounds[:len(bounds)].copy_(bounds, non_blocking=True)
@@ -228,6 +228,14 @@ class Lent:
             if low < 0 or high >= limit:
                 raise IndexError(f"index out of range: {low} to {high}, num_embeddings is {limit}" if len(self.tables) == 1 else
                                  f"table {table.name}: indices are {low} to {high}, num_embeddings is {limit}")
+
+    def _are_beyond(self, keys: Keys, limits: Sequence[Optional[int]]) -> bool:
+        """Any of them, of all tables at once."""
+        most = torch.tensor([NO_LIMIT if limit is None else limit - 1 for limit in limits], device=self.device)
+        counts = torch.tensor([_even(n) for n in keys.counts], device=self.device)
+        each = torch.repeat_interleave(most, counts, output_size=keys.all.numel())
+        least = torch.where(each == NO_LIMIT, -NO_LIMIT - 1, 0)
+        return bool(((keys.all > each) | (keys.all < least)).any())
 
     def _make_room(self, n_calls: int) -> None:
         """The next calls have numbers of one gate."""
@@ -264,14 +272,22 @@ class Lent:
         return [self._rows[at:at + n * table.dim].view(n, table.dim)
                 for table, n, at in zip(self.tables, keys.counts, _starts(self._row_sizes(keys.counts)))]
 
-    def pull(self, keys: Keys, limits: Sequence[Optional[int]]) -> tuple[list[torch.Tensor], int]:
-        """The rows of each table's keys, and the number of the first call, 0 if they have ended."""
+    def is_wide(self) -> bool:
+        """Whether the rows of all tables make one matrix."""
+        return len(self.tables) > 1 and len({table.dim for table in self.tables}) == 1 and self.tables[0].dim % 4 == 0
+
+    def _matrix(self, keys: Keys) -> torch.Tensor:
+        dim = self.tables[0].dim
+        return self._rows[:sum(keys.counts) * dim].view(-1, dim)
+
+    def pull(self, keys: Keys, limits: Sequence[Optional[int]], is_wide: bool = False) -> tuple[list[torch.Tensor], int]:
+        """The rows of each table's keys, or of all together, and the number of the first call, 0 if they have ended."""
         self.settle()
         self._enter()
         self._check(keys, limits)
         self._take(keys)
         first = self._begin_pulls(keys) if self._gate is not None else self._pull_now(keys)
-        return [rows.clone() for rows in self._matrices(keys)], first
+        return [rows.clone() for rows in ([self._matrix(keys)] if is_wide else self._matrices(keys))], first
 
     def _pull_now(self, keys: Keys) -> int:
         self._wait()
@@ -293,14 +309,15 @@ class Lent:
         return before + 1
 
     def push(self, keys: Keys, gradients: Sequence[Optional[torch.Tensor]], rates: Sequence[Optional[float]], needs: int,
-             calls: list[Any]) -> int:
+             calls: list[Any], whole: Optional[torch.Tensor] = None) -> int:
         """A step of each table that has a gradient. Adds calls that have not ended to `calls`. `needs`: what pull() gave with the
-        rows. How many of the tables are done: all, unless the server takes no more."""
+        rows. `whole`: the gradients of all tables as one matrix. How many of the tables are done: all, unless the server takes no
+        more."""
         self.settle()
         self._enter()
         self._take(keys)
         self._make_room(len(self.tables))
-        for rows, gradient in zip(self._matrices(keys), gradients):
+        for rows, gradient in [(self._matrix(keys), whole)] if whole is not None else zip(self._matrices(keys), gradients):
             if gradient is not None:
                 rows.copy_(gradient.reshape(rows.shape))
         if self._gate is None:

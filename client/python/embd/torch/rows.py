@@ -20,6 +20,7 @@ from .captured import Captured, Capturing
 from .lent import Keys, Lending, Lent
 
 if TYPE_CHECKING:
+    from .jagged import JaggedThere
     from .rates import TableOptimizer
 
 PUSHES_IN_FLIGHT = 4
@@ -86,11 +87,13 @@ class Pulled:
 class LentTicket(Pulled, AnyTicket):
     """A pull of single keys of the source's tables that stays on a GPU: lent.py. What the current stream does next has its rows."""
 
+    is_wide = False
+
     def __init__(self, source: "Source", lent: Lent, keys: Keys, limits: Sequence[Optional[int]], layout: Any, once: bool):
         self.source = source
         self.layout = layout
         self.once = once  # it is used by one forward
-        self._rows, number = lent.pull(keys, limits)
+        self._rows, number = lent.pull(keys, limits, self.is_wide)
         super().__init__(lent, keys, number)
 
     def wait(self) -> tuple[torch.Tensor, ...]:
@@ -100,6 +103,24 @@ class LentTicket(Pulled, AnyTicket):
         given = [None if gradient is None else gradient.detach().to(torch.float32) for gradient in gradients]
         if any(gradient is not None for gradient in given):
             self.source.take_lent(self, given)
+
+
+class WideTicket(LentTicket):
+    """One whose rows, of all tables, are made what the forward gives in one go: a matrix for each feature."""
+
+    is_wide = True
+    layout: "JaggedThere"
+
+    def wait(self) -> tuple[torch.Tensor, ...]:
+        rows, = super().wait()
+        return self.layout.matrices(rows)
+
+    def take(self, gradients: Sequence[Optional[torch.Tensor]]) -> None:
+        whole = self.layout.gradient(gradients)
+        wanted = self.layout.tables_with(gradients)
+        if any(wanted):
+            each = whole.split(self.keys.counts)
+            self.source.take_lent(self, [rows if is_wanted else None for rows, is_wanted in zip(each, wanted)], whole)
 
 
 class CapturedTicket(AnyTicket):
@@ -179,8 +200,8 @@ class Source:
         """From now on tensors of the GPU go by the host."""
         self.lending.end(device)
 
-    def take_lent(self, ticket: Pulled, gradients: Sequence[Optional[torch.Tensor]]) -> None:
-        """The gradients of a LentTicket. What waits for others, and steps of several workers, go by the host."""
+    def take_lent(self, ticket: Pulled, gradients: Sequence[Optional[torch.Tensor]], whole: Optional[torch.Tensor] = None) -> None:
+        """The gradients of a LentTicket, also as one matrix. What waits for others, and steps of several workers, go by the host."""
         keys, device = ticket.keys, ticket.keys.all.device
         lent = None if self.is_holding or self.round is not None else self.lent(device, keys.counts)
         if lent is None or not ticket.needed_by(lent):
@@ -190,7 +211,7 @@ class Source:
             return
         rates = [None if self.optimizer is None else self.optimizer.rate(table) for table in self.tables]
         self._settle(PUSHES_IN_FLIGHT * len(self.tables))
-        n_done = lent.push(keys, gradients, rates, ticket.needed_by(lent), self._pushes)
+        n_done = lent.push(keys, gradients, rates, ticket.needed_by(lent), self._pushes, whole)
         if n_done < len(gradients):
             self.end_lending(device)
             ticket.end()
