@@ -1,7 +1,9 @@
 """What an archive costs, and how fast backups come and go. The rates of a base and of its restore stand beside plain copies of the
 same bytes in the same run: on the disk, with a sync (cp), and through a socket of this machine to the disk. Then pushes go on while
 embctl backup --every runs and while it rests, in turns: how long a push takes in each, how old the newest backup becomes, and what
-increments have. Last, the servers' processor time for an increment, without pushes beside it. archive_cost.py [--rows N] [--dim N] [--rounds N] [--every SECONDS] [--turn SECONDS] [--turns N]"""
+increments have. Last, the servers' processor time for an increment, without pushes beside it. Servers and embctl have processors of
+their own, if there are 12. archive_cost.py [--rows N] [--dim N] [--rounds N] [--every SECONDS] [--turn SECONDS] [--turns N]
+[--only-rates [-o json]]"""
 import argparse
 import contextlib
 import json
@@ -18,10 +20,12 @@ import time
 import numpy as np
 
 import embd
+import pinned
 from embd_process import Embd
 
 EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
 BATCH = 65536
+SERVER, OTHER, TOOLS = (0, 4), (4, 4), (8, 4)  # first processor, and how many
 
 
 def embctl(server, *arguments):
@@ -76,6 +80,11 @@ def fill(server, o):
             table.push(np.arange(first, first + n, dtype=np.uint64), np.full((n, o.dim), -1.0, np.float32))
 
 
+def started(data, processors):
+    with pinned.on(*processors):
+        return Embd("--data-dir", data, *pinned.shard_flags(processors[0], 2), shards=2)
+
+
 def rates(server, scratch, o):
     found = {"backup": [], "restore": [], "cp": [], "wire": []}
     for number in range(o.rounds):
@@ -88,10 +97,13 @@ def rates(server, scratch, o):
             shutil.rmtree(copies)
         data = os.path.join(scratch, f"other{number}")
         os.mkdir(data)
-        with Embd("--data-dir", data, shards=2) as other:
+        with started(data, OTHER) as other:
             found["restore"].append(seconds(lambda: embctl(other, "restore", "--from", place)))
         shutil.rmtree(data)
         shutil.rmtree(place)
+    if o.output == "json":
+        print(json.dumps({**vars(o), "bytes": size, **found}))
+        return
     print(f"{size / 1e6:.0f} MB, {o.rows} rows of {o.dim} columns, 2 shards; medians of {o.rounds} rounds")
     for name, took in found.items():
         print(f"  {name:8} {size / 1e6 / statistics.median(took):7.0f} MB/s  ({', '.join(f'{s:.2f}' for s in took)} s)")
@@ -182,14 +194,18 @@ def main():
     parser = argparse.ArgumentParser()
     for name, default in (("rows", 2000000), ("dim", 32), ("rounds", 3), ("every", 5), ("turn", 20), ("turns", 5)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--only-rates", action="store_true")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="of the rates")
     o = parser.parse_args()
+    os.sched_setaffinity(0, pinned.place(*TOOLS))
     with tempfile.TemporaryDirectory(prefix="embd-bench-", dir=os.environ.get("TMPDIR")) as scratch:
         os.mkdir(os.path.join(scratch, "data"))
-        with Embd("--data-dir", os.path.join(scratch, "data"), shards=2) as server:
+        with started(os.path.join(scratch, "data"), SERVER) as server:
             fill(server, o)
             rates(server, scratch, o)
-            costs(server, scratch, o)
-            increments(server, scratch, o)
+            if not o.only_rates:
+                costs(server, scratch, o)
+                increments(server, scratch, o)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
 """How fresh a replica is while its server takes all pushes that it can, and what the replica costs them. In each round embd-bench pushes
 with the replica at rest (stopped), and, once it has all, with the replica. Meanwhile probe rows are pushed to the server and pulled from
 the replica: the time from an acknowledgement until a pull shows it stands beside what the replica's histogram counts. A round can
-also push at a share of the rate that was found (--share). freshness.py [--dir DIRECTORY] [--keys N] [--dim N] [--batch N] [--in-flight N] [--rounds N] [--seconds S] [--share F]"""
+also push at a share of the rate that was found (--share). With --serve-dtype the replica keeps narrow rows; with --no-serve it is a
+follower that answers no pull, and nothing but the pushes is measured. Server, replica, load and probes have processors of their own,
+if there are 14. freshness.py [--dir DIRECTORY] [--keys N] [--dim N] [--batch N] [--in-flight N] [--rounds N] [--seconds S] [--share F]
+[--serve-dtype DTYPE] [--no-serve] [-o json]"""
 import argparse
 import json
 import os
@@ -13,20 +16,23 @@ import threading
 import time
 import urllib.request
 
+import pinned
 import wire
 from embd_process import Embd
 from ports import free_ports
 
 BENCH = os.path.join(os.environ["EMBD_BIN"], "embd-bench")
 NAME = "embd_follow_freshness_seconds"
+SERVER, REPLICA, LOAD, PROBES = (0, 4), (4, 4), (8, 2), (10, 4)  # first processor, and how many
 
 
 def bench(server, o, rate=None):
     """Keys a second."""
-    said = subprocess.run([BENCH, "--servers", server.addresses[0], "--mix", "push", "--durability", "buffered", "--keys", o.keys,
-                           "--dim", str(o.dim), "--batch", str(o.batch), "--in-flight", str(o.in_flight), "--rounds", "1",
-                           "--seconds", str(o.seconds), "-o", "json", *(["--rate", str(rate)] if rate else [])],
-                          check=True, capture_output=True, text=True)
+    with pinned.on(*LOAD):
+        said = subprocess.run([BENCH, "--servers", server.addresses[0], "--mix", "push", "--durability", "buffered", "--keys", o.keys,
+                               "--dim", str(o.dim), "--batch", str(o.batch), "--in-flight", str(o.in_flight), "--rounds", "1",
+                               "--seconds", str(o.seconds), "-o", "json", *(["--rate", str(rate)] if rate else [])],
+                              check=True, capture_output=True, text=True)
     return next(row for row in json.loads(said.stdout)["results"] if row["what"] == "embd")["keys_per_s"]
 
 
@@ -92,9 +98,9 @@ class Probes(threading.Thread):
             while not self.stops.is_set() or (len(self.shown) < len(self.acked) and time.monotonic() < end):
                 if self.stops.is_set() and end == float("inf"):
                     end = time.monotonic() + 60
-                n = value(peer, self.table) - self.first
-                now = time.monotonic()
-                self.shown += [now] * (n - len(self.shown))
+                n, now = value(peer, self.table), time.monotonic()
+                if n is not None:  # else a narrow replica has a part of a round
+                    self.shown += [now] * (n - self.first - len(self.shown))
                 time.sleep(0.001)
 
     def end(self):
@@ -106,24 +112,53 @@ class Probes(threading.Thread):
         return [max(0.0, b - a) for a, b in zip(self.acked, self.shown)]
 
 
+def start_replica(data, admin, server, http, o):
+    flags = ["--http", http, "--follow", server.admin_path(0), *pinned.shard_flags(REPLICA[0])]
+    if o.serve:
+        flags += ["--serve", "yes"]
+    if o.serve_dtype:
+        return Embd(*flags, "--serve-dtype", o.serve_dtype, admin=admin, waits=False)
+    replica = Embd(*flags, "--data-dir", data, "--journal-limit", "0", admin=admin, waits=False)
+    replica.wait_log("follow_has_base shard=0", 60)
+    return replica
+
+
 def start(data, o):
     folders = [os.path.join(data, name) for name in ("primary", "replica", "admin")]
     for name in folders:
         os.mkdir(name)
-    server = Embd("--data-dir", folders[0], "--journal-limit", "0", admin=folders[2])
+    with pinned.on(*SERVER):
+        server = Embd("--data-dir", folders[0], "--journal-limit", "0", *pinned.shard_flags(SERVER[0]), admin=folders[2])
     http = f"127.0.0.1:{free_ports(1)}"
     with wire.connect(server) as peer:
         table = wire.create(peer, "probe", durability="buffered", value=0.0,
                             optimizer={"kind": "sgd", "lr": 1.0})
         wire.push(peer, table, [1], [0.0] * 4)
-    replica = Embd("--data-dir", folders[1], "--journal-limit", "0", "--http", http, "--follow", server.admin_path(0),
-                   "--serve", "yes", admin=folders[2], waits=False)
-    replica.wait_log("follow_has_base shard=0", 60)
+    with pinned.on(*REPLICA):
+        replica = start_replica(folders[1], folders[2], server, http, o)
     return server, replica, http, table
 
 
-def catch_up(server, replica, table):
+def is_behind(http):
+    found = re.search(r"^embd_follow_behind_records\{.*\} (\d+)$", metrics(http), flags=re.M)
+    return found is None or int(found.group(1)) > 0
+
+
+def wait_records(http):
+    """What the follower says is of the answer that it got last: it has to say so for a while."""
+    end, looks = time.monotonic() + 600, 0
+    while looks < 10:
+        looks = 0 if is_behind(http) else looks + 1
+        time.sleep(0.05)
+        if time.monotonic() > end:
+            raise AssertionError("the follower does not catch up")
+
+
+def catch_up(server, replica, http, table, o):
     """A push of now is on the replica, and so are all before it."""
+    if not o.serve:
+        wait_records(http)
+        return
     begin = time.monotonic()
     with wire.connect(server, timeout=120) as there, wire.connect(replica, timeout=120) as here:
         wire.push(there, table, [1], [-1.0] * 4)
@@ -134,39 +169,53 @@ def catch_up(server, replica, table):
                 raise AssertionError("the replica does not catch up")
 
 
+def measure_shown(server, replica, http, table, o, rate, found):
+    """A round of pushes with probes beside it."""
+    before, probes = wait_histogram(http), Probes(server, replica, table)
+    probes.start()
+    found["followed"].append(bench(server, o, rate))
+    took = probes.end()
+    catch_up(server, replica, http, table, o)
+    after = wait_histogram(http)
+    took.sort()
+    found["shows"].append(len(took))
+    for name, quantile in (("p50", 0.5), ("p99", 0.99)):
+        found[name].append(took[min(len(took) - 1, int(quantile * len(took)))])
+        found["h" + name[1:]].append(bound_of(before, after, quantile))
+
+
 def measure(server, replica, http, table, o):
     found = {name: [] for name in ("alone", "followed", "p50", "p99", "h50", "h99", "shows")}
+    os.sched_setaffinity(0, pinned.place(*PROBES))
     for _ in range(o.rounds):
         replica.pause()
         found["alone"].append(bench(server, o))
         replica.go_on()
-        catch_up(server, replica, table)
-        before, probes = wait_histogram(http), Probes(server, replica, table)
-        probes.start()
+        catch_up(server, replica, http, table, o)
         rate = o.share * found["alone"][-1] / o.batch if o.share else None
-        found["followed"].append(bench(server, o, rate))
-        took = probes.end()
-        catch_up(server, replica, table)
-        after = wait_histogram(http)
-        took.sort()
-        found["shows"].append(len(took))
-        for name, quantile in (("p50", 0.5), ("p99", 0.99)):
-            found[name].append(took[min(len(took) - 1, int(quantile * len(took)))])
-            found["h" + name[1:]].append(bound_of(before, after, quantile))
+        if o.serve:
+            measure_shown(server, replica, http, table, o, rate, found)
+        else:
+            found["followed"].append(bench(server, o, rate))
+            catch_up(server, replica, http, table, o)
     return found
 
 
 def show(found, o):
     ratios = [b / a for a, b in zip(found["alone"], found["followed"])]
+    if o.output == "json":
+        print(json.dumps({**vars(o), **found, "ratio": ratios}))
+        return
     print(f"push, {o.keys} rows, dim {o.dim}, {o.batch} keys, {o.in_flight} under way, {o.rounds} rounds of {o.seconds} s; load "
           f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     for name in ("alone", "followed"):
         print(f"  {name:9} {statistics.median(found[name]) / 1e6:7.3f} M keys/s  ({', '.join(f'{r / 1e6:.3f}' for r in found[name])})")
     print(f"  ratio     {statistics.median(ratios):.3f}  ({', '.join(f'{r:.3f}' for r in ratios)})" + (" at a given rate" if o.share else ""))
-    for name, what in (("p50", "shown by a pull, p50"), ("p99", "shown by a pull, p99"), ("h50", "histogram, p50 at most"),
+    for name, what in () if not o.serve else (("p50", "shown by a pull, p50"), ("p99", "shown by a pull, p99"), ("h50", "histogram, p50 at most"),
                        ("h99", "histogram, p99 at most")):
         print(f"  {what:24} {statistics.median(found[name]) * 1e3:9.1f} ms  ({', '.join(f'{s * 1e3:.1f}' for s in found[name])})")
-    print(f"  probes: {sum(found['shows'])}")
+    if o.serve:
+        print(f"  probes: {sum(found['shows'])}")
 
 
 def main():
@@ -176,6 +225,9 @@ def main():
     for name, kind, value in (("dim", int, 16), ("batch", int, 4096), ("in-flight", int, 4), ("rounds", int, 5), ("seconds", float, 5.0),
                               ("share", float, 0.0)):
         parser.add_argument(f"--{name}", type=kind, default=value)
+    parser.add_argument("--serve-dtype", default="", help="the replica keeps rows as this dtype")
+    parser.add_argument("--no-serve", dest="serve", action="store_false", help="a follower that answers no pull")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
     o = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="embd-freshness-", dir=o.dir) as data:
         server = replica = None

@@ -1,74 +1,99 @@
-"""What a live move costs: half of a table goes from two shards to four while a trainer pushes and pulls as fast as it can; then many
+"""What a live move costs: half of a table goes from two shards to four while trainers push and pull as fast as they can; then many
 small moves, for how long pushes are held. Beside it a dump of the same rows, which reads and writes them once, and a copy of as many
-bytes over a socket of this host. The trainer counts; at the end each row has what was acknowledged.
-move_keys.py [--rows N] [--dim N] [--moves N]"""
+bytes from process to process over TCP of this host. Each trainer is a process, and counts; at the end each row has what was
+acknowledged. Servers, coordinator and trainers have processors of their own, if there are 10 and two for each trainer.
+move_keys.py [--rows N] [--dim N] [--batch N] [--trainers N] [--moves N] [--seconds S] [-o json]"""
 import argparse
+import json
+import mmap
+import multiprocessing
 import os
 import socket
 import statistics
 import subprocess
 import tempfile
-import threading
 import time
 
 import numpy as np
 
 import embd
+import pinned
 from listed import Listed
 
 EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
 BATCH = 65536
+COORDINATOR, TRAINERS = (8, 2), 10  # processors: each server has two before them, each trainer two
+CONTEXT = multiprocessing.get_context("fork")
 
 
-class Trainer(threading.Thread):
-    """Adds 1 to `batch` keys, then pulls them, again and again."""
+class Trainer:
+    """A process that adds 1 to `batch` keys, then pulls them, again and again. It is forked before this process has threads."""
 
-    def __init__(self, address, o):
-        super().__init__(daemon=True)
-        self.client, self.o, self.error, self.stops = embd.connect(address, deadline=60), o, None, False
-        self.counts, self.pushes, self.pulls = np.ones(o.rows), [], []
+    def __init__(self, address, number, o):
+        self.address, self.number, self.o = address, number, o
+        self.counts = np.frombuffer(mmap.mmap(-1, 4 * o.rows), np.float32)
+        self.pushes, self.pulls = [], []
+        self.begins, self.stops, (self.reads, self.writes) = CONTEXT.Event(), CONTEXT.Event(), CONTEXT.Pipe(False)
+        with pinned.on(TRAINERS + 2 * number, 2):
+            self.process = CONTEXT.Process(target=self.run, daemon=True)
+            self.process.start()
+        self.writes.close()
 
     def run(self):
-        table, rng = self.client.table("rows"), np.random.default_rng(1)
-        gradients = np.full((self.o.batch, self.o.dim), -1.0, np.float32)
+        self.begins.wait()
         try:
-            while not self.stops:
-                keys = np.unique(rng.integers(0, self.o.rows, self.o.batch, dtype=np.uint64))
-                began = time.monotonic()
-                table.push(keys, gradients[:len(keys)])
-                pushed = time.monotonic()
-                table.pull(keys)
-                self.counts[keys] += 1
-                self.pushes.append((pushed, pushed - began))
-                self.pulls.append((pushed, time.monotonic() - pushed))
+            with embd.connect(self.address, deadline=60) as client:
+                self.train(client.table("rows"))
+            self.writes.send((self.pushes, self.pulls, None))
         except embd.Error as error:
-            self.error = error
+            self.writes.send(([], [], str(error)))
 
-    def between(self, what, begin, end):
-        took = sorted(t for at, t in what if begin <= at <= end)
-        return took or [0.0]
+    def train(self, table):
+        rng, gradients = np.random.default_rng(self.number), np.full((self.o.batch, self.o.dim), -1.0, np.float32)
+        while not self.stops.is_set():
+            keys = np.unique(rng.integers(0, self.o.rows, self.o.batch, dtype=np.uint64))
+            began = time.monotonic()
+            table.push(keys, gradients[:len(keys)])
+            pushed = time.monotonic()
+            table.pull(keys)
+            self.counts[keys] += 1
+            self.pushes.append((pushed, pushed - began))
+            self.pulls.append((pushed, time.monotonic() - pushed))
+
+    def end(self):
+        self.stops.set()
+        if not self.reads.poll(120):
+            raise AssertionError(f"trainer {self.number} does not end")
+        self.pushes, self.pulls, error = self.reads.recv()
+        self.process.join()
+        if error is not None:
+            raise AssertionError(f"trainer {self.number}: {error}")
 
 
 def quantile(took, q):
     return took[min(int(q * len(took)), len(took) - 1)]
 
 
-def socket_rate(n_bytes):
-    """Bytes a second from one thread to another, through a socket."""
-    a, b = socket.socketpair()
-    block, left = bytes(1 << 20), [n_bytes]
-
-    def send():
+def send(port, n_bytes):
+    block = bytes(1 << 20)
+    with socket.create_connection(("127.0.0.1", port)) as out:
         for _ in range(n_bytes >> 20):
-            a.sendall(block)
-        a.close()
+            out.sendall(block)
 
-    began = time.monotonic()
-    threading.Thread(target=send, daemon=True).start()
-    view = bytearray(1 << 20)
-    while n := b.recv_into(view):
-        left[0] -= n
-    return n_bytes / (time.monotonic() - began)
+
+def socket_rate(n_bytes):
+    """Bytes a second from one process to another."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        with pinned.on(0, 1):
+            sender = CONTEXT.Process(target=send, args=(door.getsockname()[1], n_bytes), daemon=True)
+            sender.start()
+        with door.accept()[0] as peer:
+            view, began = bytearray(1 << 20), time.monotonic()
+            while peer.recv_into(view):
+                pass
+            took = time.monotonic() - began
+        sender.join()
+    return n_bytes / took
 
 
 def fill(table, o):
@@ -83,49 +108,72 @@ def check(table, counts):
         np.testing.assert_array_equal(rows[:, 0], counts[first:first + BATCH])
 
 
-def tell(text, trainer, begin, end):
-    pushes, pulls = trainer.between(trainer.pushes, begin, end), trainer.between(trainer.pulls, begin, end)
-    print(f"{text:28} {len(pushes) / (end - begin):7.0f} pushes/s  push p50 {1e3 * quantile(pushes, 0.5):6.2f} p99 "
-          f"{1e3 * quantile(pushes, 0.99):6.2f} ms  pull p50 {1e3 * quantile(pulls, 0.5):6.2f} p99 {1e3 * quantile(pulls, 0.99):6.2f} ms")
+def within(trainers, window):
+    """Figures of what ended between two moments."""
+    begin, end = window
+    pushes, pulls = (sorted(t for trainer in trainers for at, t in getattr(trainer, what) if begin <= at <= end) or [0.0]
+                     for what in ("pushes", "pulls"))
+    return {"pushes_per_s": len(pushes) / (end - begin), "push_p50": quantile(pushes, 0.5), "push_p99": quantile(pushes, 0.99),
+            "pull_p50": quantile(pulls, 0.5), "pull_p99": quantile(pulls, 0.99)}
 
 
-def measure(cluster, o):
-    address = cluster.address("a")
-    client = embd.connect(address, deadline=120)
-    table = client.create_table("rows", o.dim, combiner="concat", optimizer=embd.Optimizer("sgd", lr=1.0),
-                                initializer=embd.Initializer("constant", 0.0))
-    fill(table, o)
+def dump_rate(address, o):
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([EMBCTL, "--servers", address, "dump", "rows", os.path.join(folder, "d")], check=True, stdout=subprocess.DEVNULL)
-    dump_s = time.monotonic() - began
-    trainer = Trainer(address, o)
-    trainer.start()
+    return o.rows * (8 + 4 * o.dim) / (time.monotonic() - began)
+
+
+def moves(client, trainers, o):
+    """What is found, and windows of time by name."""
+    found, windows = {}, {}
     time.sleep(o.seconds)
     begin = time.monotonic()
-    tell("before", trainer, begin - o.seconds / 2, begin)
+    windows["before"] = begin - o.seconds / 2, begin
     report = client.rebalance([1, 1, 1, 1])
     end = time.monotonic()
-    tell("half of the rows move", trainer, begin, end)
-    row_bytes = 8 + 4 * o.dim
-    rate, wire = report.bytes / report.elapsed, socket_rate(256 << 20)
-    print(f"{report.rows} rows of {row_bytes} bytes copied ({o.rows // 2} move) in {report.elapsed:.2f} s: {rate / 1e6:.0f} MB/s; a socket "
-          f"{wire / 1e6:.0f}, a dump {o.rows * row_bytes / dump_s / 1e6:.0f} MB/s; pushes held {1e3 * report.pause:.1f} ms")
-    time.sleep(2)
-    tell("after", trainer, end + 0.5, time.monotonic())
-    pauses, begin = [], time.monotonic()
-    for i in range(o.moves):
-        pauses.append(client.rebalance([256, 256, 252 + 8 * (i % 2), 260 - 8 * (i % 2)]).pause)
-    tell(f"{o.moves} moves of 4 vshards", trainer, begin, time.monotonic())
-    pauses.sort()
+    windows["half of the rows move"] = begin, end
+    found.update(copied=report.rows, elapsed=report.elapsed, rate=report.bytes / report.elapsed, pause=report.pause)
+    time.sleep(o.seconds / 2)
+    windows["after"] = end + o.seconds / 8, time.monotonic()
+    begin = time.monotonic()
+    found["pauses"] = sorted(client.rebalance([256, 256, 252 + 8 * (i % 2), 260 - 8 * (i % 2)]).pause for i in range(o.moves))
+    windows[f"{o.moves} moves of 4 vshards"] = begin, time.monotonic()
+    for trainer in trainers:
+        trainer.end()
+    found["windows"] = {name: within(trainers, window) for name, window in windows.items()}
+    return found
+
+
+def measure(cluster, trainers, o):
+    address = cluster.address("a")
+    os.sched_setaffinity(0, pinned.place(*COORDINATOR))
+    wire = socket_rate(1 << 30)
+    with embd.connect(address, deadline=120) as client:
+        table = client.create_table("rows", o.dim, combiner="concat", optimizer=embd.Optimizer("sgd", lr=1.0),
+                                    initializer=embd.Initializer("constant", 0.0))
+        fill(table, o)
+        dump = dump_rate(address, o)
+        for trainer in trainers:
+            trainer.begins.set()
+        found = moves(client, trainers, o)
+        check(table, 1 + sum(trainer.counts for trainer in trainers))
+    return {**found, "socket": wire, "dump": dump}
+
+
+def show(found, o):
+    if o.output == "json":
+        print(json.dumps({**vars(o), **found}))
+        return
+    for name, w in found["windows"].items():
+        print(f"{name:28} {w['pushes_per_s']:7.0f} pushes/s  push p50 {1e3 * w['push_p50']:6.2f} p99 {1e3 * w['push_p99']:6.2f} ms  "
+              f"pull p50 {1e3 * w['pull_p50']:6.2f} p99 {1e3 * w['pull_p99']:6.2f} ms")
+    print(f"{found['copied']} rows of {8 + 4 * o.dim} bytes copied ({o.rows // 2} move) in {found['elapsed']:.2f} s: "
+          f"{found['rate'] / 1e6:.0f} MB/s; a socket {found['socket'] / 1e6:.0f}, a dump {found['dump'] / 1e6:.0f} MB/s; "
+          f"pushes held {1e3 * found['pause']:.1f} ms")
+    pauses = found["pauses"]
     print(f"pushes held: median {1e3 * statistics.median(pauses):.1f} ms, p99 {1e3 * quantile(pauses, 0.99):.1f}, longest "
           f"{1e3 * pauses[-1]:.1f}")
-    trainer.stops = True
-    trainer.join()
-    if trainer.error is not None:
-        raise trainer.error
-    check(table, trainer.counts)
-    client.close()
 
 
 def main():
@@ -133,14 +181,19 @@ def main():
     p.add_argument("--rows", type=int, default=1000000)
     p.add_argument("--dim", type=int, default=16)
     p.add_argument("--batch", type=int, default=4096)
+    p.add_argument("--trainers", type=int, default=1)
     p.add_argument("--moves", type=int, default=200)
     p.add_argument("--seconds", type=float, default=4)
+    p.add_argument("-o", "--output", choices=("text", "json"), default="text")
     o = p.parse_args()
     with Listed("abcd", 'placement: "1:0=512,1=512"\n') as cluster:
-        for name in cluster.names:
-            cluster.start(name, waits=False)
-        subprocess.run([EMBCTL, "--servers", cluster.address("a"), "wait"], check=True, stdout=subprocess.DEVNULL)
-        measure(cluster, o)
+        for i, name in enumerate(cluster.names):
+            with pinned.on(2 * i, 2):
+                cluster.start(name, waits=False)
+        address = cluster.address("a")
+        subprocess.run([EMBCTL, "--servers", address, "wait"], check=True, stdout=subprocess.DEVNULL)
+        trainers = [Trainer(address, i, o) for i in range(o.trainers)]
+        show(measure(cluster, trainers, o), o)
 
 
 if __name__ == "__main__":
