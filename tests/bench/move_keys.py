@@ -2,7 +2,7 @@
 small moves, for how long pushes are held. Beside it a dump of the same rows, which reads and writes them once, and a copy of as many
 bytes from process to process over TCP of this host. Each trainer is a process, and counts; at the end each row has what was
 acknowledged. Servers, coordinator and trainers have processors of their own, if there are 10 and two for each trainer.
-move_keys.py [--rows N] [--dim N] [--batch N] [--trainers N] [--moves N] [--seconds S] [-o json]"""
+move_keys.py [--rows N] [--dim N] [--batch N] [--trainers N] [--moves N] [--most S] [--seconds S] [-o json]"""
 import argparse
 import json
 import mmap
@@ -124,6 +124,15 @@ def dump_rate(address, o):
     return o.rows * (8 + 4 * o.dim) / (time.monotonic() - began)
 
 
+def small_moves(client, o):
+    """As many as asked for, or as there is time for."""
+    end, done = time.monotonic() + o.most, []
+    while len(done) < o.moves and (not done or time.monotonic() < end):
+        i = len(done) % 2
+        done.append(client.rebalance([256, 256, 252 + 8 * i, 260 - 8 * i]))
+    return done
+
+
 def moves(client, trainers, o):
     """What is found, and windows of time by name."""
     found, windows = {}, {}
@@ -137,8 +146,9 @@ def moves(client, trainers, o):
     time.sleep(o.seconds / 2)
     windows["after"] = end + o.seconds / 8, time.monotonic()
     begin = time.monotonic()
-    found["pauses"] = sorted(client.rebalance([256, 256, 252 + 8 * (i % 2), 260 - 8 * (i % 2)]).pause for i in range(o.moves))
-    windows[f"{o.moves} moves of 4 vshards"] = begin, time.monotonic()
+    small = small_moves(client, o)
+    windows[f"{len(small)} moves of 4 vshards"] = begin, time.monotonic()
+    found.update(pauses=sorted(report.pause for report in small), small_elapsed=statistics.median(report.elapsed for report in small))
     for trainer in trainers:
         trainer.end()
     found["windows"] = {name: within(trainers, window) for name, window in windows.items()}
@@ -172,7 +182,8 @@ def show(found, o):
           f"{found['rate'] / 1e6:.0f} MB/s; a socket {found['socket'] / 1e6:.0f}, a dump {found['dump'] / 1e6:.0f} MB/s; "
           f"pushes held {1e3 * found['pause']:.1f} ms")
     pauses = found["pauses"]
-    print(f"pushes held: median {1e3 * statistics.median(pauses):.1f} ms, p99 {1e3 * quantile(pauses, 0.99):.1f}, longest "
+    print(f"{len(pauses)} moves of 4 vshards, {1e3 * found['small_elapsed']:.0f} ms each in the median; pushes held: median "
+          f"{1e3 * statistics.median(pauses):.1f} ms, p99 {1e3 * quantile(pauses, 0.99):.1f}, longest "
           f"{1e3 * pauses[-1]:.1f}")
 
 
@@ -183,6 +194,7 @@ def main():
     p.add_argument("--batch", type=int, default=4096)
     p.add_argument("--trainers", type=int, default=1)
     p.add_argument("--moves", type=int, default=200)
+    p.add_argument("--most", type=float, default=60, help="no small move begins after so many seconds of them")
     p.add_argument("--seconds", type=float, default=4)
     p.add_argument("-o", "--output", choices=("text", "json"), default="text")
     o = p.parse_args()
