@@ -19,6 +19,7 @@ static void set_fini(struct change_set *set)
 {
     row_set_fini(&set->rows);
     gone_fini(&set->gone);
+    free(set->listed);
     *set = (struct change_set){.cut = 0};
 }
 
@@ -33,7 +34,8 @@ uint64_t changes_bytes(const struct changes *changes)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < changes->n; i++)
-        bytes += row_set_bytes(&changes->sets[i].rows) + gone_bytes(&changes->sets[i].gone);
+        bytes += row_set_bytes(&changes->sets[i].rows) + gone_bytes(&changes->sets[i].gone) +
+                 changes->sets[i].listed_capacity * sizeof(struct changed_key);
     return bytes;
 }
 
@@ -110,6 +112,75 @@ static bool has_place(struct store *store, struct change_set *set)
     return !set->has_all;
 }
 
+/* ---- keys, while they are few ---- */
+
+static void set_unlist(struct change_set *set)
+{
+    free(set->listed);
+    set->listed = NULL;
+    set->n_listed = set->listed_capacity = 0;
+    set->is_unlisted = true;
+}
+
+/* Twice as many. */
+static bool list_grow(struct change_set *set)
+{
+    uint32_t capacity = set->listed_capacity > 0 ? 2 * set->listed_capacity : 1024;
+    struct changed_key *grown =
+        capacity > LISTED_MAX ? NULL : realloc(set->listed, capacity * sizeof *grown);
+    if (grown == NULL)
+        return false;
+    set->listed = grown;
+    set->listed_capacity = capacity;
+    return true;
+}
+
+static void list_add(struct change_set *set, uint64_t hash, uint32_t slot)
+{
+    if (set->is_unlisted)
+        return;
+    if (set->n_listed == set->listed_capacity && !list_grow(set)) {
+        set_unlist(set);
+        return;
+    }
+    set->listed[set->n_listed++] = (struct changed_key){hash, slot};
+}
+
+static uint64_t count_listed(const struct changes *changes, uint32_t first)
+{
+    uint64_t n = 0;
+    for (uint32_t i = first; i < changes->n; i++)
+        n += changes->sets[i].n_listed;
+    return n;
+}
+
+static bool is_listed(const struct changes *changes, uint32_t first)
+{
+    for (uint32_t i = first; i < changes->n; i++)
+        if (changes->sets[i].is_unlisted || changes->sets[i].has_all)
+            return false;
+    return count_listed(changes, first) <= LISTED_MAX;
+}
+
+/* The cut reads these keys. Out of memory: the index. */
+static void list_changed(struct store *store, uint32_t first)
+{
+    const struct changes *changes = &store->changes;
+    struct cow *cow = &store->cow;
+    uint64_t n = count_listed(changes, first);
+    cow->listed = malloc((n + 1) * sizeof *cow->listed);
+    if (cow->listed == NULL)
+        return;
+    for (uint32_t i = first; i < changes->n; i++) {
+        const struct change_set *set = &changes->sets[i];
+        if (set->n_listed > 0)
+            memcpy(cow->listed + cow->n_listed, set->listed, set->n_listed * sizeof *set->listed);
+        cow->n_listed += set->n_listed;
+    }
+}
+
+/* ---- */
+
 /* Adds the later set's changes to those of the earlier one. */
 static void set_join(struct store *store, struct change_set *set, const struct change_set *later)
 {
@@ -118,6 +189,10 @@ static void set_join(struct store *store, struct change_set *set, const struct c
         set->has_all = !row_set_grow(&set->rows, later->rows.capacity);
     for (uint64_t word = 0; !set->has_all && word * 64 < later->rows.capacity; word++)
         set->rows.words[word] |= later->rows.words[word];
+    if (later->is_unlisted)
+        set_unlist(set);
+    for (uint32_t i = 0; i < later->n_listed; i++)
+        list_add(set, later->listed[i].hash, later->listed[i].slot);
     set->gone.is_unsure = set->gone.is_unsure || later->gone.is_unsure;
     for (uint64_t i = 0; i < later->gone.n; i++)
         gone_add(&set->gone, later->gone.keys[i].key, later->gone.keys[i].slot,
@@ -139,11 +214,13 @@ void host_forget(struct store *store, uint64_t cut)
     memmove(changes->sets + at, changes->sets + at + 1, (changes->n - at) * sizeof *changes->sets);
 }
 
-void cow_note_row(struct store *store, uint32_t row)
+void cow_note_row(struct store *store, uint64_t hash, uint32_t slot, uint32_t row)
 {
     struct change_set *set = newest(store);
-    if (has_place(store, set))
-        row_set_add(&set->rows, row);
+    if (!has_place(store, set))
+        return;
+    row_set_add(&set->rows, row);
+    list_add(set, hash, slot);
 }
 
 void cow_note_merged(struct store *store)
@@ -153,9 +230,14 @@ void cow_note_merged(struct store *store)
     if (!has_place(store, set))
         return;
     struct row_set rows = set->rows;
-    for (uint32_t i = 0; i < merge->n; i++)
-        if (merge->distinct[i].ref != 0)
-            row_set_add(&rows, merge->distinct[i].ref - 1);
+    for (uint32_t i = 0; i < merge->n; i++) {
+        const struct distinct *d = &merge->distinct[i];
+        if (d->ref == 0)
+            continue;
+        if (!set->is_unlisted && !row_set_has(&rows, d->ref - 1))
+            list_add(set, d->hash, d->slot);
+        row_set_add(&rows, d->ref - 1);
+    }
 }
 
 void cow_note_all(struct store *store)
@@ -182,6 +264,7 @@ uint64_t cow_bytes(const struct store *store)
         return 0;
     return row_set_bytes(&cow->done) + cow->n_chunks * chunk_bytes(store) +
            cow->candidates_capacity * sizeof *cow->candidates +
+           cow->n_listed * sizeof *cow->listed +
            (cow->seen.places != NULL ? index_bytes(&cow->seen) : 0);
 }
 
@@ -342,6 +425,8 @@ static void leave_out(struct store *store, struct store_cut *cut)
         cow->first_set = first;
         cow->end_set = changes->n;
         cow->gone_end = changes->sets[changes->n - 1].gone.n;
+        if (!cow->has_candidates && is_listed(changes, first))
+            list_changed(store, first);
     }
     if (cut->id != 0)
         changes_begin(store, cut->id);
@@ -393,6 +478,7 @@ void host_thaw(struct store *store)
         cow->first = next;
     }
     free(cow->candidates);
+    free(cow->listed);
     row_set_fini(&cow->done);
     if (has_candidates(store))
         index_close(&cow->seen);

@@ -6,8 +6,9 @@
  * itself costs a bit for each row, and a push one copy of each row that it is the first to change.
  *
  * From a cut on a set notes changes until the next cut begins another set: a bit for each row, and
- * a list of keys that were erased or evicted. The changes since a cut are those of its set and of
- * all later ones. The sets of the last CHANGES_MAX cuts are kept. If there is no memory for a note,
+ * a list of keys that were erased or evicted. As long as few rows changed it lists their keys, too:
+ * then a cut since another one finds these, and does not read the whole index. The changes since a
+ * cut are those of its set and of all later ones. The sets of the last CHANGES_MAX cuts are kept. If there is no memory for a note,
  * the set says that all rows changed, or that it cannot tell: a cut is larger then, and never
  * wrong.
  *
@@ -49,6 +50,10 @@ struct cow {
     /* How far the index was read. */
     bool is_read;
     uint64_t address, at, moved;
+    /* Instead of the index, where few rows changed. */
+    struct changed_key
+        *listed; /* [n_listed], n_listed_read of them read; NULL: the index is read */
+    uint64_t n_listed, n_listed_read;
     struct cow_chunk *first, *last;
     uint32_t generation; /* of its candidates */
     bool has_candidates; /* admit_after was above 1 at the cut; else it has none: */
@@ -85,11 +90,23 @@ void cow_note_new(struct store *store, uint32_t row);
 
 #define CHANGES_MAX 16u /* snapshots have half of them, readers of changes the rest */
 
+/* A key whose row changed; it may have another one, or none, by now. */
+struct changed_key {
+    uint64_t hash;
+    uint32_t slot;
+};
+
+#define LISTED_MAX 65536u /* of a set: a MiB */
+
 struct change_set {
     uint64_t cut; /* its id */
     struct row_set rows;
     bool has_all; /* rows: any may have changed */
     struct gone gone;
+    /* The keys of `rows`, each at least once; not all where they are more than LISTED_MAX. */
+    struct changed_key *listed; /* [n_listed] */
+    uint32_t n_listed, listed_capacity;
+    bool is_unlisted; /* keys are missing: there are none */
 };
 
 /* Zeroed: nothing is noted. */
@@ -103,8 +120,9 @@ void changes_fini(struct changes *changes);
 void changes_forget(struct changes *changes);
 uint64_t changes_bytes(const struct changes *changes);
 
-/* Only where changes->n > 0. These changed. */
-void cow_note_row(struct store *store, uint32_t row);
+/* Only where changes->n > 0. These changed. The row of a key, new or old. */
+void cow_note_row(struct store *store, uint64_t hash, uint32_t slot, uint32_t row);
+/* The rows of the keys of a request; of new ones cow_note_row was told. */
 void cow_note_merged(struct store *store);
 void cow_note_all(struct store *store);
 void cow_note_gone(struct store *store, uint64_t hash, uint32_t slot);

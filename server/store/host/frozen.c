@@ -1,5 +1,5 @@
-/* frozen.c - reads a cut (cow.h): keys that lost their rows, then copies that exist, then rows in
- * the order of the index that were neither copied nor read. */
+/* frozen.c - reads a cut (cow.h): keys that lost their rows, then copies that exist, then rows that
+ * were neither copied nor read, in the order of the index, or of a list of those that changed. */
 #include "server/store/host/table.h"
 
 /* Entries looked at in one scan: even if most of them were copied, a scan must be short. A segment
@@ -107,6 +107,33 @@ static void read_row(struct store *store, const struct index_entry *entry, struc
                     rows_at(&store->rows, entry->ref - 1), out);
 }
 
+/* The next listed key whose row is to be read; buckets of those behind it are on their way. */
+static bool next_listed(struct store *store, struct index_entry *out)
+{
+    struct cow *cow = &store->cow;
+    const struct changed_key *key = &cow->listed[cow->n_listed_read++];
+    if (cow->n_listed_read + BATCH < cow->n_listed)
+        index_prefetch(&store->index, cow->listed[cow->n_listed_read + BATCH].hash);
+    *out = (struct index_entry){.hash = key->hash,
+                                .slot = key->slot,
+                                .ref = index_find(&store->index, key->hash, key->slot)};
+    return index_has_row(out->ref) && take(store, out);
+}
+
+static void read_listed(struct store *store, uint32_t max_rows, struct store_scan *out)
+{
+    struct cow *cow = &store->cow;
+    struct index_entry batch[BATCH];
+    while (!cow->is_read && has_room(out, max_rows)) {
+        uint32_t n = 0, room = max_rows - out->n_rows - out->n_candidates;
+        while (n < BATCH && n < room && cow->n_listed_read < cow->n_listed)
+            n += next_listed(store, &batch[n]);
+        for (uint32_t i = 0; i < n; i++)
+            read_row(store, &batch[i], out);
+        cow->is_read = cow->n_listed_read == cow->n_listed;
+    }
+}
+
 static void read_index(struct store *store, uint32_t max_rows, struct store_scan *out)
 {
     struct index_entry batch[BATCH];
@@ -134,7 +161,9 @@ int host_scan_frozen(struct store *store, uint32_t max_rows, struct store_scan *
     bool has_gone = out->n_candidates > 0; /* these come first, and by themselves */
     if (!cow->is_broken && !has_gone)
         read_copies(store, max_rows, out);
-    if (!cow->is_broken && !has_gone && has_room(out, max_rows))
+    if (!cow->is_broken && !has_gone && cow->listed != NULL)
+        read_listed(store, max_rows, out);
+    else if (!cow->is_broken && !has_gone && has_room(out, max_rows))
         read_index(store, max_rows, out);
     *done_out = cow->is_read && cow->first_set == cow->end_set && cow->first == NULL &&
                 cow->n_candidates_read == cow->n_candidates;

@@ -62,7 +62,7 @@ static uint32_t new_row(struct store *store, uint64_t key, uint32_t slot)
     if (store->cow.is_on)
         cow_note_new(store, row);
     if (store->changes.n > 0)
-        cow_note_row(store, row);
+        cow_note_row(store, index_hash(key, slot), slot, row);
     values_begin(store, key, slot, rows_at(&store->rows, row));
     return row;
 }

@@ -199,7 +199,7 @@ static void load_row(struct store *store, const struct row_block *block, uint32_
         index_put(&store->index, hash, slot, ref);
     }
     if (store->changes.n > 0)
-        cow_note_row(store, ref - 1);
+        cow_note_row(store, hash, slot, ref - 1);
     uint8_t *record = rows_at(&store->rows, ref - 1);
     memcpy(record, (const uint8_t *)block->rows + (size_t)i * store->value_bytes,
            store->value_bytes);
