@@ -203,6 +203,31 @@ static void cut(struct table *table)
     show("stats", now_ms() - began);
 }
 
+/* A cut since another one reads what 1024 keys changed. */
+static void increment(struct table *table)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    struct store_cut later = {.id = 2, .since = 1};
+    struct store_scan scan = {.keys = keys, .rows = grads, .states = states};
+    double longest = 0, began;
+    uint64_t n = 0;
+    bool is_done = false;
+    must(tables.ops->freeze(table->store, &(struct store_cut){.id = 1}, &e) == EMBD_OK, "freeze");
+    tables.ops->thaw(table->store);
+    push(table, n_rows, 1024);
+    must(tables.ops->freeze(table->store, &later, &e) == EMBD_OK && !later.has_all, "freeze");
+    double all = now_ms();
+    for (; !is_done; keep_longest(&longest, now_ms() - began)) {
+        began = now_ms();
+        must(tables.ops->scan_frozen(table->store, 65536, &scan, &is_done, &e) == EMBD_OK, e.text);
+        n += scan.n_rows;
+    }
+    show("scan of a cut in which 1024 rows changed: a part", longest);
+    show("the same, all parts", now_ms() - all);
+    must(n == 1024, "rows");
+    tables.ops->thaw(table->store);
+}
+
 struct set {
     struct setting_owner owner; /* first */
     bool has_ended;
@@ -258,6 +283,7 @@ static void bounded(void)
     show("push of 256 new keys: the longest while it evicts",
          fill(table, n_rows, n_rows + n_rows / 4));
     cut(table);
+    increment(table);
     set(table, "optimizer.lr", "0.5");
     snprintf(capacity, sizeof capacity, "%llu", (unsigned long long)n_rows - 1000);
     set(table, "capacity", capacity);

@@ -69,6 +69,41 @@ static bool take(struct store *store, const struct index_entry *entry)
     return true;
 }
 
+/* Whether take() takes a row of the bucket. Without branches: where entries end in a bucket, and
+ * which rows were read, no processor foretells. */
+static inline bool has_unread(const struct cow *cow, const struct index_bucket *bucket)
+{
+    uint64_t unread = 0;
+    for (unsigned i = 0; i < INDEX_BUCKET; i++) {
+        uint32_t row = bucket->ref[i] - 1; /* of empty places and candidates: none */
+        bool is_in = row < cow->n_rows;
+        uint32_t at = is_in ? row : 0;
+        unread |= is_in & ~(cow->done.words[at / 64] >> at % 64);
+    }
+    return unread & 1;
+}
+
+/* Where few rows are left, as in a cut since another one, most buckets are passed over: from the
+ * next one on to one that has some, or the segment's end, past `most` entries or a bucket more.
+ * Returns how many it passed. */
+static uint32_t pass_over(struct store *store, uint32_t most)
+{
+    struct cow *cow = &store->cow;
+    uint64_t next, first = (cow->at + INDEX_BUCKET - 1) / INDEX_BUCKET, bucket = first,
+                   end = bucket + most / INDEX_BUCKET + 1;
+    const struct segment *segment = index_segment(&store->index, cow->address, &next);
+    if (cow->at % INDEX_BUCKET != 0)
+        return 0;
+    while (bucket <= segment->bucket_mask && bucket < end &&
+           !has_unread(cow, &segment->buckets[bucket])) {
+        bucket++;
+        __builtin_prefetch(&segment->buckets[bucket + 16]);
+    }
+    cow->at = bucket * INDEX_BUCKET;
+    return (uint32_t)(bucket - first) * INDEX_BUCKET;
+}
+
+#define FEW   16u /* a row of so many is left */
 #define BATCH 32u
 
 /* Some entries to copy out, with their records on the way to the cache. */
@@ -86,6 +121,8 @@ static uint32_t take_batch(struct store *store, uint32_t max, uint32_t *visits,
     while (!cow->is_read && n < BATCH && n < max && *visits < VISITS) {
         uint64_t next;
         ++*visits;
+        if (cow->n_left < cow->n_rows / FEW && !cow->has_candidates)
+            *visits += pass_over(store, VISITS - *visits);
         if (index_next_of(&store->index, cow->address, &cow->at, &batch[n], &next)) {
             n += take(store, &batch[n]);
             continue;
