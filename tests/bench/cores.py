@@ -102,6 +102,7 @@ def freshness(run):
         for name, more in (("full", ()), ("f16", ("--serve-dtype", "f16"))):
             found = run.script(75, "freshness.py", "--batch", batch, *rows, *more)
             what = f"{name} replica, {batch} keys"
+            run.line(part="freshness", what=what, cores=found["busy"])
             for q, bar in (("p50", None), ("p99", 1.0)):
                 run.figure("freshness", f"{what}: shown after, s, {q}", statistics.median(found[q]), bar, True, spread=found[q])
             cost(run, "freshness", f"{what}: pushes beside, M keys/s", found)
@@ -116,6 +117,7 @@ def follower(run):
     rows = ("--keys", "20K", "--rounds", 1, "--seconds", 0.5) if run.o.quick else ("--rounds", 3, "--seconds", 1.5)
     for batch in (4096, 65536):
         found = run.script(60, "freshness.py", "--no-serve", "--batch", batch, *rows)
+        run.line(part="follower", what=f"{batch} keys", cores=found["busy"])
         cost(run, "follower", f"{batch} keys: pushes beside, M keys/s", found)
 
 
@@ -192,6 +194,7 @@ def archive(run):
 def moves(run):
     found = run.script(150, "move_keys.py", "--trainers", 2,
                        *(("--rows", 50000, "--moves", 3, "--seconds", 1) if run.o.quick else ("--rows", 10000000, "--moves", 200, "--most", 30)))
+    run.line(part="moves", what="half of the rows move", cores=found["busy"])
     run.figure("moves", f"{found['copied']} rows copied, MB/s, beside a socket", found["rate"] / 1e6, 0.7, beside=found["socket"] / 1e6,
                ratio=found["rate"] / found["socket"])
     run.figure("moves", "the same beside a dump", found["rate"] / 1e6, beside=found["dump"] / 1e6, ratio=found["rate"] / found["dump"])
@@ -224,6 +227,22 @@ def disk():
     return f"{folder}: {kind}, {shutil.disk_usage(folder).free >> 30} GiB"
 
 
+def written(piece_bytes, n):
+    """Bytes a second of so many writes, each with its fdatasync."""
+    piece, begin = os.urandom(piece_bytes), time.monotonic()
+    with tempfile.TemporaryFile() as file:
+        for _ in range(n):
+            file.write(piece)
+            file.flush()
+            os.fdatasync(file.fileno())
+    return piece_bytes * n / (time.monotonic() - begin)
+
+
+def disk_figures(run):
+    run.figure("machine", "disk, 4 MiB and an fdatasync each time, MB/s", written(4 << 20, 64) / 1e6)
+    run.figure("machine", "disk, 4 KiB and an fdatasync, ms", 4096e3 / written(4096, 100))
+
+
 def machine():
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         model = re.search(r"^model name\s*: (.*)$", file.read(), flags=re.M)
@@ -254,6 +273,7 @@ def main():
     o = p.parse_args()
     run = Run(o)
     run.line(**machine())
+    disk_figures(run)
     for name in o.part or PARTS:
         begin = time.monotonic()
         try:

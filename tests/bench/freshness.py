@@ -173,7 +173,8 @@ def measure_shown(server, replica, http, table, o, rate, found):
     """A round of pushes with probes beside it."""
     before, probes = wait_histogram(http), Probes(server, replica, table)
     probes.start()
-    found["followed"].append(bench(server, o, rate))
+    with pinned.watched({"server": server.pid, "replica": replica.pid}) as found["busy"]:
+        found["followed"].append(bench(server, o, rate))
     took = probes.end()
     catch_up(server, replica, http, table, o)
     after = wait_histogram(http)
@@ -196,7 +197,8 @@ def measure(server, replica, http, table, o):
         if o.serve:
             measure_shown(server, replica, http, table, o, rate, found)
         else:
-            found["followed"].append(bench(server, o, rate))
+            with pinned.watched({"server": server.pid, "replica": replica.pid}) as found["busy"]:
+                found["followed"].append(bench(server, o, rate))
             catch_up(server, replica, http, table, o)
     return found
 
@@ -214,6 +216,7 @@ def show(found, o):
     for name, what in () if not o.serve else (("p50", "shown by a pull, p50"), ("p99", "shown by a pull, p99"), ("h50", "histogram, p50 at most"),
                        ("h99", "histogram, p99 at most")):
         print(f"  {what:24} {statistics.median(found[name]) * 1e3:9.1f} ms  ({', '.join(f'{s * 1e3:.1f}' for s in found[name])})")
+    print(f"  cores in the last round: {found['busy']}")
     if o.serve:
         print(f"  probes: {sum(found['shows'])}")
 

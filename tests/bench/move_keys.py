@@ -133,13 +133,14 @@ def small_moves(client, o):
     return done
 
 
-def moves(client, trainers, o):
+def moves(client, trainers, pids, o):
     """What is found, and windows of time by name."""
     found, windows = {}, {}
     time.sleep(o.seconds)
     begin = time.monotonic()
     windows["before"] = begin - o.seconds / 2, begin
-    report = client.rebalance([1, 1, 1, 1])
+    with pinned.watched({**pids, "coordinator": os.getpid()}) as found["busy"]:
+        report = client.rebalance([1, 1, 1, 1])
     end = time.monotonic()
     windows["half of the rows move"] = begin, end
     found.update(copied=report.rows, elapsed=report.elapsed, rate=report.bytes / report.elapsed, pause=report.pause)
@@ -166,7 +167,7 @@ def measure(cluster, trainers, o):
         dump = dump_rate(address, o)
         for trainer in trainers:
             trainer.begins.set()
-        found = moves(client, trainers, o)
+        found = moves(client, trainers, {name: s.pid for name, s in cluster.running.items()}, o)
         check(table, 1 + sum(trainer.counts for trainer in trainers))
     return {**found, "socket": wire, "dump": dump}
 
@@ -181,6 +182,7 @@ def show(found, o):
     print(f"{found['copied']} rows of {8 + 4 * o.dim} bytes copied ({o.rows // 2} move) in {found['elapsed']:.2f} s: "
           f"{found['rate'] / 1e6:.0f} MB/s; a socket {found['socket'] / 1e6:.0f}, a dump {found['dump'] / 1e6:.0f} MB/s; "
           f"pushes held {1e3 * found['pause']:.1f} ms")
+    print(f"cores meanwhile: {found['busy']}")
     pauses = found["pauses"]
     print(f"{len(pauses)} moves of 4 vshards, {1e3 * found['small_elapsed']:.0f} ms each in the median; pushes held: median "
           f"{1e3 * statistics.median(pauses):.1f} ms, p99 {1e3 * quantile(pauses, 0.99):.1f}, longest "
