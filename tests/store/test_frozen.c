@@ -505,6 +505,32 @@ static void a_cut_of_what_changed_has_no_other_rows(void **state)
     pair_close(&pair);
 }
 
+/* Stores may list keys that changed, as long as they are few. */
+static void a_cut_of_what_changed_has_all_of_many_rows(void **state)
+{
+    (void)state;
+    enum { MANY = 70000, STEP = 10000 };
+    struct pair pair;
+    embd_schema schema;
+    uint64_t *keys = calloc(MANY, sizeof *keys), id = 1;
+    assert_non_null(keys);
+    embd_schema_init(&schema);
+    strcpy(schema.name, "many");
+    schema.dim = 2;
+    pair_open(&pair, store_name, &schema, 11);
+    for (uint32_t i = 0; i < MANY; i++)
+        keys[i] = i;
+    push_some(&pair, keys, 100);
+    assert_int_equal(count_changed(&pair, id++), 100);
+    for (uint32_t i = 0; i < MANY; i += STEP)
+        push_some(&pair, keys + i, STEP);
+    assert_int_equal(count_changed(&pair, id++), MANY);
+    push_some(&pair, keys + MANY / 2, 100);
+    assert_int_equal(count_changed(&pair, id++), 100);
+    free(keys);
+    pair_close(&pair);
+}
+
 /* A cut that nothing is noted since has no set of its own: what goes while it is read is not in it.
  */
 static void a_cut_of_what_changed_has_no_key_that_goes_while_it_is_read(void **state)
@@ -558,6 +584,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_cut_between_slices),
         cmocka_unit_test(a_cut_of_what_changed_makes_the_table_of_an_earlier_one),
         cmocka_unit_test(a_cut_of_what_changed_has_no_other_rows),
+        cmocka_unit_test(a_cut_of_what_changed_has_all_of_many_rows),
         cmocka_unit_test(a_cut_of_what_changed_has_no_key_that_goes_while_it_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
