@@ -11,10 +11,10 @@
 
 #include "server/coordinator/cluster_hold.h"
 
-#define BLOCK_BYTES (4u << 20) /* that a shard answers at most */
-#define PARCELS_MAX 8u         /* for each shard, on their way: what is read waits then */
-#define WAIT_NS     20000000u  /* for tables that cannot be frozen now */
-#define WAITS_HELD  50u        /* so often while changes wait */
+#define BLOCK_BYTES (512u << 10) /* that a shard answers at most */
+#define PARCELS_MAX 8u           /* for each shard, on their way: what is read waits then */
+#define WAIT_NS     20000000u    /* for tables that cannot be frozen now */
+#define WAITS_HELD  50u          /* so often while changes wait */
 
 /* Of a block, in the order of a message. */
 enum { KEYS, SLOTS, ROWS, STATES, CANDIDATE_KEYS, CANDIDATE_SLOTS, COUNTS, ARRAYS };

@@ -16,8 +16,8 @@
 #include "server/snapshot/disk_phase.h"
 #include "server/store/optimizer.h"
 
-#define READ_BYTES  (4u << 20) /* of a block */
-#define READ_BLOCKS 16u        /* that a request looks at for rows that leave */
+#define READ_BYTES  (512u << 10) /* of a block: as long as that takes, others wait */
+#define READ_BLOCKS 8u           /* that a request looks at for rows that leave */
 
 enum { PHASE_BEGIN, PHASE_READ, PHASE_STATE, PHASE_STREAMS, PHASE_MARKS, PHASES };
 static const char *const phase_names[PHASES] = {"begin", "read", "state", "streams", "marks"};

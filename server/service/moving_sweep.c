@@ -13,9 +13,9 @@
 #include "server/service/moving.h"
 #include "server/service/state.h"
 
-#define SWEEP_BYTES (1u << 20) /* of a block */
-#define SWEEP_ROWS  8192u      /* of a block: some milliseconds of erasing */
-#define AGAIN_NS    100000000u /* after a record that the disk did not take */
+#define SWEEP_BYTES (256u << 10) /* of a block */
+#define SWEEP_ROWS  1024u        /* of a block: some 100 us of erasing */
+#define AGAIN_NS    100000000u   /* after a record that the disk did not take */
 
 /* Whether changes waited, which may go on. */
 static bool stop_resting(struct moving *moving)
