@@ -155,11 +155,6 @@ static inline int embd__call_no_memory(struct embd_call *call)
                            "no memory for the buffers of a call");
 }
 
-/* ---- check.c ---- */
-
-/* Takes a part, checked; keys get their slot offsets. */
-int embd__work_begin(struct embd_call *call, struct work *work, uint32_t index);
-
 /* ---- split.c ---- */
 
 /* Shares with every occurrence in order. Fills in what is not an answer or gradient. */
@@ -230,6 +225,9 @@ void embd__numbered_end(struct embd_call *call, bool were_sent);
 /* Of a call whose parts were taken: all up to its messages; and their submission. */
 int embd__call_prepare(struct embd_call *call);
 void embd__call_submit(struct embd_call *call);
+
+/* ---- again.c ---- */
+
 /* The same of a call that was refused by all shards, with the numbers that it had. */
 void embd__call_again(struct embd_call *call);
 

@@ -1,6 +1,202 @@
-/* sending.c - a call whose parts were taken: they are checked and split, numbered, put into
- * messages and submitted; once more where all shards refused it for their newer map of keys. */
+/* sending.c - a call whose parts were taken: they are checked and become work, are split, numbered,
+ * put into messages and submitted. After the checks nothing looks at the arguments with suspicion;
+ * every error names the part, the position and the value. */
+#include <math.h>
+
 #include "client/call/call.h"
+#include "proto/packed.h"
+
+/* ---- checks ---- */
+
+static int invalid(struct embd_call *call, uint32_t part, const char *what, uint64_t at,
+                   uint64_t value, const char *expected, uint64_t limit)
+{
+    return embd__error_set(&call->client->error, EMBD_INVALID, "part %u: %s[%llu] is %llu; %s %llu",
+                           part, what, (unsigned long long)at, (unsigned long long)value, expected,
+                           (unsigned long long)limit);
+}
+
+static int check_pointers(struct embd_call *call, const embd_part *part, uint32_t index)
+{
+    struct embd__error *e = &call->client->error;
+    if (part->table == NULL || part->table->client != call->client)
+        return embd__error_set(e, EMBD_INVALID, "part %u: table is %s", index,
+                               part->table == NULL ? "NULL" : "of another client");
+    if (part->n_keys > 0 && part->keys == NULL)
+        return embd__error_set(e, EMBD_INVALID, "part %u: keys is NULL", index);
+    if (part->n_keys > INT32_MAX || (part->offsets != NULL && part->n_rows > INT32_MAX))
+        return embd__error_set(
+            e, EMBD_TOO_LARGE, "part %u: %llu keys in %llu rows; the limit is %d", index,
+            (unsigned long long)part->n_keys, (unsigned long long)part->n_rows, INT32_MAX);
+    return EMBD_OK;
+}
+
+static int find_bad_offset(struct embd_call *call, const embd_part *part, uint32_t index)
+{
+    const uint64_t *offsets = part->offsets;
+    if (offsets[0] != 0)
+        return invalid(call, index, "offsets", 0, offsets[0], "it must be", 0);
+    for (uint64_t r = 0; r < part->n_rows; r++)
+        if (offsets[r + 1] < offsets[r])
+            return invalid(call, index, "offsets", r + 1, offsets[r + 1], "the one before is",
+                           offsets[r]);
+    return invalid(call, index, "offsets", part->n_rows, offsets[part->n_rows],
+                   "it must be n_keys,", part->n_keys);
+}
+
+static int check_offsets(struct embd_call *call, const embd_part *part, uint32_t index)
+{
+    const uint64_t *offsets = part->offsets;
+    uint32_t slots = part->table->schema.s.slots;
+    if (offsets == NULL)
+        return EMBD_OK;
+    if (part->n_rows % slots != 0)
+        return embd__error_set(
+            &call->client->error, EMBD_INVALID,
+            "part %u: n_rows is %llu, which is not a multiple of the %u slots of table %s", index,
+            (unsigned long long)part->n_rows, slots, part->table->schema.s.name);
+    uint64_t falls = 0;
+    for (uint64_t r = 0; r < part->n_rows; r++)
+        falls |= offsets[r + 1] < offsets[r];
+    if (falls || offsets[0] != 0 || offsets[part->n_rows] != part->n_keys)
+        return find_bad_offset(call, part, index);
+    return EMBD_OK;
+}
+
+static int check_weights(struct embd_call *call, const embd_part *part, uint32_t index)
+{
+    const uint32_t exponent = 0x7f800000u;
+    uint32_t bad = 0;
+    if (part->weights == NULL)
+        return EMBD_OK;
+    for (uint64_t i = 0; i < part->n_keys; i++)
+        bad |= (embd__f32_bits(part->weights[i]) & exponent) == exponent;
+    if (!bad)
+        return EMBD_OK;
+    uint64_t i = 0;
+    while (isfinite(part->weights[i]))
+        i++;
+    return embd__error_set(&call->client->error, EMBD_INVALID,
+                           "part %u: weights[%llu] is %g; it must be finite", index,
+                           (unsigned long long)i, (double)part->weights[i]);
+}
+
+static bool is_score(float x)
+{
+    return isfinite(x) || x == -INFINITY;
+}
+
+static int check_scores(struct embd_call *call, struct work *work)
+{
+    const embd_part *part = work->part;
+    const embd_schema *s = work->schema;
+    uint64_t i = 0;
+    if (call->kind != PARTS_PUSH || part->scores == NULL)
+        return EMBD_OK;
+    if (s->on_full != EMBD_ON_FULL_EVICT_SCORE)
+        return embd__error_set(&call->client->error, EMBD_INVALID,
+                               "part %u: scores are given, but table '%s' has on_full '%s'; "
+                               "expected NULL, or a table with on_full 'evict_score'",
+                               work->index, s->name, embd_on_full_name(s->on_full));
+    while (i < part->n_keys && is_score(part->scores[i]))
+        i++;
+    if (i < part->n_keys)
+        return embd__error_set(&call->client->error, EMBD_INVALID,
+                               "part %u: scores[%llu] is %g; it must be finite, or -inf: the key "
+                               "gets no score",
+                               work->index, (unsigned long long)i, (double)part->scores[i]);
+    work->scores = part->scores;
+    return EMBD_OK;
+}
+
+static int check_lr(struct embd_call *call, const embd_part *part, uint32_t index)
+{
+    if (call->kind != PARTS_PUSH || part->lr == 0.0f || (part->lr > 0.0f && isfinite(part->lr)))
+        return EMBD_OK;
+    return embd__error_set(&call->client->error, EMBD_INVALID,
+                           "part %u: lr is %g; it must be a finite number above 0, or 0: the "
+                           "table's",
+                           index, (double)part->lr);
+}
+
+/* Keys with their slot's start added, each checked against its slot's size. */
+static int add_slot_starts(struct embd_call *call, struct work *work)
+{
+    const embd_part *part = work->part;
+    const uint64_t *sizes = part->table->schema.sizes, *starts = part->table->schema.slot_starts;
+    uint64_t *stored = embd__arena_array(&call->arena, part->n_keys, sizeof *stored);
+    if (stored == NULL)
+        return embd__call_no_memory(call);
+    uint32_t slot = 0;
+    for (uint64_t r = 0; r < work->n_batch_rows; r++) {
+        uint64_t begin = work->offsets == NULL ? r : work->offsets[r];
+        uint64_t end = work->offsets == NULL ? r + 1 : work->offsets[r + 1];
+        for (uint64_t i = begin; i < end; i++) {
+            if (part->keys[i] >= sizes[slot])
+                return invalid(call, work->index, "keys", i, part->keys[i], "its slot's size is",
+                               sizes[slot]);
+            stored[i] = part->keys[i] + starts[slot];
+        }
+        slot = slot + 1 == work->schema->slots ? 0 : slot + 1;
+    }
+    work->keys = stored;
+    return EMBD_OK;
+}
+
+static int identity_offsets(struct embd_call *call, struct work *work)
+{
+    uint64_t *offsets =
+        embd__arena_array(&call->arena, (uint64_t)work->n_keys + 1, sizeof *offsets);
+    if (offsets == NULL)
+        return embd__call_no_memory(call);
+    for (uint64_t i = 0; i <= work->n_keys; i++)
+        offsets[i] = i;
+    work->offsets = offsets;
+    return EMBD_OK;
+}
+
+/* Single keys without weights are their own sums, whatever the combiner: such work is not pooled.
+ */
+static int shape(struct embd_call *call, struct work *work)
+{
+    const embd_part *part = work->part;
+    bool is_erase = call->kind == PARTS_ERASE;
+    bool combines = work->schema->combiner != EMBD_COMBINER_CONCAT && !part->raw && !is_erase;
+    work->n_keys = (uint32_t)part->n_keys;
+    work->offsets = part->offsets;
+    work->n_batch_rows = part->offsets != NULL ? part->n_rows : part->n_keys;
+    work->weights = combines ? part->weights : NULL;
+    work->is_pooled = combines && (part->offsets != NULL || part->weights != NULL);
+    work->n_rows = work->is_pooled ? (uint32_t)work->n_batch_rows : work->n_keys;
+    if (work->n_rows > 0 && part->values == NULL && !is_erase)
+        return embd__error_set(&call->client->error, EMBD_INVALID, "part %u: values is NULL",
+                               work->index);
+    return work->is_pooled && work->offsets == NULL ? identity_offsets(call, work) : EMBD_OK;
+}
+
+static int begin_work(struct embd_call *call, struct work *work, uint32_t index)
+{
+    const embd_part *part = &call->parts[index];
+    *work = (struct work){.part = part, .index = index, .keys = part->keys};
+    int status = check_pointers(call, part, index);
+    if (status != EMBD_OK)
+        return status;
+    work->schema = &part->table->schema.s;
+    work->dim = work->schema->dim;
+    work->row_bytes = embd__wire_row_bytes(call->wire, work->dim);
+    status = check_offsets(call, part, index);
+    if (status == EMBD_OK)
+        status = check_weights(call, part, index);
+    if (status == EMBD_OK)
+        status = check_lr(call, part, index);
+    if (status == EMBD_OK)
+        status = check_scores(call, work);
+    if (status == EMBD_OK)
+        status = shape(call, work);
+    if (status == EMBD_OK && part->table->schema.slot_starts != NULL)
+        status = add_slot_starts(call, work);
+    return status;
+}
 
 /* A push steps a table once, so its gradients must arrive together. */
 static int check_tables_differ(struct embd_call *call)
@@ -19,6 +215,8 @@ static int check_tables_differ(struct embd_call *call)
     }
     return EMBD_OK;
 }
+
+/* ---- preparing ---- */
 
 /* The server counts how often a push names each key. */
 static bool counts_occurrences(const embd_schema *s)
@@ -79,7 +277,7 @@ static int split_and_number(struct embd_call *call)
     call->n_shards = call->client->n_shards;
     int status = embd__is_packed(call->wire) ? check_wire(call) : EMBD_OK;
     for (uint32_t i = 0; i < call->n_works && status == EMBD_OK; i++)
-        status = embd__work_begin(call, &call->works[i], i);
+        status = begin_work(call, &call->works[i], i);
     if (status == EMBD_OK && call->kind == PARTS_PUSH)
         status = check_tables_differ(call);
     for (uint32_t i = 0; i < call->n_works && status == EMBD_OK; i++)
@@ -177,80 +375,4 @@ void embd__call_submit(struct embd_call *call)
         return;
     fill(call);
     release_gradients(call);
-}
-
-/* ---- again ---- */
-
-/* The numbers that its messages have, and those of shards that it had none for; and their deadline.
- */
-static int keep_numbers(struct embd_call *call, uint64_t *deadline_ns_out)
-{
-    uint32_t n = call->client->n_shards;
-    call->again = embd__arena_array(&call->arena, n, sizeof *call->again);
-    if (call->again == NULL)
-        return EMBD_NO_MEMORY;
-    for (uint32_t s = 0; s < n; s++)
-        call->again[s] = s >= call->n_shards && call->own != NULL
-                             ? embd__numbering_take(&call->client->numbering, &call->own[s])
-                             : call->extra.number;
-    for (uint32_t i = call->n_openings; i < call->n_messages && call->own != NULL; i++) {
-        const struct message *message = call->messages[i];
-        if (message->shard >= n)
-            continue; /* it has left */
-        call->again[message->shard].stream = message->stream;
-        call->again[message->shard].sequence = message->sequence;
-    }
-    *deadline_ns_out = call->messages[call->n_openings]->x.deadline_ns;
-    return EMBD_OK;
-}
-
-static void send_again(struct embd_call *call, uint64_t deadline_ns)
-{
-    embd__lent_end(call);
-    call->n_messages = call->n_openings = 0;
-    embd__lent_begin(call);
-    call->again_status = embd__call_prepare(call);
-    if (call->again_status != EMBD_OK)
-        return;
-    for (uint32_t i = 0; i < call->n_messages; i++)
-        call->messages[i]->x.deadline_ns = deadline_ns;
-    embd__call_submit(call);
-}
-
-void embd__call_again(struct embd_call *call)
-{
-    uint64_t deadline_ns;
-    call->replica = 0;
-    call->again_status = keep_numbers(call, &deadline_ns);
-    if (call->again_status == EMBD_OK)
-        send_again(call, deadline_ns);
-}
-
-/* ---- replicas ---- */
-
-static const struct exchange *first_failed(const struct embd_call *call)
-{
-    for (uint32_t i = 0; i < call->n_messages; i++)
-        if (call->exchanges[i]->error.status != EMBD_OK)
-            return call->exchanges[i];
-    return NULL;
-}
-
-/* A request that the replica has refused says nothing of its health. */
-static uint64_t rest_of(const struct exchange *failed)
-{
-    if (!embd__is_silence(failed->error.status))
-        return 0;
-    return failed->is_refused ? REPLICA_REST_LAG_NS : REPLICA_REST_NS;
-}
-
-void embd__call_leave_replica(struct embd_call *call)
-{
-    const struct exchange *failed = first_failed(call);
-    if (failed == NULL)
-        return;
-    embd__replica_rest(call->client, call->replica, rest_of(failed));
-    call->replica = 0;
-    send_again(call, call->deadline_ns);
-    embd__io_await(&call->client->io, &call->job);
 }

@@ -1,4 +1,5 @@
-/* io_thread.c - the only file where threads cross.
+/* io_thread.c - the loop of a client's links, see io_thread.h and rings.h: the only file where
+ * threads cross.
  *
  * Without a thread of the library's own, submitting sends at once and waiting runs the loop. With
  * one, a job goes into a list under the mutex and the loop is woken; the loop's thread sends it,
@@ -6,9 +7,12 @@
  * one side at a time: the mutex orders it on the way there, `done` on the way back. */
 #include "client/io/io_thread.h"
 
+#include <sched.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "client/io/carrier.h"
+#include "client/io/link_internal.h"
 #include "client/io/receive.h"
 #include "proto/assert.h"
 
@@ -20,6 +24,135 @@
 
 /* In a row; then timers and sockets have their turn. */
 #define GLANCES 8u
+
+/* While it spins, before the loop looks at its sockets: some 2 us. */
+enum { LOOKS_PER_TURN = 100 };
+
+/* ---- links whose bytes go through rings ---- */
+
+/* Whether looking at it brings it on. */
+static bool is_due(const struct link *link)
+{
+    const struct ring *ring = &link->ring.ring;
+    return embd__ring_ready(ring) != 0 || (link->is_blocked && embd__ring_room(ring) != 0);
+}
+
+static bool is_idle(const struct link *link)
+{
+    return link->inflight.n == 0 && link->queue.head == NULL;
+}
+
+static bool look_at_all(struct rings *rings)
+{
+    bool found = false;
+    struct link *next;
+    for (struct link *link = LIST_FIRST(&rings->watched); link != NULL; link = next) {
+        next = LIST_NEXT(link, in_watched);
+        if (is_due(link)) {
+            found = true;
+            embd__link_look(link);
+        }
+        if (is_idle(link))
+            embd__rings_unwatch(link);
+    }
+    return found;
+}
+
+/* Links that wait for nothing, or for a doorbell, are not watched any more. False: all of them. */
+static bool sleep_all(struct rings *rings)
+{
+    bool found = false;
+    struct link *next;
+    for (struct link *link = LIST_FIRST(&rings->watched); link != NULL; link = next) {
+        next = LIST_NEXT(link, in_watched);
+        unsigned waits = RING_BYTES | (link->is_blocked ? RING_ROOM : 0u);
+        if (embd__ring_wait(&link->ring.ring, waits))
+            embd__rings_unwatch(link);
+        else
+            found = true;
+    }
+    return found;
+}
+
+static bool any_is_due(const struct rings *rings)
+{
+    const struct link *link;
+    LIST_FOREACH(link, &rings->watched, in_watched)
+    if (is_due(link))
+        return true;
+    return false;
+}
+
+/* For some microseconds, where there are rings: sockets are looked at by the loop. */
+static bool pause_and_look(struct rings *rings)
+{
+    if (LIST_EMPTY(&rings->watched))
+        return false;
+    for (int i = 0; i < LOOKS_PER_TURN && !any_is_due(rings); i++)
+        embd__spin_pause();
+    return look_at_all(rings);
+}
+
+/* Looks for some microseconds, where that is worth it, without a turn of the loop. Whether
+ * something was there. */
+static bool glance(struct rings *rings)
+{
+    if (LIST_EMPTY(&rings->watched) || !embd__spin_is_worth(&rings->spin) || !pause_and_look(rings))
+        return false;
+    embd__spin_paid(&rings->spin);
+    return true;
+}
+
+/* False: the loop may sleep. */
+static bool look_or_sleep(struct rings *rings)
+{
+    bool found = look_at_all(rings);
+    bool waits = rings->n_short > 0 || !LIST_EMPTY(&rings->watched);
+    if (!found && (!waits || !rings->may_wait))
+        return false;
+    if (!found && !embd__spin_goes_on(&rings->spin, uv_hrtime()))
+        return sleep_all(rings);
+    if (found || pause_and_look(rings))
+        embd__spin_found(&rings->spin);
+    return true;
+}
+
+/* Others that want this processor go first. */
+static void on_busy(uv_idle_t *busy)
+{
+    (void)busy;
+    sched_yield();
+}
+
+static void on_prepare(uv_prepare_t *prepare)
+{
+    struct rings *rings = prepare->data;
+    if (look_or_sleep(rings))
+        uv_idle_start(&rings->busy, on_busy);
+    else
+        uv_idle_stop(&rings->busy);
+}
+
+static void begin_rings(struct rings *rings, uv_loop_t *loop, uint64_t spin_ns)
+{
+    *rings = (struct rings){.spin = {.most_ns = spin_ns}};
+    LIST_INIT(&rings->watched);
+    uv_prepare_init(loop, &rings->prepare);
+    uv_idle_init(loop, &rings->busy);
+    rings->prepare.data = rings;
+    uv_prepare_start(&rings->prepare, on_prepare);
+    uv_unref((uv_handle_t *)&rings->prepare);
+    uv_unref((uv_handle_t *)&rings->busy);
+}
+
+/* Their handles end when the loop has run. */
+static void close_rings(struct rings *rings)
+{
+    uv_close((uv_handle_t *)&rings->prepare, NULL);
+    uv_close((uv_handle_t *)&rings->busy, NULL);
+}
+
+/* ---- jobs ---- */
 
 /* Where more is to come, a wake costs little beside it, and the server needs the processor. */
 static bool is_short(const struct job *job)
@@ -82,11 +215,28 @@ static void on_wake(uv_async_t *wake)
         uv_stop(&io->loop);
 }
 
+/* ---- the loop and its thread ---- */
+
+/* As EMBD_SPIN_US says: 0 where it or the host has no processor to spare. EMBD_INVALID. */
+static int read_spin(uint64_t *spin_ns_out, struct embd__error *e)
+{
+    const char *text = getenv("EMBD_SPIN_US");
+    unsigned long us = SPIN_DEFAULT_US;
+    char *end = (char *)"";
+    if (text != NULL && text[0] != '\0')
+        us = strtoul(text, &end, 10);
+    if (*end != '\0' || us > SPIN_MOST_US || (text != NULL && text[0] == '-'))
+        return embd__error_set(e, EMBD_INVALID, "EMBD_SPIN_US: '%.60s'; expected 0 to %u", text,
+                               SPIN_MOST_US);
+    *spin_ns_out = sysconf(_SC_NPROCESSORS_ONLN) > 1 ? us * 1000 : 0; /* servers may have others */
+    return EMBD_OK;
+}
+
 int embd__io_init(struct io_thread *io, struct embd__error *e)
 {
-    uint64_t spin_ns;
+    uint64_t spin_ns = 0;
     enum trunk_use use;
-    if (embd__rings_read(&spin_ns, e) != EMBD_OK || embd__trunks_read(&use, e) != EMBD_OK)
+    if (read_spin(&spin_ns, e) != EMBD_OK || embd__trunks_read(&use, e) != EMBD_OK)
         return e->status;
     io->buffer = embd__receive_buffer_new();
     int made = io->buffer == NULL ? UV_ENOMEM : uv_loop_init(&io->loop);
@@ -101,7 +251,7 @@ int embd__io_init(struct io_thread *io, struct embd__error *e)
         return e->status;
     }
     io->trunks.carry = embd__carrier_begin;
-    embd__rings_init(&io->rings, &io->loop, spin_ns);
+    begin_rings(&io->rings, &io->loop, spin_ns);
     io->submitted_end = &io->submitted;
     pthread_mutex_init(&io->mutex, NULL);
     pthread_cond_init(&io->ended, NULL);
@@ -154,7 +304,7 @@ int embd__io_go_on(struct io_thread *io, struct embd__error *e)
 
 void embd__io_fini(struct io_thread *io)
 {
-    embd__rings_close(&io->rings);
+    close_rings(&io->rings);
     embd__trunks_close(&io->trunks);
     uv_run(&io->loop, UV_RUN_DEFAULT);
     uv_loop_close(&io->loop);
@@ -163,6 +313,8 @@ void embd__io_fini(struct io_thread *io)
     pthread_cond_destroy(&io->ended);
     pthread_mutex_destroy(&io->mutex);
 }
+
+/* ---- from the caller ---- */
 
 static void hand_over(struct io_thread *io, struct job *job)
 {
@@ -214,7 +366,7 @@ void embd__io_await(struct io_thread *io, struct job *job)
     }
     io->rings.may_wait = true;
     for (uint32_t i = 1; !is_done(job); i++)
-        if (i % GLANCES == 0 || !embd__rings_glance(&io->rings))
+        if (i % GLANCES == 0 || !glance(&io->rings))
             uv_run(&io->loop, UV_RUN_ONCE);
     io->rings.may_wait = false;
     io->last_run_ns = uv_hrtime();

@@ -4,7 +4,7 @@
  *     link.c        exchanges go out, answers come in
  *     connection.c  from one connection to the next: connect, TLS handshake, hello, loss
  *     sharing.c     memory that the server gets behind hello
- *     rings.c       links whose bytes go through such memory
+ *     io_thread.c   the loop, which looks at links whose bytes go through such memory
  *     failures.c    how exchanges fail: lost connections, deadlines, servers that are gone */
 #ifndef EMBD_IO_LINK_INTERNAL_H
 #define EMBD_IO_LINK_INTERNAL_H
@@ -181,7 +181,7 @@ bool embd__sharing_is_wanted(const struct link *link, enum sharing what);
 bool embd__sharing_begin(struct link *link);
 bool embd__sharing_go_on(struct link *link);
 
-/* ---- of rings.c ---- */
+/* ---- rings.h ---- */
 
 /* The link has sent something, or waits for room. */
 static inline void embd__rings_watch(struct rings *rings, struct link *link)

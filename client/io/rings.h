@@ -10,7 +10,6 @@
 #include <sys/queue.h>
 #include <uv.h>
 
-#include "proto/errors.h"
 #include "proto/local/spin.h"
 
 /* Bytes of requests and answers. What is larger passes in several parts: the server makes rows
@@ -30,15 +29,5 @@ struct rings {
     uint32_t n_short; /* jobs under way with short answers, which sockets may bring */
     bool may_wait;    /* the loop is run to wait, and not just to look */
 };
-
-/* As EMBD_SPIN_US says: 0 where it or the host has no processor to spare. EMBD_INVALID. */
-int embd__rings_read(uint64_t *spin_ns_out, struct embd__error *e);
-void embd__rings_init(struct rings *rings, uv_loop_t *loop, uint64_t spin_ns);
-/* Its handles end when the loop has run. */
-void embd__rings_close(struct rings *rings);
-
-/* Looks for some microseconds, where that is worth it, without a turn of the loop. Whether
- * something was there. */
-bool embd__rings_glance(struct rings *rings);
 
 #endif

@@ -41,22 +41,6 @@ void embd__ring_init(struct ring *ring, uint8_t *memory, uint64_t requests, uint
                           .other_wait = is_server ? client : server};
 }
 
-/* ---- positions ---- */
-
-int64_t embd__ring_ready(const struct ring *ring)
-{
-    const struct ring_way *in = &ring->in;
-    uint64_t n = atomic_load_explicit(in->written, memory_order_acquire) - in->at;
-    return n <= in->bytes ? (int64_t)n : -1;
-}
-
-int64_t embd__ring_room(const struct ring *ring)
-{
-    const struct ring_way *out = &ring->out;
-    uint64_t n = out->at - atomic_load_explicit(out->taken, memory_order_acquire);
-    return n <= out->bytes ? (int64_t)(out->bytes - n) : -1;
-}
-
 /* ---- bytes ---- */
 
 static size_t least(size_t a, size_t b)

@@ -51,8 +51,19 @@ void embd__ring_init(struct ring *ring, uint8_t *memory, uint64_t requests, uint
                      bool is_server);
 
 /* How many bytes can be taken, or put; negative: the other side's words are impossible. */
-int64_t embd__ring_ready(const struct ring *ring);
-int64_t embd__ring_room(const struct ring *ring);
+static inline int64_t embd__ring_ready(const struct ring *ring)
+{
+    const struct ring_way *in = &ring->in;
+    uint64_t n = atomic_load_explicit(in->written, memory_order_acquire) - in->at;
+    return n <= in->bytes ? (int64_t)n : -1;
+}
+
+static inline int64_t embd__ring_room(const struct ring *ring)
+{
+    const struct ring_way *out = &ring->out;
+    uint64_t n = out->at - atomic_load_explicit(out->taken, memory_order_acquire);
+    return n <= out->bytes ? (int64_t)(out->bytes - n) : -1;
+}
 
 /* Copies what there is, or what fits, of n bytes; how many. The other side learns of them by the
  * next call of release or publish, which say whether it sleeps and needs a doorbell. */

@@ -72,9 +72,8 @@ static bool make_way(struct setting_owner *owner, const struct table *table)
 {
     struct engine *engine = engine_of(owner);
     struct embd__error e = {.status = EMBD_OK};
-    return engine->before_change == NULL ||
-           engine->before_change(engine->arg, engine->set.op->origin, table, CHANGE_ROWS, &e) ==
-               EMBD_OK;
+    return !engine->is_read || engine->before_change(engine->arg, engine->set.op->origin, table,
+                                                     CHANGE_ROWS, &e) == EMBD_OK;
 }
 
 static void on_set(struct setting_owner *owner, uint32_t n_gone, const struct embd__error *e)

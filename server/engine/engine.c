@@ -36,6 +36,8 @@ static int make_way(const struct op *op, const struct table *table, enum change 
     const struct engine *engine = op->engine;
     if (change == CHANGE_DROP && engine->before_drop != NULL)
         engine->before_drop(engine->arg, table);
+    if (!engine->is_read)
+        return EMBD_OK;
     return engine->before_change(engine->arg, op->origin, table, change, e);
 }
 

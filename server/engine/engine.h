@@ -75,8 +75,9 @@ struct engine {
     struct prepared prepared; /* it waits for the decision of shard 0 */
     uint64_t decided;         /* the last replacement made, as its decision; 0: none */
     struct engine_placed placed;
-    /* Set by the owner; NULL: no callback. Called before `origin`'s operation changes a table.
-     * EMBD_NO_MEMORY, EMBD_BUSY: it must not change it. */
+    bool is_read; /* the owner's: answers on their way need what tables have */
+    /* Set by the owner; NULL: no callback. Called before `origin`'s operation changes a table while
+     * is_read. EMBD_NO_MEMORY, EMBD_BUSY: it must not change it. */
     int (*before_change)(void *arg, const void *origin, const struct table *table,
                          enum change change, struct embd__error *e);
     /* Before that, of a table that is about to go. */

@@ -25,7 +25,7 @@ int pull_admit(struct op *op)
         return EMBD_OK;
     if (insert_prepare(op, &op->error) != EMBD_OK)
         return op->error.status;
-    for (uint32_t i = 0; i < op->n_parts && engine->before_change != NULL; i++)
+    for (uint32_t i = 0; i < op->n_parts && engine->is_read; i++)
         if (insert_is_of(&op->parts[i]) &&
             engine->before_change(engine->arg, op->origin, op->parts[i].table,
                                   change_of(op->parts[i].table), &op->error) != EMBD_OK) {

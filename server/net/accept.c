@@ -157,7 +157,7 @@ static void begin_session(struct connection *c)
     c->session.is_admin = c->listener == LISTENER_ADMIN;
     shared_begin(c);
     if (c->door == DOOR_DATA_SOCKET)
-        c->session.ring = ring_agree;
+        c->session.ring = shared_agree_ring;
     if (c->door == DOOR_ADMIN_SOCKET)
         c->session.grant = &grant_of_owner;
     bool is_plain =

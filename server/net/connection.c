@@ -27,9 +27,11 @@
  * TURN_BYTES, one turn of requests what turn.h says; then libuv serves the next one. */
 #include "server/net/connection.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "proto/assert.h"
@@ -162,7 +164,7 @@ void connection_close(struct connection *c)
         connection_forget(c, x, true);
     outlet_fini(&c->outlet, io);
     shard_session_end(io->shard, &c->session);
-    ring_close(c);
+    shared_close_ring(c);
     shared_end(c);
     if (c->is_unauthenticated)
         unauthenticated_remove(c);
@@ -324,10 +326,29 @@ static void write_now(struct connection *c)
         write_later(c);
 }
 
+/* One that does not fit need not: the peer has others to read. False: it is gone, or cannot be
+ * woken, and both sides see the end of the connection. */
+bool connection_doorbell(struct connection *c)
+{
+    uv_os_fd_t fd;
+    ssize_t sent;
+    if (uv_fileno((uv_handle_t *)&c->uv.pipe, &fd) != 0)
+        return false;
+    do
+        sent = send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    if (sent == 1 || errno == EAGAIN || errno == EWOULDBLOCK)
+        return true;
+    shutdown(fd, SHUT_RDWR);
+    return false;
+}
+
 /* Writes what the ring has room for; `later`: the next batch when others had their turn. */
 static void write_ring(struct connection *c, bool later)
 {
-    size_t n = ring_put(c);
+    size_t n = outlet_put(&c->outlet, &c->ring.ring);
+    if (n > 0 && embd__ring_publish(&c->ring.ring))
+        connection_doorbell(c);
     if (n > 0)
         connection_took(c, n);
     if (c->outlet.batch_bytes == 0 && !later)

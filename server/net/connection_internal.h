@@ -1,8 +1,7 @@
 /* connection_internal.h - what the files of a connection ask of each other: connection.c (its life,
  * sending, receiving), request_parser.c (requests), tls_connection.c (both through TLS), shared.c
- * (memory that its peer shares), ring.c and ring_turn.c (both through such memory), accept.c (how
- * it begins), sweep.c (deadlines and the end). After each call that may close, look at the state.
- */
+ * (memory that its peer shares), ring.c (both through such memory), accept.c (how it begins),
+ * sweep.c (deadlines and the end). After each call that may close, look at the state. */
 #ifndef EMBD_CONNECTION_INTERNAL_H
 #define EMBD_CONNECTION_INTERNAL_H
 
@@ -52,6 +51,8 @@ void connection_drop(struct connection *c, const char *why);
 
 /* n bytes of the batch are on their way. */
 void connection_took(struct connection *c, uint64_t n);
+/* Wakes a peer that sleeps beside its ring. False: it is gone. */
+bool connection_doorbell(struct connection *c);
 /* Grows with each byte that the kernel takes of what libuv has. */
 uint64_t connection_out_bytes(const struct connection *c);
 
@@ -115,19 +116,32 @@ uint8_t *shared_take(struct connection *c, const char *method, const char *field
                      struct embd__error *e);
 void shared_give(struct connection *c, uint8_t *base, uint64_t bytes);
 
+/* A ring in such memory. For shard_session.ring. */
+int shared_agree_ring(struct shard_session *session, uint64_t requests, uint64_t answers,
+                      struct embd__error *e);
+void shared_close_ring(struct connection *c);
+
 /* ---- ring.c: the bytes of the connection in such memory ---- */
 
-/* For shard_session.ring. */
-int ring_agree(struct shard_session *session, uint64_t requests, uint64_t answers,
-               struct embd__error *e);
 /* It may have something to do: ring_turn looks at it. */
-void ring_watch(struct connection *c);
-void ring_unwatch(struct connection *c);
-/* Puts of the outlet's batch what there is room for; how much. */
-size_t ring_put(struct connection *c);
-/* Wakes the peer. False: it is gone. */
-bool ring_doorbell(struct connection *c);
-void ring_close(struct connection *c);
+static inline void ring_watch(struct connection *c)
+{
+    if (c->ring.is_watched || c->ring.state == RING_NONE)
+        return;
+    embd__ring_wake(&c->ring.ring);
+    c->ring.is_watched = true;
+    c->io->n_ringing++;
+    TAILQ_INSERT_TAIL(&c->io->ringing, c, in_ringing);
+}
+
+static inline void ring_unwatch(struct connection *c)
+{
+    if (!c->ring.is_watched)
+        return;
+    c->ring.is_watched = false;
+    c->io->n_ringing--;
+    TAILQ_REMOVE(&c->io->ringing, c, in_ringing);
+}
 
 /* ---- unauthenticated.c, for the few that are ---- */
 

@@ -204,6 +204,17 @@ bool outlet_gather(struct outlet *out, struct shard_io *io, uint64_t until_ns, i
     return out->batch_bytes > 0;
 }
 
+size_t outlet_put(const struct outlet *out, struct ring *ring)
+{
+    size_t n = 0, put;
+    for (uint32_t i = out->first; i < out->n; i++) {
+        n += put = embd__ring_put(ring, out->bufs[i].base, out->bufs[i].len);
+        if (put < out->bufs[i].len)
+            break;
+    }
+    return n;
+}
+
 /* ---- after sending ---- */
 
 void outlet_sent(struct outlet *out, struct shard_io *io, uint64_t n)

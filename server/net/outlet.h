@@ -7,6 +7,7 @@
 #ifndef EMBD_OUTLET_H
 #define EMBD_OUTLET_H
 
+#include "proto/local/ring.h"
 #include "server/net/exchange.h"
 
 #define OUTLET_BUFS 64u
@@ -37,7 +38,10 @@ void outlet_add(struct outlet *out, struct exchange *x);
  * EMBD_NO_MEMORY. */
 bool outlet_gather(struct outlet *out, struct shard_io *io, uint64_t until_ns, int *status_out);
 
-/* The kernel has taken n bytes of the batch. */
+/* Copies of the batch what the ring has room for; how much. */
+size_t outlet_put(const struct outlet *out, struct ring *ring);
+
+/* The peer, or the kernel, has taken n bytes of the batch. */
 void outlet_sent(struct outlet *out, struct shard_io *io, uint64_t n);
 
 /* Moves the next exchange that was sent wholly out of the outlet; NULL: none. Only when the batch

@@ -1,97 +1,201 @@
-/* ring.c - the memory of a connection whose bytes go through a ring (proto/local/ring.h): how it
- * comes, what is put into it, and who is looked at. ring_turn.c has the road of such a connection.
+/* ring.c - the road of connections whose bytes go through rings, in place of their sockets.
  *
- * `ring` brings the memory, as `share` does. Doorbells are bytes on the socket, sent in a way that
- * cannot block; an eventfd of the peer's could be set to. */
-#include <errno.h>
-#include <sys/socket.h>
-
+ * The happy path: `ring` brings memory and is answered by the socket. Then requests come by one
+ * ring and answers go by the other. Rings of connections that may have more to do are watched: they
+ * are looked at in each turn of the loop, and, where that was worth it lately (spin.h), for some
+ * microseconds before the loop sleeps. Sockets that were read from are polled as long. Then the
+ * peer learns that we wait (embd__ring_wait), nothing is watched any more, and a doorbell wakes
+ * the loop. The socket's end is the connection's.
+ *
+ * What can fail: the peer writes impossible positions: it is dropped. It does not read its answers,
+ * stops within a frame or fills its ring: as on a socket. */
 #include "server/net/connection_internal.h"
 
-/* ---- the memory ---- */
-
-int ring_agree(struct shard_session *session, uint64_t requests, uint64_t answers,
-               struct embd__error *e)
-{
-    struct connection *c = connection_of_session(session);
-    struct connection_ring *r = &c->ring;
-    if (r->base != NULL)
-        return embd__error_set(e, EMBD_INVALID, "ring: the connection has one already");
-    if (!embd__ring_fits(requests, answers))
-        return embd__error_set(e, EMBD_INVALID,
-                               "ring fields 'requests' and 'answers' are %llu and %llu, expected "
-                               "powers of two from %u to %u",
-                               (unsigned long long)requests, (unsigned long long)answers,
-                               RING_LEAST_BYTES, RING_MOST_BYTES);
-    r->bytes = embd__ring_total(requests, answers);
-    r->base = shared_take(c, "ring", "fields 'requests' and 'answers'", r->bytes, e);
-    if (r->base == NULL)
-        return e->status;
-    embd__ring_init(&r->ring, r->base, requests, answers, true);
-    r->state = RING_AGREED;
-    ring_watch(c);
-    return EMBD_OK;
-}
-
-void ring_unwatch(struct connection *c)
-{
-    if (!c->ring.is_watched)
-        return;
-    c->ring.is_watched = false;
-    c->io->n_ringing--;
-    TAILQ_REMOVE(&c->io->ringing, c, in_ringing);
-}
-
-void ring_close(struct connection *c)
-{
-    ring_unwatch(c);
-    if (c->ring.base != NULL)
-        shared_give(c, c->ring.base, c->ring.bytes);
-    c->ring.base = NULL;
-    c->ring.state = RING_NONE;
-}
+enum {
+    READS_PER_TURN = 4,   /* of one connection, before others have their turn */
+    LOOKS_PER_TURN = 100, /* while it spins, before the loop looks at its sockets: some 2 us */
+};
 
 /* ---- bytes ---- */
 
-/* One that does not fit need not: the peer has others to read. False: it is gone, or cannot be
- * woken, and both sides see the end of the connection. */
-bool ring_doorbell(struct connection *c)
+/* False: there is nothing to read, or no memory to read into. */
+static bool read_some(struct connection *c)
 {
-    uv_os_fd_t fd;
-    ssize_t sent;
-    if (uv_fileno((uv_handle_t *)&c->uv.pipe, &fd) != 0)
+    int64_t ready = embd__ring_ready(&c->ring.ring);
+    uv_buf_t buf;
+    if (ready < 0)
+        connection_drop(c, "the positions in its ring are impossible");
+    if (ready <= 0)
         return false;
-    do
-        sent = send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-    while (sent < 0 && errno == EINTR);
-    if (sent == 1 || errno == EAGAIN || errno == EWOULDBLOCK)
-        return true;
-    shutdown(fd, SHUT_RDWR);
+    connection_on_alloc((uv_handle_t *)&c->uv.stream, IO_READ_BYTES, &buf);
+    if (buf.len == 0) {
+        connection_starve(c);
+        return false;
+    }
+    size_t n = embd__ring_take(&c->ring.ring, buf.base, buf.len);
+    if (embd__ring_release(&c->ring.ring))
+        connection_doorbell(c);
+    connection_count(c, n);
+    connection_take(c, &buf, n);
+    return true;
+}
+
+static bool has_room(const struct connection *c)
+{
+    return c->is_writing && embd__ring_room(&c->ring.ring) != 0;
+}
+
+/* Whether looking at it brings it on. */
+static bool is_due(const struct connection *c)
+{
+    return has_room(c) || (c->state == CONNECTION_READING &&
+                           (c->ring.has_ended || embd__ring_ready(&c->ring.ring) != 0));
+}
+
+/* Nothing is left of what the peer wrote before its end. */
+static bool is_read_up(const struct connection *c)
+{
+    return c->ring.has_ended && c->state == CONNECTION_READING &&
+           embd__ring_ready(&c->ring.ring) == 0;
+}
+
+static void look(struct connection *c)
+{
+    if (embd__ring_room(&c->ring.ring) < 0) {
+        connection_drop(c, "the positions in its ring are impossible");
+        return;
+    }
+    if (has_room(c)) {
+        c->is_writing = false;
+        connection_go(c);
+    }
+    for (int i = 0; i < READS_PER_TURN && c->state == CONNECTION_READING && read_some(c); i++)
+        ;
+    if (is_read_up(c))
+        connection_on_end(c);
+}
+
+/* ---- doorbells ---- */
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    struct connection *c = handle->data;
+    (void)suggested;
+    *buf = uv_buf_init((char *)c->io->read_buffer, IO_READ_BYTES);
+}
+
+/* It has ended its side, and may read answers still; or it is gone, and nobody does. */
+static void on_end(struct connection *c)
+{
+    bool is_gone = !connection_doorbell(c);
+    c->ring.has_ended = true;
+    look(c); /* what was written before the end */
+    if (is_gone)
+        connection_close(c);
+    else if (c->state == CONNECTION_FINISHING || c->state == CONNECTION_LINGERING)
+        connection_on_end(c);
+    else
+        ring_watch(c);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    struct connection *c = stream->data;
+    struct shard_io *io = c->io;
+    (void)buf;
+    if (n > 0) {
+        ring_watch(c);
+    } else if (n == UV_EOF) {
+        on_end(c);
+    } else if (n == UV_ECONNRESET) {
+        connection_close(c);
+    } else if (n < 0) {
+        connection_drop(c, uv_strerror((int)n));
+    }
+    connection_flush_dirty(io);
+}
+
+/* The answer that agreed to it is sent: the socket carries doorbells from now on. */
+static void open_ring(struct connection *c)
+{
+    c->ring.state = RING_OPEN;
+    uv_read_stop(&c->uv.stream);
+    if (uv_read_start(&c->uv.stream, on_alloc, on_read) < 0)
+        connection_drop(c, "cannot read");
+}
+
+/* ---- before the loop sleeps ---- */
+
+/* Each of them once, the list as it is now. NULL: all were. */
+static struct connection *next_of(struct shard_io *io, uint32_t *left)
+{
+    struct connection *c = TAILQ_FIRST(&io->ringing);
+    if (*left == 0 || c == NULL)
+        return NULL;
+    --*left;
+    TAILQ_REMOVE(&io->ringing, c, in_ringing);
+    TAILQ_INSERT_TAIL(&io->ringing, c, in_ringing);
+    return c;
+}
+
+static bool look_at_all(struct shard_io *io)
+{
+    bool found = false;
+    uint32_t left = io->n_ringing;
+    for (struct connection *c; (c = next_of(io, &left)) != NULL;) {
+        if (c->ring.state == RING_AGREED && c->n_in_flight == 0)
+            open_ring(c);
+        if (!is_due(c))
+            continue;
+        found = true;
+        look(c);
+    }
+    return found;
+}
+
+/* The peer rings for connections that are not watched: none of their events is missed. */
+static bool sleep_all(struct shard_io *io)
+{
+    bool found = false;
+    uint32_t left = io->n_ringing;
+    for (struct connection *c; (c = next_of(io, &left)) != NULL;) {
+        unsigned waits =
+            (c->state == CONNECTION_READING ? RING_BYTES : 0u) | (c->is_writing ? RING_ROOM : 0u);
+        if (c->ring.state != RING_OPEN)
+            continue; /* its answer is on its way */
+        if (waits == 0 || embd__ring_wait(&c->ring.ring, waits))
+            ring_unwatch(c);
+        else
+            found = true;
+    }
+    return found;
+}
+
+static bool pause_and_look(const struct shard_io *io)
+{
+    const struct connection *c;
+    for (int i = 0; i < LOOKS_PER_TURN; i++) {
+        embd__spin_pause();
+        TAILQ_FOREACH(c, &io->ringing, in_ringing)
+        if (is_due(c))
+            return true;
+    }
     return false;
 }
 
-size_t ring_put(struct connection *c)
+bool ring_turn(struct shard_io *io)
 {
-    const struct outlet *out = &c->outlet;
-    size_t n = 0, put;
-    for (uint32_t i = out->first; i < out->n; i++) {
-        n += put = embd__ring_put(&c->ring.ring, out->bufs[i].base, out->bufs[i].len);
-        if (put < out->bufs[i].len)
-            break;
+    bool found = io->n_ringing > 0 && look_at_all(io);
+    if (io->n_ringing == 0 && !io->has_read && !found)
+        return false;
+    if (!found && !embd__spin_goes_on(&io->spin, uv_hrtime())) {
+        io->has_read = false;
+        return sleep_all(io);
     }
-    if (n > 0 && embd__ring_publish(&c->ring.ring))
-        ring_doorbell(c);
-    return n;
-}
-
-/* ---- who is looked at ---- */
-
-void ring_watch(struct connection *c)
-{
-    if (c->ring.is_watched || c->ring.state == RING_NONE)
-        return;
-    embd__ring_wake(&c->ring.ring);
-    c->ring.is_watched = true;
-    c->io->n_ringing++;
-    TAILQ_INSERT_TAIL(&c->io->ringing, c, in_ringing);
+    if (!found && io->n_ringing > 0 && pause_and_look(io))
+        found = look_at_all(io);
+    if (found)
+        embd__spin_found(&io->spin);
+    connection_flush_dirty(io);
+    return true;
 }

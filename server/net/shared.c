@@ -4,7 +4,7 @@
  * The happy path: hello of a connection to the data socket says that `share` comes. That request
  * brings a descriptor of a memfd beside its first byte. The memory is checked, charged to
  * frame_memory and mapped; requests name places in it, until the connection ends. Memory for the
- * connection's bytes comes in the same way, by the request `ring` (ring.c).
+ * connection's bytes comes in the same way, by the request `ring`: ring.c has the road of these.
  *
  * libuv reads with read(), which drops descriptors. So while one is awaited, each read is preceded
  * by a look at the socket, which leaves the bytes to libuv and brings the descriptor.
@@ -187,4 +187,38 @@ void shared_end(struct connection *c)
         return;
     shared_give(c, shared->base, shared->bytes);
     *shared = (struct shared_memory){0};
+}
+
+/* ---- the memory of a ring ---- */
+
+int shared_agree_ring(struct shard_session *session, uint64_t requests, uint64_t answers,
+                      struct embd__error *e)
+{
+    struct connection *c = connection_of_session(session);
+    struct connection_ring *r = &c->ring;
+    if (r->base != NULL)
+        return embd__error_set(e, EMBD_INVALID, "ring: the connection has one already");
+    if (!embd__ring_fits(requests, answers))
+        return embd__error_set(e, EMBD_INVALID,
+                               "ring fields 'requests' and 'answers' are %llu and %llu, expected "
+                               "powers of two from %u to %u",
+                               (unsigned long long)requests, (unsigned long long)answers,
+                               RING_LEAST_BYTES, RING_MOST_BYTES);
+    r->bytes = embd__ring_total(requests, answers);
+    r->base = shared_take(c, "ring", "fields 'requests' and 'answers'", r->bytes, e);
+    if (r->base == NULL)
+        return e->status;
+    embd__ring_init(&r->ring, r->base, requests, answers, true);
+    r->state = RING_AGREED;
+    ring_watch(c);
+    return EMBD_OK;
+}
+
+void shared_close_ring(struct connection *c)
+{
+    ring_unwatch(c);
+    if (c->ring.base != NULL)
+        shared_give(c, c->ring.base, c->ring.bytes);
+    c->ring.base = NULL;
+    c->ring.state = RING_NONE;
 }

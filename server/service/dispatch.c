@@ -623,6 +623,7 @@ void shard_request_fini(struct shard *shard, struct request *request)
     op_forget(op); /* a store call in flight reads the request's bins: it returns first */
     if (op->kind == OP_PUSH)
         capacity_left(op);
-    work_end_streaming(request->work);
+    if (request->work->is_streaming)
+        pull_end_streaming(request->work);
     work_free(request->work);
 }

@@ -82,6 +82,7 @@ static void empty_engine(struct shard *shard)
     engine_init(engine, shard->config.store);
     engine->before_drop = before_drop;
     engine->before_change = before_change;
+    engine->is_read = shard->streaming != NULL;
     engine->on_returned = on_returned;
     engine->on_placed = on_placed;
     engine->on_loaded = on_loaded;

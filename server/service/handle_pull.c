@@ -7,6 +7,7 @@
  *
  * What can fail: the checks, an answer beyond the frame limit, and no room for a new row. All of
  * that comes before the first change. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "proto/packed.h"
@@ -28,6 +29,75 @@ bool pull_creates(struct call *call)
             return true;
     }
     return false;
+}
+
+/* ---- rows ---- */
+
+/* Room for those of all parts, all zero. */
+static int size_rows(struct shard_work *work, struct embd__error *e)
+{
+    uint32_t n = work->op.n_parts;
+    if (n > work->rows_capacity) {
+        struct answer_rows *rows = realloc(work->rows, n * sizeof *rows);
+        if (rows == NULL)
+            return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a request of %u parts", n);
+        work->rows = rows;
+        work->rows_capacity = n;
+    }
+    if (n > 0)
+        memset(work->rows, 0, n * sizeof *work->rows);
+    return EMBD_OK;
+}
+
+/* All its rows are made: its table may go. */
+static void end_part(struct shard_work *work, struct op_part *part)
+{
+    struct counters *counters = &work->shard->counters;
+    if (part->statuses != NULL) {
+        uint64_t n_hit = 0, n_missing = 0;
+        for (uint32_t i = 0; i < part->in.n_keys; i++) {
+            n_hit += part->statuses[i] == EMBD_KEY_HIT;
+            n_missing += part->statuses[i] == EMBD_KEY_MISSING;
+        }
+        counters->keys_hit += n_hit;
+        counters->keys_missing += n_missing;
+    }
+    part->table = NULL;
+}
+
+void pull_make_rows(struct shard_work *work, uint32_t i, void *out, uint32_t count)
+{
+    struct op_part *part = &work->op.parts[i];
+    struct answer_rows *rows = &work->rows[i];
+    pull_rows(&work->op, part, rows->n_made, count, out);
+    rows->n_made += count;
+    if (rows->n_made == part->in.n_rows)
+        end_part(work, part);
+}
+
+static void begin_streaming(struct shard_work *work)
+{
+    struct shard *shard = work->shard;
+    work->is_streaming = true;
+    work->before = NULL;
+    work->next = shard->streaming;
+    if (shard->streaming != NULL)
+        shard->streaming->before = work;
+    shard->streaming = work;
+    shard->engine.is_read = true;
+}
+
+void pull_end_streaming(struct shard_work *work)
+{
+    if (work->before != NULL)
+        work->before->next = work->next;
+    else
+        work->shard->streaming = work->next;
+    if (work->next != NULL)
+        work->next->before = work->before;
+    work->next = work->before = NULL;
+    work->is_streaming = false;
+    work->shard->engine.is_read = work->shard->streaming != NULL;
 }
 
 /* ---- rows into shared memory ---- */
@@ -54,12 +124,12 @@ static void make_shared(struct shard_work *work, uint32_t i)
     struct answer_rows *rows = &work->rows[i];
     uint8_t *to = work->request->session->shared.base + part->in.into;
     if (rows->values == NULL) {
-        work_make_rows(work, i, to, part->in.n_rows);
+        pull_make_rows(work, i, to, part->in.n_rows);
         return;
     }
     memcpy(to, rows->values, rows->values_bytes);
     work_free_rows(work->shard, rows);
-    work_end_part(work, &work->op.parts[i]);
+    end_part(work, &work->op.parts[i]);
 }
 
 /* ---- the answer ---- */
@@ -77,11 +147,11 @@ static void on_done(struct op *op)
         if (part->in.into > 0 && part->in.n_rows > 0)
             make_shared(work, i);
         else if (is_whole || part->in.n_rows == 0)
-            work_end_part(work, part);
+            end_part(work, part);
         has_rows = has_rows || part->table != NULL;
     }
     if (has_rows)
-        work_begin_streaming(work);
+        begin_streaming(work);
     stage_ends_call(&work->request->times, STAGE_STORE, work->began_ns, &counters->pull_ns);
     call_answer(work->shard, work->request, &op->error);
 }
@@ -90,7 +160,7 @@ static int size_parts(const struct call *call, struct embd__error *e)
 {
     struct shard_work *work = call->work;
     uint64_t bytes = 0;
-    if (work_size_rows(work, e) != EMBD_OK)
+    if (size_rows(work, e) != EMBD_OK)
         return e->status;
     for (uint32_t i = 0; i < work->op.n_parts; i++) {
         const struct op_part *part = &work->op.parts[i];
@@ -244,9 +314,9 @@ static size_t make_values_now(struct shard_work *work, uint32_t i, void *out, si
     uint64_t fits = capacity / rows->row_bytes;
     uint32_t count = fits < left ? (uint32_t)fits : left;
     EMBD_ASSERT(count > 0);
-    work_make_rows(work, i, out, count);
-    if (work->op.parts[i].table == NULL && is_streamed(work))
-        work_end_streaming(work);
+    pull_make_rows(work, i, out, count);
+    if (work->op.parts[i].table == NULL && work->is_streaming && is_streamed(work))
+        pull_end_streaming(work);
     return count * rows->row_bytes;
 }
 

@@ -36,7 +36,7 @@ static int materialize_part(struct shard_work *work, uint32_t i, struct embd__er
         return embd__error_set(e, EMBD_NO_MEMORY,
                                "no memory for %llu bytes of answers still being sent",
                                (unsigned long long)bytes);
-    work_make_rows(work, i, values, rows_left(work, i));
+    pull_make_rows(work, i, values, rows_left(work, i));
     rows->values = values;
     rows->values_bytes = rows->room_bytes = bytes;
     rows->values_at = 0;

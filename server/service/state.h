@@ -1,7 +1,7 @@
 /* state.h - what the files of a shard share: the shard, and one request while it is handled.
  *
  * Reading order: dispatch.c (a request arrives, is handled or parked), answer.c, hold.c (parking),
- * decode.c (parts of requests against schemas), handle_pull.c, materialize.c, handle_push.c,
+ * work.c (parts of requests against schemas), handle_pull.c, materialize.c, handle_push.c,
  * prefetch.c, handle_round.c, sweeps.c (pushes that are divided); then the other handle_*.c;
  * recovery.c (the start), doubt.c (what shard 0 decides), compacting.c (when the journal is
  * compacted). The engine (server/engine) applies operations to tables, the journal
@@ -168,6 +168,10 @@ int push_begin(struct call *call);
 
 /* Whether the pull in `call` would create rows. Leaves call->reader used up. */
 bool pull_creates(struct call *call);
+/* The next `count` rows of part i of a pull, from a store that answers in pieces. */
+void pull_make_rows(struct shard_work *work, uint32_t i, void *out, uint32_t count);
+/* An answered pull, listed while rows of it are left to make, is listed no more. */
+void pull_end_streaming(struct shard_work *work);
 
 /* Admits call->work->op and submits it. CALL_LATER: when it is applied, the request is answered
  * with what `result` writes. Else nothing has changed. */

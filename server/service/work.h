@@ -59,8 +59,6 @@ int work_unpack(struct shard_work *work, struct embd__error *e);
  * request's end. `what` they are. EMBD_BUSY: peers have all of it now. */
 int work_charge_unpacked(struct shard_work *work, uint64_t bytes, const char *what,
                          struct embd__error *e);
-/* Room for the rows of all parts of work->op, all zero. */
-int work_size_rows(struct shard_work *work, struct embd__error *e);
 
 /* work->memory of that size, charged to what peers may take until the answer is sent. NULL:
  * EMBD_BUSY, peers have all of it now; EMBD_NO_MEMORY. */
@@ -68,19 +66,6 @@ void *work_memory(struct shard_work *work, uint64_t bytes, struct embd__error *e
 
 /* The work's operation, of this kind, for the request's connection. */
 struct op *work_op(struct shard_work *work, enum op_kind kind);
-
-/* ---- answers that are made while they are sent ---- */
-
-/* Lists an answered pull that has rows left to make; work_end_streaming takes it off, also when it
- * is not listed. */
-void work_begin_streaming(struct shard_work *work);
-void work_end_streaming(struct shard_work *work);
-
-/* The next `count` rows of part i of a pull, from a store that answers in pieces. */
-void work_make_rows(struct shard_work *work, uint32_t i, void *out, uint32_t count);
-
-/* All rows of the part are made: its table may go. */
-void work_end_part(struct shard_work *work, struct op_part *part);
 
 /* Frees the rows of a part that were made before they were sent. */
 void work_free_rows(struct shard *shard, struct answer_rows *rows);

@@ -223,7 +223,7 @@ MUTANTS = [
           "d->first = k;"),
     TABLE("S4.17", "room is as large as the rows there are", "server/store/host/host.c", ".row_bytes = store->rows.capacity * store->rows.stride,",
           ".row_bytes = host_rows(store) * store->rows.stride,"),
-    EXCHANGE("S4.18", "raw rows are pooled", "client/call/check.c",
+    EXCHANGE("S4.18", "raw rows are pooled", "client/call/sending.c",
              "EMBD_COMBINER_CONCAT && !part->raw && !is_erase;", "EMBD_COMBINER_CONCAT && !is_erase;"),
     EXCHANGE("S4.19", "a weight is not given back to the gradient", "client/call/push.c",
              "scales[i] = embd__key_scale(work->weights[i], divisor);", "scales[i] = embd__key_scale(1.0f, divisor);"),
