@@ -29,7 +29,7 @@
 #include "proto/assert.h"
 #include "server/engine/apply.h"
 #include "server/engine/capacity.h"
-#include "server/journal/sync_deadline.h"
+#include "server/journal/syncs.h"
 #include "server/log/ending.h"
 #include "server/log/log.h"
 

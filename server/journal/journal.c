@@ -25,7 +25,6 @@
 
 #include "proto/assert.h"
 #include "server/files/below.h"
-#include "server/journal/reached.h"
 #include "server/journal/segments.h"
 #include "server/log/ending.h"
 

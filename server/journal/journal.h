@@ -10,7 +10,7 @@
 #include "server/journal/basefile.h"
 #include "server/journal/withdrawn.h"
 
-#define JOURNAL_BUFFERED_MS 50 /* a buffered record is on disk after so long: sync_deadline.h */
+#define JOURNAL_BUFFERED_MS 50 /* a buffered record is on disk after so long: syncs.h */
 #ifndef JOURNAL_SEGMENT_BYTES  /* tests have short ones */
 #define JOURNAL_SEGMENT_BYTES (256u << 20)
 #endif

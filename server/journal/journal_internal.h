@@ -6,9 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "server/journal/group.h"
 #include "server/journal/journal.h"
-#include "server/journal/sync_deadline.h"
 #include "server/journal/recordfile.h"
 #include "server/journal/room.h"
 #include "server/journal/syncs.h"

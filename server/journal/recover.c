@@ -8,7 +8,7 @@
  *
  * What does not verify is a torn tail, and is cut, only where nothing synced can follow: in the
  * last segment, when no record's header or mark behind it says that it was written after that
- * position was on disk, nor `journal.SHARD.reached` (reached.h). Damage between records loses
+ * position was on disk, nor `journal.SHARD.reached` (recordfile.h). Damage between records loses
  * nothing, and is passed over (next_record.c). Everything else refuses to start. */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/journal/reached.h"
 #include "server/journal/recordfile.h"
 #include "server/journal/reading.h"
 #include "server/log/log.h"

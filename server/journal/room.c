@@ -13,7 +13,6 @@
 #include "server/files/below.h"
 
 #define STEP_BYTES  (16u << 10)
-#define LOOK_BYTES  (256u << 10) /* a look costs as much as a small write */
 #define WORTH_PARTS 16u          /* of a base, */
 #define WORTH_BYTES (16u << 10)  /* and so much */
 #define SHORT_PARTS 16u          /* of the disk, */
@@ -77,13 +76,10 @@ static uint64_t little(uint64_t total, uint64_t need)
     return part < most ? part : most;
 }
 
-void room_wrote(struct room *room, uint64_t bytes, int error)
+void room_look(struct room *room, int error)
 {
     uint64_t total, need = atomic_load(&room->need);
     uint64_t missing = room->is_lent || need < room->reserved ? 0 : need - room->reserved;
-    room->unlooked += bytes;
-    if (error == 0 && room->unlooked < LOOK_BYTES && !atomic_load(&room->is_short))
-        return;
     room->unlooked = 0;
     uint64_t is_free = free_bytes(room, &total);
     bool is_short = error == ENOSPC || is_free < little(total, need) + missing;
@@ -132,7 +128,7 @@ static int reserve(struct room *room, uint64_t bytes)
     if (error != 0)
         return error;
     room->reserved = bytes;
-    room->unlooked = LOOK_BYTES; /* and so much less is free */
+    room->unlooked = ROOM_LOOK_BYTES; /* and so much less is free */
     atomic_store(&room->told, bytes);
     return 0;
 }
@@ -159,13 +155,11 @@ bool room_is_ample(const struct room *room)
     return is_free >= AMPLE_BASES * need + little(total, need);
 }
 
-int room_hold(struct room *room, uint64_t bytes)
+int room_make(struct room *room, uint64_t bytes)
 {
     uint64_t need = atomic_load_explicit(&room->need, memory_order_relaxed);
     if (room->is_lent)
         return look_ahead(room, need, bytes);
-    if (need <= room->reserved)
-        return 0;
     int error = reserve(room, with_spare(need));
     if (error == ENOSPC)
         error = reserve(room, need);

@@ -33,10 +33,25 @@ void room_init(struct room *room, int data_dir, uint32_t shard);
 void room_close(struct room *room);
 void room_name(char out[64], uint32_t shard);
 
+#define ROOM_LOOK_BYTES (256u << 10) /* a look at the disk costs as much as a small write */
+
+int room_make(struct room *room, uint64_t bytes);
+void room_look(struct room *room, int error);
+
 /* Before records of so many bytes are written: the next base has its room. 0 or errno, ENOSPC. */
-int room_hold(struct room *room, uint64_t bytes);
+static inline int room_hold(struct room *room, uint64_t bytes)
+{
+    uint64_t need = atomic_load_explicit(&room->need, memory_order_relaxed);
+    return !room->is_lent && need <= room->reserved ? 0 : room_make(room, bytes);
+}
+
 /* They are: looks at the disk from time to time, and where there was an error. */
-void room_wrote(struct room *room, uint64_t bytes, int error);
+static inline void room_wrote(struct room *room, uint64_t bytes, int error)
+{
+    room->unlooked += bytes;
+    if (error != 0 || room->unlooked >= ROOM_LOOK_BYTES || atomic_load(&room->is_short))
+        room_look(room, error);
+}
 
 /* Whether a base is worth writing for the bytes behind the one before, which it gives back. Any
  * thread. */

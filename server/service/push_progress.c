@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-#include "proto/message.h"
-
 static void leave(struct shard_session *session)
 {
     if (session->client_at == NULL)
@@ -31,19 +29,6 @@ void push_progress_name(struct push_progress *progress, struct shard_session *se
     progress->first = session;
 }
 
-void push_progress_find_place(struct request *request, const struct reader *reader)
-{
-    struct shard_session *session = request->session;
-    uint64_t order = reader->method == METHOD_PUSH ? embd__push_order(reader) : 0;
-    request->place_kind = PLACE_AT;
-    request->place = order != 0 ? (uint32_t)order : request->frame->msgid;
-    if (reader->method != METHOD_PUSH)
-        return;
-    session->arrived = request->place;
-    session->has_arrived = true;
-    session->is_ordered = order != 0;
-}
-
 bool push_progress_includes(uint32_t pushed, const struct request *request)
 {
     switch (request->place_kind) {
@@ -57,15 +42,6 @@ bool push_progress_includes(uint32_t pushed, const struct request *request)
         break;
     }
     return false;
-}
-
-void push_progress_note(struct shard_session *session, const struct request *push, uint64_t now_ns)
-{
-    if (push->place_kind != PLACE_AT ||
-        (session->pushed_ns != 0 && push_progress_covers(session->pushed, push->place)))
-        return;
-    session->pushed = push->place;
-    session->pushed_ns = now_ns;
 }
 
 static bool is_recent(const struct shard_session *session, uint64_t now_ns)

@@ -16,6 +16,7 @@
 #ifndef EMBD_SERVICE_PUSH_PROGRESS_H
 #define EMBD_SERVICE_PUSH_PROGRESS_H
 
+#include "proto/message.h"
 #include "server/service/shard.h"
 
 /* A push that some shards have and others not is on its way: for so long, or it never comes. */
@@ -35,27 +36,31 @@ struct push_progress {
 /* The session pushes under this number from now on; 0: under none. */
 void push_progress_name(struct push_progress *progress, struct shard_session *session,
                         uint64_t client);
-/* It is a push, or pushes before it on its connection have no order. */
-void push_progress_find_place(struct request *request, const struct reader *reader);
 
 /* Finds a request's place, once: in the order they came. */
 static inline void push_progress_place(struct request *request, const struct reader *reader)
 {
+    struct shard_session *session = request->session;
+    bool is_push = reader->method == METHOD_PUSH;
     if (request->place_kind != PLACE_UNKNOWN)
         return;
-    if (reader->method != METHOD_PUSH && !request->session->has_arrived)
-        request->place_kind = PLACE_FIRST;
-    else if (reader->method != METHOD_PUSH && request->session->is_ordered) {
-        request->place_kind = PLACE_BEHIND;
-        request->place = request->session->arrived;
-    } else
-        push_progress_find_place(request, reader);
+    if (!is_push && (!session->has_arrived || session->is_ordered)) {
+        request->place_kind = session->has_arrived ? PLACE_BEHIND : PLACE_FIRST;
+        request->place = session->arrived;
+        return;
+    }
+    uint64_t order = is_push ? embd__push_order(reader) : 0;
+    request->place_kind = PLACE_AT;
+    request->place = order != 0 ? (uint32_t)order : request->frame->msgid;
+    if (is_push) {
+        session->arrived = request->place;
+        session->has_arrived = true;
+        session->is_ordered = order != 0;
+    }
 }
 
 /* Whether all pushes up to `pushed` include it. */
 bool push_progress_includes(uint32_t pushed, const struct request *request);
-/* A push of the session has been made, or refused. */
-void push_progress_note(struct shard_session *session, const struct request *push, uint64_t now_ns);
 
 /* Sessions that have pushed lately, PUSH_PROGRESS_MAX at most: *out is malloc'd, with room for
  * `more` others; NULL: out of memory. */
@@ -68,6 +73,17 @@ uint32_t push_progress_merge(struct push_progress_mark *marks, uint32_t n);
 static inline bool push_progress_covers(uint32_t b, uint32_t a)
 {
     return (int32_t)(b - a) >= 0;
+}
+
+/* A push of the session has been made, or refused. */
+static inline void push_progress_note(struct shard_session *session, const struct request *push,
+                                      uint64_t now_ns)
+{
+    if (push->place_kind != PLACE_AT ||
+        (session->pushed_ns != 0 && push_progress_covers(session->pushed, push->place)))
+        return;
+    session->pushed = push->place;
+    session->pushed_ns = now_ns;
 }
 
 #endif

@@ -2,7 +2,7 @@
 #include "server/service/replicated.h"
 
 #include "server/follow/failover.h"
-#include "server/journal/sync_deadline.h"
+#include "server/journal/syncs.h"
 #include "server/service/feeding.h"
 #include "server/service/request_list.h"
 #include "server/service/state.h"

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "server/journal/journal.h"
-#include "server/journal/sync_deadline.h"
+#include "server/journal/syncs.h"
 
 #define MS      UINT64_C(1000000)
 #define PROMISE (JOURNAL_BUFFERED_MS * MS)

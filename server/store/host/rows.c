@@ -72,7 +72,7 @@ static bool commit_more(struct rows *rows)
     return true;
 }
 
-bool rows_reserve(struct rows *rows, uint64_t n)
+bool rows_grow(struct rows *rows, uint64_t n)
 {
     while (rows->capacity < n) { /* the free ones are among them */
         bool is_full = rows->capacity == rows->n_chunks << rows->chunk_shift;

@@ -28,8 +28,12 @@ struct rows {
 void rows_open(struct rows *rows, uint32_t stride);
 void rows_close(struct rows *rows);
 
+bool rows_grow(struct rows *rows, uint64_t n);
 /* Memory for n rows in use. Out of memory: false, and there is room for as many as before. */
-bool rows_reserve(struct rows *rows, uint64_t n);
+static inline bool rows_reserve(struct rows *rows, uint64_t n)
+{
+    return n <= rows->capacity || rows_grow(rows, n);
+}
 
 static inline uint64_t rows_used(const struct rows *rows)
 {
