@@ -181,11 +181,6 @@ void embd__msg_bin_begin(struct msg *m, uint64_t bytes)
     m->n_whole++;
 }
 
-void embd__msg_share(struct msg *m, const struct shared_range *shared)
-{
-    m->shared = *shared;
-}
-
 void embd__msg_bin_shared(struct msg *m, uint64_t at, uint64_t bytes)
 {
     uint8_t body[SHARED_BIN_BYTES];
@@ -369,24 +364,10 @@ uint64_t embd__msg_bytes(const struct msg *m)
     return bytes;
 }
 
-uint32_t embd__msg_n_pieces(const struct msg *m)
-{
-    return 2 * m->n_bins + 1;
-}
-
 uint32_t embd__msg_pieces_before_last(const struct msg *m)
 {
     uint32_t first = m->n_bins - 1;
     while (first > 0 && m->bins[first - 1].at == m->bins[first].at)
         first--;
     return 2 * first + 1;
-}
-
-struct msg_piece embd__msg_piece(const struct msg *m, uint32_t i)
-{
-    if (i % 2 == 1)
-        return (struct msg_piece){m->bins[i / 2].data, m->bins[i / 2].bytes};
-    uint32_t from = i == 0 ? 0 : m->bins[i / 2 - 1].at;
-    uint32_t to = i / 2 == m->n_bins ? m->head_bytes : m->bins[i / 2].at;
-    return (struct msg_piece){m->head + from, to - from};
 }

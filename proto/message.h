@@ -146,7 +146,10 @@ void embd__msg_bin(struct msg *m, const void *data, uint64_t bytes);
 
 /* From now on, bins of this message that lie in `shared`, and are long enough for it to pay, are
  * named there and not sent. */
-void embd__msg_share(struct msg *m, const struct shared_range *shared);
+static inline void embd__msg_share(struct msg *m, const struct shared_range *shared)
+{
+    m->shared = *shared;
+}
 /* A bin that lies `at` in what the receiver shares with us. */
 void embd__msg_bin_shared(struct msg *m, uint64_t at, uint64_t bytes);
 
@@ -168,10 +171,22 @@ struct msg_piece {
     const void *data; /* NULL: a bin made while sending */
     uint64_t bytes;   /* may be 0 */
 };
-uint32_t embd__msg_n_pieces(const struct msg *m); /* 2 * n_bins + 1 */
+static inline uint32_t embd__msg_n_pieces(const struct msg *m)
+{
+    return 2 * m->n_bins + 1;
+}
+
 /* The bytes in front of the last bin's payload. There is a bin. */
 uint32_t embd__msg_pieces_before_last(const struct msg *m);
-struct msg_piece embd__msg_piece(const struct msg *m, uint32_t i);
+
+static inline struct msg_piece embd__msg_piece(const struct msg *m, uint32_t i)
+{
+    if (i % 2 == 1)
+        return (struct msg_piece){m->bins[i / 2].data, m->bins[i / 2].bytes};
+    uint32_t from = i == 0 ? 0 : m->bins[i / 2 - 1].at;
+    uint32_t to = i / 2 == m->n_bins ? m->head_bytes : m->bins[i / 2].at;
+    return (struct msg_piece){m->head + from, to - from};
+}
 
 /* ---- reading ---- */
 

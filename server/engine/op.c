@@ -268,14 +268,6 @@ struct op_call *op_call_new(struct op *op, struct op_part *part,
     return call;
 }
 
-void op_end(struct op *op)
-{
-    if (op->ended != NULL)
-        op->ended(op);
-    if (op->done != NULL)
-        op->done(op);
-}
-
 void op_run(struct op *op, bool (*next)(struct op *op))
 {
     while (op->error.status == EMBD_OK && next(op))
@@ -396,10 +388,8 @@ static void end_calls(struct op *op)
 }
 
 /* A push in flight may still be refused: its end gives its number back, withdraws its record. */
-void op_forget(struct op *op)
+void op_leave(struct op *op)
 {
-    if (!op->in_flight)
-        return;
     if (op->kind == OP_TABLE_SET) {
         forget_set(op);
         return;

@@ -259,7 +259,13 @@ void op_returned(struct op_call *call, int status);
  * `op` may be freed afterwards. */
 void op_run(struct op *op, bool (*next)(struct op *op));
 /* It has ended: done. */
-void op_end(struct op *op);
+static inline void op_end(struct op *op)
+{
+    if (op->ended != NULL)
+        op->ended(op);
+    if (op->done != NULL)
+        op->done(op);
+}
 
 /* A push whose number is noted is in flight, and may be refused for lack of room: then its number
  * is free again. */
@@ -273,7 +279,12 @@ bool op_is_unsure(const struct engine *engine, const struct push_number *number)
 /* Waits until all calls have returned; op->done is called. */
 void op_wait(struct op *op);
 /* The calls in flight end without anybody hearing of them: the owner is going. */
-void op_forget(struct op *op);
+void op_leave(struct op *op);
+static inline void op_forget(struct op *op)
+{
+    if (op->in_flight)
+        op_leave(op);
+}
 
 static inline struct store_keys op_keys(const struct part *in)
 {

@@ -7,11 +7,6 @@
 #include "server/engine/engine.h"
 #include "server/engine/insert.h"
 
-bool pull_is_whole(const struct engine *engine)
-{
-    return engine->tables.ops->caps.is_async;
-}
-
 /* Rows that come may take the places of others. */
 static enum change change_of(const struct table *table)
 {

@@ -84,16 +84,17 @@ int push_take_turn(struct op *op)
     bool is_old = begins_stream(op);
     if (op->is_foreign && foreign_follow(op, e) != EMBD_OK)
         return e->status;
-    int status = is_old ? EMBD_OK : pushers_look(op_pushers(op), &op->number, e);
+    struct pushers *pushers = op_pushers(op);
+    int status = is_old ? EMBD_OK : pushers_look(pushers, &op->number, e);
     op->is_again = status == PUSH_AGAIN;
     op->engine->counters.pushes_again += op->is_again;
     if (op->is_again && op->is_number_alone)
         foreign_note(op);
     if (status != EMBD_OK || prepare(op) != EMBD_OK)
         return e->status;
-    if (is_old && pushers_begin_old(op_pushers(op), &op->number, e) != EMBD_OK)
+    if (is_old && pushers_begin_old(pushers, &op->number, e) != EMBD_OK)
         return e->status;
-    op->noted = op_pushers(op);
+    op->noted = pushers;
     pushers_note(op->noted, &op->number, op->now_ns);
     if (op->is_number_alone)
         foreign_note(op);
@@ -184,7 +185,8 @@ static void note_sources(struct op *op)
 static void on_ended(struct op *op)
 {
     struct embd__error *e = &op->error;
-    op_end_unsure(op);
+    if (op->engine->unsure != NULL)
+        op_end_unsure(op);
     if (e->status == EMBD_OK)
         note_sources(op);
     capacity_left(op);

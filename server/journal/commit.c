@@ -132,7 +132,8 @@ int commit_replay(struct operation_reader *reader, struct engine *engine, uint8_
  * of room: then this one's number would not be the next. */
 static bool may_be_too_early(const struct commit *commit, const struct op *op)
 {
-    return op->number.sequence > 0 && op_is_unsure(commit->engine, &op->number);
+    return op->number.sequence > 0 && commit->engine->unsure != NULL &&
+           op_is_unsure(commit->engine, &op->number);
 }
 
 /* Nobody's push may keep those behind it waiting, but for its own table's. */

@@ -232,14 +232,6 @@ void connection_finish(struct connection *c)
 
 /* ---- sending ---- */
 
-void connection_mark(struct connection *c)
-{
-    if (c->is_dirty)
-        return;
-    c->is_dirty = true;
-    TAILQ_INSERT_TAIL(&c->io->dirty, c, in_dirty);
-}
-
 /* Without an answer the connection ends, so that the peer does not wait for it. */
 void connection_on_answer(struct request *request)
 {
@@ -250,7 +242,9 @@ void connection_on_answer(struct request *request)
         connection_mark(x->connection);
         return;
     }
-    x->connection->answer_bytes += exchange_charge_answer(x->connection->io, x);
+    x->answer_bytes = x->request.answer.head_capacity; /* charged until it is sent */
+    x->connection->answer_bytes += x->answer_bytes;
+    quota_force(x->connection->io->pool.quota, x->answer_bytes);
     outlet_add(&x->connection->outlet, x);
     connection_mark(x->connection);
 }
@@ -382,7 +376,7 @@ void connection_flush(struct connection *c)
         connection_drop(c, embd_status_text(status));
 }
 
-void connection_flush_dirty(struct shard_io *io)
+void connection_go_dirty(struct shard_io *io)
 {
     struct connection *c;
     while ((c = TAILQ_FIRST(&io->dirty)) != NULL) {

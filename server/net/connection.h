@@ -97,7 +97,12 @@ struct adopted_peer;
 void connection_adopt(struct shard_io *io, int fd, enum door door, const struct adopted_peer *peer);
 
 /* Goes on with connections whose answers became ready outside of their own callbacks. */
-void connection_flush_dirty(struct shard_io *io);
+void connection_go_dirty(struct shard_io *io);
+static inline void connection_flush_dirty(struct shard_io *io)
+{
+    if (!TAILQ_EMPTY(&io->dirty))
+        connection_go_dirty(io);
+}
 
 /* A new turn of the loop: those that have more to be done go on. Returns whether there still are
  * some. */

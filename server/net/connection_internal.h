@@ -38,7 +38,14 @@ void connection_move(struct connection *c, enum connection_state to);
 /* Does everything that is possible after something has changed. */
 void connection_go(struct connection *c);
 /* connection_go, once the shard's other connections had their turn. */
-void connection_mark(struct connection *c);
+static inline void connection_mark(struct connection *c)
+{
+    if (c->is_dirty)
+        return;
+    c->is_dirty = true;
+    TAILQ_INSERT_TAIL(&c->io->dirty, c, in_dirty);
+}
+
 /* A connection that was starved or yielding goes on. */
 void connection_retry(struct connection *c);
 /* For shard_session.trunk: with the answer that is due, its socket becomes a trunk's. */
@@ -78,8 +85,18 @@ void connection_flush(struct connection *c);
 
 /* ---- request_parser.c ---- */
 
-/* Whether another request must wait. */
-bool request_parser_is_full(const struct connection *c);
+enum { HELD_ANSWER_BYTES = 1 << 20 }; /* of heads of answers that a peer has not taken */
+
+/* Whether another request must wait. One frame may always come, so that every allowed one can. Only
+ * one at a time may come while frame memory is short, and of a peer that is not authenticated. */
+static inline bool request_parser_is_full(const struct connection *c)
+{
+    if (c->n_in_flight > 0 && (c->is_unauthenticated || quota_is_tight(c->io->pool.quota)))
+        return true;
+    return c->n_in_flight >= LIMIT_REQUESTS_IN_FLIGHT || c->answer_bytes >= HELD_ANSWER_BYTES ||
+           c->bin_bytes >= c->io->limits.frame_bytes;
+}
+
 /* Memory that the next bytes of the stream belong into, or NULL: they go through the shared buffer.
  */
 uint8_t *request_parser_direct(const struct connection *c, size_t *bytes_out);

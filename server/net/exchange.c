@@ -213,13 +213,6 @@ uint8_t *exchange_place_bin(struct shard_io *io, struct exchange *x)
     return bin->data;
 }
 
-uint64_t exchange_charge_answer(struct shard_io *io, struct exchange *x)
-{
-    x->answer_bytes = x->request.answer.head_capacity;
-    quota_force(io->pool.quota, x->answer_bytes);
-    return x->answer_bytes;
-}
-
 void exchange_refuse(struct exchange *x)
 {
     EMBD_ASSERT(!x->is_with_shard && x->refusal.status != EMBD_OK);

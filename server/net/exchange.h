@@ -51,9 +51,6 @@ void exchange_free(struct shard_io *io, struct exchange *x);
  * of a valid request. */
 uint8_t *exchange_place_bin(struct shard_io *io, struct exchange *x);
 
-/* The answer is complete: charges its memory until it is sent. Returns its bytes. */
-uint64_t exchange_charge_answer(struct shard_io *io, struct exchange *x);
-
 /* Makes the answer of a refused request. */
 void exchange_refuse(struct exchange *x);
 

@@ -15,19 +15,7 @@
 /* Bounds one read, so that a connection with much to send leaves turns to others. */
 #define PARSER_DIRECT_BYTES (512u << 10)
 
-enum { HELD_ANSWER_BYTES = 1 << 20 }; /* of heads of answers that a peer has not taken */
-
 /* ---- room ---- */
-
-/* One frame may always come, so that every allowed one can. Only one at a time may come while frame
- * memory is short, and of a peer that is not authenticated. */
-bool request_parser_is_full(const struct connection *c)
-{
-    if (c->n_in_flight > 0 && (c->is_unauthenticated || quota_is_tight(c->io->pool.quota)))
-        return true;
-    return c->n_in_flight >= LIMIT_REQUESTS_IN_FLIGHT || c->answer_bytes >= HELD_ANSWER_BYTES ||
-           c->bin_bytes >= c->io->limits.frame_bytes;
-}
 
 /* ---- the arriving frame ---- */
 
