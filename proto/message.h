@@ -150,6 +150,7 @@ static inline void embd__msg_share(struct msg *m, const struct shared_range *sha
 {
     m->shared = *shared;
 }
+
 /* A bin that lies `at` in what the receiver shares with us. */
 void embd__msg_bin_shared(struct msg *m, uint64_t at, uint64_t bytes);
 

@@ -210,12 +210,3 @@ int capacity_reserve_insert(struct op *op, struct op_part *part, struct embd__er
     part->ticket = insert.ticket;
     return e->status;
 }
-
-void capacity_left(struct op *op)
-{
-    for (uint32_t i = 0; i < op->n_parts; i++) {
-        struct op_part *part = &op->parts[i];
-        if (part->table != NULL && store_has_ticket(&part->ticket))
-            op->engine->tables.ops->cancel(part->table->store, &part->ticket);
-    }
-}

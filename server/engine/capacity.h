@@ -3,7 +3,7 @@
 #ifndef EMBD_ENGINE_CAPACITY_H
 #define EMBD_ENGINE_CAPACITY_H
 
-#include "server/engine/op.h"
+#include "server/engine/engine.h"
 
 /* Has the store of part i decide on a push or insert that comes next; the part keeps its ticket.
  * The error names the part where there are several; errors of store_ops.prepare. */
@@ -23,7 +23,15 @@ int capacity_reserve_insert(struct op *op, struct op_part *part, struct embd__er
 /* The push adds so many bytes to the table, slice by slice; they are counted from now on. False,
  * with EMBD_FULL: row_memory has no room for them any more. What a journal has is not refused. */
 bool capacity_claim(struct op *op, struct table *table, uint64_t bytes, struct embd__error *e);
+
 /* Gives up the tickets that the operation has left. */
-void capacity_left(struct op *op);
+static inline void capacity_left(struct op *op)
+{
+    for (uint32_t i = 0; i < op->n_parts; i++) {
+        struct op_part *part = &op->parts[i];
+        if (part->table != NULL && store_has_ticket(&part->ticket))
+            op->engine->tables.ops->cancel(part->table->store, &part->ticket);
+    }
+}
 
 #endif

@@ -230,22 +230,6 @@ uint64_t op_put_time(const struct op *op, const struct store_stats *stats)
     return op->seconds > stats->clock ? op->seconds : stats->clock;
 }
 
-bool op_is_behind_sweep(const struct op *op)
-{
-    for (uint32_t i = 0; i < op->n_parts && op->kind == OP_PUSH; i++)
-        if (op->parts[i].table->is_swept)
-            return true;
-    return false;
-}
-
-bool op_is_long(const struct op *op)
-{
-    for (uint32_t i = 0; i < op->n_parts && op->kind == OP_PUSH; i++)
-        if (op->parts[i].table->is_long)
-            return true;
-    return false;
-}
-
 struct pushers *op_pushers(const struct op *op)
 {
     return op_is_of_journaled(op) != op->is_foreign ? &op->engine->journaled_pushers

@@ -239,8 +239,21 @@ bool op_is_timed(const struct op *op);
 uint64_t op_put_time(const struct op *op, const struct store_stats *stats);
 
 /* Whether it is a push to a table that is_swept, or that is_long. Its parts' tables are set. */
-bool op_is_behind_sweep(const struct op *op);
-bool op_is_long(const struct op *op);
+static inline bool op_is_behind_sweep(const struct op *op)
+{
+    for (uint32_t i = 0; i < op->n_parts && op->kind == OP_PUSH; i++)
+        if (op->parts[i].table->is_swept)
+            return true;
+    return false;
+}
+
+static inline bool op_is_long(const struct op *op)
+{
+    for (uint32_t i = 0; i < op->n_parts && op->kind == OP_PUSH; i++)
+        if (op->parts[i].table->is_long)
+            return true;
+    return false;
+}
 
 /* Whether its tables are journaled. */
 bool op_is_of_journaled(const struct op *op);

@@ -358,7 +358,7 @@ void connection_flush(struct connection *c)
     int status = EMBD_OK;
     if (c->turn.counted_ns == 0 && !outlet_is_empty(&c->outlet))
         turn_work(&c->turn, uv_hrtime());
-    while (connection_may_send(c) && !c->is_writing &&
+    while (connection_may_send(c) && !c->is_writing && !outlet_is_empty(&c->outlet) &&
            outlet_gather(&c->outlet, c->io, c->turn.counted_ns + TURN_NS, &status)) {
         bool is_over = c->bytes_out - begin >= TURN_BYTES || turn_is_over(&c->turn);
         if (c->ring.state == RING_OPEN)
@@ -422,15 +422,6 @@ void connection_on_end(struct connection *c)
         connection_move(c, CONNECTION_PEER_ENDED);
     }
     connection_go(c);
-}
-
-void connection_count(struct connection *c, size_t n)
-{
-    c->bytes_in += n;
-    c->io->bytes_in += n;
-    c->io->has_read = true;
-    embd__spin_found(&c->io->spin);
-    c->busy_ms = connection_now_ms(c->io);
 }
 
 void connection_take(struct connection *c, const uv_buf_t *buf, size_t n)

@@ -73,7 +73,15 @@ bool connection_wants(const struct connection *c);
 void connection_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf);
 void connection_take(struct connection *c, const uv_buf_t *buf, size_t n);
 void connection_on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
-void connection_count(struct connection *c, size_t n);
+static inline void connection_count(struct connection *c, size_t n)
+{
+    c->bytes_in += n;
+    c->io->bytes_in += n;
+    c->io->has_read = true;
+    embd__spin_found(&c->io->spin);
+    c->busy_ms = connection_now_ms(c->io);
+}
+
 void connection_on_end(struct connection *c);
 
 /* An exchange is over. */

@@ -95,11 +95,6 @@ void outlet_fini(struct outlet *out, struct shard_io *io)
     outlet_init(out);
 }
 
-void outlet_add(struct outlet *out, struct exchange *x)
-{
-    STAILQ_INSERT_TAIL(&out->ready, x, in_queue);
-}
-
 /* ---- putting a batch together ---- */
 
 static void put(struct outlet *out, const void *data, size_t bytes)
@@ -135,7 +130,7 @@ static bool put_made(struct outlet *out, struct shard_io *io, struct exchange *x
     if (out->chunk == NULL && (out->chunk = chunk_take(io, status_out)) == NULL)
         return false;
     uint64_t rest = piece->bytes - out->offset;
-    size_t room = chunk_bytes(io) - out->chunk_used;
+    size_t all = chunk_bytes(io), room = all - out->chunk_used;
     if (room < rest && room < LIMIT_FILL_BYTES)
         return false;
     uint8_t *to = (uint8_t *)out->chunk + out->chunk_used;
@@ -144,7 +139,7 @@ static bool put_made(struct outlet *out, struct shard_io *io, struct exchange *x
     EMBD_ASSERT(bytes > 0 && bytes <= rest);
     put(out, to, bytes);
     size_t end = out->chunk_used + (bytes + 63) / 64 * 64;
-    out->chunk_used = end < chunk_bytes(io) ? end : chunk_bytes(io);
+    out->chunk_used = end < all ? end : all;
     out->offset += bytes;
     if (bytes == rest)
         next_piece(out);
@@ -234,12 +229,4 @@ void outlet_sent(struct outlet *out, struct shard_io *io, uint64_t n)
         chunk_give(io, out->chunk);
         out->chunk = NULL;
     }
-}
-
-struct exchange *outlet_next_sent(struct outlet *out)
-{
-    struct exchange *x = out->batch_bytes > 0 ? NULL : STAILQ_FIRST(&out->gathered);
-    if (x != NULL)
-        STAILQ_REMOVE_HEAD(&out->gathered, in_queue);
-    return x;
 }

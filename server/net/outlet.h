@@ -31,7 +31,10 @@ void outlet_init(struct outlet *out);
 void outlet_fini(struct outlet *out, struct shard_io *io);
 
 /* Takes an answered exchange. */
-void outlet_add(struct outlet *out, struct exchange *x);
+static inline void outlet_add(struct outlet *out, struct exchange *x)
+{
+    STAILQ_INSERT_TAIL(&out->ready, x, in_queue);
+}
 
 /* Builds the next batch if there is none; rows are made until `until_ns`, and those of one answer.
  * False: nothing to send, or in *status_out EMBD_BUSY: there is no memory to make rows in now;
@@ -46,7 +49,13 @@ void outlet_sent(struct outlet *out, struct shard_io *io, uint64_t n);
 
 /* Moves the next exchange that was sent wholly out of the outlet; NULL: none. Only when the batch
  * is over. */
-struct exchange *outlet_next_sent(struct outlet *out);
+static inline struct exchange *outlet_next_sent(struct outlet *out)
+{
+    struct exchange *x = out->batch_bytes > 0 ? NULL : STAILQ_FIRST(&out->gathered);
+    if (x != NULL)
+        STAILQ_REMOVE_HEAD(&out->gathered, in_queue);
+    return x;
+}
 
 static inline bool outlet_is_empty(const struct outlet *out)
 {

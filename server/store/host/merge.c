@@ -188,12 +188,3 @@ bool merge_keys(struct merge *merge, const struct store_keys *in, const struct i
 }
 
 /* The cells, which are of no use any more. */
-uint64_t *merge_space(struct merge *merge)
-{
-    return (uint64_t *)(void *)merge->cells;
-}
-
-void merge_forget(struct merge *merge)
-{
-    merge->ticket = 0;
-}

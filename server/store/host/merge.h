@@ -55,9 +55,17 @@ void merge_some(struct merging *work, uint32_t end);
 /* All of it. */
 bool merge_keys(struct merge *merge, const struct store_keys *in, const struct index *index);
 /* A merge is valid until the index changes; then no ticket must find it. */
-void merge_forget(struct merge *merge);
+static inline void merge_forget(struct merge *merge)
+{
+    merge->ticket = 0;
+}
+
 /* Room for a number for each key, until keys are merged again. */
-uint64_t *merge_space(struct merge *merge);
+static inline uint64_t *merge_space(struct merge *merge)
+{
+    return (uint64_t *)(void *)merge->cells;
+}
+
 /* After a request: gives back memory that only a large one needs. */
 void merge_end(struct merge *merge);
 void merge_fini(struct merge *merge);
