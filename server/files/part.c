@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "proto/xxh3.h"
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 #include "server/files/part.h"
 
 struct part_writer {
@@ -110,7 +110,7 @@ int part_write(int dir, const embd_schema *schema, uint32_t shard, struct part_r
     if (w.hash == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory to write '%s'", w.file);
     XXH3_64bits_reset(w.hash);
-    w.fd = below_open(dir, w.file, O_WRONLY | O_CREAT | O_EXCL, 0644);
+    w.fd = safe_open(dir, w.file, O_WRONLY | O_CREAT | O_EXCL, 0644);
     if (w.fd < 0) {
         fail(&w, "create");
     } else {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 
 static int fail(const char *file, const char *what, struct embd__error *e)
 {
@@ -30,7 +30,7 @@ static int write_all(int fd, const char *file, const uint8_t *bytes, uint64_t le
 
 int whole_write(int dir, const char *file, const void *bytes, uint64_t n, struct embd__error *e)
 {
-    int fd = below_open(dir, file, O_WRONLY | O_CREAT | O_EXCL, 0644);
+    int fd = safe_open(dir, file, O_WRONLY | O_CREAT | O_EXCL, 0644);
     if (fd < 0)
         return fail(file, "create", e);
     write_all(fd, file, bytes, n, e);

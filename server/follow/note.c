@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "proto/little.h"
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 
 enum {
     AT_STATE = 8,
@@ -74,7 +74,7 @@ int note_read(int data_dir, uint32_t shard, struct note *out, struct embd__error
     uint8_t bytes[NOTE_BYTES];
     *out = (struct note){.state = NOTE_NONE, .epoch = 1};
     name_it(name, shard);
-    int fd = below_open(data_dir, name, O_RDONLY, 0);
+    int fd = safe_open(data_dir, name, O_RDONLY, 0);
     if (fd < 0)
         return errno == ENOENT ? EMBD_OK : failed(name, e);
     ssize_t n = pread(fd, bytes, sizeof bytes, 0);
@@ -109,7 +109,7 @@ int note_write(int data_dir, uint32_t shard, const struct note *note, struct emb
 {
     char name[64];
     name_it(name, shard);
-    int fd = below_open(data_dir, name, O_RDWR | O_CREAT, 0600);
+    int fd = safe_open(data_dir, name, O_RDWR | O_CREAT, 0600);
     errno = fd < 0 ? errno : put(fd, note);
     bool is_written = fd >= 0 && errno == 0 && fsync(fd) == 0 && fsync(data_dir) == 0;
     if (!is_written)
@@ -123,7 +123,7 @@ void note_move(int data_dir, uint32_t shard, const struct note *note)
 {
     char name[64];
     name_it(name, shard);
-    int fd = below_open(data_dir, name, O_RDWR, 0);
+    int fd = safe_open(data_dir, name, O_RDWR, 0);
     if (fd < 0)
         return;
     put(fd, note);

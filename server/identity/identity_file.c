@@ -15,7 +15,7 @@
 #include "proto/json_values.h"
 #include "proto/limit.h"
 #include "proto/placement_json.h"
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 #include "server/log/log.h"
 
 #define NAME       "identity.json"
@@ -47,7 +47,7 @@ int identity_lock(int dir, const char *path, int *lock_out, struct embd__error *
 {
     char text[16];
     int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
-    int fd = below_open(dir, LOCK, O_RDWR | O_CREAT, 0600);
+    int fd = safe_open(dir, LOCK, O_RDWR | O_CREAT, 0600);
     if (fd < 0)
         return failed(LOCK, e);
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -225,7 +225,7 @@ int identity_file_read(int dir, const char *path, struct identity_file *out, str
 {
     json_error_t why;
     *out = (struct identity_file){.is_there = false};
-    int fd = below_open(dir, NAME, O_RDONLY, 0);
+    int fd = safe_open(dir, NAME, O_RDONLY, 0);
     if (fd < 0)
         return errno == ENOENT ? EMBD_OK : failed(NAME, e);
     char *text = malloc(FILE_BYTES);
@@ -322,7 +322,7 @@ static char *write_text(const struct identity_file *file)
 static int write_staged(int dir, const char *text)
 {
     size_t n = strlen(text);
-    int fd = below_open(dir, STAGED, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    int fd = safe_open(dir, STAGED, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (fd < 0)
         return errno;
     errno = ENOSPC; /* what a short write leaves unsaid */

@@ -20,7 +20,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 #include "server/journal/journal.h"
 #include "server/journal/recordfile.h"
 #include "server/journal/room.h"
@@ -247,7 +247,7 @@ int basefile_open(const struct basefile_config *config, struct basefile **out,
     staged_name(base, name);
     base->file.fd = config->reserve_fd >= 0
                         ? config->reserve_fd
-                        : below_open(config->data_dir, name, O_RDWR | O_CREAT | O_TRUNC, 0600);
+                        : safe_open(config->data_dir, name, O_RDWR | O_CREAT | O_TRUNC, 0600);
     base->file.direct_fd = -1;
     int error = base->file.fd < 0 || flock(base->file.fd, LOCK_EX | LOCK_NB) != 0
                     ? errno

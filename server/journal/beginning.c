@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 #include "server/journal/recordfile.h"
 #include "server/journal/reading.h"
 
@@ -111,7 +111,7 @@ static int look_for_base(struct journal_reading *r, uint64_t number, bool is_fil
 {
     uint8_t bytes[SEGMENT_HEADER_BYTES];
     struct segment_header header;
-    int fd = below_open(r->config.data_dir, r->name, O_RDONLY, 0);
+    int fd = safe_open(r->config.data_dir, r->name, O_RDONLY, 0);
     if (fd < 0)
         return errno == ENOENT ? EMBD_OK : reading_failed(r);
     ssize_t n = pread(fd, bytes, sizeof bytes, 0);

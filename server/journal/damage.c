@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 #include "server/journal/journal.h"
 #include "server/log/log.h"
 
@@ -74,7 +74,7 @@ int journal_damage_note(const struct journal_config *config, const struct journa
              when, damage->name, (unsigned long long)damage->offset, damage->what,
              (unsigned long long)damage->dropped_bytes);
     file_name(name, config->shard);
-    int fd = below_open(config->data_dir, name, O_RDWR | O_CREAT, 0600);
+    int fd = safe_open(config->data_dir, name, O_RDWR | O_CREAT, 0600);
     if (fd < 0)
         return failed(name, e);
     errno = add_line(fd, line);
@@ -98,7 +98,7 @@ int journal_damage_count(const struct journal_config *config, uint64_t *count_ou
     ssize_t n;
     file_name(name, config->shard);
     *count_out = 0;
-    int fd = below_open(config->data_dir, name, O_RDONLY, 0);
+    int fd = safe_open(config->data_dir, name, O_RDONLY, 0);
     if (fd < 0)
         return errno == ENOENT ? EMBD_OK : failed(name, e);
     while ((n = read(fd, bytes, sizeof bytes)) > 0)

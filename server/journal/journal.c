@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #include "proto/assert.h"
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 #include "server/journal/segments.h"
 #include "server/log/ending.h"
 
@@ -129,7 +129,7 @@ static void *run(void *arg)
 /* -1: e says why. */
 static int open_locked(const struct journal *journal, const char *name, struct embd__error *e)
 {
-    int fd = below_open(journal->config.data_dir, name, O_RDWR, 0);
+    int fd = safe_open(journal->config.data_dir, name, O_RDWR, 0);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
         return fd;
     embd__error_set(e, EMBD_IO, "journal '%s': %s", name,

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 
 #define CHUNK_BYTES  (256u << 10)
 #define MEMORY_BYTES (4u << 20) /* grows to the longest record */
@@ -22,7 +22,7 @@
 int readfile_open(struct readfile *file, int dir, const char *name)
 {
     struct stat st;
-    *file = (struct readfile){.fd = below_open(dir, name, O_RDWR, 0)};
+    *file = (struct readfile){.fd = safe_open(dir, name, O_RDWR, 0)};
     if (file->fd < 0 || fstat(file->fd, &st) != 0 || flock(file->fd, LOCK_EX | LOCK_NB) != 0)
         return errno;
     file->n = (uint64_t)st.st_size;
@@ -32,7 +32,7 @@ int readfile_open(struct readfile *file, int dir, const char *name)
 int readfile_look(struct readfile *file, int dir, const char *name)
 {
     struct stat st;
-    *file = (struct readfile){.fd = below_open(dir, name, O_RDONLY, 0)};
+    *file = (struct readfile){.fd = safe_open(dir, name, O_RDONLY, 0)};
     if (file->fd < 0 || fstat(file->fd, &st) != 0)
         return errno;
     file->n = (uint64_t)st.st_size;

@@ -13,14 +13,14 @@
 #include <xxhash.h>
 
 #include "proto/little.h"
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 #include "server/log/log.h"
 
 #define DIRECT_BYTES (256u << 10) /* a disk takes so much about as fast as less */
 
 void recordfile_open_direct(struct recordfile *file, int dir, const char *name)
 {
-    file->direct_fd = below_open(dir, name, O_WRONLY | O_DIRECT, 0);
+    file->direct_fd = safe_open(dir, name, O_WRONLY | O_DIRECT, 0);
 }
 
 void recordfile_close(struct recordfile *file)
@@ -122,7 +122,7 @@ int reached_read(int data_dir, uint32_t shard, uint64_t *position_out, struct em
     uint8_t bytes[REACHED_BYTES];
     name_file(name, shard);
     *position_out = 0;
-    int fd = below_open(data_dir, name, O_RDONLY, 0);
+    int fd = safe_open(data_dir, name, O_RDONLY, 0);
     if (fd < 0)
         return errno == ENOENT ? EMBD_OK : failed(name, e);
     ssize_t n = pread(fd, bytes, sizeof bytes, 0);
@@ -140,7 +140,7 @@ void reached_note(int *fd, int data_dir, uint32_t shard, uint64_t position)
     uint8_t bytes[REACHED_BYTES];
     name_file(name, shard);
     if (*fd < 0)
-        *fd = below_open(data_dir, name, O_WRONLY | O_CREAT, 0600);
+        *fd = safe_open(data_dir, name, O_WRONLY | O_CREAT, 0600);
     memcpy(bytes, MAGIC, AT_POSITION);
     embd__put_u64(bytes + AT_POSITION, position);
     embd__put_u64(bytes + AT_CHECKSUM, XXH3_64bits(bytes, AT_CHECKSUM));

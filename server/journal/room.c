@@ -10,7 +10,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 
 #define STEP_BYTES  (16u << 10)
 #define WORTH_PARTS 16u          /* of a base, */
@@ -94,7 +94,7 @@ static int open_reserve(struct room *room)
     char name[64];
     room_name(name, room->shard);
     if (room->fd < 0)
-        room->fd = below_open(room->data_dir, name, O_RDWR | O_CREAT | O_TRUNC, 0600);
+        room->fd = safe_open(room->data_dir, name, O_RDWR | O_CREAT | O_TRUNC, 0600);
     return room->fd < 0 ? errno : 0;
 }
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "proto/assert.h"
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 #include "server/log/ending.h"
 
 /* ---- groups: records that gather in memory, to be written together ---- */
@@ -133,7 +133,7 @@ void segments_sync(struct journal *journal)
 static int make_segment(const struct journal *journal, const char *name, const uint8_t *header,
                         int *fd_out)
 {
-    int fd = below_open(journal->config.data_dir, name, O_RDWR | O_CREAT, 0600);
+    int fd = safe_open(journal->config.data_dir, name, O_RDWR | O_CREAT, 0600);
     if (fd < 0)
         return errno;
     const struct recordfile file = {fd, -1};

@@ -20,7 +20,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 #include "proto/little.h"
 
 #define COPY_BYTES  24u
@@ -76,7 +76,7 @@ static int read_image(int data_dir, const char *name, struct image *out, struct 
 {
     struct stat st;
     *out = (struct image){.bytes = NULL};
-    int fd = below_open(data_dir, name, O_RDONLY, 0);
+    int fd = safe_open(data_dir, name, O_RDONLY, 0);
     if (fd < 0)
         return errno == ENOENT ? EMBD_OK : failed(name, e);
     if (fstat(fd, &st) != 0) {
@@ -195,7 +195,7 @@ static int rewrite(int data_dir, const char *name, const struct withdrawn *list,
     for (uint64_t i = 0; i < list->n; i++)
         write_entry(bytes + MAGIC_BYTES + i * ENTRY_BYTES, &list->ids[i]);
     snprintf(staged, sizeof staged, "%s.tmp", name);
-    int fd = below_open(data_dir, staged, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    int fd = safe_open(data_dir, staged, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     errno = fd < 0 ? errno : write_synced(fd, bytes, n, 0);
     if (errno != 0 || renameat(data_dir, staged, data_dir, name) != 0 || fsync(data_dir) != 0)
         failed(name, e);
@@ -220,7 +220,7 @@ static int append(int data_dir, const char *name, uint64_t at, const struct reco
     uint32_t from = at == MAGIC_BYTES ? 0 : MAGIC_BYTES;
     memcpy(bytes, MAGIC, MAGIC_BYTES);
     write_entry(bytes + MAGIC_BYTES, id);
-    int fd = below_open(data_dir, name, O_WRONLY | O_CREAT, 0600);
+    int fd = safe_open(data_dir, name, O_WRONLY | O_CREAT, 0600);
     errno = fd < 0 ? errno
                    : write_synced(fd, bytes + from, sizeof bytes - from, at - MAGIC_BYTES + from);
     if (errno != 0 || fsync(data_dir) != 0)

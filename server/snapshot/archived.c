@@ -15,7 +15,7 @@
 
 #include "proto/archived.h"
 #include "proto/little.h"
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 
 /* Owner: the shard's thread. */
 struct archived {
@@ -94,7 +94,7 @@ int archived_open(int data_dir, uint32_t shard, uint32_t n_shards, uint64_t cut,
     if (a == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory to read archived records");
     embd__archived_name(a->name, shard);
-    int fd = below_open(data_dir, a->name, O_RDONLY, 0);
+    int fd = safe_open(data_dir, a->name, O_RDONLY, 0);
     if (fd < 0 && errno != ENOENT)
         fail(a, e);
     if (fd >= 0 && map(a, fd, e) == EMBD_OK && verify(a, e) == EMBD_OK)

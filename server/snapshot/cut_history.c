@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 #include "server/snapshot/snapshot_select.h"
 #include "server/snapshot/cut.h"
 #include "proto/streamsfile.h"
@@ -31,7 +31,7 @@ static bool read_bytes(int dir, uint32_t shard, uint8_t bytes[STREAMSFILE_HEADER
 {
     char file[STREAMSFILE_NAME];
     embd__streamsfile_name(file, shard);
-    int fd = below_open(dir, file, O_RDONLY, 0);
+    int fd = safe_open(dir, file, O_RDONLY, 0);
     if (fd < 0)
         return false;
     ssize_t n = pread(fd, bytes, STREAMSFILE_HEADER_BYTES, 0);
@@ -44,7 +44,7 @@ static bool read_header(const struct shard *shard, const char *name, struct stre
 {
     uint8_t bytes[STREAMSFILE_HEADER_BYTES];
     struct embd__error ignored = {.status = EMBD_OK};
-    int dir = below_open(shard->data_dir, name, O_RDONLY | O_DIRECTORY, 0);
+    int dir = safe_open(shard->data_dir, name, O_RDONLY | O_DIRECTORY, 0);
     if (dir < 0)
         return false;
     bool is_read = read_bytes(dir, shard->config.index, bytes);

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 #include "embd/admin.h"
 #include "server/snapshot/snapshot.h"
 
@@ -101,7 +101,7 @@ int snapshot_blob_write(int dir, const char *file, const struct snapshot_piece *
                         struct embd__error *e)
 {
     bool is_new = piece->offset == 0;
-    int fd = below_open(dir, file, O_WRONLY | (is_new ? O_CREAT | O_EXCL : 0), is_new ? 0644 : 0);
+    int fd = safe_open(dir, file, O_WRONLY | (is_new ? O_CREAT | O_EXCL : 0), is_new ? 0644 : 0);
     if (fd < 0)
         return fail(file, is_new ? "create" : "open", e);
     write_piece(fd, file, piece, e);

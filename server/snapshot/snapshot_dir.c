@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 #include "server/snapshot/snapshot.h"
 
 #define STAGED_NAME (SNAPSHOT_NAME_MAX + 5) /* with ".tmp" and the zero */
@@ -62,7 +62,7 @@ int snapshot_open(int data_dir, const char *name, struct embd__error *e)
 {
     char staged[STAGED_NAME];
     staged_name(staged, name);
-    int dir = below_open(data_dir, staged, O_RDONLY | O_DIRECTORY, 0);
+    int dir = safe_open(data_dir, staged, O_RDONLY | O_DIRECTORY, 0);
     if (dir < 0 && errno == ENOENT)
         return embd__error_set(e, EMBD_INVALID, "snapshot '%s' was not begun", name);
     return dir >= 0 ? dir : fail(staged, "open the directory", e);
@@ -115,7 +115,7 @@ static int empty(int dir, struct embd__error *e)
 
 int snapshot_remove_directory(int data_dir, const char *name, struct embd__error *e)
 {
-    int dir = below_open(data_dir, name, O_RDONLY | O_DIRECTORY, 0);
+    int dir = safe_open(data_dir, name, O_RDONLY | O_DIRECTORY, 0);
     if (dir < 0)
         return errno == ENOENT ? EMBD_OK : fail(name, "open the directory", e);
     if (empty(dir, e) != EMBD_OK)

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 #include "server/files/errand.h"
 
 /* Owner: the shard's thread, but for what `run` sets while it runs. */
@@ -54,13 +54,13 @@ static void read_piece(struct snapshot_fetch *fetch, int fd)
 static void run(void *arg)
 {
     struct snapshot_fetch *fetch = arg;
-    int dir = below_open(fetch->shard->data_dir, fetch->name, O_RDONLY | O_DIRECTORY, 0);
+    int dir = safe_open(fetch->shard->data_dir, fetch->name, O_RDONLY | O_DIRECTORY, 0);
     if (dir < 0 && errno == ENOENT) {
         embd__error_set(&fetch->error, EMBD_UNSUPPORTED,
                         "snapshot fetch: there is no complete snapshot '%s' here", fetch->name);
         return;
     }
-    int fd = dir < 0 ? -1 : below_open(dir, fetch->file, O_RDONLY, 0);
+    int fd = dir < 0 ? -1 : safe_open(dir, fetch->file, O_RDONLY, 0);
     if (fd < 0)
         fail(fetch, "open");
     else

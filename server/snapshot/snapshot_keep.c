@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 #include "server/log/log.h"
 #include "server/snapshot/snapshot.h"
 #include "server/snapshot/snapshot_use.h"
@@ -82,13 +82,13 @@ static void cannot_open(const char *name, const char *what, struct embd__error *
 /* False: a directory of that name has no such file, or an error. */
 static bool open_manifest(int data_dir, const char *name, int *fd_out, struct embd__error *e)
 {
-    int dir = below_open(data_dir, name, O_RDONLY | O_DIRECTORY, 0);
+    int dir = safe_open(data_dir, name, O_RDONLY | O_DIRECTORY, 0);
     *fd_out = -1;
     if (dir < 0)
         cannot_open(name, "open the directory", e);
     if (dir < 0)
         return false;
-    *fd_out = below_open(dir, "manifest.json", O_RDONLY, 0);
+    *fd_out = safe_open(dir, "manifest.json", O_RDONLY, 0);
     if (*fd_out < 0)
         cannot_open(name, "open its manifest", e);
     close(dir);

@@ -1,5 +1,5 @@
-/* test_below.c - what is opened below a directory is right below it, and no link, and nobody waits
- * for a fifo; with openat2 and without it (the linker hands syscall to this file). */
+/* test_safe_open.c - what is opened below a directory is right below it, and no link, and nobody
+ * waits for a fifo; with openat2 and without it (the linker hands syscall to this file). */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 
 long __real_syscall(long number, ...);
 long __wrap_syscall(long number, ...);
@@ -43,7 +43,7 @@ static int root_fd;
 static void expect(const char *name, int flags, int error)
 {
     errno = 0;
-    int fd = below_open(root_fd, name, flags, 0);
+    int fd = safe_open(root_fd, name, flags, 0);
     if ((fd < 0) != (error != 0) || (fd < 0 && errno != error))
         fail_msg("'%s': %s, expected %s", name, strerror(errno), strerror(error));
     if (fd < 0)
@@ -80,7 +80,7 @@ static void check_all(void)
     struct stat st;
     make();
     expect("file", O_RDONLY, ENOENT);
-    int fd = below_open(root_fd, "file", O_WRONLY | O_CREAT | O_EXCL, 0640);
+    int fd = safe_open(root_fd, "file", O_WRONLY | O_CREAT | O_EXCL, 0640);
     assert_true(fd >= 0);
     assert_int_equal(fstat(fd, &st), 0);
     assert_int_equal(st.st_mode & 0137, 0);

@@ -1,9 +1,9 @@
-/* below.c - see below.h.
+/* safe_open.c - see safe_open.h.
  *
  * Names are checked where they come from, and have no slash; that openat2 follows no link and does
  * not leave the directory holds for whatever name comes here. Where a kernel does not have it, or a
  * filter of system calls does not know it, openat does the same for names without a slash. */
-#include "server/files/below.h"
+#include "server/files/safe_open.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +30,7 @@ static int open_it(int dir, const char *name, int flags, unsigned mode)
     return openat(dir, name, flags, mode);
 }
 
-int below_open(int dir, const char *name, int flags, unsigned mode)
+int safe_open(int dir, const char *name, int flags, unsigned mode)
 {
     struct stat st;
     int fd = open_it(dir, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
