@@ -16,6 +16,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "server/coordinator/coordinator_inside.h"
 #include "server/log/log.h"
 
 /* A hold ends by itself then: a coordinator that hangs does not hold pushes for longer. */
@@ -214,20 +215,13 @@ static int refuse(struct cutting *c)
                            c->behind.list[0].id, c->first_behind);
 }
 
-static uint64_t clock_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* Until all are at the cut, or the time is over: c->first_behind. */
 static int reach_cut(struct cutting *c, uint64_t wait_ns)
 {
     static const struct timespec pause = {0, PAUSE_NS};
-    uint64_t end_ns = clock_ns() + wait_ns;
+    uint64_t end_ns = coordinator_clock_ns() + wait_ns;
     while (ask_behind(c, &c->first_behind) == EMBD_OK && c->first_behind < c->n_shards &&
-           clock_ns() < end_ns)
+           coordinator_clock_ns() < end_ns)
         nanosleep(&pause, NULL);
     return c->e->status;
 }

@@ -3,6 +3,7 @@
 #define EMBD_COORDINATOR_INSIDE_H
 
 #include <pthread.h>
+#include <time.h>
 
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/pace.h"
@@ -34,7 +35,12 @@ struct coordinator {
     struct job *job; /* the one that runs */
 };
 
-uint64_t coordinator_clock_ns(void);
+static inline uint64_t coordinator_clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
 
 /* ---- with the mutex held ---- */
 

@@ -6,13 +6,6 @@
 #include <string.h>
 #include <time.h>
 
-uint64_t coordinator_clock_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* ---- the list, with the mutex held ---- */
 
 struct job_report *coordinator_newest(struct coordinator *c)

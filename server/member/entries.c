@@ -43,25 +43,42 @@ static int refuse(const char *key, struct embd__error *e)
     return embd__error_set(e, EMBD_CORRUPT, "etcd: the value of %s cannot be read", key);
 }
 
+/* An entry that is there. */
+struct found {
+    char key[MEMBER_KEY_BYTES];
+    json_t *object; /* NULL: its text is none */
+    uint64_t mod_revision;
+};
+
+/* False: there is none, or the error. */
+static bool find(struct etcd *etcd, const char *kind, const char *server, struct found *out,
+                 struct embd__error *e)
+{
+    struct etcd_value there;
+    snprintf(out->key, sizeof out->key, "%s/%.63s", kind, server);
+    if (etcd_get(etcd, out->key, &there, e) != EMBD_OK || there.text == NULL)
+        return false;
+    out->object = json_loads(there.text, 0, NULL);
+    out->mod_revision = there.mod_revision;
+    free(there.text);
+    return true;
+}
+
 int entry_read_epoch(struct etcd *etcd, const char *server, struct entry_epoch *out,
                      struct embd__error *e)
 {
-    char key[MEMBER_KEY_BYTES];
-    struct etcd_value there;
+    struct found found;
     *out = (struct entry_epoch){.epoch = 0};
-    snprintf(key, sizeof key, "epoch/%.63s", server);
-    if (etcd_get(etcd, key, &there, e) != EMBD_OK || there.text == NULL)
+    if (!find(etcd, "epoch", server, &found, e))
         return e->status;
-    json_t *object = json_loads(there.text, 0, NULL);
-    if (!read_number(object, "epoch", &out->epoch) || out->epoch == 0 ||
-        !read_hex(json_object_get(object, "node"), &out->node))
-        refuse(key, e);
-    if (!read_number(object, "kept", &out->kept) ||
-        !read_number(object, "kept_replicated", &out->kept_replicated))
+    if (!read_number(found.object, "epoch", &out->epoch) || out->epoch == 0 ||
+        !read_hex(json_object_get(found.object, "node"), &out->node))
+        refuse(found.key, e);
+    if (!read_number(found.object, "kept", &out->kept) ||
+        !read_number(found.object, "kept_replicated", &out->kept_replicated))
         out->kept = out->kept_replicated = out->epoch; /* of an earlier version */
-    out->mod_revision = there.mod_revision;
-    json_decref(object);
-    free(there.text);
+    out->mod_revision = found.mod_revision;
+    json_decref(found.object);
     return e->status;
 }
 
@@ -77,43 +94,36 @@ static bool read_set(const json_t *list, struct failover_set *out)
 int entry_read_insync(struct etcd *etcd, const char *server, uint64_t epoch,
                       struct entry_insync *out, struct embd__error *e)
 {
-    char key[MEMBER_KEY_BYTES];
-    struct etcd_value there;
+    struct found found;
     uint64_t of;
     *out = (struct entry_insync){.replicas = 0};
-    snprintf(key, sizeof key, "insync/%.63s", server);
-    if (etcd_get(etcd, key, &there, e) != EMBD_OK || there.text == NULL)
+    if (!find(etcd, "insync", server, &found, e))
         return e->status;
-    json_t *object = json_loads(there.text, 0, NULL);
-    if (!read_number(object, "epoch", &of) || !read_number(object, "replicas", &out->replicas) ||
-        !read_set(json_object_get(object, "ids"), &out->set))
-        refuse(key, e);
+    if (!read_number(found.object, "epoch", &of) ||
+        !read_number(found.object, "replicas", &out->replicas) ||
+        !read_set(json_object_get(found.object, "ids"), &out->set))
+        refuse(found.key, e);
     if (of != epoch) { /* another process takes the name at this moment */
         out->replicas = 1;
         out->set.n = 0;
     }
-    out->mod_revision = there.mod_revision;
-    json_decref(object);
-    free(there.text);
+    out->mod_revision = found.mod_revision;
+    json_decref(found.object);
     return e->status;
 }
 
 int entry_read_heir(struct etcd *etcd, const char *server, uint64_t epoch, uint64_t *id_out,
                     struct embd__error *e)
 {
-    char key[MEMBER_KEY_BYTES];
-    struct etcd_value there;
+    struct found found;
     uint64_t of;
     *id_out = 0;
-    snprintf(key, sizeof key, "heir/%.63s", server);
-    if (etcd_get(etcd, key, &there, e) != EMBD_OK || there.text == NULL)
+    if (!find(etcd, "heir", server, &found, e))
         return e->status;
-    json_t *object = json_loads(there.text, 0, NULL);
-    if (!read_number(object, "epoch", &of) || !read_hex(json_object_get(object, "id"), id_out) ||
-        of != epoch)
+    if (!read_number(found.object, "epoch", &of) ||
+        !read_hex(json_object_get(found.object, "id"), id_out) || of != epoch)
         *id_out = 0; /* nobody goes before others */
-    json_decref(object);
-    free(there.text);
+    json_decref(found.object);
     return EMBD_OK;
 }
 

@@ -417,17 +417,10 @@ void shard_handle(struct shard *shard, struct request *request)
     dispatch_parked(shard);
 }
 
-/* A snapshot is being written, a dump read, or a mark digested: tables are frozen for it. */
-static bool is_cutting(const struct shard *shard)
-{
-    return (shard->cut != NULL && cut_is_writing(shard)) || shard->cut_read != NULL ||
-           mark_is_frozen(&shard->mark);
-}
-
 /* A base would end what is read. */
 static bool puts_off_base(const struct shard *shard)
 {
-    return is_cutting(shard) || (shard->moving.mover != NULL && moving_reads_all(shard));
+    return cut_is_on(shard) || (shard->moving.mover != NULL && moving_reads_all(shard));
 }
 
 #define MEMORY_NS 100000000u
@@ -467,7 +460,7 @@ static bool look(struct shard *shard, uint64_t now_ns)
     }
     if (shard->subscribers.n > 0 && now_ns >= shard->subscribers.due_ns) {
         shard->subscribers.due_ns = now_ns + MEMORY_NS;
-        subscribers_look(shard, is_cutting(shard));
+        subscribers_look(shard, cut_is_on(shard));
     }
     if (shard->mark.state != MARK_NOT)
         mark_look(shard, now_ns);

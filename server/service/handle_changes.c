@@ -11,7 +11,6 @@
 #include "server/service/authorize.h"
 #include "server/service/state.h"
 #include "server/snapshot/cut.h"
-#include "server/snapshot/cut_read.h"
 
 /* One part while it is made. */
 struct changes_part {
@@ -123,8 +122,7 @@ static void convert(struct changes_part *part)
 
 static bool is_cutting(const struct shard *shard)
 {
-    return cut_is_writing(shard) || cut_is_read(shard) || mark_is_frozen(&shard->mark) ||
-           moving_is_on(&shard->moving);
+    return cut_is_on(shard) || moving_is_on(&shard->moving);
 }
 
 /* False: there is none now. */

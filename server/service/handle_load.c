@@ -22,28 +22,28 @@ static int authorize(struct call *call, const struct load_fields *fields)
 }
 
 /* The table is known before the block can be read: its schema says how many bytes a row has. */
-static int read_load(struct call *call, struct op_load *load)
+int load_read_block(struct call *call, struct op_load *load, const struct routed_place *place)
 {
     const struct load_fields *fields = &load->fields;
-    if (embd__load_fields_read(&call->reader, LIMIT_STEP, &load->fields) != EMBD_OK ||
-        authorize(call, fields) != EMBD_OK)
-        return call->error.status;
-    load->table = find_table(call, fields);
-    if (load->table == NULL)
-        return call->error.status;
-    return embd__row_block_read(&call->reader, &load->table->schema.s, fields->n_rows,
-                                fields->n_candidates, &load->block);
+    struct embd__error *e = &call->error;
+    if (load->table == NULL ||
+        embd__row_block_read(&call->reader, &load->table->schema.s, fields->n_rows,
+                             fields->n_candidates, &load->block) != EMBD_OK ||
+        check_block(load->table, &load->block, fields->is_gone, place, e) != EMBD_OK)
+        return e->status;
+    return check_states(load->table, &load->block, e);
 }
 
 int handle_load(struct call *call)
 {
     struct op_load *load = &work_op(call->work, OP_LOAD)->as.load;
     const struct routed_place place = shard_place(call->shard);
-    struct embd__error *e = &call->error;
-    if (read_load(call, load) != EMBD_OK ||
-        check_block(load->table, &load->block, load->fields.is_gone, &place, e) != EMBD_OK ||
-        check_states(load->table, &load->block, e) != EMBD_OK)
-        return e->status;
+    if (embd__load_fields_read(&call->reader, LIMIT_STEP, &load->fields) != EMBD_OK ||
+        authorize(call, &load->fields) != EMBD_OK)
+        return call->error.status;
+    load->table = find_table(call, &load->fields);
+    if (load_read_block(call, load, &place) != EMBD_OK)
+        return call->error.status;
     token_use_bound_staged(&call->work->op, call->request->session);
     return submit(call, submit_result_empty);
 }

@@ -382,29 +382,18 @@ static int read_fields(struct call *call, struct load_fields *out, uint64_t *id_
     return embd__fields_end(&f);
 }
 
-static int read_load(struct call *call, struct op_load *load)
-{
-    uint64_t id;
-    struct load_fields *fields = &load->fields;
-    *fields = (struct load_fields){.n_rows = 0};
-    if (read_fields(call, fields, &id) != EMBD_OK || check_mover(call, id) != EMBD_OK)
-        return call->error.status;
-    load->table = tables_find(&call->shard->engine.tables, fields->table, &call->error);
-    if (load->table == NULL)
-        return call->error.status;
-    return embd__row_block_read(&call->reader, &load->table->schema.s, fields->n_rows,
-                                fields->n_candidates, &load->block);
-}
-
 int handle_move_load(struct call *call)
 {
     struct op_load *load = &work_op(call->work, OP_LOAD)->as.load;
     struct routed_place place = shard_place(call->shard);
-    struct embd__error *e = &call->error;
+    struct load_fields *fields = &load->fields;
+    uint64_t id;
     place.placement = &call->shard->moving.next;
-    if (read_load(call, load) != EMBD_OK ||
-        check_block(load->table, &load->block, load->fields.is_gone, &place, e) != EMBD_OK ||
-        check_states(load->table, &load->block, e) != EMBD_OK)
-        return e->status;
+    *fields = (struct load_fields){.n_rows = 0};
+    if (read_fields(call, fields, &id) != EMBD_OK || check_mover(call, id) != EMBD_OK)
+        return call->error.status;
+    load->table = tables_find(&call->shard->engine.tables, fields->table, &call->error);
+    if (load_read_block(call, load, &place) != EMBD_OK)
+        return call->error.status;
     return submit(call, submit_result_empty);
 }

@@ -4,7 +4,6 @@
 #include "server/service/moving.h"
 #include "server/service/state.h"
 #include "server/snapshot/cut.h"
-#include "server/snapshot/cut_read.h"
 
 struct table *moving_table(struct shard *shard)
 {
@@ -35,11 +34,6 @@ struct subscriber *moving_subscriber(struct shard *shard, const struct shard_ses
     return s;
 }
 
-static bool is_cutting(const struct shard *shard)
-{
-    return cut_is_writing(shard) || cut_is_read(shard) || mark_is_frozen(&shard->mark);
-}
-
 /* A cut of all rows does not say which keys of an earlier one have lost theirs. */
 static int check_begun(const struct moving *moving, const struct subscriber *s,
                        const struct table *table, struct embd__error *e)
@@ -66,7 +60,7 @@ bool moving_scan(struct shard *shard, struct subscriber *subscriber, struct tabl
     struct embd__error not_now = {.status = EMBD_OK};
     bool is_last = false;
     moving->reads_all = false;
-    if (!subscriber_freeze(shard, subscriber, table, is_cutting(shard), &not_now) ||
+    if (!subscriber_freeze(shard, subscriber, table, cut_is_on(shard), &not_now) ||
         check_begun(moving, subscriber, table, e) != EMBD_OK)
         return false;
     if (shard->engine.tables.ops->scan_frozen(table->store, max_rows, out, &is_last, &not_now) !=

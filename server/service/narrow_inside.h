@@ -1,6 +1,7 @@
 /* narrow_inside.h - what the files of a replica with narrow rows share: narrow.c, which asks and
- * takes answers in their order; narrow_asks.c, the questions as messages; narrow_tables.c, which
- * changes tables; narrow_serving.c, which answers. */
+ * takes answers in their order; narrow_sweep.c, which has the tables and rounds of a sweep;
+ * narrow_asks.c, the questions as messages; narrow_tables.c, which changes tables;
+ * narrow_serving.c, which answers. */
 #ifndef EMBD_SERVICE_NARROW_INSIDE_H
 #define EMBD_SERVICE_NARROW_INSIDE_H
 
@@ -95,6 +96,22 @@ struct narrow {
     struct histogram freshness, before[2]; /* before: a window ago, and up to two */
     uint64_t turned_ns;
 };
+
+/* ---- narrow_sweep.c ---- */
+
+void narrow_begin_sweep(struct narrow *n);
+/* What the server has answered. */
+void narrow_take_list(struct shard *shard, uint64_t sent_ns);
+void narrow_take_schema(struct shard *shard, struct narrow_table *t, uint64_t sent_ns);
+void narrow_take_round(struct shard *shard, struct narrow_table *t);
+void narrow_take_shown(struct shard *shard, struct narrow_table *t);
+/* Applies parts of n->changes. True: there is more to apply. */
+bool narrow_go_through(struct shard *shard);
+/* The next sweep asks for the rest of the round again. */
+void narrow_skip(struct shard *shard, struct narrow_table *t);
+/* The log has each new reason, once. */
+void narrow_lose(struct shard *shard, const char *why);
+void narrow_leave_out(struct shard *shard, struct narrow_table *t, const char *why);
 
 /* ---- narrow_asks.c ---- */
 

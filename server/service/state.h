@@ -162,6 +162,10 @@ int handle_move_load(struct call *call);
  * and makes room for the statuses they ask for. */
 int decode_parts(struct call *call, enum op_kind kind);
 
+/* Reads the rows of a load, whose fields are read and whose table was looked for, and checks them.
+ */
+int load_read_block(struct call *call, struct op_load *load, const struct routed_place *place);
+
 /* Admits the push of call->work->op, whose parts are checked, submits it, and answers it when it is
  * applied. As a handler. */
 int push_begin(struct call *call);

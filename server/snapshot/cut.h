@@ -23,6 +23,12 @@ bool cut_is_ending(const struct shard *shard, const char *name);
 
 /* Whether tables are frozen for one. */
 bool cut_is_writing(const struct shard *shard);
+/* A snapshot is being written, a dump read, or a mark digested: tables are frozen for it. */
+static inline bool cut_is_on(const struct shard *shard)
+{
+    return (shard->cut != NULL && cut_is_writing(shard)) || shard->cut_read != NULL ||
+           mark_is_frozen(&shard->mark);
+}
 
 /* Answers the request, when all parts are on disk, with the parts or the error. CALL_LATER. */
 int cut_wait(struct call *call);

@@ -32,11 +32,6 @@ struct cut_read {
     struct read_table tables[]; /* [n] */
 };
 
-bool cut_is_read(const struct shard *shard)
-{
-    return shard->cut_read != NULL;
-}
-
 /* ---- beginning ---- */
 
 static int freeze(struct shard *shard, struct cut_read *cut, struct table *table,

@@ -9,7 +9,10 @@
  * EMBD_NO_MEMORY, EMBD_INVALID, EMBD_UNKNOWN_TABLE. */
 int cut_read_begin(struct call *call, uint64_t id, const char *table);
 
-bool cut_is_read(const struct shard *shard);
+static inline bool cut_is_read(const struct shard *shard)
+{
+    return shard->cut_read != NULL;
+}
 
 /* `scan` of the cut `id`, from any connection: the next rows of a table, or, without one, which
  * tables it has. */
