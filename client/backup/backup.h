@@ -151,7 +151,7 @@ int backup_verify(const struct backup_where *where, const char *name, embd_progr
 struct restore_order {
     struct backup_where from;
     const char *at; /* a name, or a moment (when.h): the newest one of that time or before, with the
-                       records up to it; NULL: all there is */
+                       records up to it; NULL: all there is that all shards have */
     const char *job;           /* whose backups, where `at` names none; NULL: BACKUP_JOB */
     const char *const *tables; /* [n_tables]; none: all */
     uint32_t n_tables;
@@ -165,6 +165,8 @@ struct restored {
     uint64_t n_records;     /* behind it, that were replayed */
     uint64_t n_left_out;    /* of these were left out, since other shards lacked the push */
     uint64_t records_ms;    /* when the last of them had come; 0: none */
+    bool went_back; /* the last records have a map of keys, or tables that take the places of
+                       others, on some shards only: these records are left out */
     embd_dump_report report;
 };
 

@@ -217,8 +217,10 @@ static int write_moment(struct restoring *r, const struct catalog *c,
                         const struct catalog_entry **entry, const struct shelf *shelf,
                         const char *dir, struct moment *out)
 {
-    const struct moment_ask ask = {
-        .until_ms = r->when.ms, .positions = r->when.positions, .n_positions = r->when.n_positions};
+    const struct moment_ask ask = {.until_ms = r->when.ms,
+                                   .positions = r->when.positions,
+                                   .n_positions = r->when.n_positions,
+                                   .goes_back = r->order->at == NULL};
     const struct catalog_entry *next = *entry;
     do {
         *entry = next;
@@ -249,6 +251,7 @@ static int load_moment(struct restoring *r, const struct catalog *c,
     out->n_records = moment.n_records;
     out->n_left_out = moment.n_left_out;
     out->records_ms = moment.ms;
+    out->went_back = moment.went_back;
     if (*is_done_out)
         replay(r, c, *entry, &rebuild, out);
     rebuild_remove(&rebuild);

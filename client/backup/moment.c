@@ -7,7 +7,11 @@
  * Shards may have been added behind the backup, or have left. The records of shard 0 say how many
  * there are at the moment. One that the backup has not, or whose number another server had then,
  * has all that it is in its own records, from the first one on. Pushes before such a change are on
- * all shards of then: shards agree about those behind it. */
+ * all shards of then: shards agree about those behind it.
+ *
+ * A map of keys, and tables that take the places of others, are records of every shard, and changes
+ * are held meanwhile. The last records may have them on some shards only. The moment before is then
+ * that before these records, on the shards that have them: all is done again up to there. */
 #include "client/backup/moment.h"
 
 #include <fcntl.h>
@@ -31,6 +35,19 @@ static bool is_skipped(const struct shard_file *f, uint64_t position)
     return false;
 }
 
+/* Of those that shard 0 has taken. */
+static int note_map(struct writing *w, uint64_t decision)
+{
+    uint64_t *grown = w->maps;
+    if ((w->n_maps & (w->n_maps - 1)) == 0)
+        grown = realloc(grown, (w->n_maps ? 2 * w->n_maps : 1) * sizeof *grown);
+    if (grown == NULL)
+        return embd__error_set(w->e, EMBD_NO_MEMORY, "no memory for maps of keys");
+    w->maps = grown;
+    grown[w->n_maps++] = decision;
+    return EMBD_OK;
+}
+
 /* The shard counts with another number of shards behind the record. */
 static void resize(struct shard_file *f, uint32_t n_shards, uint64_t position)
 {
@@ -50,6 +67,9 @@ static void note_move(struct writing *w, const struct archived_deed *deed, uint6
     if (deed->move != MOVE_MADE)
         return;
     f->moved = deed->decision;
+    f->moved_at = position;
+    if (w->shard == 0)
+        note_map(w, deed->decision);
     if (deed->n_shards == f->n_shards)
         return;
     resize(f, deed->n_shards, position);
@@ -70,6 +90,7 @@ static int look_at(struct writing *w, const uint8_t *bytes, const struct archive
     if (is_skipped(f, record->position))
         return EMBD_OK;
     f->n_replaces += deed.replaces;
+    f->replaced_at = deed.replaces ? record->position : f->replaced_at;
     note_move(w, &deed, record->position);
     return agree_add(&w->agree, w->shard, record->position, &deed, w->e);
 }
@@ -164,17 +185,55 @@ static void drop_before(struct writing *w)
     agree->n_shards = w->n;
 }
 
+/* Shard 0 has taken every map that another shard has: where it lacks one its records end before. */
+static bool is_ahead(const struct writing *w, uint32_t shard)
+{
+    bool is_known = w->files[shard].moved == 0;
+    for (uint64_t i = 0; i < w->n_maps && !is_known; i++)
+        is_known = w->maps[i] == w->files[shard].moved;
+    return !is_known;
+}
+
+/* Up to before the map of `decision`. */
+static void limit_maps(struct writing *w, uint64_t decision)
+{
+    for (uint32_t i = 0; i < w->n; i++)
+        if (w->files[i].moved == decision)
+            w->limits[i] = w->files[i].moved_at;
+}
+
+/* Up to before the last tables that took the places of others, on the shards that have so many. */
+static void limit_replaces(struct writing *w, uint64_t n_replaces)
+{
+    for (uint32_t i = 0; i < w->n; i++)
+        if (w->files[i].n_replaces == n_replaces)
+            w->limits[i] = w->files[i].replaced_at;
+}
+
+static int part(struct writing *w, const char *what)
+{
+    w->is_parted = true;
+    return embd__error_set(w->e, EMBD_UNSUPPORTED,
+                           "%s: %s at this moment, on some shards: take one before or behind it",
+                           w->shelf->place->url, what);
+}
+
 static int check_maps(struct writing *w)
 {
-    for (uint32_t i = 1; i < w->n && w->e->status == EMBD_OK; i++) {
-        bool has = has_map(w, i);
-        if (!has || w->files[i].n_replaces != w->files[0].n_replaces)
-            embd__error_set(w->e, EMBD_UNSUPPORTED,
-                            "%s: %s at this moment, on some shards: take one before or behind it",
-                            w->shelf->place->url,
-                            has ? "tables took the places of others" : "keys moved");
+    const struct shard_file *first = &w->files[0];
+    for (uint32_t i = 1; i < w->n; i++) {
+        const struct shard_file *f = &w->files[i];
+        uint64_t fewer = f->n_replaces < first->n_replaces ? f->n_replaces : first->n_replaces;
+        if (!has_map(w, i)) {
+            limit_maps(w, is_ahead(w, i) ? f->moved : first->moved);
+            return part(w, "keys moved");
+        }
+        if (f->n_replaces != first->n_replaces) {
+            limit_replaces(w, f->n_replaces + first->n_replaces - fewer);
+            return part(w, "tables took the places of others");
+        }
     }
-    return w->e->status;
+    return EMBD_OK;
 }
 
 static int leave_out(struct writing *w)
@@ -266,6 +325,46 @@ static int write_all(struct writing *w)
     return w->e->status;
 }
 
+static void begin(struct writing *w)
+{
+    *w->out = (struct moment){.went_back = w->out->went_back};
+    w->n = w->n_kept = w->record->n_shards;
+    w->shard = 0;
+    w->n_maps = 0;
+    w->is_parted = false;
+    for (uint32_t i = 0; i < LIMIT_SHARDS; i++)
+        w->files[i] = (struct shard_file){.fd = -1, .n_shards = w->record->n_shards};
+}
+
+static void end(struct writing *w)
+{
+    for (uint32_t i = 0; i < LIMIT_SHARDS; i++) {
+        if (w->files[i].fd >= 0)
+            close(w->files[i].fd);
+        free(w->files[i].skips);
+    }
+    agree_fini(&w->agree);
+}
+
+/* Each time up to an earlier record. */
+static int write_until_whole(struct writing *w)
+{
+    bool is_again;
+    memset(w->limits, 0xff, LIMIT_SHARDS * sizeof *w->limits);
+    do {
+        begin(w);
+        write_all(w);
+        is_again = w->is_parted && w->ask->goes_back;
+        if (is_again) {
+            remove_files(w);
+            *w->e = (struct embd__error){0};
+            w->out->went_back = true;
+        }
+        end(w);
+    } while (is_again);
+    return w->e->status;
+}
+
 int moment_write(const struct shelf *shelf, const struct record *record,
                  const struct moment_ask *ask, const char *dir, struct moment *out,
                  struct embd__error *e)
@@ -273,22 +372,16 @@ int moment_write(const struct shelf *shelf, const struct record *record,
     struct writing w = {
         .shelf = shelf, .record = record, .ask = ask, .dir = dir, .out = out, .e = e};
     *out = (struct moment){.n_records = 0};
-    w.n = w.n_kept = record->n_shards;
     w.cut = calloc(LIMIT_SHARDS, sizeof *w.cut);
     w.files = calloc(LIMIT_SHARDS, sizeof *w.files);
-    for (uint32_t i = 0; w.files != NULL && i < LIMIT_SHARDS; i++)
-        w.files[i] = (struct shard_file){.fd = -1, .n_shards = record->n_shards};
-    if (w.cut == NULL || w.files == NULL)
+    w.limits = calloc(LIMIT_SHARDS, sizeof *w.limits);
+    if (w.cut == NULL || w.files == NULL || w.limits == NULL)
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for the records of %u shards",
                         record->n_shards);
     else
-        write_all(&w);
-    for (uint32_t i = 0; w.files != NULL && i < LIMIT_SHARDS; i++) {
-        if (w.files[i].fd >= 0)
-            close(w.files[i].fd);
-        free(w.files[i].skips);
-    }
-    agree_fini(&w.agree);
+        write_until_whole(&w);
+    free(w.maps);
+    free(w.limits);
     free(w.files);
     free(w.cut);
     return e->status;

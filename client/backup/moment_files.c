@@ -90,11 +90,14 @@ int moment_add_skips(struct writing *w, const uint64_t *list, uint64_t n)
 static void take_times(struct writing *w, const struct segment *s)
 {
     struct shard_file *f = moment_mine(w);
-    for (uint64_t i = 0; i < s->n_times; i++)
-        if (s->times[i].ms <= w->ask->until_ms && s->times[i].position > f->bound) {
-            f->bound = s->times[i].position;
+    uint64_t limit = w->limits[w->shard];
+    for (uint64_t i = 0; i < s->n_times; i++) {
+        uint64_t position = s->times[i].position < limit ? s->times[i].position : limit;
+        if (s->times[i].ms <= w->ask->until_ms && position > f->bound) {
+            f->bound = position;
             f->ms = s->times[i].ms;
         }
+    }
 }
 
 /* Ours may end with a part of a record: a segment that begins with the whole has that part, too. */

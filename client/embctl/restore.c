@@ -68,10 +68,11 @@ static int parse_restore(int key, char *arg, struct argp_state *state)
 
 static void print_restored(const char *place, const struct restored *done, uint64_t elapsed_us)
 {
-    static const struct column columns[] = {
-        {"place", CELL_TEXT},    {"name", CELL_TEXT},         {"rows", CELL_COUNT},
-        {"bytes", CELL_BYTES},   {"elapsed_us", CELL_MICROS}, {"damaged", CELL_COUNT},
-        {"records", CELL_COUNT}, {"left_out", CELL_COUNT},    {"until", CELL_TEXT}};
+    static const struct column columns[] = {{"place", CELL_TEXT},        {"name", CELL_TEXT},
+                                            {"rows", CELL_COUNT},        {"bytes", CELL_BYTES},
+                                            {"elapsed_us", CELL_MICROS}, {"damaged", CELL_COUNT},
+                                            {"records", CELL_COUNT},     {"left_out", CELL_COUNT},
+                                            {"until", CELL_TEXT},        {"before", CELL_TEXT}};
     struct listing l;
     char until[MOMENT_BYTES]; /* "": there were no records */
     moment_text(until, done->records_ms);
@@ -86,6 +87,8 @@ static void print_restored(const char *place, const struct restored *done, uint6
     listing_uint(&l, 6, done->n_records);
     listing_uint(&l, 7, done->n_left_out);
     listing_text(&l, 8, until);
+    if (done->went_back)
+        listing_text(&l, 9, "a change that not all shards have");
     listing_print_fields(&l);
     listing_fini(&l);
 }

@@ -1,17 +1,20 @@
 """embctl restore --at a moment behind a move of keys between shards, or in the midst of one: what is brought back is the tables as they
-were, on any number of shards, each key once. Where only some shards had the map at a moment, it is refused.
+were, on any number of shards, each key once. Where only some shards had the map at a moment, it is refused. Where the last records end
+there, a restore without a moment takes what was before the change, and says so; the same where tables took the places of others.
 
 Between the moments of the second part nobody pushes, so every one that comes back is the same tables."""
 import contextlib
 import json
+import os
 import random
+import shutil
 import subprocess
 
 from embctl import EMBCTL, OK, REFUSED, Embd, Scratch, embctl, environment, run_cases
 from test_archive import archive, ended, until, whole
 from test_backup import digests
 from test_changes import SHARDS, serve
-from test_moments import RARELY, create, moment, restored
+from test_moments import RARELY, create, files_of, moment, restored
 from wire import RpcError, connect, floats, keys
 
 
@@ -70,6 +73,53 @@ def case_moments_behind_a_move_of_keys_and_in_its_midst_come_back():
         assert any(outcomes) and not all(outcomes), outcomes
         embctl(server, "restore", "--from", place, "--at", moments[2][0], "--replace")
         assert digests(server) == moments[2][2], "the cluster goes back itself, behind its moves"
+
+
+def change_twice(server, place, rng):
+    """Two moves, and tables that take the places of others: the tables before each, and how many files of records each shard has then.
+    Pushes are behind each change, so that some shards have these, too."""
+    first, moments, files = None, [], []
+    for weights in ("1,3", None, "2,1"):
+        push_by_map(server, rng)
+        moments.append(moment(server, place))
+        first = first or moments[0]
+        files.append([len(files_of(place, shard)) for shard in range(SHARDS)])
+        if weights:
+            embctl(server, "rebalance", "--weights", weights)
+        else:
+            embctl(server, "restore", "--from", place, "--at", first[0], "--replace")
+    push_by_map(server, rng)
+    moments.append(moment(server, place))
+    return moments, files
+
+
+def without(place, shard, n, copy):
+    """A copy of the place that has the first n files of the shard's records."""
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(place, copy)
+    for path in files_of(copy, shard)[n:]:
+        os.remove(path)
+    return copy
+
+
+def case_the_newest_records_that_only_some_shards_have_are_left_out():
+    rng = random.Random(43)
+    with Scratch() as scratch, serve(scratch) as server:
+        place = scratch("place")
+        create(server)
+        with archive(server, place, *RARELY, every=3600) as keeper:
+            until(lambda: whole(place))
+            moments, files = change_twice(server, place, rng)
+            assert ended(keeper) == OK, keeper.lines
+        found, told = restored(place, None, 3)
+        assert found == moments[-1][2] and told.get("before") is None, told
+        for number, counts in enumerate(files):
+            for shard in range(SHARDS):
+                copy = without(place, shard, counts[shard], scratch("copy"))
+                found, told = restored(copy, None, 1 + number)
+                assert found == moments[number][2], f"before change {number}, shard {shard} lacks it: {told}"
+                assert told["before"] == "a change that not all shards have", told
+        embctl(server, "restore", "--from", copy, "--at", moments[-1][0], "--replace", code=REFUSED, says="keys moved at this moment")
 
 
 if __name__ == "__main__":
