@@ -117,22 +117,48 @@ func splitsAgain(failures []error, isPush bool) bool {
 	return moved == len(failures) || moved > 0 && !isPush
 }
 
+// kind is what a request does. A push with a number is applied once.
+type kind int
+
+const (
+	repeatable kind = iota // a pull, an erase
+	plainPush
+	numberedPush
+)
+
 // leftOut returns the failures of the shards that the later map still has, and what the failures of the others come to:
-// those without keys had nothing to do. A push with keys that may have been applied there stays as it is.
-func leftOut(failures []error, shares []share, n int, isPush bool) []error {
-	rest := append([]error{}, failures[:n]...)
+// those without keys had nothing to do. A push with keys that may have been applied there stays as it is, unless it has a
+// number: then it was applied by all shards before one of them left, or by none.
+func leftOut(failures []error, shares []share, n int, is kind) []error {
+	rest, isThere := append([]error{}, failures[:n]...), false
+	for _, err := range rest {
+		isThere = isThere || err == nil
+	}
 	for i, err := range failures[n:] {
 		var e *Error
-		if err == nil || len(shares[n+i].at) == 0 && isPush {
+		hasNone := is != repeatable && len(shares[n+i].at) == 0
+		if err == nil || hasNone || is == numberedPush && isThere {
 			continue
 		}
-		if isPush && errors.As(err, &e) && e.Code == Closed {
+		if is == plainPush && errors.As(err, &e) && e.Code == Closed {
 			rest = append(rest, err)
 		} else {
 			rest = append(rest, &Error{Moved, "the shard has left the cluster"})
 		}
 	}
 	return rest
+}
+
+// isInDoubt says whether some shards have refused the request for its map, and it is not known what became of it on
+// others. With its number it may be sent again as it is: those that applied it say so, the others refuse it, too.
+func isInDoubt(failures []error) bool {
+	moved, unknown := false, false
+	for _, err := range failures {
+		var e *Error
+		moved = moved || isMoved(err)
+		unknown = unknown || errors.As(err, &e) && e.mayRepeat()
+	}
+	return moved && unknown
 }
 
 // hasFailed says whether one of them has, otherwise than by a refusal.
@@ -144,10 +170,29 @@ func hasFailed(failures []error) bool {
 	return has
 }
 
+// sent sends a request to all shards of the map, and returns each one's error, and how many of them have not left the
+// cluster meanwhile. These get a numbered push again while it is in doubt.
+func (c *Client) sent(p *placement, is kind, end time.Time, send func(i int, s *shard) error) ([]error, int) {
+	failures, n := make([]error, len(p.shards)), len(p.shards)
+	for pause := 10 * time.Millisecond; ; pause += 10 * time.Millisecond {
+		if is != repeatable {
+			c.order++ // also of a push that was refused: servers have seen that one
+		}
+		copy(failures, all(p.shards[:n], send))
+		if hasFailed(failures[1:n]) && c.hasLost(p) {
+			n = common(p.shards, len(c.shards()))
+		}
+		if is != numberedPush || !isInDoubt(failures[:n]) || time.Now().Add(pause).After(end) {
+			return failures, n
+		}
+		time.Sleep(pause)
+	}
+}
+
 // placed sends each shard its share of the batch. Where shards have another map, it asks for that one, splits the whole
 // batch again and sends it again, until the timeout of a call has passed. `begin` is called before each time, with the
 // shards that there are then, and returns the weights of keys.
-func (t *Table) placed(b *Batch, isPush bool, begin func(shards []*shard) ([]float32, error),
+func (t *Table) placed(b *Batch, is kind, begin func(shards []*shard) ([]float32, error),
 	send func(i int, to *shard, s *share) error) ([]share, error) {
 	c := t.client
 	end, behind := time.Now().Add(c.shards()[0].options.Timeout), time.Time{}
@@ -164,17 +209,13 @@ func (t *Table) placed(b *Batch, isPush bool, begin func(shards []*shard) ([]flo
 		if err != nil {
 			return nil, err
 		}
-		if isPush {
-			c.order++ // also of a push that was refused: servers have seen that one
-		}
 		shares := b.shares(t.partition, weights, p, ids)
-		failures := all(p.shards, func(i int, s *shard) error { return send(i, s, &shares[i]) })
-		if hasFailed(failures[1:]) && c.hasLost(p) {
-			n := len(c.shards())
-			failures = leftOut(failures, shares, n, isPush)
+		failures, n := c.sent(p, is, end, func(i int, s *shard) error { return send(i, s, &shares[i]) })
+		if n < len(shares) {
+			failures = leftOut(failures, shares, n, is)
 			shares = shares[:n]
 		}
-		if !splitsAgain(failures, isPush) || time.Now().Add(pause).After(end) {
+		if !splitsAgain(failures, is != repeatable) || time.Now().Add(pause).After(end) {
 			return shares, first(failures)
 		}
 		next, err := c.learn()

@@ -4,14 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/vmihailenco/msgpack/v5"
 )
 
 // A push that a shard may have applied is reported as moved, and not sent again.
@@ -34,31 +39,166 @@ func TestPushesThatMayBeAppliedAreNotSplitAgain(t *testing.T) {
 	}
 }
 
-// A push to a shard that has left may have been applied there, unless it had no keys for it, or was refused.
+// A push to a shard that has left may have been applied there, unless it had no keys for it, or was refused, or has a number
+// that no other shard has applied.
 func TestShardsThatLeftAreLeftOut(t *testing.T) {
 	moved, closed, unreachable := &Error{Moved, "moved"}, &Error{Closed, "closed"}, &Error{Unreachable, "unreachable"}
 	for _, c := range []struct {
 		failures []error
 		keys     int // for the shard that left
-		isPush   bool
+		is       kind
 		again    bool
 		code     int // 0: it is done
 	}{
-		{[]error{nil, closed}, 0, true, false, 0},
-		{[]error{moved, closed}, 0, true, true, Moved},
-		{[]error{nil, closed}, 3, true, false, Closed},
-		{[]error{moved, unreachable}, 3, true, true, Moved},
-		{[]error{nil, closed}, 3, false, true, Moved},
+		{[]error{nil, closed}, 0, plainPush, false, 0},
+		{[]error{moved, closed}, 0, plainPush, true, Moved},
+		{[]error{nil, closed}, 3, plainPush, false, Closed},
+		{[]error{moved, closed}, 3, plainPush, false, Moved},
+		{[]error{moved, unreachable}, 3, plainPush, true, Moved},
+		{[]error{nil, closed}, 3, repeatable, true, Moved},
+		{[]error{nil, closed}, 3, numberedPush, false, 0},
+		{[]error{moved, closed}, 3, numberedPush, true, Moved},
 	} {
 		shares := []share{{at: make([]int, 2)}, {at: make([]int, c.keys)}}
-		failures := leftOut(c.failures, shares, 1, c.isPush)
+		failures := leftOut(c.failures, shares, 1, c.is)
 		var e *Error
 		code := 0
 		if errors.As(first(failures), &e) {
 			code = e.Code
 		}
-		if again := splitsAgain(failures, c.isPush); again != c.again || code != c.code {
+		if again := splitsAgain(failures, c.is != repeatable); again != c.again || code != c.code {
 			t.Fatal(c, again, code)
+		}
+	}
+}
+
+// broken is a shard of a test. Its connections break in the midst of so many pushes; pushes of an earlier map are refused.
+type broken struct {
+	listener net.Listener
+	cluster  func() fields // what it answers to "cluster"
+	version  func() uint64 // of its map
+	mutex    sync.Mutex    // of the following
+	breaks   int
+	applied  []uint64 // numbers of pushes
+}
+
+func newBroken(t *testing.T, breaks int) *broken {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	return &broken{listener: listener, breaks: breaks}
+}
+
+func (b *broken) serve() {
+	for {
+		conn, err := b.listener.Accept()
+		if err != nil {
+			return
+		}
+		go b.talk(conn)
+	}
+}
+
+func (b *broken) talk(conn net.Conn) {
+	defer conn.Close()
+	reader := msgpack.NewDecoder(conn)
+	for {
+		message, err := reader.DecodeSlice()
+		if err != nil {
+			return
+		}
+		params, _ := message[3].([]interface{})[0].(fields)
+		refusal, answer := b.answer(message[2].(string), params)
+		if answer == nil {
+			return
+		}
+		bytes, _ := msgpack.Marshal([]interface{}{1, message[1], refusal, []interface{}{answer}})
+		conn.Write(bytes)
+	}
+}
+
+func (b *broken) answer(method string, params fields) (refusal interface{}, answer fields) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	switch method {
+	case "cluster":
+		return nil, b.cluster()
+	case "table_describe":
+		return nil, fields{"id": 1, "schema": fields{"dim": 1, "combiner": "none", "partition": "hash"}}
+	case "push":
+		if b.breaks > 0 {
+			b.breaks--
+			return nil, nil
+		}
+		sequence := number(params["writer"].(fields)["sequence"])
+		for _, applied := range b.applied {
+			if applied == sequence {
+				return nil, fields{"again": true}
+			}
+		}
+		if number(params["placement"]) != b.version() {
+			return []interface{}{Moved, "moved"}, fields{}
+		}
+		b.applied = append(b.applied, sequence)
+		return nil, fields{"parts": []interface{}{fields{"step": 1}}}
+	}
+	return nil, fields{}
+}
+
+// Connections break in the midst of a numbered push to shards of which one has left: the client learns the map, and each
+// shard that stays applies it once, with its number.
+func TestNumberedPushesFollowAMapOverBrokenConnections(t *testing.T) {
+	for _, c := range []struct{ breaks, leaves, stays int }{{1, 2, 2}, {1, 3, 2}, {2, 3, 2}} {
+		shards, version := []*broken{}, atomic.Uint64{}
+		addresses := []interface{}{}
+		for i := 0; i < c.leaves; i++ {
+			breaks := 0
+			if i > 0 {
+				breaks = c.breaks
+			}
+			shards = append(shards, newBroken(t, breaks))
+			addresses = append(addresses, fields{"address": shards[i].listener.Addr().String()})
+		}
+		shards[0].cluster = func() fields {
+			n, runs := c.leaves, []interface{}{0, 1, 1, 1023}
+			if version.Load() > 2 {
+				n, runs = c.stays, []interface{}{0, 2, 1, 1022}
+			} else if c.leaves > 2 {
+				runs = []interface{}{0, 1, 1, 1, 2, 1022}
+			}
+			return fields{"shards": addresses[:n], "placement": fields{"version": version.Load(), "base": 1, "runs": runs}}
+		}
+		for _, shard := range shards {
+			shard.version = version.Load
+			go shard.serve()
+		}
+		version.Store(2)
+		client, err := Connect(shards[0].listener.Addr().String(), Options{Timeout: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(client.Close)
+		table, err := client.OpenTable("t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		version.Store(3)
+		stream := &Stream{High: 1, Low: 2, Next: 7, client: client}
+		if _, err := stream.Push(table, &Batch{Keys: []uint64{1, 2, 3, 4}}, onesOf(4)); err != nil {
+			t.Fatal(c, err)
+		}
+		for i, shard := range shards {
+			wanted := []uint64{7}
+			if i >= c.stays {
+				wanted = nil
+			}
+			shard.mutex.Lock()
+			defer shard.mutex.Unlock()
+			if !reflect.DeepEqual(shard.applied, wanted) {
+				t.Fatal(c, i, shard.applied)
+			}
 		}
 	}
 }

@@ -167,7 +167,7 @@ func (t *Table) Pull(b *Batch) (*Rows, error) {
 		sums = make([][]float32, len(shards))
 		return b.Weights, nil
 	}
-	shares, err := t.placed(b, false, begin, func(i int, to *shard, s *share) error {
+	shares, err := t.placed(b, repeatable, begin, func(i int, to *shard, s *share) error {
 		if len(s.rows) == 0 && !s.isOnly {
 			return nil
 		}
@@ -239,7 +239,11 @@ func (t *Table) push(b *Batch, gradients []float32, stream *Stream) (*Pushed, er
 		}
 		return b.Weights, nil
 	}
-	shares, err := t.placed(b, true, begin, func(i int, to *shard, s *share) (err error) {
+	is := plainPush
+	if stream != nil {
+		is = numberedPush
+	}
+	shares, err := t.placed(b, is, begin, func(i int, to *shard, s *share) (err error) {
 		answers[i], err = t.pushShare(to, b, s, gradients, stream, statuses)
 		return err
 	})
@@ -301,7 +305,7 @@ func (t *Table) Erase(b *Batch) (*Erased, error) {
 		counts = append(counts, make([]uint64, len(shards)-len(counts))...) // of those before too: their keys are gone
 		return nil, nil
 	}
-	_, err := t.placed(b, false, begin, func(i int, to *shard, s *share) error {
+	_, err := t.placed(b, repeatable, begin, func(i int, to *shard, s *share) error {
 		part, bins := t.part(&Batch{Slots: b.Slots, Status: b.Status}, s)
 		answer, data, err := to.call("erase", s.parts(part), bins...)
 		if err != nil {

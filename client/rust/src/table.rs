@@ -1,6 +1,7 @@
 //! Pull, push and erase.
 
 use crate::batch::{Batch, Share};
+use crate::placement::Kind;
 use crate::value::{fields, Value};
 use crate::wire::Shard;
 use crate::wire::{code, Error, Result};
@@ -95,7 +96,7 @@ impl Table<'_> {
     /// the shards' sums are rounded before they are added.
     pub fn pull(&self, batch: &Batch) -> Result<Rows> {
         batch.check(&self.partition)?;
-        let (shares, answers) = self.placed(batch, false, None, |shard, share| {
+        let (shares, answers) = self.placed(batch, Kind::Repeatable, None, |shard, share| {
             if share.rows.is_empty() && !share.is_only {
                 return Ok(vec![vec![], vec![]]);
             }
@@ -127,7 +128,7 @@ impl Table<'_> {
         batch.check(&self.partition)?;
         let keys = Batch { status: batch.status, slots: batch.slots, ..Batch::of(batch.keys) };
         let count = AtomicU64::new(0);
-        let (shares, answers) = self.placed(batch, false, None, |shard, share| {
+        let (shares, answers) = self.placed(batch, Kind::Repeatable, None, |shard, share| {
             let (part, bins) = self.part(&keys, share);
             let (answer, data) = shard.call("erase", &parts(share, part, &[]), &bins)?;
             count.fetch_add(first(&answer)?.get("erased").uint(), Ordering::Relaxed);
@@ -147,7 +148,8 @@ impl Table<'_> {
             return Err(Error::new(code::INVALID, text));
         }
         let _one = self.client.pushing.lock().unwrap();
-        let (shares, answers) = self.placed(batch, true, stream, |shard, share| {
+        let kind = if stream.is_some() { Kind::NumberedPush } else { Kind::PlainPush };
+        let (shares, answers) = self.placed(batch, kind, stream, |shard, share| {
             let (part, mut bins) = self.part(batch, share);
             let mut grads = Vec::new();
             for r in &share.rows {
