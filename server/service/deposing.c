@@ -136,6 +136,12 @@ static void serve_no_more(struct shard *shard)
     replicated_look(shard);
 }
 
+/* What it says is of the cluster, and not of a shard that the cluster has. */
+static bool is_spare(const struct shard *shard)
+{
+    return shard->config.index >= shard->config.n_shards;
+}
+
 /* Two were promoted: it is the other one whose records are the cluster's. */
 static void yield(struct shard *shard, const char *why)
 {
@@ -159,11 +165,12 @@ void deposing_look(struct shard *shard)
     if (!follower_take(shard->teller, &answer))
         return;
     free(answer.bytes);
-    if (answer.error.status == EMBD_INVALID && strstr(answer.error.text, TAKEN) != NULL) {
+    bool is_taken = answer.error.status == EMBD_INVALID && strstr(answer.error.text, TAKEN) != NULL;
+    if (is_taken && !is_spare(shard)) {
         yield(shard, answer.error.text);
         return;
     }
-    if (!has_heard(&answer.error)) {
+    if (!is_taken && !has_heard(&answer.error)) {
         tell(shard);
         return;
     }

@@ -104,18 +104,33 @@ static void vote(struct shard *shard)
     promotion_vote(promotion, attempt, why);
 }
 
-/* A spare shard: what it has goes, and no start looks for it again. */
+/* The server of a shard that was being added has the later map, and would go on. */
+static int depose_added(struct shard *shard, uint64_t epoch, struct embd__error *e)
+{
+    const struct following *f = shard->following;
+    if (f->is_spare)
+        return EMBD_OK; /* there is none */
+    shard->epoch = epoch;
+    shard->epoch_who = shard->config.start;
+    shard->lineage = f->note.lineage;
+    return deposing_begin(shard, f->follower, e);
+}
+
+/* A spare shard: what it has goes, and no start looks for it again. The others say the epoch. */
 static int become_none(struct shard *shard, struct embd__error *e)
 {
     struct following *f = shard->following;
+    struct promotion_report report;
     if (f->state == FOLLOWING_RECORDS)
         following_begin_anew(shard, "the cluster has fewer shards", e);
-    if (e->status != EMBD_OK || f->empties)
+    promotion_look(shard->config.promotion, &report);
+    if (e->status != EMBD_OK || f->empties || report.epoch == 0)
         return e->status != EMBD_OK ? e->status : EMBD_BUSY;
     shard->commit.follows = false;
     shard->engine.is_replaying = false;
-    promotion_count_done(shard->config.promotion, 0);
-    return EMBD_OK;
+    if (depose_added(shard, report.epoch, e) == EMBD_OK)
+        promotion_count_done(shard->config.promotion, 0);
+    return e->status;
 }
 
 /* Leaves the directory as a start with --promote does. */

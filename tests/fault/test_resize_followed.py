@@ -188,7 +188,7 @@ class Cases(unittest.TestCase):
     def test_servers_die_at_each_step_of_a_retirement(self):
         self.servers_die(Shrinks())
 
-    def lags(self, how, dies, found):
+    def lacks(self, how, dies, found):
         """The follower gets the records of the other servers alone."""
         cluster, followed = self.begin(how)
         coordinator = how.coordinator(cluster).begin()
@@ -201,8 +201,24 @@ class Cases(unittest.TestCase):
         time.sleep(1)
         self.assertEqual([followed.told(shard) for shard in range(2)], [found] * 2)
         coordinator.leave()
+        return cluster, followed
+
+    def lags(self, how, dies, found):
+        cluster, _ = self.lacks(how, dies, found)
         self.take_over(how, found, dies)
         cluster.__exit__(None, None, None)
+
+    def test_a_server_that_was_added_is_told_of_a_promotion_by_the_earlier_map(self):
+        """It would go on acknowledging pushes."""
+        cluster, followed = self.lacks(Grows(), "a", Grows.BEFORE)
+        ran = followed.promote("--force")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        for name, shard in ("b", 1), ("c", 2):
+            cluster.running[name].wait_log(f" deposed shard={shard}", 60)
+            followed.follower.wait_log(f"deposed_other shard={shard}", 60)
+        for name in "bc":
+            cluster.kill(name)
+        self.is_right(Grows(), Grows.BEFORE, "told")
 
     def test_the_decision_without_the_new_shard_is_none(self):
         self.lags(Grows(), "c", Grows.BEFORE)
