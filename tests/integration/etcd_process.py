@@ -29,6 +29,8 @@ def memory_dir(n):
 class Etcd:
     """Members of an etcd; with `tls`, (authority, certificate, key), they speak TLS."""
 
+    host = "127.0.0.1"  # where clients reach them
+
     def __init__(self, n=3, tls=None, flags=()):
         self.dir = tempfile.mkdtemp(prefix="embd-etcd-", dir=memory_dir(n))
         first = free_ports(2 * n)
@@ -45,7 +47,7 @@ class Etcd:
         self.wait()
 
     def start(self, i):
-        client, peer = f"{self.scheme}://127.0.0.1:{self.ports[i]}", f"http://127.0.0.1:{self.peers[i]}"
+        client, peer = f"{self.scheme}://{self.host}:{self.ports[i]}", f"http://127.0.0.1:{self.peers[i]}"
         with open(os.path.join(self.dir, f"log{i}"), "ab") as log:
             self.members[i] = subprocess.Popen(
                 [ETCD, "--name", f"m{i}", "--data-dir", os.path.join(self.dir, f"m{i}"), "--listen-client-urls", client,
@@ -56,7 +58,7 @@ class Etcd:
     def ask(self, path, body, i=None):
         for port in self.ports if i is None else [self.ports[i]]:
             try:
-                request = urllib.request.Request(f"{self.scheme}://127.0.0.1:{port}/v3/{path}", json.dumps(body).encode(),
+                request = urllib.request.Request(f"{self.scheme}://{self.host}:{port}/v3/{path}", json.dumps(body).encode(),
                                                  {"Authorization": self.token} if self.token else {})
                 with urllib.request.urlopen(request, timeout=3, context=self.context) as answer:
                     return json.load(answer)
