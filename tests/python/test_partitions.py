@@ -83,6 +83,7 @@ class Partitions(Failover):
         self.settings = ("replicas: 1", f"tokens: {tokens.path}", f"follow_token: {tokens.file('own')}", f"tls_cert: {cert}",
                          f"tls_key: {key}", f"peer_ca: {ca.path}", 'local_socket: "off"')
         super().setUp()
+        self.without_etcd, self.waiting = set(), set()
         self.port, self.rng, self.disks, self.said = free_ports(2 * SHARDS), random.Random(SEED), {}, collections.Counter()
         for name in NAMES if self.cuts_power else "":
             self.disks[name] = test_power.Disk()
@@ -112,6 +113,14 @@ class Partitions(Failover):
         """As a service manager does, where a process has lost its name."""
         for name in self.lapsed():
             self.said["processes that lost their name"] += 1
+            self.start_again(name)
+
+    def start_again(self, name):
+        """One that does not reach etcd ends after a while."""
+        if name in self.without_etcd:
+            self.ended.add(name)
+            self.waiting.add(name)
+        else:
             self.start(name)
 
     # What goes wrong.
@@ -122,6 +131,7 @@ class Partitions(Failover):
             host.cut_hosts(ways)
         if "etcd" in kinds:
             host.cut_port_of_hub(ways, self.etcd.ports[0])
+            self.without_etcd.add(name)
         if "trainers" in kinds:
             host.cut_own_ports(ways, self.port, SHARDS)
         self.said["cut off from " + " and ".join(kinds) + ("" if len(ways) == 2 else ", one way")] += 1
@@ -136,6 +146,12 @@ class Partitions(Failover):
         self.servers[name].kill()
         self.disks[name].unmount()
         self.disks[name].mount()
+
+    def heal(self):
+        hosts.heal()
+        self.without_etcd.clear()
+        while self.waiting:
+            self.start(self.waiting.pop())
 
     def hold(self, seconds):
         end = time.monotonic() + seconds
@@ -161,9 +177,9 @@ class Partitions(Failover):
             self.said["of primaries"] += dies == self.primary()
             self.lose_power(dies)
             self.hold(self.rng.uniform(0, 1.5 * self.lease_s))
-            self.start(dies)
+            self.start_again(dies)
         before = self.primary()
-        hosts.heal()
+        self.heal()
         self.until(self.in_sync)
         self.said["other primaries"] += self.primary() != primary
         self.said["before it healed"] += before not in (None, primary)
