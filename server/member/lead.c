@@ -78,13 +78,14 @@ static void begin(struct member *m)
     extend(m);
 }
 
+/* The epoch comes first: a follower may have taken the name since this process found that it is to
+ * serve (role.c), and would keep it. */
 int lead_begin(struct member *m, struct embd__error *e)
 {
     struct entry_epoch epoch;
     uint64_t name_revision, own, won;
-    if (check_name(m, &name_revision, e) != EMBD_OK ||
-        entry_read_epoch(m->etcd, m->self->name, &epoch, e) != EMBD_OK ||
-        check_epoch(m, &epoch, e) != EMBD_OK)
+    if (entry_read_epoch(m->etcd, m->self->name, &epoch, e) != EMBD_OK ||
+        check_epoch(m, &epoch, e) != EMBD_OK || check_name(m, &name_revision, e) != EMBD_OK)
         return e->status;
     own = atomic_load(&m->config.failover->epoch);
     bool is_known = epoch.epoch == own;

@@ -183,6 +183,25 @@ class Races(Failover):
         self.ends("x")
         self.finish(*trainers)
 
+    def test_a_process_whose_place_is_taken_as_it_begins_to_serve_ends(self):
+        """It has found that nobody has its name, and then somebody takes it, in the next epoch: it would wait for that one's end for good."""
+        self.start("x")
+        self.until(lambda: self.primary() == "x")
+        self.kill("x")
+        self.until(lambda: self.entry("servers") is None)
+        epoch, other = self.entry("epoch"), {"id": "00000000000000aa", "node": "00000000000000bb"}
+        way, path = self.way()
+
+        def rule(asked, _):
+            if asked == "/v3/lease/grant" and self.entry("servers") is None:
+                self.etcd.put(f"{self.prefix}/epoch/a", json.dumps({**epoch, **other, "epoch": epoch["epoch"] + 1}))
+                self.etcd.put(f"{self.prefix}/servers/a", json.dumps({**other, "address": "127.0.0.1:1", "admin": "/none", "admin_tcp": ""}))
+
+        way.rule = rule
+        self.start("x", path)
+        self.ends("x")
+        self.start("x").wait_log("stands_by", SECONDS)
+
     @begins_anew
     def test_a_follower_takes_over_though_etcd_is_silent_while_its_shards_are_promoted(self):
         """Their notes take their time on its disk."""
