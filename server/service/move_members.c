@@ -45,7 +45,10 @@ int move_check_members(struct call *call, const struct placement *next)
                             : "shards leave clusters whose servers have a data_dir: one without it "
                               "would forget at its end who the members are");
     if (config->failover != NULL || call->shard->following != NULL)
-        return refuse(call, EMBD_UNSUPPORTED, "with failover the number of shards stays");
+        return refuse(call, EMBD_UNSUPPORTED,
+                      "with failover each process has all shards of the cluster, and their number "
+                      "stays: deploy/OPERATING.md, 'More shards with failover', says how it gets "
+                      "more");
     if (config->resize == NULL)
         return refuse(call, EMBD_UNSUPPORTED,
                       "this server is in another program, and its cluster has always one shard");

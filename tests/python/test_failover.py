@@ -157,6 +157,7 @@ class Failover(unittest.TestCase):
     etcd_members = 1
     settings = ("replicas: 1",)
     lease_s = LEASE_S
+    shards = SHARDS
 
     @classmethod
     def setUpClass(cls):
@@ -181,16 +182,16 @@ class Failover(unittest.TestCase):
         with open(self.file, "w", encoding="ascii") as file:
             file.write('http: "off"\n' + "".join(f"{line}\n" for line in self.settings) +
                        f'cluster:\n  name: shop\n  etcd: "etcd://{members}{self.prefix}"\n  failover: yes\n'
-                       f"  etcd_lease: {self.lease_s}\n  servers:\n    - {{name: a, shards: {SHARDS}}}\n")
+                       f"  etcd_lease: {self.lease_s}\n  servers:\n    - {{name: a, shards: {self.shards}}}\n")
 
     program = os.path.join(os.environ["EMBD_BIN"], "embd")
 
     def start(self, name, file=None, program=None, admin=None):
         path = os.path.join(self.data, name)
         os.makedirs(path, exist_ok=True)
-        self.ports.setdefault(name, free_ports(SHARDS))
+        self.ports.setdefault(name, free_ports(self.shards))
         server = clusters.Embd("--config", file or self.file, "--server", "a", "--data-dir", path,
-                               "--listen", f"127.0.0.1:{self.ports[name]}", listen=None, shards=SHARDS, waits=False,
+                               "--listen", f"127.0.0.1:{self.ports[name]}", listen=None, shards=self.shards, waits=False,
                                program=program or self.program, admin=admin)
         self.addCleanup(server.kill)
         self.servers[name] = server
