@@ -8,9 +8,9 @@
  * From a cut on a set notes changes until the next cut begins another set: a bit for each row, and
  * a list of keys that were erased or evicted. As long as few rows changed it lists their keys, too:
  * then a cut since another one finds these, and does not read the whole index. The changes since a
- * cut are those of its set and of all later ones. The sets of the last CHANGES_MAX cuts are kept. If there is no memory for a note,
- * the set says that all rows changed, or that it cannot tell: a cut is larger then, and never
- * wrong.
+ * cut are those of its set and of all later ones. The sets of the last CHANGES_MAX cuts are kept.
+ * If there is no memory for a note, the set says that all rows changed, or that it cannot tell: a
+ * cut is larger then, and never wrong.
  *
  * Owner: the shard's thread. */
 #ifndef EMBD_HOST_COW_H
