@@ -16,8 +16,10 @@
 #include "server/snapshot/disk_phase.h"
 #include "server/store/optimizer.h"
 
-#define READ_BYTES  (512u << 10) /* of a block: as long as that takes, others wait */
-#define READ_BLOCKS 8u           /* that a request looks at for rows that leave */
+#define READ_BYTES (512u << 10) /* of a block: as long as that takes, others wait */
+#define READ_NS    1000000u     /* after which a request looks at no other part of a table */
+#define HELD_BYTES (4u << 20)   /* where pushes wait for it: of a block, */
+#define HELD_PARTS 16u          /* and parts that a request looks at */
 
 enum { PHASE_BEGIN, PHASE_READ, PHASE_STATE, PHASE_STREAMS, PHASE_MARKS, PHASES };
 static const char *const phase_names[PHASES] = {"begin", "read", "state", "streams", "marks"};
@@ -149,7 +151,13 @@ struct block {
     const struct table *table;
     struct store_scan scan;
     bool waits, is_done; /* nothing now; the round is over */
+    bool is_full;        /* another part is for the next request */
 };
+
+static uint32_t count(const struct store_scan *scan)
+{
+    return scan->n_rows + scan->n_candidates;
+}
 
 static bool is_gone(const struct store_scan *scan)
 {
@@ -160,7 +168,7 @@ static int scan_next(struct call *call, struct table *table, bool is_final, stru
 {
     struct shard *shard = call->shard;
     const embd_schema *schema = &table->schema.s;
-    uint32_t max_rows = block_rows_in(schema, READ_BYTES);
+    uint32_t max_rows = block_rows_in(schema, is_final ? HELD_BYTES : READ_BYTES);
     max_rows += max_rows == 0;
     struct embd__error full = {.status = EMBD_OK};
     struct subscriber *s = moving_subscriber(shard, call->request->session, table, &full);
@@ -173,12 +181,17 @@ static int scan_next(struct call *call, struct table *table, bool is_final, stru
     }
     if (call->work->memory == NULL)
         return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory to read %u rows", max_rows);
-    out->waits = !moving_scan(shard, s, table, max_rows, &out->scan, &call->error);
+    struct store_scan part = moving_behind(schema, &out->scan);
+    out->waits = !moving_scan(shard, s, table, max_rows - count(&out->scan), &part, &call->error);
     if (out->waits)
         return call->error.status;
-    moving_keep_foreign(shard, table, &shard->moving.next, &out->scan);
-    if (!is_final && !is_gone(&out->scan))
-        out->scan.n_candidates = 0;
+    moving_keep_foreign(shard, table, &shard->moving.next, &part);
+    if (!is_final && !is_gone(&part))
+        part.n_candidates = 0;
+    out->scan.n_rows += part.n_rows;
+    out->scan.n_candidates += part.n_candidates;
+    bool is_last = shard->moving.is_read && count(&out->scan) > 0; /* no rows come with `done` */
+    out->is_full = is_last || is_gone(&part) || count(&out->scan) > max_rows / 2;
     return EMBD_OK;
 }
 
@@ -194,18 +207,21 @@ static struct table *next_table(struct shard *shard, bool is_final)
     return table;
 }
 
-/* Blocks of which nothing leaves are passed over, of one table a request. */
+/* Parts of one table, of which little may leave. A round that is final has as few requests as can
+ * be: pushes wait, and where rows come to, each has a record that is synced. */
 static int find_block(struct call *call, bool is_final, struct block *out)
 {
-    for (uint32_t i = 0; i < READ_BLOCKS; i++) {
+    uint64_t began = clock_ns();
+    for (uint32_t i = 0; i < HELD_PARTS; i++) {
         struct table *table = next_table(call->shard, is_final);
         out->is_done = table == NULL;
         if (table == NULL || (out->table != NULL && out->table != table))
             break;
-        if (scan_next(call, table, is_final, out) != EMBD_OK || out->waits ||
-            out->scan.n_rows + out->scan.n_candidates > 0)
+        if (scan_next(call, table, is_final, out) != EMBD_OK || out->waits || out->is_full ||
+            (!is_final && clock_ns() - began >= READ_NS))
             break;
     }
+    out->waits = out->waits && count(&out->scan) == 0;
     if (out->waits || out->table == NULL)
         out->scan.n_rows = out->scan.n_candidates = 0;
     return call->error.status;
@@ -214,7 +230,7 @@ static int find_block(struct call *call, bool is_final, struct block *out)
 static void write_block(struct call *call, const struct block *block)
 {
     struct msg *m = call->answer;
-    uint32_t n = block->scan.n_rows + block->scan.n_candidates;
+    uint32_t n = count(&block->scan);
     embd__msg_result(m, call->reader.msgid);
     embd__msg_map(m, 4u + 4u * (n > 0));
     embd__msg_field_bool(m, "waits", block->waits);

@@ -139,6 +139,8 @@ struct subscriber *moving_subscriber(struct shard *shard, const struct shard_ses
  * moving.is_read where it was the last one. */
 bool moving_scan(struct shard *shard, struct subscriber *subscriber, struct table *table,
                  uint32_t max_rows, struct store_scan *out, struct embd__error *e);
+/* The arrays behind what a block has, for another part of the same table. */
+struct store_scan moving_behind(const embd_schema *schema, const struct store_scan *block);
 /* Of a shard with a mover: whether a first cut is being read, of which nothing may be given up. A
  * compaction waits. */
 bool moving_reads_all(const struct shard *shard);

@@ -77,6 +77,26 @@ bool moving_scan(struct shard *shard, struct subscriber *subscriber, struct tabl
     return true;
 }
 
+static void *after(void *array, uint64_t bytes)
+{
+    return array != NULL ? (uint8_t *)array + bytes : NULL;
+}
+
+struct store_scan moving_behind(const embd_schema *schema, const struct store_scan *block)
+{
+    uint64_t n = block->n_rows, m = block->n_candidates;
+    uint64_t row_bytes = embd__value_bytes(schema->dtype, schema->dim),
+             state_bytes = embd__schema_state_floats(schema) * sizeof(float);
+    return (struct store_scan){
+        .keys = after(block->keys, n * sizeof *block->keys),
+        .slots = after(block->slots, n * sizeof *block->slots),
+        .rows = after(block->rows, n * row_bytes),
+        .states = after(block->states, n * state_bytes),
+        .candidate_keys = after(block->candidate_keys, m * sizeof *block->candidate_keys),
+        .candidate_slots = after(block->candidate_slots, m * sizeof *block->candidate_slots),
+        .candidate_counts = after(block->candidate_counts, m * sizeof *block->candidate_counts)};
+}
+
 /* Array element `from` becomes element `to`. */
 static void shift(void *array, uint64_t bytes, uint32_t from, uint32_t to)
 {
