@@ -192,7 +192,7 @@ def archive(run):
 
 
 def moves(run):
-    found = run.script(150, "move_keys.py", "--trainers", 2,
+    found = run.script(200, "move_keys.py", "--trainers", 2,
                        *(("--rows", 50000, "--moves", 3, "--seconds", 1) if run.o.quick else ("--rows", 10000000, "--moves", 200, "--most", 30)))
     run.line(part="moves", what="half of the rows move", cores=found["busy"])
     run.figure("moves", f"{found['copied']} rows copied, MB/s, beside a socket", found["rate"] / 1e6, 0.7, beside=found["socket"] / 1e6,
