@@ -254,8 +254,6 @@ static int read_failover(const struct sources *from, struct config *out, struct 
     const char *why = NULL;
     if (from->file.top.of[SETTING_ETCD].text == NULL)
         why = "needs etcd, which says who serves";
-    else if (from->file.n_servers != 1)
-        why = "is for a list of one server, whose processes have all shards of the cluster";
     else if (flags->of[SETTING_FOLLOW].text != NULL || flags->of[SETTING_PROMOTE].text != NULL ||
              from->file.top.of[SETTING_FOLLOW].text != NULL)
         why = "says who follows and who is promoted: leave out follow and promote";

@@ -93,6 +93,7 @@ int directory_open(struct process *p, struct embd__error *e)
         .n_shards = config->n_shards,
         .joins = config->joins,
         .accepts = config->accepts_empty,
+        .is_by_etcd = config->has_failover,
         .placement = config->has_placement ? &config->placement : NULL,
         .changed = on_changed,
         .arg = p,
@@ -124,7 +125,8 @@ int directory_take_credentials(struct process *p, struct embd__error *e)
 
 int directory_ask(struct process *p, struct embd__error *e)
 {
-    if (p->identity == NULL || identity_state(p->identity) != IDENTITY_ASKING)
+    bool asks = p->config.has_failover && p->n_placed > p->n; /* it is open already */
+    if (p->identity == NULL || (identity_state(p->identity) != IDENTITY_ASKING && !asks))
         return EMBD_OK;
     if (!credential_files_have_tls(&p->config.credential_files) || p->credentials.peer_ca != NULL)
         return growing_ask(p, e);

@@ -11,9 +11,9 @@
 static int add_places(struct process *p, uint32_t first, uint32_t end, uint64_t version,
                       struct embd__error *e)
 {
-    struct shard_entry entry;
+    struct shard_entry entry = {.address = ""}; /* etcd has it */
     for (uint32_t shard = first; shard < end; shard++)
-        if (!identity_member(p->identity, shard, &entry))
+        if (!identity_member(p->identity, shard, &entry) && !p->config.has_failover)
             return embd__error_set(e, EMBD_IO, "identity.json does not say where shard %u is",
                                    shard);
         else if (places_set(&p->places, shard, &entry, e) != EMBD_OK)

@@ -276,22 +276,23 @@ static int open_promotion(struct process *p, struct embd__error *e)
 {
     if ((p->config.follow[0] == '\0' && !p->config.promotes) || p->config.is_narrow)
         return EMBD_OK;
-    p->maps = follow_maps_new(p->n, running_wake, p);
+    p->maps =
+        follow_maps_new(process_self(p)->first_shard, p->n, p->failover != NULL, running_wake, p);
     if (p->maps == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory to follow a server");
     if (p->config.follow[0] == '\0')
         return EMBD_OK;
-    if (!p->config.promotes && deposing_is_half(p->config.data_dir, p->n))
+    if (!p->config.promotes &&
+        deposing_is_half(p->config.data_dir, process_self(p)->first_shard, p->n))
         p->config.promotes = true;
     p->promotion = promotion_new(p->n, running_wake, p);
     return p->promotion != NULL ? EMBD_OK
                                 : embd__error_set(e, EMBD_NO_MEMORY, "no memory for a promotion");
 }
 
-/* With failover other processes follow, which have as many shards. */
 bool process_can_resize(const struct process *p)
 {
-    return p->identity != NULL && p->failover == NULL && !p->is_embedded;
+    return p->identity != NULL && !p->is_embedded;
 }
 
 int process_start_shard(struct process *p, uint32_t i, struct embd__error *e)
@@ -335,7 +336,7 @@ int process_start_shard(struct process *p, uint32_t i, struct embd__error *e)
         .own_first = process_self(p)->first_shard,
         .own_n = p->n,
         .resize = process_can_resize(p) ? in_etcd_take : NULL,
-        .resize_own = process_can_resize(p) ? growing_take_own : NULL,
+        .resize_own = process_can_resize(p) && p->failover == NULL ? growing_take_own : NULL,
         .make_room = wanting_room_may(p) ? wanting_room_ask : NULL,
         .resize_arg = p,
         .row_memory = p->row_memory,
@@ -352,7 +353,8 @@ static int start_shards(struct process *p, struct embd__error *e)
     if (check_follow(p, e) != EMBD_OK)
         return e->status;
     set_follow(p);
-    if (p->config.promotes && deposing_check(p->config.data_dir, p->n, e) != EMBD_OK)
+    if (p->config.promotes &&
+        deposing_check(p->config.data_dir, process_self(p)->first_shard, p->n, e) != EMBD_OK)
         return e->status;
     if (open_promotion(p, e) != EMBD_OK)
         return e->status;

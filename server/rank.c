@@ -39,13 +39,14 @@ static int read_notes(const struct process *p, int dir, struct notes *out, struc
     *out = (struct notes){.epoch = 1};
     for (uint32_t i = 0; i < p->n && e->status == EMBD_OK; i++) {
         struct note note;
-        if (note_read(dir, i, &note, e) != EMBD_OK)
+        uint32_t shard = process_self(p)->first_shard + i;
+        if (note_read(dir, shard, &note, e) != EMBD_OK)
             return e->status;
         bool follows = note.state == NOTE_FOLLOWS || note.state == NOTE_BEGINS;
         out->epoch = note.epoch > out->epoch ? note.epoch : out->epoch;
         out->is_followers = out->is_followers || follows;
         bool is_noted = note.state == NOTE_DEPOSED || note.state == NOTE_PROMOTED;
-        out->has_own = out->has_own || is_noted || (!follows && tail_has_files(dir, i));
+        out->has_own = out->has_own || is_noted || (!follows && tail_has_files(dir, shard));
     }
     return e->status;
 }
@@ -165,9 +166,14 @@ int rank_find(struct process *p, struct embd__error *e)
 {
     if (!p->config.has_failover)
         return EMBD_OK;
+    if (p->config.n_shards > p->n && p->config.replicas == 0)
+        return embd__error_set(e, EMBD_INVALID,
+                               "failover: several servers need replicas of 1 or more: a follower "
+                               "that takes a place has to have the map that the others have");
     p->failover = failover_new(p->n, p->start, running_wake, p);
     if (p->failover == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for failover");
+    p->failover->first_shard = process_self(p)->first_shard;
     p->own_map = (struct shard_map){SHARD_MAP_OF_FILE, (const char *const *)p->places.addresses,
                                     (const char *const *)p->places.admin_addresses,
                                     (const char *const *)p->places.admin_hosts};

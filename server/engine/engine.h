@@ -75,7 +75,8 @@ struct engine {
     struct prepared prepared; /* it waits for the decision of shard 0 */
     uint64_t decided;         /* the last replacement made, as its decision; 0: none */
     struct engine_placed placed;
-    bool is_read; /* the owner's: answers on their way need what tables have */
+    bool replicates_maps; /* what all shards do together waits for followers */
+    bool is_read;         /* the owner's: answers on their way need what tables have */
     /* Set by the owner; NULL: no callback. Called before `origin`'s operation changes a table while
      * is_read. EMBD_NO_MEMORY, EMBD_BUSY: it must not change it. */
     int (*before_change)(void *arg, const void *origin, const struct table *table,

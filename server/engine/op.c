@@ -148,6 +148,8 @@ static embd_durability durability_of_replace(const struct op *op)
     const struct prepared *prepared = &op->engine->prepared;
     if (prepared->place != NULL && prepared->id == replace->id)
         return EMBD_DURABILITY_BUFFERED;
+    if (op->engine->replicates_maps)
+        return EMBD_DURABILITY_REPLICATED_DURABLE;
     return replace->place != NULL ? EMBD_DURABILITY_DURABLE : durability_of_staged(op, replace->id);
 }
 

@@ -129,8 +129,9 @@ void failover_place(struct failover *f, struct failover_place *out)
 
 void failover_note(struct failover *f, uint32_t shard, uint64_t position, bool is_ready)
 {
-    atomic_store(&f->shards[shard].position, position);
-    atomic_store(&f->shards[shard].is_ready, is_ready);
+    struct failover_shard *s = &f->shards[shard - f->first_shard];
+    atomic_store(&s->position, position);
+    atomic_store(&s->is_ready, is_ready);
 }
 
 uint64_t failover_position(const struct failover *f, bool *is_ready_out)
@@ -174,13 +175,13 @@ uint32_t failover_required(struct failover *f, struct failover_set *out)
 
 struct failover_view *failover_view_of(struct failover *f, uint32_t shard)
 {
-    return &f->shards[shard].view;
+    return &f->shards[shard - f->first_shard].view;
 }
 
 void failover_report(struct failover *f, uint32_t shard, uint32_t version,
                      const struct failover_set *live, const struct failover_set *even)
 {
-    struct failover_shard *s = &f->shards[shard];
+    struct failover_shard *s = &f->shards[shard - f->first_shard];
     pthread_mutex_lock(&f->hidden->mutex);
     bool is_news = s->version != version || !is_same(&s->live, live) || !is_same(&s->even, even);
     s->version = version;
@@ -215,7 +216,7 @@ void failover_look(struct failover *f, struct failover_set *live_out, struct fai
 
 void failover_finish(struct failover *f, uint32_t shard, const struct failover_set *have)
 {
-    struct failover_shard *s = &f->shards[shard];
+    struct failover_shard *s = &f->shards[shard - f->first_shard];
     pthread_mutex_lock(&f->hidden->mutex);
     s->have = *have;
     s->is_finished = true;

@@ -32,10 +32,10 @@ struct failover_set {
 struct failover_shard;
 
 struct failover {
-    uint32_t n_shards;
-    uint64_t start;                /* of this process */
-    atomic_uint_fast64_t until_ns; /* by failover_now_ns: fenced from then on; 0: always */
-    atomic_uint_fast64_t epoch;    /* in which this process serves, or is to */
+    uint32_t first_shard, n_shards; /* of this process; set before its shards start */
+    uint64_t start;                 /* of this process */
+    atomic_uint_fast64_t until_ns;  /* by failover_now_ns: fenced from then on; 0: always */
+    atomic_uint_fast64_t epoch;     /* in which this process serves, or is to */
     /* Epochs since which no process that took the name has lacked an acknowledged change: of any
      * journaled table, and of replicated ones. */
     atomic_uint_fast64_t kept, kept_replicated;
@@ -75,6 +75,7 @@ struct failover_place {
         [FAILOVER_PLACE_BYTES]; /* listener of shard 0: "host:port", or a path; "": not known */
     char address[FAILOVER_PLACE_BYTES]; /* of shard 0, for trainers */
     bool is_listed;                     /* it is on the map, and can be followed */
+    uint32_t n_shards; /* of its process; 0: of an earlier version, which has all of the cluster */
 };
 void failover_set_place(struct failover *failover, const struct failover_place *place);
 void failover_place(struct failover *failover, struct failover_place *out);

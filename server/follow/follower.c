@@ -137,6 +137,16 @@ static void take_place(struct follower *f, struct reader *r, const msgpack_objec
     to[is_path(f) ? 2 * n + i : n + i][0] = '\0';
 }
 
+/* With failover its process has as many shards as this one; other servers may have others. */
+static bool is_alike(const struct follower *f, uint32_t n, uint32_t room)
+{
+    struct failover_place at;
+    failover_place(f->config.failover, &at);
+    if (at.n_shards == 0)
+        return n == room;
+    return at.n_shards == room && n >= f->config.failover->first_shard + room;
+}
+
 /* One that was promoted tells all that there are. */
 static bool has_room(const struct follower *f, uint32_t n)
 {
@@ -144,7 +154,7 @@ static bool has_room(const struct follower *f, uint32_t n)
     uint32_t room = f->config.maps != NULL ? follow_maps_room(f->config.maps) : f->config.n_shards;
     if (n > room && f->config.make_room != NULL && !tells)
         f->config.make_room(f->config.make_room_arg, n);
-    return tells || (f->config.failover == NULL ? n <= room : n == room);
+    return tells || (f->config.failover != NULL ? is_alike(f, n, room) : n <= room);
 }
 
 /* Fields that a later version adds are not looked at. */
@@ -187,28 +197,38 @@ static int find_address(struct follower *f, struct failover_place *out, struct e
     return embd__error_set(e, EMBD_UNREACHABLE, "no process serves, as etcd has it");
 }
 
+/* Of the first shard that this process follows, as the map has it. */
+static const char *own_address(const struct follower *f)
+{
+    uint32_t first = f->config.failover->first_shard;
+    return first < f->found.n ? f->found.addresses[first] : "";
+}
+
 /* One that has just taken the name tells of the process before it, until the map has it. */
 static int check_map(const struct follower *f, const struct failover_place *at,
                      struct embd__error *e)
 {
-    if (f->config.failover == NULL || strcmp(f->found.addresses[0], at->address) == 0)
+    if (f->config.failover == NULL || strcmp(own_address(f), at->address) == 0)
         return EMBD_OK;
     return embd__error_set(e, EMBD_UNREACHABLE,
                            "the process at %.100s is not yet on its own map: %.100s is",
-                           at->address, f->found.addresses[0]);
+                           at->address, own_address(f));
 }
 
 /* The map of the server at the address; then that server is one of many. */
 static int learn_map(struct follower *f, struct embd__error *e)
 {
     struct failover_place at;
-    if (find_address(f, &at, e) != EMBD_OK || places_init(&f->places, 1, e) != EMBD_OK)
+    uint32_t first = f->config.failover != NULL ? f->config.failover->first_shard : 0,
+             n = first + 1;
+    if (find_address(f, &at, e) != EMBD_OK || places_init(&f->places, n, e) != EMBD_OK)
         return e->status;
-    snprintf(f->places.addresses[0], ADDRESS_BYTES, "%s", f->address);
-    snprintf(f->places.addresses[is_path(f) ? 1 : 2], ADDRESS_BYTES, "%s", f->address);
+    snprintf(f->places.addresses[first], ADDRESS_BYTES, "%s", f->address);
+    snprintf(f->places.addresses[(is_path(f) ? 1 : 2) * n + first], ADDRESS_BYTES, "%s",
+             f->address);
     if (open_peers(f, e) != EMBD_OK)
         return e->status;
-    embd__msg_map(peers_add(f->peers, 0, METHOD_CLUSTER, ASK_MS), 0);
+    embd__msg_map(peers_add(f->peers, first, METHOD_CLUSTER, ASK_MS), 0);
     if (peers_run(f->peers, take_map, f, e) != EMBD_OK)
         return e->status;
     return check_map(f, &at, e);

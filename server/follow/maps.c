@@ -14,19 +14,23 @@ struct told_map {
 };
 
 struct follow_maps {
-    uint32_t n;
+    uint32_t first, n;
+    bool is_part; /* other processes have other shards */
     void (*wake)(void *arg);
     void *arg;
     pthread_mutex_t lock;
     struct told_map of[]; /* [LIMIT_SHARDS], under the lock */
 };
 
-struct follow_maps *follow_maps_new(uint32_t n_shards, void (*wake)(void *arg), void *arg)
+struct follow_maps *follow_maps_new(uint32_t first, uint32_t n_shards, bool is_part,
+                                    void (*wake)(void *arg), void *arg)
 {
     struct follow_maps *maps = calloc(1, sizeof *maps + LIMIT_SHARDS * sizeof *maps->of);
     if (maps == NULL)
         return NULL;
+    maps->first = first;
     maps->n = n_shards;
+    maps->is_part = is_part;
     maps->wake = wake;
     maps->arg = arg;
     pthread_mutex_init(&maps->lock, NULL);
@@ -76,8 +80,9 @@ void follow_maps_note(struct follow_maps *maps, uint32_t shard, const struct fol
 /* All shards of the later map but shard 0: those that leave have no rows. With the lock. */
 static bool is_prepared(const struct follow_maps *maps, const struct follow_map *next)
 {
-    bool is = next->n_shards <= maps->n;
-    for (uint32_t i = 1; i < next->n_shards && is; i++) {
+    uint32_t end = maps->first + maps->n;
+    bool is = maps->is_part || next->n_shards <= maps->n;
+    for (uint32_t i = maps->first + 1; i < next->n_shards && i < end && is; i++) {
         const struct follow_map *own = &maps->of[i].map;
         is = own->version >= next->version ||
              (own->version != 0 && own->prepared != 0 && own->prepared == next->decision);
@@ -88,7 +93,8 @@ static bool is_prepared(const struct follow_maps *maps, const struct follow_map 
 bool follow_maps_may_move(struct follow_maps *maps, uint32_t shard, const struct follow_map *next)
 {
     pthread_mutex_lock(&maps->lock);
-    bool may = shard == 0 ? is_prepared(maps, next) : maps->of[0].map.version >= next->version;
+    const struct follow_map *first = &maps->of[maps->first].map;
+    bool may = shard == maps->first ? is_prepared(maps, next) : first->version >= next->version;
     pthread_mutex_unlock(&maps->lock);
     return may;
 }
@@ -98,7 +104,7 @@ bool follow_maps_are_known(struct follow_maps *maps)
     bool are = true;
     pthread_mutex_lock(&maps->lock);
     for (uint32_t i = 0; i < maps->n; i++)
-        are = are && maps->of[i].is_known;
+        are = are && maps->of[maps->first + i].is_known;
     pthread_mutex_unlock(&maps->lock);
     return are;
 }
@@ -106,7 +112,7 @@ bool follow_maps_are_known(struct follow_maps *maps)
 uint32_t follow_maps_shards(struct follow_maps *maps, uint64_t *version_out)
 {
     pthread_mutex_lock(&maps->lock);
-    const struct follow_map first = maps->of[0].map;
+    const struct follow_map first = maps->of[maps->first].map;
     pthread_mutex_unlock(&maps->lock);
     *version_out = first.version;
     return first.version == 0 ? 0 : first.n_shards;
@@ -117,7 +123,7 @@ uint32_t follow_maps_bases(struct follow_maps *maps)
     uint32_t n = 0;
     pthread_mutex_lock(&maps->lock);
     while (n < maps->n && maps->of[n].map.version > 0 && maps->of[n].map.is_connected)
-        n++;
+        n++; /* of one that has all */
     pthread_mutex_unlock(&maps->lock);
     return n;
 }
@@ -127,7 +133,7 @@ bool follow_maps_are_settled(struct follow_maps *maps)
     bool are = true;
     pthread_mutex_lock(&maps->lock);
     for (uint32_t i = 0; i < maps->n; i++)
-        are = are && maps->of[i].map.is_settled;
+        are = are && maps->of[maps->first + i].map.is_settled;
     pthread_mutex_unlock(&maps->lock);
     return are;
 }
@@ -147,7 +153,7 @@ static bool refuse_room(const struct follow_maps *maps, char *why_out, size_t wh
     snprintf(why_out, why_bytes,
              "the cluster has %u shards, and this server has room for %u: start it with as many "
              "shards",
-             maps->of[0].map.n_shards, maps->n);
+             maps->of[maps->first].map.n_shards, maps->n);
     return false;
 }
 
@@ -155,18 +161,20 @@ bool follow_maps_agree(struct follow_maps *maps, char *why_out, size_t why_bytes
 {
     bool do_agree = true;
     pthread_mutex_lock(&maps->lock);
-    uint32_t n = maps->of[0].map.n_shards < maps->n ? maps->of[0].map.n_shards : maps->n;
-    for (uint32_t i = 0; (i == 0 || i < n) && do_agree; i++) {
-        do_agree = agrees(&maps->of[0].map, &maps->of[i].map);
+    const struct follow_map *first = &maps->of[maps->first].map;
+    uint32_t end = maps->first + maps->n;
+    uint32_t n = first->n_shards < end ? first->n_shards : end;
+    for (uint32_t i = maps->first; (i == maps->first || i < n) && do_agree; i++) {
+        do_agree = agrees(first, &maps->of[i].map);
         if (!do_agree)
             snprintf(why_out, why_bytes,
-                     "shard 0 has version %llu of the placement, and shard %u version %llu (0: it "
+                     "shard %u has version %llu of the placement, and shard %u version %llu (0: it "
                      "takes its base): keys have moved, and the records of it have not come for "
                      "all shards",
-                     (unsigned long long)maps->of[0].map.version, i,
+                     maps->first, (unsigned long long)first->version, i,
                      (unsigned long long)maps->of[i].map.version);
     }
-    if (do_agree && maps->of[0].map.n_shards > maps->n)
+    if (do_agree && !maps->is_part && first->n_shards > maps->n)
         do_agree = refuse_room(maps, why_out, why_bytes);
     pthread_mutex_unlock(&maps->lock);
     return do_agree;

@@ -31,7 +31,10 @@ struct follow_map {
 };
 
 /* `n_shards`: of the process. `wake` has every shard look. NULL: no memory. */
-struct follow_maps *follow_maps_new(uint32_t n_shards, void (*wake)(void *arg), void *arg);
+/* Of shards first to first + n_shards - 1; `is_part`: the cluster may have others, which other
+ * processes follow. NULL: no memory. */
+struct follow_maps *follow_maps_new(uint32_t first, uint32_t n_shards, bool is_part,
+                                    void (*wake)(void *arg), void *arg);
 /* The process has room for so many, LIMIT_SHARDS at most. */
 void follow_maps_set_room(struct follow_maps *maps, uint32_t n_shards);
 uint32_t follow_maps_room(struct follow_maps *maps);

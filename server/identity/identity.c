@@ -301,6 +301,8 @@ bool identity_decide(struct identity *identity)
     for (uint32_t i = 0; i < identity->config.n_servers; i++)
         identity->is_met[i] = identity->is_met[i] || identity->answers[i].is_there;
     judge(&identity->file.own, identity->answers, identity->config.n_servers, &v);
+    if (identity->config.is_by_etcd)
+        v.judgement = JUDGED_OWN;
     bool is_wrong = identity->refusal[0] != '\0' || v.judgement != JUDGED_OWN;
     bool changed = false;
     if (is_wrong && !identity->is_settled) {
@@ -310,7 +312,7 @@ bool identity_decide(struct identity *identity)
         is_wrong = !identity->config.accepts;
     }
     int64_t other = identity_other_placement(identity);
-    if (!is_wrong && other >= 0 && !identity->is_settled) {
+    if (!is_wrong && other >= 0 && !identity->config.is_by_etcd && !identity->is_settled) {
         explain_placement(identity, (uint32_t)other);
         is_wrong = true;
     }
@@ -381,7 +383,7 @@ int identity_open(const struct identity_config *config, struct identity **out,
         identity_close(identity);
         return e->status;
     }
-    if (is_alone(identity))
+    if (is_alone(identity) || config->is_by_etcd)
         identity_decide(identity);
     *out = identity;
     return EMBD_OK;

@@ -30,6 +30,7 @@ struct identity_config {
     uint32_t n_shards;                 /* of the cluster */
     bool joins;                        /* --join: a new directory is of no member yet */
     bool accepts;                      /* --accept-empty */
+    bool is_by_etcd;                   /* etcd says which directory serves, and where others are */
     const struct placement *placement; /* of the configuration; NULL: the directory's */
     void (*changed)(void *arg);        /* the state is another one; any thread */
     void *arg;

@@ -106,7 +106,9 @@ static bool grow(struct identity *identity, uint32_t n)
     struct identity_config *config = &identity->config;
     while (config->n_shards < n) {
         const struct shard_entry *entry = find(identity, config->n_shards);
-        if (entry == NULL || !add_address(identity, entry->address))
+        if (entry == NULL && !config->is_by_etcd)
+            return false;
+        if (!add_address(identity, entry != NULL ? entry->address : ""))
             return false;
         config->servers[config->n_servers++] =
             (struct identity_server){.name = "", .first_shard = config->n_shards++, .n_shards = 1};
@@ -168,7 +170,7 @@ int identity_set_room(struct identity *identity, uint32_t n, struct embd__error 
 
 bool identity_resize(struct identity *identity, uint32_t n)
 {
-    if (identity->is_by_records) {
+    if (identity->is_by_records && !identity->config.is_by_etcd) {
         resize_own(identity, n);
         return true;
     }

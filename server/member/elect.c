@@ -171,6 +171,8 @@ static int elect(struct member *m, struct embd__error *e)
     uint32_t rank;
     uint64_t heir, now_ns = failover_now_ns();
     m->absent_ns = m->absent_ns != 0 ? m->absent_ns : now_ns;
+    if (member_standing(m).is == MEMBERSHIP_LEFT) /* nobody is to have it */
+        return watch(m, m->config.lease_s * 1000 / 3, e);
     if (entry_read_epoch(m->etcd, m->self->name, &epoch, e) != EMBD_OK)
         return e->status;
     if (epoch.epoch == 0) /* nobody ever had it */

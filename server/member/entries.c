@@ -1,6 +1,7 @@
 /* entries.c - what servers with followers have in etcd, below the prefix:
  *
- *     servers/NAME       {"id", "node", "address", "admin", "admin_tcp"}, under the primary's lease
+ *     servers/NAME       {"id", "node", "address", "admin", "admin_tcp", "shards"}, under the
+ *                        primary's lease
  *     epoch/NAME         {"epoch", "node", "id", "kept", "kept_replicated"}: who was the last to
  *                        take the name, and since which epochs nothing was lost
  *     insync/NAME        {"epoch", "replicas", "ids"}: followers with all that was acknowledged
@@ -171,6 +172,9 @@ bool entry_read_name(const char *text, uint64_t *node_out, struct failover_place
     bool is = read_hex(json_object_get(object, "node"), node_out) &&
               copy_place(has_host ? host : admin, out->admin) &&
               copy_place(json_string_value(json_object_get(object, "address")), out->address);
+    uint64_t n_shards;
+    read_number(object, "shards", &n_shards);
+    out->n_shards = n_shards <= LIMIT_SHARDS ? (uint32_t)n_shards : 0;
     json_decref(object);
     return is;
 }
@@ -189,9 +193,9 @@ static char *write_name(const struct member *m)
 {
     uint32_t first = m->self->first_shard;
     json_t *object =
-        json_pack("{s:s,s:o,s:s,s:s,s:s}", "id", m->id, "node", hex(m->config.node), "address",
+        json_pack("{s:s,s:o,s:s,s:s,s:s,s:I}", "id", m->id, "node", hex(m->config.node), "address",
                   m->start.addresses[first], "admin", m->start.admin_addresses[first], "admin_tcp",
-                  m->start.admin_hosts[first]);
+                  m->start.admin_hosts[first], "shards", (json_int_t)m->self->n_shards);
     char *text = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
     json_decref(object);
     return text;
@@ -268,6 +272,21 @@ int entry_hand_over(struct member *m, uint64_t heir, struct embd__error *e)
         etcd_commit(m->etcd, &guard, 1, puts, 2, &won, e);
     json_decref(object);
     free(text);
+    return e->status;
+}
+
+int entry_forget(struct member *m, struct embd__error *e)
+{
+    static const char *const folders[] = {"epoch", "insync", "heir"};
+    char keys[3][MEMBER_KEY_BYTES];
+    struct etcd_put puts[4] = {{m->name_key, NULL, 0}};
+    const struct etcd_guard guard = {m->name_key, m->name_revision};
+    uint64_t won;
+    for (int i = 0; i < 3; i++) {
+        snprintf(keys[i], MEMBER_KEY_BYTES, "%s/%.63s", folders[i], m->self->name);
+        puts[i + 1] = (struct etcd_put){keys[i], NULL, 0};
+    }
+    etcd_commit(m->etcd, &guard, 1, puts, 4, &won, e);
     return e->status;
 }
 

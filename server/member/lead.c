@@ -250,6 +250,23 @@ int lead_leave(struct member *m, struct embd__error *e)
     return EMBD_OK;
 }
 
+/* Other servers move, too. */
+static int learn_map(struct member *m, struct embd__error *e)
+{
+    struct etcd_value map;
+    uint64_t seen = m->seen;
+    if (atomic_load(&m->is_restanding)) {
+        m->state = MEMBER_UNLISTED;
+        return EMBD_OK;
+    }
+    if (member_read_map(m, &map, e) != EMBD_OK)
+        return e->status;
+    free(map.text);
+    member_deliver(m);
+    m->seen = seen;
+    return EMBD_OK;
+}
+
 int lead_keep(struct member *m, struct embd__error *e)
 {
     uint64_t revision;
@@ -265,7 +282,7 @@ int lead_keep(struct member *m, struct embd__error *e)
         m->state = MEMBER_LEASELESS;
         return EMBD_OK;
     }
-    if (note_insync(m, e) != EMBD_OK)
+    if (note_insync(m, e) != EMBD_OK || learn_map(m, e) != EMBD_OK || m->state != MEMBER_LISTED)
         return e->status;
     return etcd_watch(m->etcd, m->name_key, m->seen, m->config.lease_s * 1000 / 3, &changed, e);
 }

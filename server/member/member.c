@@ -93,9 +93,13 @@ static int put(struct member *m, char *text, uint64_t mod_revision, struct embd_
 
 static int give_back_lease(struct member *m, struct embd__error *e)
 {
+    if (m->config.failover != NULL && m->lease != 0 && entry_forget(m, e) != EMBD_OK)
+        return e->status;
     if (m->lease != 0 && etcd_lease_revoke(m->etcd, m->lease, e) != EMBD_OK)
         return e->status;
     m->lease = 0;
+    if (m->config.failover != NULL) /* it tells where the others are */
+        failover_extend(m->config.failover, UINT64_MAX);
     m->state = MEMBER_LEFT;
     member_deliver(m);
     return EMBD_OK;
@@ -202,7 +206,7 @@ static void *run(void *arg)
         [MEMBER_LEASELESS] = take_lease, [MEMBER_NAMELESS] = lead_begin,
         [MEMBER_UNLISTED] = put_on_map,  [MEMBER_LISTED] = lead_keep,
         [MEMBER_FOLLOWS] = elect_follow, [MEMBER_RISES] = elect_rise,
-        [MEMBER_LEAVES] = lead_leave,
+        [MEMBER_LEAVES] = lead_leave,    [MEMBER_LEFT] = read_on,
     };
     int (*const *steps)(struct member *, struct embd__error *) =
         m->config.failover != NULL ? with_followers : alone;

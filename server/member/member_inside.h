@@ -114,6 +114,8 @@ int entry_put_insync(struct member *m, const struct failover_set *set, bool *won
                      struct embd__error *e);
 /* Where the name is still ours it goes, and the heir is named. */
 int entry_hand_over(struct member *m, uint64_t heir, struct embd__error *e);
+/* The server has left: nobody is to take its name, and another one may have it later. */
+int entry_forget(struct member *m, struct embd__error *e);
 int entry_put_follower(struct member *m, uint64_t position, bool is_ready, struct embd__error *e);
 
 /* ---- steps ---- */

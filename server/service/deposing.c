@@ -40,28 +40,28 @@ static bool has_none(int dir, uint32_t shard)
            (note.state == NOTE_NONE || note.state == NOTE_BEGINS);
 }
 
-int deposing_check(const char *data_dir, uint32_t n_shards, struct embd__error *e)
+int deposing_check(const char *data_dir, uint32_t first, uint32_t n_shards, struct embd__error *e)
 {
     int dir = open(data_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
         return embd__error_set(e, EMBD_IO, "promote: data_dir '%s': %s", data_dir, strerror(errno));
     uint32_t n = n_shards; /* those behind the last that has a base may be spare */
-    while (n > 1 && has_none(dir, n - 1))
+    while (n > 1 && has_none(dir, first + n - 1))
         n--;
     for (uint32_t i = 0; i < n && e->status == EMBD_OK; i++)
-        check_shard(data_dir, dir, i, e);
+        check_shard(data_dir, dir, first + i, e);
     close(dir);
     return e->status;
 }
 
-bool deposing_is_half(const char *data_dir, uint32_t n_shards)
+bool deposing_is_half(const char *data_dir, uint32_t first, uint32_t n_shards)
 {
     struct embd__error e = {.status = EMBD_OK};
     bool follows = false, is_promoted = false;
     int dir = open(data_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (uint32_t i = 0; i < n_shards && dir >= 0; i++) {
         struct note note;
-        bool is_read = note_read(dir, i, &note, &e) == EMBD_OK;
+        bool is_read = note_read(dir, first + i, &note, &e) == EMBD_OK;
         follows = follows || (is_read && note.state == NOTE_FOLLOWS);
         is_promoted = is_promoted || (is_read && note.state == NOTE_PROMOTED);
     }

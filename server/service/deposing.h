@@ -21,11 +21,11 @@ struct note;
 
 /* Before any shard is promoted. EMBD_INVALID: one of them is not a follower that has a base;
  * EMBD_IO, EMBD_CORRUPT. */
-int deposing_check(const char *data_dir, uint32_t n_shards, struct embd__error *e);
+int deposing_check(const char *data_dir, uint32_t first, uint32_t n_shards, struct embd__error *e);
 
 /* Whether some shards of the directory are promoted, and others still follow: a promotion was
  * interrupted. */
-bool deposing_is_half(const char *data_dir, uint32_t n_shards);
+bool deposing_is_half(const char *data_dir, uint32_t first, uint32_t n_shards);
 
 /* The journal becomes this server's own, in the next epoch. EMBD_IO. */
 int deposing_promote(struct shard *shard, struct note *note, struct embd__error *e);

@@ -13,6 +13,7 @@
  * the map is remembered too, and shards do not go by different ones (server/follow/maps.h). */
 #include "server/service/doubt.h"
 
+#include "server/journal/journal.h"
 #include "server/log/log.h"
 #include "server/service/recovery.h"
 
@@ -29,13 +30,25 @@ static bool may_be_made(const struct shard *shard, uint64_t decision)
     return staging_is_checked(staging, staging->checked) && staging->decision == decision;
 }
 
+/* With failover the server that takes this one's place has it, too. */
+static bool is_kept(struct shard *shard, uint64_t decision)
+{
+    struct staging *staging = &shard->staging;
+    if (!shard->engine.replicates_maps)
+        return true;
+    if (staging->kept != decision)
+        staging->kept_from = journal_position(shard->commit.journal);
+    staging->kept = decision;
+    return shard->replicated.applied >= staging->kept_from;
+}
+
 enum decision staging_decide(struct shard *shard, uint64_t decision)
 {
     struct staging *staging = &shard->staging;
     if (shard->is_loading)
         return DECISION_OPEN;
     if (shard->engine.decided == decision || shard->engine.placed.decision == decision)
-        return DECISION_MADE;
+        return is_kept(shard, decision) ? DECISION_MADE : DECISION_OPEN;
     if (may_be_made(shard, decision))
         return DECISION_OPEN;
     if (staging->decision == decision)

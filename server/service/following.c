@@ -163,6 +163,19 @@ bool following_has_nothing(const struct shard *shard)
 
 /* ---- questions ---- */
 
+/* With failover it follows the shards of this server alone, and other processes the others. */
+static uint32_t told_room(const struct shard *shard)
+{
+    return shard->config.failover != NULL ? LIMIT_SHARDS : room(shard);
+}
+
+static uint32_t told_bases(const struct shard *shard)
+{
+    if (shard->config.failover != NULL)
+        return LIMIT_SHARDS;
+    return shard->config.maps != NULL ? follow_maps_bases(shard->config.maps) : 0;
+}
+
 static void ask(struct shard *shard)
 {
     struct following *f = shard->following;
@@ -180,8 +193,8 @@ static void ask(struct shard *shard)
         .disk = journal != NULL ? journal_synced(shard->commit.journal) : 0,
         .asks_base = shard->engine.tables.apart.n > 0,
         .takes_maps = !f->knows_no_maps,
-        .room = f->knows_no_maps || shard->config.failover != NULL ? 0 : room(shard),
-        .bases = shard->config.maps != NULL ? follow_maps_bases(shard->config.maps) : 0,
+        .room = f->knows_no_maps ? 0 : told_room(shard),
+        .bases = told_bases(shard),
         .wait_ms = shard->config.serves ? WAIT_SERVE_MS : WAIT_MS,
     };
     const struct shard_map *own = shard->config.own_map;

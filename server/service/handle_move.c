@@ -124,6 +124,8 @@ static int begin(struct call *call, uint64_t id, const struct placement *next,
         moving_begin_foreign(shard, &call->error) != EMBD_OK)
         return call->error.status;
     subscribers_end_each(shard);
+    if (next->n_shards > shard->config.n_shards)
+        replicated_note_servers(shard, next->n_shards);
     moving->mover = call->request->session;
     moving->id = id;
     moving->next = *next;

@@ -44,11 +44,12 @@ int move_check_members(struct call *call, const struct placement *next)
                               "without it would forget at its end who the members are"
                             : "shards leave clusters whose servers have a data_dir: one without it "
                               "would forget at its end who the members are");
-    if (config->failover != NULL || call->shard->following != NULL)
+    if (call->shard->following != NULL)
+        return refuse(call, EMBD_UNSUPPORTED, "this server follows another one: ask that one");
+    if (config->failover != NULL && config->replicas == 0)
         return refuse(call, EMBD_UNSUPPORTED,
-                      "with failover each process has all shards of the cluster, and their number "
-                      "stays: deploy/OPERATING.md, 'More shards with failover', says how it gets "
-                      "more");
+                      "with failover more than one server needs replicas of 1 or more: a follower "
+                      "that takes a place has to have the map that the others have");
     if (config->resize == NULL)
         return refuse(call, EMBD_UNSUPPORTED,
                       "this server is in another program, and its cluster has always one shard");

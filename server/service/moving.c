@@ -225,14 +225,18 @@ static void take_map(struct shard *shard, const struct placement *place)
     bool joins = shard_joins(shard), is_other = place->n_shards != shard->config.n_shards;
     set_map(shard, place);
     moving->is_kept = false;
-    if (is_other && moving_is_by_records(shard))
+    if (is_other && moving_is_by_records(shard)) {
         count_with(shard, place->n_shards);
-    else if (shard->config.index >= place->n_shards && shard->config.maps != NULL)
+        if (shard->config.failover != NULL)
+            resize(shard, place);
+    } else if (shard->config.index >= place->n_shards && shard->config.maps != NULL &&
+               shard->config.failover == NULL)
         shard->moving.is_kept = true; /* it is spare, and its process has all shards */
     else if (shard->config.index >= place->n_shards)
         leave(shard, place);
     else if (joins || is_other)
         take_shards(shard, place);
+    replicated_note_servers(shard, place->n_shards);
     log_event(LOG_INFO, "placement_moved", "shard=%u version=%llu vshards=%u", shard->config.index,
               (unsigned long long)place->version,
               embd__placement_count(place, shard->config.index));
@@ -349,12 +353,15 @@ bool moving_promote(struct shard *shard, uint32_t n_shards)
     config->n_shards = n_shards;
     if (shard_has_left(shard) || config->placement == NULL)
         return !shard_has_left(shard);
-    config->own_n = n_shards;
-    config->is_alone = true;
+    if (config->failover == NULL)
+        config->own_n = n_shards;
+    config->is_alone = config->own_n == n_shards;
     if (config->identity != NULL && has_last_map(shard) &&
         identity_place(config->identity, config->placement, &e) != EMBD_OK)
         lose(shard, &e);
     shard->moving.is_kept = true;
+    if (config->failover != NULL)
+        resize(shard, config->placement);
     if (config->resize_own != NULL &&
         config->resize_own(config->resize_arg, n_shards, &e) != EMBD_OK)
         lose(shard, &e);
@@ -404,6 +411,8 @@ uint64_t moving_next_version(const struct shard *shard)
 bool moving_may_be_next(const struct shard *shard, uint64_t version)
 {
     uint64_t next = moving_next_version(shard);
+    if (shard->config.failover != NULL) /* servers are of different epochs */
+        return version > moving_version(shard);
     return version == next || (version > next && version % EPOCH_VERSIONS == 0);
 }
 

@@ -202,13 +202,19 @@ void replicated_look(struct shard *shard)
                      is_fenced(shard));
 }
 
+/* With failover followers find a server once it is a member. It has no row until then. */
+static bool has_no_followers_yet(const struct shard *shard)
+{
+    return shard->config.failover != NULL && shard_joins(shard);
+}
+
 bool replicated_keeps(struct shard *shard, struct request *request)
 {
     struct replicated *r = &shard->replicated;
     struct op_record *record = &request->work->op.record;
     if (!record->is_written && record->position == 0) /* it was there: by an earlier record */
         record->position = shard->commit.reached - (shard->commit.reached > 0);
-    if (shard->config.replicas == 0 || is_there(r, request))
+    if (shard->config.replicas == 0 || has_no_followers_yet(shard) || is_there(r, request))
         return false;
     request->state = REQUEST_PARKED;
     request->waits = WAITS_FOLLOWERS;
@@ -225,8 +231,17 @@ void replicated_forget(struct shard *shard, struct request *request)
 
 /* ---- changes ---- */
 
+void replicated_note_servers(struct shard *shard, uint32_t n_shards)
+{
+    const struct shard_config *config = &shard->config;
+    bool has_others = n_shards > config->own_n || config->own_first > 0;
+    shard->engine.replicates_maps =
+        config->failover != NULL && config->replicas > 0 && has_others && !shard_joins(shard);
+}
+
 void replicated_begin(struct shard *shard)
 {
+    replicated_note_servers(shard, shard->config.n_shards);
     shard->replicated.lacks_ns = shard->config.replicas > 0 ? monotonic_ns() : 0;
 }
 
@@ -241,7 +256,7 @@ int replicated_check(const struct shard *shard, const struct op *op, struct embd
 {
     const struct replicated *r = &shard->replicated;
     embd_durability durability;
-    if (r->lacks_ns == 0)
+    if (r->lacks_ns == 0 || has_no_followers_yet(shard))
         return EMBD_OK;
     uint64_t lacks_ns = monotonic_ns() - r->lacks_ns;
     if (lacks_ns < REPLICATED_PATIENCE_NS || op_durability(op, &durability, e) != EMBD_OK ||

@@ -27,6 +27,9 @@ struct replicated {
     uint32_t n_waiting, n_synced; /* n_synced: of them, those that wait for disks */
 };
 
+/* With failover, servers of that many shards: what they do together waits for followers. */
+void replicated_note_servers(struct shard *shard, uint32_t n_shards);
+
 /* The shard serves from now on: followers have that long to come. */
 void replicated_begin(struct shard *shard);
 

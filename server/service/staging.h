@@ -36,6 +36,7 @@ struct staging {
     bool is_ending;
     struct op settle; /* of what was prepared: doubt.c */
     bool is_settling, is_doubt_told;
+    uint64_t kept, kept_from; /* a decision, and the record from which on followers have it */
     uint64_t settle_again_ns; /* not before: what was refused is not asked for all the time */
 };
 

@@ -1,0 +1,244 @@
+"""Servers with failover, each of a primary and a follower: one more becomes a member and leaves while trainers push to replicated tables, and
+primaries are killed with -9. All count with its shard or none does, no acknowledged push is lost or doubled, and digests are the same.
+Skipped where there is no etcd. EMBD_GROWTH_KILLS=n: how many are killed; 4 without it. EMBD_GROWTH_SEED=n: which, and when."""
+import json
+import os
+import random
+import shutil
+import subprocess
+import time
+
+import numpy as np
+
+import clusters
+import embd
+from ports import free_ports
+from test_failover import EMBCTL, SECONDS, Failover, Wrong
+from test_rebalance import embctl
+
+KILLS = int(os.environ.get("EMBD_GROWTH_KILLS", "4"))
+KEYS = np.arange(1000)
+
+
+def digest(address):
+    ran = embctl(address, "digest", "-o", "json", timeout=60)
+    return None if ran.returncode else json.loads(ran.stdout)["tables"]
+
+
+class Servers(Failover):
+    """A process is named by its server and a number."""
+
+    def write_file(self, members=None):
+        self.list("ab")
+
+    def list(self, servers):
+        with open(self.file, "w", encoding="ascii") as file:
+            file.write('http: "off"\nreplicas: 1\ncluster:\n  name: shop\n'
+                       f'  etcd: "etcd://127.0.0.1:{self.etcd.ports[0]}{self.prefix}"\n  failover: yes\n'
+                       f'  etcd_lease: {self.lease_s}\n  servers:\n' +
+                       "".join(f"    - {{name: {name}, shards: 1}}\n" for name in servers))
+
+    def start(self, name, *flags):  # pylint: disable=arguments-differ
+        path = os.path.join(self.data, name)
+        os.makedirs(path, exist_ok=True)
+        self.ports.setdefault(name, free_ports(1))
+        server = clusters.Embd("--config", self.file, "--server", name[0], "--data-dir", path, "--listen",
+                               f"127.0.0.1:{self.ports[name]}", *flags, listen=None, waits=False)
+        self.addCleanup(server.kill)
+        self.servers[name] = server
+        self.all.append((name, server))
+        self.ended.discard(name)
+        return server
+
+    def tend(self):
+        """It does not matter who serves."""
+        for name in self.lapsed():
+            self.start(name)
+
+    def entry_of(self, key, server):
+        text = self.etcd.get(f"{self.prefix}/{key}/{server}")
+        return json.loads(text) if text else None
+
+    def primary_of(self, server):
+        entry = self.entry_of("servers", server)
+        return next((name for name, at in self.servers.items()
+                     if name[0] == server and name not in self.ended and entry and at.addresses[0] == entry["address"]), None)
+
+    def even(self, servers):
+        """Each has a primary with a follower in sync."""
+        return all(self.primary_of(server) and len((self.entry_of("insync", server) or {"ids": []})["ids"]) == 1 for server in servers)
+
+    def begin_all(self):
+        for name in ("a1", "b1"):
+            self.start(name)
+        self.until(lambda: self.primary_of("a") and self.primary_of("b"))
+        for name in ("a2", "b2"):
+            self.start(name)
+        self.until(lambda: self.even("ab"))
+
+    def at(self, server):
+        self.until(lambda: self.primary_of(server) is not None)
+        return self.servers[self.primary_of(server)].addresses[0]
+
+    def shards(self, servers):
+        """How many shards the servers count with."""
+        found = set()
+        for server in servers:
+            try:
+                with embd.connect(self.at(server), deadline=SECONDS) as client:
+                    found.add(len(client.vshards()))
+            except embd.Error as error:  # it has not heard yet where another one is now
+                found.add(str(error))
+        return found
+
+    def kill_primary(self, server):
+        self.until(lambda: self.primary_of(server) is not None)
+        name = self.primary_of(server)
+        self.kill(name)
+        return name
+
+    def check(self, *trainers):
+        for trainer in trainers:
+            trainer.end()
+            self.assertIsNone(trainer.wrong, self.logs())
+        with embd.connect(self.addresses(), deadline=SECONDS) as client:
+            found = client.table("t").pull(KEYS)
+        if (found != sum(trainer.acked for trainer in trainers)).any():
+            raise Wrong(f"acknowledged {[t.acked for t in trainers]}, there are {np.unique(found)}\n{self.logs()}")
+
+
+class Fails(Servers):
+    def test_each_server_has_a_follower_that_takes_its_place(self):
+        rng = random.Random(int(os.environ.get("EMBD_GROWTH_SEED", "11")))
+        self.begin_all()
+        trainers = self.train(2, keys=KEYS)
+        for _ in range(KILLS):
+            self.until(lambda: self.even("ab"))
+            name = self.kill_primary(rng.choice("ab"))
+            self.until(lambda server=name[0]: self.primary_of(server) is not None)
+            self.start(name)
+            self.go_on_pushing(*trainers)
+        self.until(lambda: self.even("ab"))
+        self.check(*trainers)
+
+
+class Changing(Servers):
+    def change(self, *words):
+        """Again while it is busy."""
+        end = time.monotonic() + SECONDS
+        while True:
+            try:
+                ran = embctl(self.at("a"), *words, timeout=SECONDS)
+            except subprocess.TimeoutExpired:
+                self.fail(f"{words}\n{self.logs()}")
+            if ran.returncode == 0:
+                return
+            self.assertLess(time.monotonic(), end, (ran.stderr, self.logs()))
+            time.sleep(0.1)
+
+    def join(self):
+        self.list("abc")
+        self.start("c1", "--join").wait_log("ready shards", SECONDS)
+        self.until(lambda: self.primary_of("c") == "c1")
+        self.start("c2", "--join")
+
+
+class Changes(Changing):
+    def test_a_server_is_added_gets_keys_and_leaves(self):
+        self.begin_all()
+        trainers = self.train(2, keys=KEYS)
+        self.join()
+        self.change("shard", "add", self.servers["c1"].addresses[0])
+        self.go_on_pushing(*trainers)
+        self.until(lambda: self.even("abc"))
+        self.change("rebalance")
+        self.go_on_pushing(*trainers)
+        for server in "abc":
+            name = self.kill_primary(server)
+            self.until(lambda server=name[0]: self.primary_of(server) is not None)
+            self.start(name)
+            self.go_on_pushing(*trainers)
+            self.until(lambda: self.even("abc"))
+        self.change("rebalance", "--drain", "2")
+        self.go_on_pushing(*trainers)
+        self.change("shard", "retire", "2")
+        self.go_on_pushing(*trainers)
+        self.until(lambda: self.primary_of("c") is None)
+        for server in "ab":
+            self.until(lambda: self.even("ab"))
+            name = self.kill_primary(server)
+            self.until(lambda server=name[0]: self.primary_of(server) is not None)
+            self.start(name)
+            self.go_on_pushing(*trainers)
+        self.check(*trainers)
+
+class Kills(Changing):
+    def killed_while(self, rng, *words):
+        """A primary dies at some moment of that, and comes back where it has not left."""
+        with subprocess.Popen([EMBCTL, "--servers", self.at("a"), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as job:
+            time.sleep(rng.uniform(0, 0.07))
+            server = rng.choice("abc")
+            name = self.kill_primary(server if server != "c" or self.primary_of("c") else "a")  # it may have left
+            time.sleep(rng.uniform(0, 0.3))
+            self.killed[name[0]] += 1
+            job.kill()
+        if name[0] != "c" or not self.has_left(name):
+            self.start(name, *(["--join"] if name[0] == "c" else []))
+
+    def has_left(self, name):
+        try:
+            with open(os.path.join(self.data, name, "identity.json"), encoding="ascii") as file:
+                return bool(json.load(file).get("left"))
+        except FileNotFoundError:
+            return False
+
+    def settled(self):
+        """All members count alike."""
+        self.until(lambda: self.shards("ab") in ({2}, {3}), says=lambda: f"{self.shards('ab')} {self.logs()}")
+        return self.shards("ab").pop()
+
+    def add(self, rng):
+        self.join()
+        self.killed_while(rng, "shard", "add", self.servers["c1"].addresses[0])
+        if self.settled() == 2:
+            self.again += 1
+            self.until(lambda: self.primary_of("c") is not None)
+            self.change("shard", "add", self.at("c"))
+        self.until(lambda: self.even("abc"))
+
+    def move(self, rng, *words):
+        self.killed_while(rng, "rebalance", *words)
+        self.until(lambda: self.even("abc"))
+        self.change("rebalance", *words)
+
+    def leave(self, rng):
+        self.killed_while(rng, "shard", "retire", "2")
+        if self.settled() == 3:
+            self.again += 1
+            self.change("shard", "retire", "2")
+        self.until(lambda: self.entry_of("servers", "c") is None and self.entry_of("epoch", "c") is None)
+        for name in ("c1", "c2"):
+            self.kill(name)
+            self.servers.pop(name)
+            shutil.rmtree(os.path.join(self.data, name))
+
+    def test_whoever_dies_while_a_server_comes_and_leaves_all_have_one_map(self):
+        rng = random.Random(int(os.environ.get("EMBD_GROWTH_SEED", "11")))
+        self.killed, self.again = {"a": 0, "b": 0, "c": 0}, 0
+        self.begin_all()
+        trainers = self.train(2, keys=KEYS)
+        while sum(self.killed.values()) < KILLS:
+            for step in (self.add, self.move, lambda rng: self.move(rng, "--drain", "2"), self.leave):
+                step(rng)
+                self.go_on_pushing(*trainers)
+        self.until(lambda: self.even("ab"))
+        self.check(*trainers)
+        found = digest(self.at("a"))
+        for server in "ab":
+            self.kill_primary(server)
+        self.until(lambda: digest(self.at("a")) == found)
+        print(f"killed {self.killed}, {self.again} changes were made by a second try")
+
+
+if __name__ == "__main__":
+    clusters.main()
