@@ -1,7 +1,9 @@
 """Memory of a GPU that a trainer lends to a server of another process: rows and steps are those of the host's way, bit for bit;
 forged handles and sizes are refused; a trainer that is killed in the midst of pulls harms nobody.
 
-usage: test_lent.py [--other]  - the tests, then the figures; with --other the server has the second GPU, and the trainer the first
+usage: test_lent.py [--other] [--tests]
+                               - the tests, then the figures, unless --tests is given; with --other the server has the second GPU, and
+                                 the trainer the first
        test_lent.py --measure [--other]
                                - the figures alone: medians of pulls and pushes whose keys, rows and gradients stay on the GPU, idle
                                  and while kernels of the trainer run
@@ -298,7 +300,7 @@ if __name__ == "__main__":
         status = 0 if result.wasSuccessful() else 1
     if "--process" in sys.argv:
         measure_in_process()
-    elif not status:
+    elif not status and "--tests" not in sys.argv:
         server = clusters.Embd(shards=1)
         with embd.connect(server.addresses[0]) as own:
             measure(own)
