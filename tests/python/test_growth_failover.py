@@ -5,6 +5,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import time
 
@@ -171,6 +172,26 @@ class Changes(Changing):
             self.start(name)
             self.go_on_pushing(*trainers)
         self.check(*trainers)
+
+
+class Waits(Changing):
+    def test_a_map_waits_for_followers_in_sync_though_no_table_does(self):
+        self.begin_all()
+        with embd.connect(self.addresses(), deadline=SECONDS) as client:
+            client.create_table("t", 4, durability="durable").push(KEYS, np.ones((len(KEYS), 4), np.float32))
+        follower = next(server for name, server in self.servers.items() if name[0] == "b" and name != self.primary_of("b"))
+        follower.process.send_signal(signal.SIGSTOP)
+        try:
+            with subprocess.Popen([EMBCTL, "--servers", self.at("a"), "rebalance", "--weights", "1,3"], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.PIPE, text=True) as job:
+                time.sleep(1.5)  # it is silent, and still in sync
+                has_ended = job.poll() is not None
+                follower.process.send_signal(signal.SIGCONT)
+                self.assertEqual((job.wait(SECONDS), job.stderr.read()), (0, ""), self.logs())
+        finally:
+            follower.process.send_signal(signal.SIGCONT)
+        self.assertFalse(has_ended)
+
 
 class Kills(Changing):
     def killed_while(self, rng, *words):
