@@ -48,6 +48,11 @@ void embd__frame_reset(struct frame_scanner *s)
     s->item = 0;
 }
 
+bool embd__frame_over(const struct frame_scanner *s)
+{
+    return s->frame_bytes > s->frame_limit;
+}
+
 /* ---- tokens ---- */
 
 /* Bytes of the token that begins with `byte`, 0 for the one byte that begins nothing. */

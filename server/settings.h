@@ -134,8 +134,8 @@ enum {
       "A server that etcd does not hear from for so long loses its name there (10; with "          \
       "failover 3)")                                                                               \
     X(FAILOVER, "failover", IN_CLUSTER, "yes|no",                                                  \
-      "yes: several processes may have the name of the one server in the list: one serves, the "   \
-      "others follow it, and one of them takes its place when its lease ends (no)")                \
+      "yes: several processes may have the name of a server in the list: one serves, the others "  \
+      "follow it, and one of them takes its place when its lease ends (no)")                       \
     X(ETCD_CA, "etcd_ca", IN_CLUSTER, "FILE",                                                      \
       "Use TLS to etcd, and trust the authorities in this PEM file, or 'system' (no)")             \
     X(ETCD_CERT, "etcd_cert", IN_CLUSTER, "FILE", "This server's certificate for etcd (PEM)")      \
