@@ -46,8 +46,8 @@ class Trainer(threading.Thread):
             for step in range(self.steps):
                 while self.sent - self.acked >= 8:
                     self.take(peer)
+                self.sent = step + 1  # before others can see it
                 peer.begin("push", {"parts": [{"table": self.table, "keys": EACH}]}, wire.keys(touched(step)), grads)
-                self.sent = step + 1
             while self.acked < self.sent:
                 self.take(peer)
 
