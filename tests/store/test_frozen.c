@@ -505,10 +505,12 @@ static void a_cut_of_what_changed_has_no_other_rows(void **state)
     pair_close(&pair);
 }
 
-/* Stores may list keys that changed, as long as they are few. */
+/* The host store lists keys that changed, as long as they are few. */
 static void a_cut_of_what_changed_has_all_of_many_rows(void **state)
 {
     (void)state;
+    if (strcmp(store_name, "host") != 0)
+        skip();
     enum { MANY = 70000, STEP = 10000 };
     struct pair pair;
     embd_schema schema;
