@@ -199,7 +199,11 @@ class Kills(Changing):
         with subprocess.Popen([EMBCTL, "--servers", self.at("a"), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as job:
             time.sleep(rng.uniform(0, 0.07))
             server = rng.choice("abc")
-            name = self.kill_primary(server if server != "c" or self.primary_of("c") else "a")  # it may have left
+            name = self.primary_of("c") if server == "c" else self.kill_primary(server)
+            if name is None:  # it has left
+                name = self.kill_primary("a")
+            elif server == "c":
+                self.kill(name)
             time.sleep(rng.uniform(0, 0.3))
             self.killed[name[0]] += 1
             job.kill()
