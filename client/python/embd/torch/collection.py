@@ -1,4 +1,5 @@
-"""Many features over many tables, pulled in one call and pushed in one call, with the signatures of TorchRec.
+"""Many features over many tables, pulled in one call and pushed in one call, with the signatures of TorchRec. Where rows stay on a GPU
+beside the server it is a call for each table.
 
 A batch is TorchRec's KeyedJaggedTensor, and results have TorchRec's types then. Without TorchRec it is `features`
 names, `values` and `lengths` (and `weights`), and results are dicts of tensors. Features may share a table: they take
