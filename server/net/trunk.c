@@ -45,6 +45,7 @@ static bool has_out(struct trunk *t)
         return false;
     }
     quota_force(t->desk->quota, TRUNK_OUT_BYTES);
+    t->moved_ms = t->desk->now_ms;
     return true;
 }
 
@@ -343,7 +344,6 @@ static void keep(struct trunk *t, const uint8_t *p, size_t n)
 static void end_streams(struct trunk *t)
 {
     t->has_ended = true;
-    t->moved_ms = t->desk->now_ms;
     t->end.is_readable = false;
     for (uint32_t i = 0; i < TRUNK_SLOTS; i++) {
         struct trunk_stream *s = t->streams[i];
@@ -487,9 +487,9 @@ bool trunk_turn(struct trunk *t)
 
 bool trunk_has_stalled(struct trunk *t, uint32_t stall_ms)
 {
-    if (!t->has_ended || t->desk->now_ms - t->moved_ms <= stall_ms)
+    if (t->out == NULL || t->desk->now_ms - t->moved_ms <= stall_ms)
         return false;
-    lose(t, "the peer has ended its side, and does not read its answers (stall_timeout)");
+    lose(t, "the peer does not read its answers (stall_timeout)");
     return true;
 }
 

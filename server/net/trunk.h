@@ -7,8 +7,8 @@
  * peer ends: its streams end, and what is in flight is answered. A shard takes nothing for a
  * while: its stream is held, in memory that the window bounds; where the held bytes of a trunk
  * pass a limit, nothing is read from it. The peer does not read: nothing is taken from shards,
- * which then drop the stream as a peer that does not read its answers. One that has ended its side
- * as well is dropped after the same time (stall_timeout).
+ * which then drop the stream as a peer that does not read its answers. The trunk itself is dropped
+ * when the peer has taken nothing of what waits for it for that time, too (stall_timeout).
  *
  * Owner: a thread of trunks.h. */
 #ifndef EMBD_TRUNK_H
@@ -76,7 +76,7 @@ struct trunk {
     uint64_t held_bytes; /* of its streams */
     bool is_choked;    /* what came is not wholly looked at: it must wait for shards, or the peer */
     bool has_ended;    /* the peer sends nothing more */
-    uint64_t moved_ms; /* by the desk's clock: it ended, or took bytes after that */
+    uint64_t moved_ms; /* by the desk's clock: the peer took of `out`, or `out` began */
     bool is_lost;      /* it is to be freed */
     bool is_active;    /* in the thread's list */
     TAILQ_ENTRY(trunk) in_active, in_all;
@@ -94,7 +94,7 @@ void trunk_bury(struct trunk_desk *desk);
 struct trunk *trunk_on_event(struct trunk_end *end, uint32_t events);
 /* Moves what can be moved at once. True: there is more. Look at is_lost then. */
 bool trunk_turn(struct trunk *trunk);
-/* Whether its peer has ended its side, and has taken nothing of what is left since `stall_ms`. */
+/* Whether something waits for its peer, which has taken nothing of it since `stall_ms`. */
 bool trunk_has_stalled(struct trunk *trunk, uint32_t stall_ms);
 
 #endif

@@ -15,7 +15,7 @@ enum {
     SHARDS_PER_THREAD = 32,
     EVENTS = 256,   /* at once */
     CHOKED_MS = 20, /* until one that waits for memory looks again */
-    ENDED_MS = 500, /* between looks at those whose peers have ended their sides */
+    FULL_MS = 500,  /* between looks at those whose peers do not take what waits for them */
 };
 
 TAILQ_HEAD(trunk_list, trunk);
@@ -31,8 +31,8 @@ struct trunk_thread {
     struct trunk_desk desk; /* its own */
     struct trunks *trunks;
     struct trunk_list all, active;
-    bool has_choked, has_ended;
-    uint64_t looked_ms;    /* at those that have ended */
+    bool has_choked, has_full;
+    uint64_t looked_ms;    /* at those */
     struct trunk_end wake; /* an eventfd */
     pthread_t thread;
     bool is_started;
@@ -90,7 +90,7 @@ static void take_turns(struct trunk_thread *thread)
         if (has_more)
             activate(thread, t);
         thread->has_choked |= t->is_choked;
-        thread->has_ended |= t->has_ended;
+        thread->has_full |= t->out != NULL;
     }
 }
 
@@ -137,17 +137,17 @@ static void retry_choked(struct trunk_thread *thread)
         activate(thread, t);
 }
 
-/* Nothing tells of a peer that has ended its side, and does not read. */
-static void look_at_ended(struct trunk_thread *thread)
+/* Nothing tells of a peer that does not read. */
+static void look_at_full(struct trunk_thread *thread)
 {
     struct trunk *t, *next;
-    if (!thread->has_ended || thread->desk.now_ms - thread->looked_ms < ENDED_MS)
+    if (!thread->has_full || thread->desk.now_ms - thread->looked_ms < FULL_MS)
         return;
-    thread->has_ended = false;
+    thread->has_full = false;
     thread->looked_ms = thread->desk.now_ms;
     for (t = TAILQ_FIRST(&thread->all); t != NULL; t = next) {
         next = TAILQ_NEXT(t, in_all);
-        thread->has_ended |= t->has_ended;
+        thread->has_full |= t->out != NULL;
         if (trunk_has_stalled(t, thread->trunks->config.stall_ms))
             activate(thread, t); /* which ends it */
     }
@@ -157,7 +157,7 @@ static int next_look_ms(const struct trunk_thread *thread)
 {
     if (!TAILQ_EMPTY(&thread->active))
         return 0;
-    return thread->has_choked ? CHOKED_MS : thread->has_ended ? ENDED_MS : -1;
+    return thread->has_choked ? CHOKED_MS : thread->has_full ? FULL_MS : -1;
 }
 
 static bool run_once(struct trunk_thread *thread)
@@ -174,7 +174,7 @@ static bool run_once(struct trunk_thread *thread)
     }
     if (n <= 0)
         retry_choked(thread);
-    look_at_ended(thread);
+    look_at_full(thread);
     take_turns(thread);
     trunk_bury(&thread->desk);
     return goes_on;

@@ -17,7 +17,7 @@ struct trunks_config {
     int (*adopt)(void *arg, uint32_t shard, int fd, const struct adopted_peer *peer,
                  struct embd__error *e);
     void *arg;
-    uint32_t stall_ms; /* a peer that has ended its side takes nothing for so long: it is dropped */
+    uint32_t stall_ms; /* a peer takes nothing of what waits for it for so long: it is dropped */
 };
 
 int trunks_open(const struct trunks_config *config, struct trunks **out, struct embd__error *e);

@@ -378,8 +378,14 @@ class Tokens(unittest.TestCase):
 class Stalled(Base):
     flags = ("--http", "off", "--stall-timeout", "1")
 
-    def test_a_peer_that_ends_its_side_and_reads_nothing_is_dropped(self):
-        """And one that only ends its side is not."""
+    def test_a_peer_that_reads_nothing_is_dropped_also_one_that_ends_its_side(self):
+        """One that only ends its side is not."""
+        self.drop(ends=True)
+
+    def test_a_peer_that_reads_nothing_and_ends_nothing_is_dropped(self):
+        self.drop(ends=False)
+
+    def drop(self, ends):
         trunk, other = self.trunk(), self.trunk()
         streams = [trunk.open(number, 1) for number in range(8)]
         table = wire.create(streams[0], "t", 64)
@@ -387,8 +393,9 @@ class Stalled(Base):
         for stream in streams:  # 40 MB of answers
             stream.begin("pull", {"parts": [{"table": table, "keys": 20000}]}, keys)
         begun = other.open(0, 1).begin("ping", {})
-        for one in (trunk, other):
-            one.socket.shutdown(socket.SHUT_WR)
+        if ends:
+            trunk.socket.shutdown(socket.SHUT_WR)
+        other.socket.shutdown(socket.SHUT_WR)
         self.server.wait_log("does not read its answers (stall_timeout)\" streams=", 120)
         self.assertEqual(self.server.log().count("trunk_dropped"), 1)
         self.assertEqual(other.streams[0].receive()[1], begun)

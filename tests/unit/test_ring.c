@@ -52,6 +52,11 @@ static size_t piece(uint32_t *state)
     return (*state >> 16) % 6000;
 }
 
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 /* Sleeps until one of `waits` is so. */
 static void await(struct ring *ring, unsigned waits, sem_t *doorbell)
 {
@@ -60,12 +65,13 @@ static void await(struct ring *ring, unsigned waits, sem_t *doorbell)
     embd__ring_wake(ring);
 }
 
+/* Not a byte more than the other side takes: what it leaves behind may fill the ring for ever. */
 static void put_all(struct ring *ring, sem_t *own, sem_t *others)
 {
     uint8_t bytes[6000];
     uint32_t state = 7;
     for (size_t at = 0; at < TOTAL;) {
-        size_t n = piece(&state) + 1, sent = 0;
+        size_t n = least(piece(&state) + 1, TOTAL - at), sent = 0;
         for (size_t i = 0; i < n; i++)
             bytes[i] = byte_at(at + i);
         while (sent < n) {
