@@ -93,7 +93,7 @@ static int name_failure(const struct replacing *r, const char *so, struct embd__
     if (shard == r->end)
         return EMBD_OK;
     const struct embd__error *why = peers_error(r->peers, shard);
-    return embd__error_set(e, why->status, "%s: %.200s; %s", peers_name(r->peers, shard), why->text,
+    return embd__error_set(e, why->status, "%s: %.210s; %s", peers_name(r->peers, shard), why->text,
                            so);
 }
 

@@ -157,6 +157,20 @@ static bool has_room(const struct follower *f, uint32_t n)
     return tells || (f->config.failover != NULL ? is_alike(f, n, room) : n <= room);
 }
 
+static void refuse_map(const struct follower *f, uint32_t n, struct embd__error *e)
+{
+    if (f->config.failover != NULL && n <= f->config.failover->first_shard)
+        embd__error_set(e, EMBD_INVALID,
+                        "the cluster at %.100s has %u shards: those of this server have left it, "
+                        "and this process can be stopped",
+                        f->address, n);
+    else
+        embd__error_set(e, EMBD_INVALID,
+                        "the cluster at %.100s has %u shards, this server has %u: set shards to as "
+                        "many",
+                        f->address, n, f->config.n_shards);
+}
+
 /* Fields that a later version adds are not looked at. */
 static void take_map(void *arg, uint32_t shard, struct reader *r)
 {
@@ -169,10 +183,7 @@ static void take_map(void *arg, uint32_t shard, struct reader *r)
     uint32_t n = embd__field_list(&fields, "shards", UINT16_MAX, &items);
     uint32_t n_joining = embd__field_list(&fields, "joining", UINT16_MAX, &joining);
     if (!has_room(f, n))
-        embd__error_set(r->error, EMBD_INVALID,
-                        "the cluster at %.100s has %u shards, this server has %u: set shards to as "
-                        "many",
-                        f->address, n, f->config.n_shards);
+        refuse_map(f, n, r->error);
     else if (embd__placement_read(&fields, n, &keys) == EMBD_OK)
         f->map_version = keys.version;
     if (r->error->status == EMBD_OK)

@@ -252,6 +252,16 @@ static bool is_table_there(const struct op *op)
            tables_by_name(&op->engine->tables, op->as.create.schema.s.name) != NULL;
 }
 
+static int refuse(const struct shard *shard, const char *what, uint64_t lacks_ns,
+                  struct embd__error *e)
+{
+    return embd__error_set(e, EMBD_BUSY,
+                           "%s, and %u of %u followers (replicas) of shard %u are there, for %.0f "
+                           "s now: start followers, or set replicas lower; nothing was changed",
+                           what, shard->replicated.n, shard->config.replicas, shard->config.index,
+                           (double)lacks_ns / 1e9);
+}
+
 int replicated_check(const struct shard *shard, const struct op *op, struct embd__error *e)
 {
     const struct replicated *r = &shard->replicated;
@@ -262,12 +272,9 @@ int replicated_check(const struct shard *shard, const struct op *op, struct embd
     if (lacks_ns < REPLICATED_PATIENCE_NS || op_durability(op, &durability, e) != EMBD_OK ||
         !embd__durability_is_replicated(durability) || is_table_there(op))
         return e->status;
-    return embd__error_set(e, EMBD_BUSY,
-                           "a table has durability '%s', and %u of %u followers (replicas) take "
-                           "the records of shard %u, for %.0f s now: start followers, set replicas "
-                           "lower, or set another durability; nothing was changed",
-                           embd_durability_name(durability), r->n, shard->config.replicas,
-                           shard->config.index, (double)lacks_ns / 1e9);
+    if (op->engine->replicates_maps && (op->kind == OP_REPLACE || op->kind == OP_PREPARE))
+        return refuse(shard, "what all shards do at once waits for followers", lacks_ns, e);
+    return refuse(shard, "a table is replicated", lacks_ns, e);
 }
 
 void replicated_again(struct op *op)

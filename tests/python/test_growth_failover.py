@@ -1,6 +1,7 @@
 """Servers with failover, each of a primary and a follower: one more becomes a member and leaves while trainers push to replicated tables, and
-primaries are killed with -9. All count with its shard or none does, no acknowledged push is lost or doubled, and digests are the same.
-Skipped where there is no etcd. EMBD_GROWTH_KILLS=n: how many are killed; 4 without it. EMBD_GROWTH_SEED=n: which, and when."""
+primaries are killed with -9, stopped for a while, or etcd is. All count with its shard or none does, no acknowledged push is lost or doubled, and digests are the same.
+Skipped where there is no etcd. EMBD_GROWTH_KILLS=n: how many troubles there are; 4 without it. EMBD_GROWTH_SEED=n: which, and when."""
+import collections
 import json
 import os
 import random
@@ -13,6 +14,7 @@ import numpy as np
 
 import clusters
 import embd
+from certificates import Authority, Tokens
 from ports import free_ports
 from test_failover import EMBCTL, SECONDS, Failover, Wrong
 from test_rebalance import embctl
@@ -124,15 +126,16 @@ class Fails(Servers):
 
 
 class Changing(Servers):
-    def change(self, *words):
-        """Again while it is busy."""
+    def change(self, *words, is_done=lambda: False):
+        """Again while it is busy, unless an earlier try has done it."""
         end = time.monotonic() + SECONDS
         while True:
+            self.tend()
             try:
                 ran = embctl(self.at("a"), *words, timeout=SECONDS)
             except subprocess.TimeoutExpired:
                 self.fail(f"{words}\n{self.logs()}")
-            if ran.returncode == 0:
+            if ran.returncode == 0 or is_done():
                 return
             self.assertLess(time.monotonic(), end, (ran.stderr, self.logs()))
             time.sleep(0.1)
@@ -145,6 +148,22 @@ class Changing(Servers):
 
 
 class Changes(Changing):
+    """With TLS and tokens on every way."""
+
+    def list(self, servers):
+        if not hasattr(self, "tokens"):
+            self.tokens, ca = Tokens(self.data), Authority(self.data, "ca")
+            self.tokens.add("own", "admin")
+            self.tokens.add("peer", "server")
+            self.cert, self.key, self.ca = *ca.issue("server"), ca.path
+            os.environ["EMBD_TOKEN_FILE"], os.environ["EMBD_TLS_CA"] = self.tokens.file("own"), ca.path
+            for name in ("EMBD_TOKEN_FILE", "EMBD_TLS_CA"):
+                self.addCleanup(os.environ.pop, name)
+        super().list(servers)
+        with open(self.file, "a", encoding="ascii") as file:
+            file.write(f"tokens: {self.tokens.path}\nfollow_token: {self.tokens.file('own')}\npeer_token: {self.tokens.file('peer')}\n"
+                       f"tls_cert: {self.cert}\ntls_key: {self.key}\npeer_ca: {self.ca}\n")
+
     def test_a_server_is_added_gets_keys_and_leaves(self):
         self.begin_all()
         trainers = self.train(2, keys=KEYS)
@@ -175,40 +194,88 @@ class Changes(Changing):
 
 
 class Waits(Changing):
+    def follower_of(self, server):
+        return next(process for name, process in self.servers.items() if name[0] == server and name != self.primary_of(server))
+
+    def stopped(self, process):
+        process.pause()
+        self.addCleanup(process.go_on)
+        return process
+
     def test_a_map_waits_for_followers_in_sync_though_no_table_does(self):
         self.begin_all()
         with embd.connect(self.addresses(), deadline=SECONDS) as client:
             client.create_table("t", 4, durability="durable").push(KEYS, np.ones((len(KEYS), 4), np.float32))
-        follower = next(server for name, server in self.servers.items() if name[0] == "b" and name != self.primary_of("b"))
-        follower.process.send_signal(signal.SIGSTOP)
-        try:
-            with subprocess.Popen([EMBCTL, "--servers", self.at("a"), "rebalance", "--weights", "1,3"], stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.PIPE, text=True) as job:
-                time.sleep(1.5)  # it is silent, and still in sync
-                has_ended = job.poll() is not None
-                follower.process.send_signal(signal.SIGCONT)
-                self.assertEqual((job.wait(SECONDS), job.stderr.read()), (0, ""), self.logs())
-        finally:
-            follower.process.send_signal(signal.SIGCONT)
+        follower = self.stopped(self.follower_of("b"))
+        with subprocess.Popen([EMBCTL, "--servers", self.at("a"), "rebalance", "--weights", "1,3"], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True) as job:
+            time.sleep(1.5)  # it is silent, and still in sync
+            has_ended = job.poll() is not None
+            follower.go_on()
+            self.assertEqual((job.wait(SECONDS), job.stderr.read()), (0, ""), self.logs())
         self.assertFalse(has_ended)
 
+    def test_who_is_in_doubt_hears_of_a_decision_once_a_follower_of_shard_0_has_it(self):
+        self.begin_all()
+        first, heir, name = self.servers[self.primary_of("a")], self.follower_of("b"), self.primary_of("b")
+        follower = self.stopped(self.follower_of("a"))
+        with subprocess.Popen([EMBCTL, "--servers", first.addresses[0], "rebalance", "--weights", "1,3"], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as job:
+            self.addCleanup(job.kill)
+            first.wait_log("placement_moved shard=0", SECONDS)  # shard 0 has decided
+            self.kill(name)
+            heir.wait_log("replacement_in_doubt", SECONDS)
+            time.sleep(1)  # it asks ten times
+            self.assertNotIn("replacement_settled", heir.log())
+            follower.go_on()
+            heir.wait_log("placement=new", SECONDS)
+            job.wait(SECONDS)
+        self.assertEqual(self.shards("ab"), {2})
 
-class Kills(Changing):
-    def killed_while(self, rng, *words):
-        """A primary dies at some moment of that, and comes back where it has not left."""
+
+class Troubles(Changing):
+    def tend(self):
+        for name in self.lapsed():
+            self.again_as(name)
+
+    def again_as(self, name):
+        if name[0] != "c" or not self.has_left(name):
+            self.start(name, *(["--join"] if name[0] == "c" else []))
+
+    def kill_one(self, rng, name):
+        self.kill(name)
+        time.sleep(rng.uniform(0, 0.3))
+        self.again_as(name)
+
+    def stop_one(self, rng, name):
+        """It loses its name, unless it goes on in time."""
+        server = self.servers[name]
+        server.pause()
+        time.sleep(rng.uniform(0, 2 * self.lease_s))
+        server.go_on()
+
+    def stop_etcd(self, rng, _):
+        """Names are lost, unless it goes on in time."""
+        self.etcd.members[0].send_signal(signal.SIGSTOP)
+        try:
+            time.sleep(rng.uniform(0, 1.5 * self.lease_s))
+        finally:
+            self.etcd.members[0].send_signal(signal.SIGCONT)
+
+    def troubled_while(self, rng, *words):
+        """Trouble at some moment of that. Who dies or loses its name comes back where it has not left."""
         with subprocess.Popen([EMBCTL, "--servers", self.at("a"), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as job:
             time.sleep(rng.uniform(0, 0.07))
             server = rng.choice("abc")
-            name = self.primary_of("c") if server == "c" else self.kill_primary(server)
-            if name is None:  # it has left
-                name = self.kill_primary("a")
-            elif server == "c":
-                self.kill(name)
-            time.sleep(rng.uniform(0, 0.3))
-            self.killed[name[0]] += 1
+            if server != "c" or self.primary_of("c") is None:  # it has left
+                server = "a" if server == "c" else server
+                self.until(lambda: self.primary_of(server) is not None)
+            name = self.primary_of(server)
+            trouble = rng.choice([self.kill_one, self.kill_one, self.stop_one, self.stop_etcd])
+            if name is not None:
+                trouble(rng, name)
+                self.troubles[f"{trouble.__name__} {server}"] += 1
             job.kill()
-        if name[0] != "c" or not self.has_left(name):
-            self.start(name, *(["--join"] if name[0] == "c" else []))
 
     def has_left(self, name):
         try:
@@ -224,23 +291,23 @@ class Kills(Changing):
 
     def add(self, rng):
         self.join()
-        self.killed_while(rng, "shard", "add", self.servers["c1"].addresses[0])
+        self.troubled_while(rng, "shard", "add", self.servers["c1"].addresses[0])
         if self.settled() == 2:
             self.again += 1
             self.until(lambda: self.primary_of("c") is not None)
-            self.change("shard", "add", self.at("c"))
+            self.change("shard", "add", self.at("c"), is_done=lambda: self.shards("ab") == {3})
         self.until(lambda: self.even("abc"))
 
     def move(self, rng, *words):
-        self.killed_while(rng, "rebalance", *words)
+        self.troubled_while(rng, "rebalance", *words)
         self.until(lambda: self.even("abc"))
         self.change("rebalance", *words)
 
     def leave(self, rng):
-        self.killed_while(rng, "shard", "retire", "2")
+        self.troubled_while(rng, "shard", "retire", "2")
         if self.settled() == 3:
             self.again += 1
-            self.change("shard", "retire", "2")
+            self.change("shard", "retire", "2", is_done=lambda: self.shards("ab") == {2})
         self.until(lambda: self.entry_of("servers", "c") is None and self.entry_of("epoch", "c") is None)
         for name in ("c1", "c2"):
             self.kill(name)
@@ -249,10 +316,10 @@ class Kills(Changing):
 
     def test_whoever_dies_while_a_server_comes_and_leaves_all_have_one_map(self):
         rng = random.Random(int(os.environ.get("EMBD_GROWTH_SEED", "11")))
-        self.killed, self.again = {"a": 0, "b": 0, "c": 0}, 0
+        self.troubles, self.again = collections.Counter(), 0
         self.begin_all()
         trainers = self.train(2, keys=KEYS)
-        while sum(self.killed.values()) < KILLS:
+        while self.troubles.total() < KILLS:
             for step in (self.add, self.move, lambda rng: self.move(rng, "--drain", "2"), self.leave):
                 step(rng)
                 self.go_on_pushing(*trainers)
@@ -262,7 +329,7 @@ class Kills(Changing):
         for server in "ab":
             self.kill_primary(server)
         self.until(lambda: digest(self.at("a")) == found)
-        print(f"killed {self.killed}, {self.again} changes were made by a second try")
+        print(f"{dict(self.troubles)}, {self.again} changes were made by a second try")
 
 
 if __name__ == "__main__":
