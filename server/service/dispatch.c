@@ -559,6 +559,8 @@ bool shard_collect(struct shard *shard)
         has_more = feeding_look(shard) || has_more;
     else if (shard->feeding.times != NULL)
         feeding_note_times(shard);
+    if (shard->feeding.n == 0 && replicated_waits(&shard->replicated))
+        replicated_look(shard);
     return loads || has_more || engine->n_in_flight > 0;
 }
 

@@ -3,6 +3,7 @@
 
 #include "server/follow/failover.h"
 #include "server/journal/syncs.h"
+#include "server/service/answer.h"
 #include "server/service/feeding.h"
 #include "server/service/request_list.h"
 #include "server/service/state.h"
@@ -187,6 +188,44 @@ static void send_answers(struct replicated *r, bool is_over, bool is_fenced)
     }
 }
 
+static bool lacks_for_long(const struct replicated *r, uint64_t now_ns)
+{
+    return r->lacks_ns != 0 && now_ns - r->lacks_ns >= REPLICATED_PATIENCE_NS;
+}
+
+/* Made by an operator, or by a trainer that begins: no number brings it again. */
+static bool is_of_table(const struct op *op)
+{
+    return op->kind == OP_TABLE_CREATE || op->kind == OP_TABLE_DROP || op->kind == OP_TABLE_SET ||
+           op->kind == OP_LOAD || op->kind == OP_STAGE;
+}
+
+static int say_lack(const struct shard *shard, const char *what, const char *so, uint64_t now_ns,
+                    struct embd__error *e)
+{
+    const struct replicated *r = &shard->replicated;
+    return embd__error_set(e, EMBD_BUSY,
+                           "%s, and %u of %u followers (replicas) of shard %u are there, for %.0f "
+                           "s now: start followers, or set replicas lower; %s",
+                           what, r->n, shard->config.replicas, shard->config.index,
+                           (double)(now_ns - r->lacks_ns) / 1e9, so);
+}
+
+/* Else its caller hears of a deadline only. */
+static void answer_with_lack(struct shard *shard, uint64_t now_ns)
+{
+    struct request *next;
+    for (struct request *request = shard->replicated.first; request != NULL; request = next) {
+        struct embd__error e = {.status = EMBD_OK};
+        next = request->next;
+        if (!is_of_table(&request->work->op))
+            continue;
+        say_lack(shard, "a table is replicated", "this server alone has the change", now_ns, &e);
+        take_out(&shard->replicated, request);
+        call_answer(shard, request, &e);
+    }
+}
+
 void replicated_look(struct shard *shard)
 {
     struct replicated *r = &shard->replicated;
@@ -200,6 +239,8 @@ void replicated_look(struct shard *shard)
         send_answers(r,
                      shard->is_deposed || is_fenced(shard) || (shard->draining && r->lacks_ns != 0),
                      is_fenced(shard));
+    if (r->first != NULL && lacks_for_long(r, now_ns))
+        answer_with_lack(shard, now_ns);
 }
 
 /* With failover followers find a server once it is a member. It has no row until then. */
@@ -252,29 +293,20 @@ static bool is_table_there(const struct op *op)
            tables_by_name(&op->engine->tables, op->as.create.schema.s.name) != NULL;
 }
 
-static int refuse(const struct shard *shard, const char *what, uint64_t lacks_ns,
-                  struct embd__error *e)
-{
-    return embd__error_set(e, EMBD_BUSY,
-                           "%s, and %u of %u followers (replicas) of shard %u are there, for %.0f "
-                           "s now: start followers, or set replicas lower; nothing was changed",
-                           what, shard->replicated.n, shard->config.replicas, shard->config.index,
-                           (double)lacks_ns / 1e9);
-}
-
 int replicated_check(const struct shard *shard, const struct op *op, struct embd__error *e)
 {
     const struct replicated *r = &shard->replicated;
     embd_durability durability;
     if (r->lacks_ns == 0 || has_no_followers_yet(shard))
         return EMBD_OK;
-    uint64_t lacks_ns = monotonic_ns() - r->lacks_ns;
-    if (lacks_ns < REPLICATED_PATIENCE_NS || op_durability(op, &durability, e) != EMBD_OK ||
+    uint64_t now_ns = monotonic_ns();
+    if (!lacks_for_long(r, now_ns) || op_durability(op, &durability, e) != EMBD_OK ||
         !embd__durability_is_replicated(durability) || is_table_there(op))
         return e->status;
-    if (op->engine->replicates_maps && (op->kind == OP_REPLACE || op->kind == OP_PREPARE))
-        return refuse(shard, "what all shards do at once waits for followers", lacks_ns, e);
-    return refuse(shard, "a table is replicated", lacks_ns, e);
+    bool is_map = op->engine->replicates_maps && (op->kind == OP_REPLACE || op->kind == OP_PREPARE);
+    return say_lack(
+        shard, is_map ? "what all shards do at once waits for followers" : "a table is replicated",
+        "nothing was changed", now_ns, e);
 }
 
 void replicated_again(struct op *op)

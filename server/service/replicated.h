@@ -5,10 +5,10 @@
  * change too; of `replicated_durable`, once they have it on their disks. Followers say what they
  * have with each question (feeding.h). Reads wait for nothing.
  *
- * What can fail is that followers are missing. Answers that wait go on waiting, until the caller's
+ * What can fail is that followers are missing. Answers to pushes go on waiting, until the caller's
  * deadline: the change is there, and a numbered push is sent again by its number. After
- * REPLICATED_PATIENCE_NS without enough followers new changes are refused, before they are
- * written, with a text that says why.
+ * REPLICATED_PATIENCE_NS without enough followers changes of tables that wait are answered with a
+ * text that says why, and new changes are refused with it, before they are written.
  *
  * Owner: the shard's thread. */
 #ifndef EMBD_SERVICE_REPLICATED_H

@@ -322,6 +322,20 @@ class Waits(Follow):
             self.start("primary", self.port, "--follow", follower.admin_path(0), waits=False)
             self.assertIsNone(peer.receive()[2])
 
+    def test_a_change_of_a_table_that_waits_is_told_why(self):
+        """Where no follower has been there yet: the table is made here. Once one is, it is acknowledged."""
+        primary = self.start_primary()
+        with wire.connect(primary, timeout=60) as peer:
+            with self.assertRaises(wire.RpcError) as refused:
+                wire.create(peer, "a", durability="replicated")
+            self.assertEqual(refused.exception.number, wire.BUSY)
+            self.assertIn("this server alone has the change", refused.exception.text)
+            self.assertEqual(figure(primary, "replicated_waiting"), 0)
+            self.start_follower()
+            wait_for(lambda: figure(primary, "replicas") == 1, primary.log)
+            table = wire.create(peer, "a", durability="replicated")
+            wire.push(peer, table, [1], [1.0] * 4)
+
     def test_a_server_without_replicas_acknowledges_alone(self):
         primary = self.start_primary("--replicas", "0")
         with wire.connect(primary) as peer:

@@ -79,9 +79,17 @@ class Servers(Failover):
             self.start(name)
         self.until(lambda: self.even("ab"))
 
+    def name_of(self, server):
+        """Of its primary."""
+        found = []
+        self.until(lambda: found.append(self.primary_of(server)) or found[-1])
+        return found[-1]
+
     def at(self, server):
-        self.until(lambda: self.primary_of(server) is not None)
-        return self.servers[self.primary_of(server)].addresses[0]
+        return self.servers[self.name_of(server)].addresses[0]
+
+    def logs(self):
+        return f"{super().logs()}\n{self.etcd.get(f'{self.prefix}/map')}"
 
     def shards(self, servers):
         """How many shards the servers count with."""
@@ -95,8 +103,7 @@ class Servers(Failover):
         return found
 
     def kill_primary(self, server):
-        self.until(lambda: self.primary_of(server) is not None)
-        name = self.primary_of(server)
+        name = self.name_of(server)
         self.kill(name)
         return name
 
@@ -269,7 +276,7 @@ class Troubles(Changing):
             server = rng.choice("abc")
             if server != "c" or self.primary_of("c") is None:  # it has left
                 server = "a" if server == "c" else server
-                self.until(lambda: self.primary_of(server) is not None)
+                self.name_of(server)
             name = self.primary_of(server)
             trouble = rng.choice([self.kill_one, self.kill_one, self.stop_one, self.stop_etcd])
             if name is not None:
