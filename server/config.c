@@ -344,7 +344,8 @@ static int read_follow(const struct sources *from, struct config *out, struct em
     if (out->follow[0] == '\0' && from->flags.of[SETTING_PROMOTE].text == NULL)
         return EMBD_OK;
     const char *why = what_hinders_following(from, out);
-    return why == NULL ? EMBD_OK : config_complain(e, EMBD_INVALID, SETTING_FOLLOW, at, "%s", why);
+    return why == NULL ? config_read_followed(from, at, out, e)
+                       : config_complain(e, EMBD_INVALID, SETTING_FOLLOW, at, "%s", why);
 }
 
 #define ARCHIVE_EVERY_MAX 86400u

@@ -62,7 +62,8 @@ struct config {
     char store[32];
     struct store_gpus gpus;
     char data_dir[4096];     /* "": none */
-    char follow[256];        /* of the server to be followed; "": none */
+    char follow[512];        /* of the server to be followed, or its place in etcd; "": none */
+    bool follows_etcd;       /* it is `etcd` that says where that server is */
     char follow_token[1024]; /* "": none */
     bool serves;             /* while it follows */
     bool is_narrow;          /* and without optimizer state, with rows as: */

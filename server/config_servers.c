@@ -261,6 +261,18 @@ static int read_failover(const struct sources *from, struct config *out, struct 
                        : config_complain(e, EMBD_INVALID, SETTING_FAILOVER, at, "%s", why);
 }
 
+int config_read_followed(const struct sources *from, const struct setting *at, struct config *out,
+                         struct embd__error *e)
+{
+    struct embd__error why = {0};
+    out->follows_etcd = strncmp(out->follow, "etcd://", strlen("etcd://")) == 0;
+    if (!out->follows_etcd)
+        return EMBD_OK;
+    if (etcd_place_read(out->follow, &out->etcd, &why) != EMBD_OK)
+        return config_complain(e, why.status, SETTING_FOLLOW, at, "%s", why.text);
+    return read_etcd_files(&from->file.top, &out->etcd, e);
+}
+
 /* A cluster in etcd: its servers are known by their names. */
 static int read_etcd(const struct sources *from, struct config *out, struct embd__error *e)
 {

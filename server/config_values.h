@@ -36,6 +36,9 @@ uint64_t config_memory_bytes(void);
 
 /* config_servers.c: which servers there are, and which of them this process is. */
 int config_read_servers(const struct sources *from, struct config *out, struct embd__error *e);
+/* Whether `follow` is a place in etcd, and how etcd is reached there. */
+int config_read_followed(const struct sources *from, const struct setting *at, struct config *out,
+                         struct embd__error *e);
 
 /* config_placement.c: which shard has which keys, behind the servers. */
 int config_read_placement(const struct sources *from, struct config *out, struct embd__error *e);

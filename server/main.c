@@ -64,7 +64,7 @@ static enum exit_status check_config(struct process *p, struct embd__error *e)
     const struct config *config = &p->config;
     int status = process_open_credentials(p, e);
     credentials_drop(&p->credentials);
-    if (status == EMBD_OK && config->has_etcd)
+    if (status == EMBD_OK && (config->has_etcd || config->follows_etcd))
         status = etcd_place_check(&config->etcd, e);
     if (status != EMBD_OK)
         return process_fail(p, process_exit_status(status, EXIT_USAGE), e);

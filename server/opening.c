@@ -10,6 +10,7 @@
 #include "proto/assert.h"
 #include "server/directory.h"
 #include "server/in_etcd.h"
+#include "server/member/first.h"
 #include "server/member/map.h"
 #include "server/growing.h"
 #include "server/net/trunks.h"
@@ -241,6 +242,12 @@ static int open_coordinator(struct process *p, struct embd__error *e)
 
 /* ---- shards ---- */
 
+static int find_followed(void *process, char *admin_out, size_t bytes, struct embd__error *e)
+{
+    const struct process *p = process;
+    return member_find_first(&p->config.etcd, admin_out, bytes, e);
+}
+
 static void set_follow(struct process *p)
 {
     const struct credential_files *files = &p->config.credential_files;
@@ -249,6 +256,8 @@ static void set_follow(struct process *p)
     p->follow = (struct follower_config){
         .address = p->config.follow,
         .failover = p->failover,
+        .find = p->config.follows_etcd ? find_followed : NULL,
+        .find_arg = p,
         .token_file = path_or_null(p->config.follow_token),
         .ca = ca != NULL ? ca->pem : NULL,
         .ca_bytes = ca != NULL ? ca->bytes : 0,
@@ -263,6 +272,8 @@ static void set_follow(struct process *p)
 static int check_follow(const struct process *p, struct embd__error *e)
 {
     const struct placement *own = &p->config.placement;
+    if (p->config.follows_etcd && etcd_place_check(&p->config.etcd, e) != EMBD_OK)
+        return e->status;
     if (p->config.follow[0] == '\0' || !p->config.has_placement || own->is_even)
         return EMBD_OK;
     return embd__error_set(e, EMBD_INVALID,

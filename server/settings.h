@@ -63,7 +63,8 @@ enum {
       "not start without it), or none (newest)")                                                   \
     X(FOLLOW, "follow", IN_FLAGS | IN_TOP, "ADDRESS",                                              \
       "Follow the cluster whose shard 0 takes admins there: HOST:PORT, or the path of its admin "  \
-      "socket. This server takes the records of its journals and serves no trainer until it is "   \
+      "socket; or, wherever they are now, the servers of etcd://HOST:PORT[,HOST:PORT...]/PREFIX. " \
+      "This server takes the records of its journals and serves no trainer until it is "           \
       "promoted; it needs a data_dir of its own and as many shards")                               \
     X(FOLLOW_TOKEN, "follow_token", IN_FLAGS | IN_TOP, "FILE",                                     \
       "File of mode 0600 with the token of an admin, which this server shows to the one it "       \

@@ -200,8 +200,10 @@ static int find_address(struct follower *f, struct failover_place *out, struct e
     *out = (struct failover_place){.admin = ""};
     if (f->config.failover != NULL)
         failover_place(f->config.failover, out);
-    else
+    else if (f->config.find == NULL)
         snprintf(out->admin, sizeof out->admin, "%s", f->config.address);
+    else if (f->config.find(f->config.find_arg, out->admin, sizeof out->admin, e) != EMBD_OK)
+        return e->status;
     snprintf(f->address, sizeof f->address, "%s", out->admin);
     if (f->address[0] != '\0')
         return EMBD_OK;
@@ -363,7 +365,8 @@ static void ask_once(struct follower *f)
     answer->bytes = NULL;
     close_peers(f);
     f->pause_ms = f->pause_ms == 0 ? PAUSE_LEAST_MS : 2 * f->pause_ms;
-    uint32_t most_ms = f->config.failover != NULL ? PAUSE_ETCD_MS : PAUSE_MOST_MS;
+    bool is_in_etcd = f->config.failover != NULL || f->config.find != NULL;
+    uint32_t most_ms = is_in_etcd ? PAUSE_ETCD_MS : PAUSE_MOST_MS;
     f->pause_ms = f->pause_ms < most_ms ? f->pause_ms : most_ms;
 }
 

@@ -21,8 +21,11 @@ struct follower_config {
     void *make_room_arg;
     const char *address;       /* of the admin listener of shard 0: "host:port", or a path */
     struct failover *failover; /* says the address, each time anew; NULL: it is that one */
-    const char *token_file;    /* shown there; NULL: none */
-    const void *ca;            /* [ca_bytes] PEM: authorities to trust; NULL: none, and no TLS */
+    /* So does this, where it is not NULL, and may block meanwhile. */
+    int (*find)(void *arg, char *admin_out, size_t bytes, struct embd__error *e);
+    void *find_arg;
+    const char *token_file; /* shown there; NULL: none */
+    const void *ca;         /* [ca_bytes] PEM: authorities to trust; NULL: none, and no TLS */
     uint64_t ca_bytes;
     bool believes_system;
     const char *cert, *key; /* of this server; NULL: none */

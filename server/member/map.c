@@ -19,7 +19,6 @@
 #define TEXT_BYTES  300u                  /* of an address, or a path */
 #define VERSION_MAX ((json_int_t)1 << 53) /* far from where counting on would overflow */
 
-#define ENTRY_SHARD     "shard"
 #define ENTRY_PLACEMENT "placement"
 
 /* ---- reading ---- */

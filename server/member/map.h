@@ -4,6 +4,8 @@
 
 #include "server/member/member.h"
 
+#define ENTRY_SHARD "shard" /* of a shard's entry on the map */
+
 int map_copy(const struct member_map *from, struct member_map *out, struct embd__error *e);
 void map_fini(struct member_map *map);
 

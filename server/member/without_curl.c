@@ -1,4 +1,5 @@
 /* without_curl.c - without libcurl, a cluster in etcd is refused by name. */
+#include "server/member/first.h"
 #include "server/member/member.h"
 
 int member_open(const struct member_config *config, struct member **out, struct embd__error *e)
@@ -19,6 +20,15 @@ int member_find_role(const struct etcd_place *place, uint32_t lease_s, const cha
     (void)epoch;
     (void)is_followers;
     *out = (struct member_role){.follows = false};
+    return embd__error_set(e, EMBD_UNSUPPORTED, "etcd: this embd was built without libcurl");
+}
+
+int member_find_first(const struct etcd_place *place, char *admin_out, size_t bytes,
+                      struct embd__error *e)
+{
+    (void)place;
+    (void)admin_out;
+    (void)bytes;
     return embd__error_set(e, EMBD_UNSUPPORTED, "etcd: this embd was built without libcurl");
 }
 

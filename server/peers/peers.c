@@ -105,8 +105,8 @@ static bool is_here(const struct peers_config *config, uint32_t shard)
 static int refuse_way(const struct peers *peers, uint32_t shard, struct embd__error *e)
 {
     return embd__error_set(e, EMBD_UNREACHABLE,
-                           "%.200s: has no admin listener that the coordinating server can reach; "
-                           "set admin_listen there",
+                           "%.200s: has no admin listener that this server can reach: it has "
+                           "ended, or needs admin_listen",
                            peers_name(peers, shard));
 }
 

@@ -214,6 +214,8 @@ class Replicas(Replica):
                 pull(peer, table, [1], max_behind=80000000)
         lone = run("--http", "off", "--listen", "127.0.0.1:0", "--data-dir", self.path("primary"), "--serve", "yes")
         self.assertIn("serve: is for a server that follows another one", lone.stderr)
+        lost = run("--http", "off", "--listen", "127.0.0.1:0", "--data-dir", self.path("primary"), "--follow", "etcd://127.0.0.1:1/")
+        self.assertIn("--follow: 'etcd://127.0.0.1:1/' has no prefix", lost.stderr)
 
     def answers(self, peer, table):
         try:

@@ -132,6 +132,38 @@ class Fails(Servers):
         self.check(*trainers)
 
 
+class Replicas(Servers):
+    def test_one_that_follows_a_place_in_etcd_follows_whoever_serves(self):
+        """Also with narrow rows. Each server's primary dies, its follower takes its place, and dies, too."""
+        self.begin_all()
+        place = f"etcd://127.0.0.1:{self.etcd.ports[0]}{self.prefix}"
+        os.mkdir(os.path.join(self.data, "replica"))
+        flags = "--cluster-name", "shop", "--follow", place, "--serve", "yes", "--http", "off"
+        replicas = [clusters.Embd(*flags, "--data-dir", os.path.join(self.data, "replica"), shards=2, waits=False),
+                    clusters.Embd(*flags, "--serve-dtype", "f32", shards=2, waits=False)]
+        for replica in replicas:
+            self.addCleanup(replica.kill)
+        trainers = self.train(1, keys=KEYS)
+        for server in "abab":
+            self.until(lambda: self.even("ab"))
+            name = self.kill_primary(server)
+            self.until(lambda server=server: self.primary_of(server) is not None)
+            self.start(name)
+            self.go_on_pushing(*trainers)
+        trainers[0].end()
+        self.assertIsNone(trainers[0].wrong, self.logs())
+        for replica in replicas:
+            self.until(lambda replica=replica: self.has_all(replica, trainers[0].acked), says=lambda replica=replica: replica.log() + self.logs())
+
+    @staticmethod
+    def has_all(replica, value):
+        try:
+            with embd.connect(replica.addresses[0], deadline=5) as client:
+                return (client.table("t").pull(KEYS) == value).all()
+        except embd.Error:  # it has no base yet
+            return False
+
+
 class Changing(Servers):
     def change(self, *words, is_done=lambda: False):
         """Again while it is busy, unless an earlier try has done it."""
