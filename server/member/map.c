@@ -260,6 +260,15 @@ static bool remove_earlier(json_t *servers, const struct member_server *self,
     return is_last;
 }
 
+/* A process that takes another one's place may have become a member by an earlier one: readers
+ * believe the latest. */
+static uint64_t placement_of(const json_t *servers, const struct member_server *self,
+                             const struct member_standing *standing)
+{
+    uint64_t before = span_of(json_object_get(servers, self->name)).by;
+    return before > standing->placement ? before : standing->placement;
+}
+
 /* One version on. The caller's; the object is taken. */
 static char *write_on(json_t *object, uint64_t known, struct embd__error *e)
 {
@@ -282,7 +291,7 @@ char *map_write(const char *before, const struct member_server *self, const stru
     if (object == NULL)
         return NULL;
     json_t *servers = json_object_get(object, "servers"),
-           *own = write_server(self, map, standing->placement);
+           *own = write_server(self, map, placement_of(servers, self, standing));
     bool is_last = remove_earlier(servers, self, standing, &changed);
     if (is_last && !is_same(json_object_get(servers, self->name), own)) {
         json_object_set(servers, self->name, own);

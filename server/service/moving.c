@@ -236,7 +236,10 @@ static void take_map(struct shard *shard, const struct placement *place)
         leave(shard, place);
     else if (joins || is_other)
         take_shards(shard, place);
-    replicated_note_servers(shard, place->n_shards);
+    if (joins) /* followers come from now on */
+        replicated_begin(shard);
+    else
+        replicated_note_servers(shard, place->n_shards);
     log_event(LOG_INFO, "placement_moved", "shard=%u version=%llu vshards=%u", shard->config.index,
               (unsigned long long)place->version,
               embd__placement_count(place, shard->config.index));

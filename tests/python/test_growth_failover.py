@@ -207,7 +207,11 @@ class Changes(Changing):
         self.begin_all()
         trainers = self.train(2, keys=KEYS)
         self.join()
+        self.servers["c2"].pause()
+        time.sleep(10.5)  # it has no follower until it is a member, and then refuses nothing for that
         self.change("shard", "add", self.servers["c1"].addresses[0])
+        time.sleep(1)
+        self.servers["c2"].go_on()
         self.go_on_pushing(*trainers)
         self.until(lambda: self.even("abc"))
         self.change("rebalance")

@@ -91,6 +91,21 @@ static void a_member_takes_those_off_that_had_its_shards_before_it(void **state)
     free(text);
 }
 
+static void who_takes_a_place_keeps_the_placement_that_readers_know(void **state)
+{
+    (void)state;
+    const char *text = MAP("\"c\":" ENTRY("h:3", 2, 9));
+    struct member_map before = read_behind(NULL, text);
+    char *written = write_at(&c, text, 5, 3);
+    assert_non_null(written);
+    struct member_map map = read_behind(&before, written);
+    assert_string_equal(map.addresses[2], "h:5");
+    assert_int_equal(map.placements[2], 9);
+    map_fini(&before);
+    map_fini(&map);
+    free(written);
+}
+
 static void a_server_whose_shards_another_one_has_by_now_is_not_put(void **state)
 {
     (void)state;
@@ -138,6 +153,7 @@ int main(void)
         cmocka_unit_test(servers_that_were_added_are_found_by_the_numbers_of_their_shards),
         cmocka_unit_test(of_two_that_had_a_number_the_later_one_has_it_and_stays),
         cmocka_unit_test(a_member_takes_those_off_that_had_its_shards_before_it),
+        cmocka_unit_test(who_takes_a_place_keeps_the_placement_that_readers_know),
         cmocka_unit_test(a_server_whose_shards_another_one_has_by_now_is_not_put),
         cmocka_unit_test(the_server_of_shard_0_takes_those_off_that_have_left),
         cmocka_unit_test(a_server_that_leaves_removes_its_own_entry_alone),
