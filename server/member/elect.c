@@ -59,6 +59,7 @@ static int go_with(struct member *m, const char *entry, struct embd__error *e)
     if (!entry_read_name(entry, &node, &place))
         return embd__error_set(e, EMBD_CORRUPT, "etcd: the value of %s cannot be read",
                                m->name_key);
+    m->primary_node = node;
     int status = learn_map(m, e);
     place.is_listed =
         status == EMBD_OK && strcmp(place.address, m->map.addresses[m->self->first_shard]) == 0;
@@ -165,6 +166,19 @@ static int find_taken(struct member *m, struct embd__error *e)
     return rise(m, epoch.epoch, false, e);
 }
 
+/* The server has left, and its primary died before it removed its keys. Another server that has the
+ * name by now has keys of its own. */
+static int forget(struct member *m, struct embd__error *e)
+{
+    struct entry_epoch epoch;
+    if (entry_read_epoch(m->etcd, m->self->name, &epoch, e) == EMBD_OK && epoch.epoch != 0 &&
+        epoch.node == m->primary_node && entry_forget(m, epoch.mod_revision, e) == EMBD_OK)
+        log_event(LOG_INFO, "name_removed",
+                  "server=%s why=\"its shards have left the cluster: end this process\"",
+                  m->self->name);
+    return e->status == EMBD_OK ? watch(m, m->config.lease_s * 1000 / 3, e) : e->status;
+}
+
 static int elect(struct member *m, struct embd__error *e)
 {
     struct entry_epoch epoch;
@@ -172,7 +186,7 @@ static int elect(struct member *m, struct embd__error *e)
     uint64_t heir, now_ns = failover_now_ns();
     m->absent_ns = m->absent_ns != 0 ? m->absent_ns : now_ns;
     if (member_standing(m).is == MEMBERSHIP_LEFT) /* nobody is to have it */
-        return watch(m, m->config.lease_s * 1000 / 3, e);
+        return forget(m, e);
     if (entry_read_epoch(m->etcd, m->self->name, &epoch, e) != EMBD_OK)
         return e->status;
     if (epoch.epoch == 0) /* nobody ever had it */

@@ -275,18 +275,19 @@ int entry_hand_over(struct member *m, uint64_t heir, struct embd__error *e)
     return e->status;
 }
 
-int entry_forget(struct member *m, struct embd__error *e)
+int entry_forget(struct member *m, uint64_t epoch_revision, struct embd__error *e)
 {
     static const char *const folders[] = {"epoch", "insync", "heir"};
     char keys[3][MEMBER_KEY_BYTES];
     struct etcd_put puts[4] = {{m->name_key, NULL, 0}};
-    const struct etcd_guard guard = {m->name_key, m->name_revision};
+    const struct etcd_guard guards[] = {{m->name_key, m->follows ? 0 : m->name_revision},
+                                        {keys[0], epoch_revision}};
     uint64_t won;
     for (int i = 0; i < 3; i++) {
         snprintf(keys[i], MEMBER_KEY_BYTES, "%s/%.63s", folders[i], m->self->name);
         puts[i + 1] = (struct etcd_put){keys[i], NULL, 0};
     }
-    etcd_commit(m->etcd, &guard, 1, puts, 4, &won, e);
+    etcd_commit(m->etcd, guards, m->follows ? 2 : 1, puts, 4, &won, e);
     return e->status;
 }
 

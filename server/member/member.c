@@ -93,7 +93,7 @@ static int put(struct member *m, char *text, uint64_t mod_revision, struct embd_
 
 static int give_back_lease(struct member *m, struct embd__error *e)
 {
-    if (m->config.failover != NULL && m->lease != 0 && entry_forget(m, e) != EMBD_OK)
+    if (m->config.failover != NULL && m->lease != 0 && entry_forget(m, 0, e) != EMBD_OK)
         return e->status;
     if (m->lease != 0 && etcd_lease_revoke(m->etcd, m->lease, e) != EMBD_OK)
         return e->status;

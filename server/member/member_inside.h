@@ -56,6 +56,7 @@ struct member {
     bool is_unsure;                /* but an attempt that failed may have changed it, or yet will */
     char told_entry[160];          /* of a follower, as it is in etcd */
     uint64_t absent_ns;            /* since when nobody has the name; 0: somebody has */
+    uint64_t primary_node;         /* of who had it last, as a follower has seen */
     bool hindrance_is_told, fence_is_told;
 };
 
@@ -114,8 +115,9 @@ int entry_put_insync(struct member *m, const struct failover_set *set, bool *won
                      struct embd__error *e);
 /* Where the name is still ours it goes, and the heir is named. */
 int entry_hand_over(struct member *m, uint64_t heir, struct embd__error *e);
-/* The server has left: nobody is to take its name, and another one may have it later. */
-int entry_forget(struct member *m, struct embd__error *e);
+/* The server has left: nobody is to take its name, and another one may have it later. One that
+ * follows does it where nobody has the name, and its epoch has that mod_revision. */
+int entry_forget(struct member *m, uint64_t epoch_revision, struct embd__error *e);
 int entry_put_follower(struct member *m, uint64_t position, bool is_ready, struct embd__error *e);
 
 /* ---- steps ---- */

@@ -276,6 +276,26 @@ class Waits(Changing):
         self.assertEqual(self.shards("ab"), {2})
 
 
+class Leaves(Changing):
+    def test_a_follower_removes_the_keys_of_a_server_that_left_and_died(self):
+        """So that another one may have the name."""
+        self.begin_all()
+        trainers = self.train(1, keys=KEYS)
+        self.join()
+        self.change("shard", "add", self.servers["c1"].addresses[0])
+        self.until(lambda: self.even("abc"))
+        self.etcd.members[0].send_signal(signal.SIGSTOP)
+        try:
+            self.assertEqual(embctl(self.servers["a1"].addresses[0], "shard", "retire", "2").returncode, 0, self.servers["c1"].log())
+            self.kill("c1")
+        finally:
+            self.etcd.members[0].send_signal(signal.SIGCONT)
+        self.until(lambda: self.entry_of("servers", "c") is None and self.entry_of("epoch", "c") is None)
+        self.servers["c2"].wait_log("name_removed", SECONDS)
+        self.go_on_pushing(*trainers)
+        self.check(*trainers)
+
+
 class Troubles(Changing):
     def tend(self):
         for name in self.lapsed():
