@@ -45,33 +45,29 @@ static int read_hold(struct call *call, struct hold_request *out)
     return embd__reader_end(&call->reader);
 }
 
-/* Whether its pushes up to there are in the tables, as these or a journal tell: its connection may
- * have ended, or the server have started again. */
-static bool has_reached(const struct engine *engine, const struct push_progress_mark *mark)
-{
-    uint32_t place;
-    return (sources_find(&engine->journaled_sources, mark->client, &place) &&
-            push_progress_covers(place, mark->pushed)) ||
-           (sources_find(&engine->sources, mark->client, &place) &&
-            push_progress_covers(place, mark->pushed));
-}
-
-/* Those the holder asks for, into marks; returns how many. */
+/* How far the pushes of those that the holder asks for are in the tables, as these or a journal
+ * tell, which may be further than others have come: the server may have started again, and the
+ * client not be back. Into marks; returns how many. */
 static uint32_t add_reached(const struct shard *shard, const struct hold_request *hold,
                             struct push_progress_mark *marks)
 {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < hold->n_clients; i++)
-        if (has_reached(&shard->engine, &hold->marks[i]))
-            marks[n++] = hold->marks[i];
+    const struct engine *engine = &shard->engine;
+    uint32_t n = 0, place;
+    for (uint32_t i = 0; i < hold->n_clients; i++) {
+        uint64_t client = hold->marks[i].client;
+        if (sources_find(&engine->journaled_sources, client, &place))
+            marks[n++] = (struct push_progress_mark){client, place};
+        if (sources_find(&engine->sources, client, &place))
+            marks[n++] = (struct push_progress_mark){client, place};
+    }
     return n;
 }
 
 /* Clients that pushed lately, and those that the holder asks for, each once. */
-static uint32_t list_clients(const struct shard *shard, const struct hold_request *hold,
+static uint32_t list_clients(struct shard *shard, const struct hold_request *hold,
                              struct push_progress_mark **out)
 {
-    uint32_t n = push_progress_list(&shard->push_progress, shard->now_ns, hold->n_clients, out);
+    uint32_t n = push_progress_list(&shard->push_progress, shard->now_ns, 2 * hold->n_clients, out);
     if (*out == NULL)
         return 0;
     n += add_reached(shard, hold, *out + n);

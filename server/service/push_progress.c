@@ -14,9 +14,58 @@ static void leave(struct shard_session *session)
     session->client_at = NULL;
 }
 
+void push_progress_fini(struct push_progress *progress)
+{
+    free(progress->left);
+    *progress = (struct push_progress){0};
+}
+
+/* ---- sessions that have ended ---- */
+
+static bool is_recent(uint64_t pushed_ns, uint64_t now_ns)
+{
+    return pushed_ns != 0 && (now_ns < pushed_ns || now_ns - pushed_ns < PUSH_PROGRESS_RECENT_NS);
+}
+
+static void forget_old(struct push_progress *progress, uint64_t now_ns)
+{
+    uint32_t n_kept = 0;
+    for (uint32_t i = 0; i < progress->n_left; i++)
+        if (is_recent(progress->left[i].pushed_ns, now_ns))
+            progress->left[n_kept++] = progress->left[i];
+    progress->n_left = n_kept;
+}
+
+static bool make_room(struct push_progress *progress)
+{
+    uint32_t n = progress->n_room == 0 ? 16 : 2 * progress->n_room;
+    if (progress->n_left < progress->n_room)
+        return true;
+    if (n > PUSH_PROGRESS_MAX)
+        return false;
+    struct push_progress_left *left = realloc(progress->left, n * sizeof *left);
+    if (left == NULL)
+        return false;
+    progress->left = left;
+    progress->n_room = n;
+    return true;
+}
+
+/* Msgids begin anew with a connection, and places do not. */
+static void remember(struct push_progress *progress, const struct shard_session *session)
+{
+    if (session->client == 0 || !session->is_ordered || session->pushed_ns == 0)
+        return;
+    forget_old(progress, session->pushed_ns);
+    if (make_room(progress))
+        progress->left[progress->n_left++] =
+            (struct push_progress_left){{session->client, session->pushed}, session->pushed_ns};
+}
+
 void push_progress_name(struct push_progress *progress, struct shard_session *session,
                         uint64_t client)
 {
+    remember(progress, session);
     leave(session);
     session->client = client;
     session->pushed_ns = 0;
@@ -44,24 +93,22 @@ bool push_progress_includes(uint32_t pushed, const struct request *request)
     return false;
 }
 
-static bool is_recent(const struct shard_session *session, uint64_t now_ns)
-{
-    return session->pushed_ns != 0 && now_ns - session->pushed_ns < PUSH_PROGRESS_RECENT_NS;
-}
-
-uint32_t push_progress_list(const struct push_progress *progress, uint64_t now_ns, uint32_t more,
+uint32_t push_progress_list(struct push_progress *progress, uint64_t now_ns, uint32_t more,
                             struct push_progress_mark **out)
 {
     uint32_t n = 0, at = 0;
+    forget_old(progress, now_ns);
     for (const struct shard_session *s = progress->first; s != NULL; s = s->next_client)
-        n += is_recent(s, now_ns) && n < PUSH_PROGRESS_MAX;
-    *out = malloc((n + more + 1) * sizeof **out);
+        n += is_recent(s->pushed_ns, now_ns) && n < PUSH_PROGRESS_MAX;
+    *out = malloc((n + progress->n_left + more + 1) * sizeof **out);
     if (*out == NULL)
         return 0;
     for (const struct shard_session *s = progress->first; s != NULL && at < n; s = s->next_client)
-        if (is_recent(s, now_ns))
+        if (is_recent(s->pushed_ns, now_ns))
             (*out)[at++] = (struct push_progress_mark){s->client, s->pushed};
-    return n;
+    for (uint32_t i = 0; i < progress->n_left; i++)
+        (*out)[at++] = progress->left[i].mark;
+    return at;
 }
 
 static int by_client(const void *a, const void *b)

@@ -6,9 +6,10 @@
  * that are at the same place for each client have the same pushes. A shard that is behind learns
  * under its hold which pushes to let in (hold.h).
  *
- * Sessions tell whose pushes are on their way. What was applied is the engine's (sources.h): it is
- * asked about a push that other shards have and no session here does, since its connection has
- * ended or the server has started again.
+ * Sessions tell whose pushes are on their way, also for a minute behind their end: a client that
+ * lost its connections comes back, and brings a push that some shards have to the others. What was
+ * applied is the engine's (sources.h): it is asked about a client whose pushes other shards have
+ * and no session here does, since the server has started again.
  *
  * A place is the low 32 bits of the push's order. Clients of earlier versions send no order: then
  * the msgid of a push is its place, and the msgids of their other requests are theirs. Other
@@ -28,12 +29,22 @@ struct push_progress_mark {
     uint32_t pushed; /* place */
 };
 
+/* Where a session has left. */
+struct push_progress_left {
+    struct push_progress_mark mark;
+    uint64_t pushed_ns;
+};
+
 /* Owner: the shard's thread. */
 struct push_progress {
     struct shard_session *first;
+    struct push_progress_left *left; /* [n_left], those that pushed first first; room for n_room */
+    uint32_t n_left, n_room;
 };
 
-/* The session pushes under this number from now on; 0: under none. */
+void push_progress_fini(struct push_progress *progress);
+
+/* The session pushes under this number from now on; 0: under none, it ends. */
 void push_progress_name(struct push_progress *progress, struct shard_session *session,
                         uint64_t client);
 
@@ -64,7 +75,7 @@ bool push_progress_includes(uint32_t pushed, const struct request *request);
 
 /* Sessions that have pushed lately, PUSH_PROGRESS_MAX at most: *out is malloc'd, with room for
  * `more` others; NULL: out of memory. */
-uint32_t push_progress_list(const struct push_progress *progress, uint64_t now_ns, uint32_t more,
+uint32_t push_progress_list(struct push_progress *progress, uint64_t now_ns, uint32_t more,
                             struct push_progress_mark **out);
 /* One mark for each client, the furthest, PUSH_PROGRESS_MAX at most. Returns how many. */
 uint32_t push_progress_merge(struct push_progress_mark *marks, uint32_t n);

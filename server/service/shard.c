@@ -136,6 +136,7 @@ void shard_close(struct shard *shard)
     recovery_give_up(shard);
     commit_fini(&shard->commit);
     moving_close(shard);
+    push_progress_fini(&shard->push_progress);
     while (shard->engine.set.is_on)
         tables_sweep(&shard->engine.tables);
     round_close(&shard->engine);

@@ -1,11 +1,12 @@
 """What a shard is told while keys move that is wrong, too early, too late, or somebody else's: it is refused and nothing changes; and
 what trainers and operators do to tables meanwhile is in the move, or ends it."""
+import subprocess
 import time
 import unittest
 
 import test_tokens
 import wire
-from mover import EVEN, MOVED, OWN, SCHEMA, SHARDS, Cluster, Mover, WithCluster, owner, placement, turned, until
+from mover import EMBCTL, EVEN, MOVED, OWN, SCHEMA, SHARDS, Cluster, Mover, WithCluster, owner, placement, turned, until
 
 DENIED = 20
 STRIPES = [vshard % SHARDS for vshard in range(1024)]
@@ -359,6 +360,46 @@ class Arriving(WithCluster):
                 error = peer.receive()[2]
                 self.assertEqual(error and error[0], number, error)
         cluster.check()
+
+
+class Returning(WithCluster):
+    CLIENT = 77
+
+    def push(self, shard):
+        """Of a client whose connection ends then."""
+        cluster, keys = self.cluster, self.cluster.keys_of(shard)
+        with cluster.data(shard) as peer:
+            peer.call("hello", {"protocol": 1, "client_id": self.CLIENT})
+            peer.call("push", {"parts": [{"table": cluster.tables[shard], "keys": len(keys)}], "order": cluster.pushes + 1,
+                               "writer": {**OWN, "sequence": cluster.pushes + 1}}, wire.keys(keys), wire.floats([-1.0 - key for key in keys]))
+
+    def move(self):
+        address = self.cluster.address("a")
+        return subprocess.Popen([EMBCTL, "--servers", address, "rebalance", "--weights", "1,2,3,4"], stdout=subprocess.DEVNULL,
+                                stderr=subprocess.PIPE, text=True)
+
+    def half(self, restarts):
+        """All shards but the first have a push, and no connection of its client is left."""
+        for shard in range(1, SHARDS):
+            self.push(shard)
+        if restarts:
+            self.cluster.kill("b")
+            self.restart("b")
+        with self.move() as job:
+            self.addCleanup(job.kill)
+            time.sleep(1.5)
+            self.assertIsNone(job.poll(), "keys moved beside a push that one shard has not")
+            self.push(0)  # by the map of the others
+            self.assertEqual((job.wait(60), job.stderr.read()), (0, ""))
+        for shard in range(SHARDS):
+            with self.cluster.data(shard) as peer:
+                self.assertEqual(peer.call("writer", OWN)[0]["journaled"], self.cluster.pushes + 1)
+
+    def test_a_push_that_some_shards_have_comes_to_the_others_first_though_its_client_is_away(self):
+        self.half(restarts=False)
+
+    def test_also_where_some_of_them_have_started_again_since(self):
+        self.half(restarts=True)
 
 
 class Denied(test_tokens.TokenCase):
