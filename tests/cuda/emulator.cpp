@@ -1,10 +1,11 @@
 /* emulator.cpp - see emulator.h.
  *
- * Fibers are kept: a lane takes an idle one, and one that ends gives its own back, so kernels whose
- * lanes never meet run on a single fiber. The first entry of a fiber is makecontext's; later
- * switches are _setjmp and _longjmp, which ask nothing of the kernel. AddressSanitizer is told of
- * every change of stacks, and libc's own _longjmp is called: the sanitizer's takes what lies on the
- * stack for gone, at the price of system calls. */
+ * Fibers are kept. One that ends its lane goes on with the next fresh one, so kernels whose lanes
+ * never meet run on a single fiber; one that waits jumps to the lane whose turn it is. The first
+ * entry of a fiber is makecontext's; later switches are _setjmp and _longjmp, which ask nothing of
+ * the kernel. AddressSanitizer is told of every change of stacks, and libc's own _longjmp is called:
+ * the sanitizer's takes what lies on the stack for gone, at the price of system calls. This file
+ * itself is compiled without sanitizers, since half of what kernels take there is here. */
 #undef _FORTIFY_SOURCE /* Ubuntu's compiler defines it: its _longjmp refuses to change stacks */
 #include "tests/cuda/emulator.h"
 
@@ -16,7 +17,7 @@
 #include <mutex>
 #include <vector>
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef EMULATOR_SANITIZED
 #include <dlfcn.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
@@ -41,7 +42,6 @@ enum lane_state { FRESH, RUNNING, WAITING, ENDED };
 struct lane {
     fiber *on = nullptr;
     lane_state state = FRESH;
-    bool is_at_block_barrier = false;
 };
 
 struct warp {
@@ -56,9 +56,11 @@ std::vector<fiber *> idle;
 std::vector<lane> lanes;
 std::vector<warp> warps;
 unsigned current, at_barrier;
+unsigned n_left, offset; /* lanes of this turn that were not looked at; where the turn began */
+bool any_ran;            /* in this turn */
 void (*body)(void *);
 void *body_arg;
-jmp_buf scheduler_resume;
+fiber launcher;        /* the launching thread's own stack */
 std::mutex one_launch; /* at a time: shards of a process launch from threads of their own */
 [[noreturn]] void stop(const char *why)
 {
@@ -67,77 +69,93 @@ std::mutex one_launch; /* at a time: shards of a process launch from threads of 
 }
 
 /* The stack that is left, and the one that is come to. */
-#ifdef __SANITIZE_ADDRESS__
-const void *scheduler_bottom;
-size_t scheduler_bytes;
-void *scheduler_frames;
+#ifdef EMULATOR_SANITIZED
+bool is_from_launcher;
+const void *launcher_bottom;
+size_t launcher_bytes;
 void (*jump)(jmp_buf, int) = reinterpret_cast<void (*)(jmp_buf, int)>(
     dlsym(dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD), "_longjmp"));
 
-void leave_fiber(fiber *f)
+void leave(fiber *from, fiber *to)
 {
-    __sanitizer_start_switch_fiber(&f->frames, scheduler_bottom, scheduler_bytes);
+    is_from_launcher = from == &launcher;
+    if (to == &launcher)
+        __sanitizer_start_switch_fiber(&from->frames, launcher_bottom, launcher_bytes);
+    else
+        __sanitizer_start_switch_fiber(&from->frames, to->stack.data(), STACK_BYTES);
 }
-void leave_scheduler(fiber *f)
+void come_to(fiber *to)
 {
-    __sanitizer_start_switch_fiber(&scheduler_frames, f->stack.data(), STACK_BYTES);
-}
-void come_to_fiber(fiber *f)
-{
-    __sanitizer_finish_switch_fiber(f->frames, &scheduler_bottom, &scheduler_bytes);
-}
-void come_to_scheduler()
-{
-    __sanitizer_finish_switch_fiber(scheduler_frames, nullptr, nullptr);
+    const void *bottom;
+    size_t bytes;
+    __sanitizer_finish_switch_fiber(to->frames, &bottom, &bytes);
+    if (is_from_launcher) {
+        launcher_bottom = bottom;
+        launcher_bytes = bytes;
+    }
 }
 #else
 void (*jump)(jmp_buf, int) = _longjmp;
-void leave_fiber(fiber *)
+void leave(fiber *, fiber *)
 {
 }
-void leave_scheduler(fiber *)
-{
-}
-void come_to_fiber(fiber *)
-{
-}
-void come_to_scheduler()
+void come_to(fiber *)
 {
 }
 #endif
 
-void to_scheduler(fiber *f)
+void change(fiber *from, fiber *to)
 {
-    if (_setjmp(f->resume) == 0) {
-        leave_fiber(f);
-        jump(scheduler_resume, 1);
+    if (_setjmp(from->resume) == 0) {
+        leave(from, to);
+        if (to->is_entered)
+            jump(to->resume, 1);
+        to->is_entered = true;
+        setcontext(&to->context);
     }
-    come_to_fiber(f);
+    come_to(from);
 }
-void to_fiber(fiber *f)
+
+/* Makes the lane whose turn it is the current one. Each turn begins at another lane, and lets every
+ * lane that can run do so until it waits or ends. False: in a whole turn none could. */
+bool choose()
 {
-    if (_setjmp(scheduler_resume) != 0) {
-        come_to_scheduler();
-        return;
+    unsigned n = (unsigned)lanes.size();
+    for (;;) {
+        if (n_left == 0) {
+            if (!any_ran)
+                return false;
+            any_ran = false;
+            n_left = n;
+            offset += 13;
+            current = offset % n;
+        } else if (++current == n) {
+            current = 0;
+        }
+        n_left--;
+        if (lanes[current].state == FRESH || lanes[current].state == RUNNING) {
+            any_ran = true;
+            threadIdx.x = current;
+            return true;
+        }
     }
-    leave_scheduler(f);
-    if (f->is_entered)
-        jump(f->resume, 1);
-    f->is_entered = true;
-    setcontext(&f->context);
 }
 
 void fiber_main()
 {
-    come_to_fiber(lanes[current].on);
+    fiber *f = lanes[current].on;
+    come_to(f);
     for (;;) {
+        lanes[current].state = RUNNING;
         body(body_arg);
-        lane &l = lanes[current];
-        fiber *f = l.on;
-        l.state = ENDED;
-        l.on = nullptr;
-        idle.push_back(f);
-        to_scheduler(f);
+        lanes[current].state = ENDED;
+        bool goes_on = choose();
+        if (goes_on && lanes[current].state == FRESH) {
+            lanes[current].on = f;
+        } else {
+            idle.push_back(f);
+            change(f, goes_on ? lanes[current].on : &launcher);
+        }
     }
 }
 
@@ -159,14 +177,24 @@ fiber *fiber_take()
     return f;
 }
 
+/* From a stack to the current lane's. */
+void run_current(fiber *from)
+{
+    lane &l = lanes[current];
+    if (l.state == FRESH)
+        l.on = fiber_take();
+    change(from, l.on);
+}
+
 void wait_here()
 {
-    unsigned me = current;
-    fiber *f = lanes[me].on;
-    lanes[me].state = WAITING;
-    to_scheduler(f);
-    current = me;
-    threadIdx.x = me;
+    lane &me = lanes[current];
+    fiber *f = me.on;
+    me.state = WAITING;
+    if (choose())
+        run_current(f);
+    else
+        change(f, &launcher);
 }
 
 void release(unsigned first, unsigned n)
@@ -176,27 +204,6 @@ void release(unsigned first, unsigned n)
             lanes[i].state = RUNNING;
 }
 
-/* Lets every lane that can run do so until it waits or ends. False: none could. */
-bool turn(unsigned offset)
-{
-    bool any = false;
-    unsigned n = (unsigned)lanes.size();
-    for (unsigned i = 0; i < n; i++) {
-        unsigned at = (i + offset) % n;
-        lane &l = lanes[at];
-        if (l.state == WAITING || l.state == ENDED)
-            continue;
-        any = true;
-        if (l.state == FRESH)
-            l.on = fiber_take();
-        l.state = RUNNING;
-        current = at;
-        threadIdx.x = at;
-        to_fiber(l.on);
-    }
-    return any;
-}
-
 void run_block(unsigned block)
 {
     lanes.assign(block, lane());
@@ -204,9 +211,12 @@ void run_block(unsigned block)
     for (unsigned w = 0; w < warps.size(); w++)
         warps[w].lanes = block - w * 32 < 32 ? block - w * 32 : 32;
     at_barrier = 0;
-    unsigned offset = blockIdx.x * 37u + block * 11u;
-    while (turn(offset))
-        offset += 13;
+    n_left = 0;
+    any_ran = true;
+    launcher.is_entered = true;
+    offset = blockIdx.x * 37u + block * 11u - 13u;
+    if (choose())
+        run_current(&launcher);
     for (current = 0; current < block; current++)
         if (lanes[current].state != ENDED)
             stop("waits for a lane that will never come");
