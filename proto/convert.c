@@ -122,7 +122,7 @@ MACHINE_AVX2 static void narrow_bf16_avx2(uint16_t *restrict to, const float *re
 
 static inline __mmask16 lanes_of(size_t left)
 {
-    return left >= LANES_512 ? (__mmask16)0xffff : (__mmask16)((1u << left) - 1);
+    return (__mmask16)(left >= LANES_512 ? 0xffffu : (1u << left) - 1);
 }
 
 MACHINE_AVX512 static void widen_f16_avx512(float *restrict to, const uint16_t *restrict from,
