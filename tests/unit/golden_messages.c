@@ -738,6 +738,8 @@ const struct golden goldens[] = {
     GOLDEN(snapshot_rate_result, read_snapshot_rate_result, read_snapshot_rate_result),
     GOLDEN(table_replace_record, read_table_replace_record, read_table_replace_record),
     GOLDEN(cluster_next_result, read_cluster_next_result, read_cluster_next_result),
+    GOLDEN(cluster_joining_result, read_cluster_joining_result, read_cluster_joining_result),
+    GOLDEN(move_state_result, read_move_state_result, read_move_state_result),
     GOLDEN(move_add_request, read_move_add_request, read_move_add_request),
     GOLDEN(move_retire_request, read_move_retire_request, read_move_retire_request),
     GOLDEN(move_streams_result, read_move_streams_result, read_move_streams_result),

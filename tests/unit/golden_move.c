@@ -103,39 +103,100 @@ void read_table_replace_record(struct reader *r)
     read_place(r, &f);
 }
 
-void build_cluster_next_result(struct msg *m)
+static void add_shards(struct msg *m, const char *field, uint32_t first, uint32_t n)
 {
-    static const char *const places[2][2] = {{"127.0.0.1:7700", "/run/embd/0.sock"},
-                                             {"127.0.0.1:7701", "/run/embd/1.sock"}};
+    static const char *const places[3][2] = {{"127.0.0.1:7700", "/run/embd/0.sock"},
+                                             {"127.0.0.1:7701", "/run/embd/1.sock"},
+                                             {"127.0.0.1:7702", "/run/embd/2.sock"}};
+    embd__msg_str(m, field);
+    embd__msg_array(m, n);
+    for (uint32_t i = first; i < first + n; i++)
+        embd__shard_entry_write(m, places[i][0], places[i][1], NULL);
+}
+
+static void begin_cluster(struct msg *m, uint32_t n_fields)
+{
     embd__msg_result(m, 3);
-    embd__msg_map(m, 6);
+    embd__msg_map(m, n_fields);
     embd__msg_field_str(m, "name", "demo");
     embd__msg_field_uint(m, "version", 1);
     embd__msg_field_uint(m, "shard", 0);
-    embd__msg_str(m, "shards");
-    embd__msg_array(m, 2);
-    for (int i = 0; i < 2; i++) {
-        embd__msg_map(m, 2);
-        embd__msg_field_str(m, "address", places[i][0]);
-        embd__msg_field_str(m, "admin", places[i][1]);
-    }
+    add_shards(m, "shards", 0, 2);
+}
+
+void build_cluster_next_result(struct msg *m)
+{
+    begin_cluster(m, 6);
     add_place(m);
     embd__msg_field_uint(m, "next_placement", 2u << 20);
     embd__msg_end(m);
 }
 
+void build_cluster_joining_result(struct msg *m)
+{
+    begin_cluster(m, 6);
+    add_place(m);
+    add_shards(m, "joining", 2, 1);
+    embd__msg_end(m);
+}
+
+static void read_cluster(struct reader *r, struct fields *f)
+{
+    char name[64];
+    const msgpack_object *items;
+    embd__read_fields(f, r, "cluster");
+    embd__field_str(f, "name", name, sizeof name, NULL);
+    embd__field_uint(f, "version", 1, 1, FIELD_REQUIRED);
+    embd__field_uint(f, "shard", 0, 0, FIELD_REQUIRED);
+    embd__field_list(f, "shards", 2, &items);
+}
+
 void read_cluster_next_result(struct reader *r)
 {
     struct fields f;
-    char name[64];
-    const msgpack_object *items;
-    embd__read_fields(&f, r, "cluster");
-    embd__field_str(&f, "name", name, sizeof name, NULL);
-    embd__field_uint(&f, "version", 1, 1, FIELD_REQUIRED);
-    embd__field_uint(&f, "shard", 0, 0, FIELD_REQUIRED);
-    embd__field_list(&f, "shards", 2, &items);
+    read_cluster(r, &f);
     embd__field_uint(&f, "next_placement", 2u << 20, 2u << 20, FIELD_REQUIRED);
     read_place(r, &f);
+}
+
+void read_cluster_joining_result(struct reader *r)
+{
+    struct fields f;
+    struct shard_entry entry;
+    const msgpack_object *items;
+    read_cluster(r, &f);
+    if (embd__field_list(&f, "joining", 1, &items) != 1)
+        embd__error_set(r->error, EMBD_INVALID, "one shard joins");
+    else if (embd__shard_entry_read(r, &items[0], &entry) == EMBD_OK &&
+             strcmp(entry.admin, "/run/embd/2.sock") != 0)
+        embd__error_set(r->error, EMBD_INVALID, "another shard joins");
+    read_place(r, &f);
+}
+
+/* ---- how far it is ---- */
+
+void build_move_state_result(struct msg *m)
+{
+    embd__msg_result(m, 51);
+    embd__msg_map(m, 4);
+    embd__msg_field_uint(m, "version", 2);
+    embd__msg_field_bool(m, "moving", true);
+    embd__msg_field_uint(m, "removed", 250000);
+    embd__msg_field_uint(m, "unready", 1);
+    embd__msg_end(m);
+}
+
+void read_move_state_result(struct reader *r)
+{
+    struct fields f;
+    embd__read_fields(&f, r, "move");
+    embd__field_uint(&f, "version", 2, 2, FIELD_REQUIRED);
+    if (!embd__field_bool(&f, "moving", false) && r->error->status == EMBD_OK)
+        embd__error_set(r->error, EMBD_INVALID, "keys move");
+    embd__field_uint(&f, "removed", 250000, 250000, FIELD_REQUIRED);
+    embd__field_uint(&f, "unready", 1, 1, FIELD_REQUIRED);
+    embd__fields_end(&f);
+    embd__reader_end(r);
 }
 
 /* ---- the rate ---- */

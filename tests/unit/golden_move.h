@@ -27,6 +27,10 @@ void build_table_replace_record(struct msg *m);
 void read_table_replace_record(struct reader *r);
 void build_cluster_next_result(struct msg *m);
 void read_cluster_next_result(struct reader *r);
+void build_cluster_joining_result(struct msg *m);
+void read_cluster_joining_result(struct reader *r);
+void build_move_state_result(struct msg *m);
+void read_move_state_result(struct reader *r);
 void build_move_load_request(struct msg *m);
 void read_move_load_request(struct reader *r);
 

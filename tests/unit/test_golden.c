@@ -8,6 +8,10 @@
 
 #include "tests/unit/golden_messages.h"
 
+#ifndef STRIDE /* under sanitizers not every value of a byte: fuzz_frame takes the same */
+#define STRIDE 1
+#endif
+
 static size_t load(uint32_t i, uint8_t bytes[GOLDEN_BYTES])
 {
     size_t n = read_golden(goldens[i].name, bytes, GOLDEN_BYTES);
@@ -94,7 +98,7 @@ static void a_damaged_message_is_read_or_refused_but_never_harms(void **state)
         uint8_t bytes[GOLDEN_BYTES];
         size_t n = load(i, bytes);
         for (size_t at = 0; at < n; at++)
-            for (uint32_t value = 0; value < 256; value++) {
+            for (uint32_t value = (uint32_t)at % STRIDE; value < 256; value += STRIDE) {
                 uint8_t was = bytes[at];
                 bytes[at] = (uint8_t)value;
                 survive(i, bytes, n);
