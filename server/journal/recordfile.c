@@ -104,15 +104,32 @@ static int failed(const char *name, struct embd__error *e)
     return embd__error_set(e, EMBD_IO, "'%s': %s", name, strerror(errno));
 }
 
+/* The file is not synced: where the power fails, its size may come to disk and its bytes not. A write
+ * within one sector is not torn, so other bytes than its own are damage. */
+static bool is_blank(const uint8_t bytes[REACHED_BYTES], ssize_t n)
+{
+    static const uint8_t blank[REACHED_BYTES];
+    return n == 0 || memcmp(bytes, blank, (size_t)n) == 0;
+}
+
 static uint64_t take(const uint8_t bytes[REACHED_BYTES], ssize_t n, const char *name)
 {
     if (n == REACHED_BYTES && memcmp(bytes, MAGIC, AT_POSITION) == 0 &&
         embd__get_u64(bytes + AT_CHECKSUM) == XXH3_64bits(bytes, AT_CHECKSUM))
         return embd__get_u64(bytes + AT_POSITION);
-    log_event(LOG_WARN, "journal_reached_damaged",
-              "file=%s why=\"it does not verify: a journal that was cut off at its end is taken "
-              "for whole; check the disk\"",
-              name);
+    if (is_blank(bytes, n))
+        log_event(LOG_WARN, "journal_reached_blank",
+                  "file=%s why=\"its bytes did not come to disk, as is expected after a power cut; "
+                  "this start cannot tell whether the journal's end was cut off; the next sync "
+                  "writes the file again; without a power cut before, check the disk\"",
+                  name);
+    else
+        log_event(
+            LOG_WARN, "journal_reached_damaged",
+            "file=%s why=\"its checksum is wrong, which a power cut does not cause; this start "
+            "cannot tell whether the journal's end was cut off; the next sync writes the file "
+            "again; check the disk\"",
+            name);
     return 0;
 }
 

@@ -504,21 +504,40 @@ static void a_journal_cut_off_at_any_byte_refuses_to_start(void **state)
     sample_free(&s);
 }
 
+/* A start beside `journal.0.reached` with n such bytes takes the end for torn, and logs the event. */
+static void expect_told(const struct sample *s, const char *bytes, size_t n, const char *event)
+{
+    struct rig rig;
+    char path[128], text[4096];
+    write_journal(s->dir, &s->whole, s->ends[N_PUSHES] - 1);
+    snprintf(path, sizeof path, "%s/journal.0.reached", s->dir);
+    int fd = open(path, O_WRONLY | O_CREAT, 0600), was = dup(STDERR_FILENO);
+    assert_int_equal(write(fd, bytes, n), n);
+    close(fd);
+    FILE *log = tmpfile();
+    assert_non_null(log);
+    assert_int_equal(dup2(fileno(log), STDERR_FILENO), STDERR_FILENO);
+    rig_open(&rig, &store_host, 0, 1, s->dir);
+    assert_int_equal(dup2(was, STDERR_FILENO), STDERR_FILENO);
+    close(was);
+    rewind(log);
+    text[fread(text, 1, sizeof text - 1, log)] = '\0';
+    fclose(log);
+    assert_non_null(strstr(text, event));
+    image_check(&rig, "a", &s->images[N_PUSHES - 1]);
+    rig_close(&rig);
+}
+
 static void where_nothing_says_how_far_a_journal_was_its_end_is_torn(void **state)
 {
     (void)state;
     static struct sample s;
-    struct rig rig;
-    char path[128];
+    static const char blank[24];
     sample_new(&s);
-    write_journal(s.dir, &s.whole, s.ends[N_PUSHES] - 1);
-    snprintf(path, sizeof path, "%s/journal.0.reached", s.dir);
-    int fd = open(path, O_WRONLY | O_CREAT, 0600);
-    assert_int_equal(write(fd, "embdrch1\5\0\0\0\0\0\0\0damaged!", 24), 24);
-    close(fd);
-    rig_open(&rig, &store_host, 0, 1, s.dir);
-    image_check(&rig, "a", &s.images[N_PUSHES - 1]);
-    rig_close(&rig);
+    expect_told(&s, "embdrch1\5\0\0\0\0\0\0\0damaged!", 24, "journal_reached_damaged");
+    expect_told(&s, "embd", 4, "journal_reached_damaged");
+    expect_told(&s, blank, 24, "journal_reached_blank");
+    expect_told(&s, blank, 0, "journal_reached_blank");
     sample_free(&s);
 }
 
