@@ -340,7 +340,7 @@ static int write_now(struct commit *commit, bool is_durable, struct embd__error 
 /* Beside others of their kind. */
 static bool shares_groups(const struct op *op)
 {
-    return op->kind == OP_PUSH || op->kind == OP_STREAM_OPEN;
+    return op->kind == OP_PUSH || op->kind == OP_STREAM_OPEN || op->is_unnamed;
 }
 
 static bool may_come(const struct commit *commit, const struct op *op)
@@ -394,7 +394,7 @@ static int submit(struct commit *commit, struct op *op, void (*turn)(struct op *
     if (op_durability(op, &durability, e) != EMBD_OK)
         return e->status;
     op->record.is_replicated = embd__durability_is_replicated(durability);
-    op->record.is_synced = embd__durability_is_synced(durability);
+    op->record.is_synced = embd__durability_is_synced(durability) && !op->is_unnamed;
     if (is_unrecorded(commit, op, durability))
         return capacity_reserve(op, e) == EMBD_OK ? apply_unrecorded(op) : e->status;
     if (commit->journal == NULL)

@@ -72,17 +72,19 @@ bool moving_lost_tables(const struct shard *shard)
 
 void moving_drop_keys(struct moving *moving)
 {
-    free(moving->block);
-    moving->block = NULL;
-    moving->n_keys = 0;
+    for (uint32_t i = 0; i < MOVE_ERASES; i++) {
+        struct moving_erase *erase = &moving->erases[i];
+        if (!erase->is_on)
+            erase->n = 0;
+    }
 }
 
 void moving_read_anew(struct moving *moving)
 {
     moving->table[0] = '\0';
+    moving->listed = 0;
     moving->is_read = moving->is_swept = false;
-    if (!moving->is_erasing)
-        moving_drop_keys(moving);
+    moving_drop_keys(moving);
 }
 
 #define REFUSED_NS UINT64_C(60000000000)
@@ -257,6 +259,13 @@ static bool may_resize(const struct shard *shard)
     return moving_is_by_records(shard) || !shard_has_left(shard);
 }
 
+/* The move that it began with no row of others' took none of its keys: what came is its own now. */
+static bool stays_clean(const struct shard *shard, const struct placement *place)
+{
+    const struct moving *moving = &shard->moving;
+    return moving->mover != NULL && !moving->loses && place->version == moving->next.version;
+}
+
 void moving_adopt(void *arg, const struct op_replace *replace)
 {
     struct shard *shard = arg;
@@ -265,8 +274,11 @@ void moving_adopt(void *arg, const struct op_replace *replace)
     if (is_other && !may_resize(shard))
         return;
     bool is_news = is_later(shard, replace->place);
+    bool is_clean = is_moved && is_news && stays_clean(shard, replace->place);
     if (is_news)
         take_map(shard, replace->place);
+    if (is_clean)
+        shard->moving.is_swept = true;
     if (shard_has_left(shard)) /* it had no keys */
         return;
     if ((is_news && is_moved) || replace->is_moving)

@@ -19,10 +19,23 @@
 #include "server/engine/op.h"
 #include "server/service/shard.h"
 
-#define MOVE_RUNS_MAX 512u /* of a map: so many fit the head of a request, and of a record */
+#define MOVE_RUNS_MAX   512u  /* of a map: so many fit the head of a request, and of a record */
+#define MOVE_ERASES     8u    /* operations of the sweep on their way at once, */
+#define MOVE_ERASE_KEYS 1024u /* of so many keys at most: some 100 us of erasing */
 
 struct store_scan;
 struct subscriber;
+
+/* Keys of one table that the sweep removes. */
+struct moving_erase {
+    struct op op;
+    bool is_on;          /* its record is being written */
+    struct table *table; /* if it is still there: */
+    uint64_t instance;   /* of it */
+    uint32_t n;          /* 0: it is free */
+    uint64_t keys[MOVE_ERASE_KEYS];
+    uint16_t slots[MOVE_ERASE_KEYS]; /* of a `slot` table */
+};
 
 struct moving {
     const struct shard_session *mover; /* the coordinator's connection; NULL: it has left */
@@ -43,17 +56,16 @@ struct moving {
     bool has_foreign;         /* rows of others' keys may be here */
     bool is_swept;            /* the tables are read, and it is to be noted that they are not */
     struct shard_session own; /* whose subscriptions are the sweep's */
-    struct op erase;          /* of `keys` */
-    bool is_erasing, rests;   /* changes wait, so that it can begin */
-    uint64_t erase_again_ns;  /* not before: what was refused is not asked for all the time */
-    struct table *swept;      /* that has the keys, if it is still there: */
-    uint64_t swept_instance;
-    void *block;     /* malloc'd: the keys are in it; NULL: there are none */
-    uint64_t *keys;  /* [n_keys] */
-    uint16_t *slots; /* [n_keys], or NULL */
-    uint32_t n_keys;
-    uint64_t refused_ns; /* when a push was refused last that others may have; 0: none was */
-    uint64_t n_swept;    /* rows and candidates that went */
+    uint64_t cursor;          /* of the table's keys, where these are listed */
+    uint64_t listed;          /* instance of the table that it is of; 0: of none */
+    bool scans;               /* the table's rows are read from a cut of it instead */
+    struct moving_erase erases[MOVE_ERASES];
+    struct op told;          /* that all were removed */
+    bool is_telling;         /* it is on its way */
+    bool rests;              /* changes wait, so that an erase can begin */
+    uint64_t erase_again_ns; /* not before: what was refused is not asked for all the time */
+    uint64_t refused_ns;     /* when a push was refused last that others may have; 0: none was */
+    uint64_t n_swept;        /* rows and candidates that went */
 };
 
 /* Whether this shard's rows are not all its own, or are on their way: no cut of it is made. */
@@ -109,7 +121,7 @@ void moving_begin(struct shard *shard);
 /* The data directory has the shard's map from now on, which was in its journal alone. */
 void moving_keep(struct shard *shard);
 
-/* The keys to be erased go. */
+/* What was found and is not being erased yet is forgotten. */
 void moving_drop_keys(struct moving *moving);
 /* What was found to be others' may not be so any more: all tables are read again. */
 void moving_read_anew(struct moving *moving);
@@ -149,6 +161,25 @@ void moving_keep_own(const struct shard *shard, const struct table *table, struc
 /* Leaves those rows and candidates in `scan` whose shard by `place` is not this one. */
 void moving_keep_foreign(const struct shard *shard, const struct table *table,
                          const struct placement *place, struct store_scan *scan);
+
+/* ---- what is erased: moving_erase.c ---- */
+
+/* One that takes more keys of the table, behind the `n` that it has; NULL: none does now. */
+struct moving_erase *moving_erase_for(struct moving *moving, struct table *table);
+/* Whether it has enough keys. */
+bool moving_erase_is_full(const struct moving_erase *erase);
+/* Begins those that are full, or all where no more keys come. Whether there is more to do now;
+ * *rested_out: parked requests may go on. */
+bool moving_erase_begin(struct shard *shard, bool all, bool *rested_out);
+/* Whether keys are left, or on their way. */
+bool moving_erases(const struct moving *moving);
+/* Calls submit_it once no change is under way; they wait meanwhile. True: there is more to do now.
+ */
+bool moving_at_rest(struct shard *shard, bool *rested_out, void (*submit_it)(struct shard *shard));
+/* Whether changes waited, which may go on. */
+bool moving_stop_resting(struct moving *moving);
+/* Something was refused: it is tried again after a while. */
+void moving_erase_later(struct shard *shard);
 
 /* ---- the sweep: moving_sweep.c ---- */
 

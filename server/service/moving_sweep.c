@@ -1,11 +1,13 @@
 /* moving_sweep.c - rows of keys that are other shards' go, when no move is under way.
  *
- * The happy path: each table is frozen and read, block by block; the keys that are not this shard's
- * are erased, by operations that the journal has like any other. For a moment changes wait for
- * that, as they do for a compaction to begin. When all tables were read, a record says so, and the
- * data directory's note goes. What can fail: there is no memory for a block, or the table is frozen
- * for something else: it is tried again. */
+ * The happy path: each table's keys are listed, some at a time, while it changes; those that are not
+ * this shard's are erased (moving_erase.c). Where keys wait for admission, which are not listed, and
+ * on GPUs, a cut of the table is read instead. When all tables were read, a record says so, and the
+ * data directory's note goes. A shard that lost no key in the move has nothing to look for. What can
+ * fail: there is no memory for a block, or the table is frozen for something else: it is tried
+ * again. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "server/engine/block.h"
 #include "server/identity/identity.h"
@@ -13,142 +15,99 @@
 #include "server/service/moving.h"
 #include "server/service/state.h"
 
-#define SWEEP_BYTES (256u << 10) /* of a block */
-#define SWEEP_ROWS  1024u        /* of a block: some 100 us of erasing */
-#define AGAIN_NS    100000000u   /* after a record that the disk did not take */
+#define BLOCK_BYTES (256u << 10) /* of a cut, at once */
+#define LIST_NS     100000u      /* of keys that are listed, between two looks for requests */
 
-/* Whether changes waited, which may go on. */
-static bool stop_resting(struct moving *moving)
+/* ---- keys that are listed ---- */
+
+static void begin_table(struct shard *shard, const struct table *table)
 {
-    bool rested = moving->rests;
-    moving->rests = false;
-    return rested;
-}
-
-/* ---- erasing ---- */
-
-static void not_erasing(struct shard *shard)
-{
-    shard->moving.is_erasing = false;
-    shard->moving.erase_again_ns = shard->now_ns + AGAIN_NS;
-}
-
-/* A record that the disk does not take is written again: the keys stay. */
-static void on_erased(struct op *op)
-{
-    struct shard *shard = op->engine->arg;
     struct moving *moving = &shard->moving;
-    if (op->error.status != EMBD_OK) {
-        not_erasing(shard);
+    const struct store_ops *ops = shard->engine.tables.ops;
+    struct store_stats stats;
+    if (moving->listed == table->instance)
         return;
-    }
-    moving->is_erasing = false;
-    moving->n_swept += moving->n_keys;
-    moving_drop_keys(moving);
+    ops->stats(table->store, &stats);
+    moving->listed = table->instance;
+    moving->cursor = 0;
+    moving->scans = ops->caps.is_async || stats.candidates > 0;
 }
 
-static void submit_erase(struct shard *shard)
+/* More keys at one place than there is room for: the rows have to be read. */
+static void list_some(struct shard *shard, struct table *table, struct moving_erase *erase)
 {
     struct moving *moving = &shard->moving;
-    struct op *op = &moving->erase;
     struct embd__error e = {.status = EMBD_OK};
-    op_begin(op, &shard->engine, OP_ERASE);
-    if (op_size_parts(op, 1, &e) != EMBD_OK) {
-        not_erasing(shard);
+    bool has_slots = table->schema.s.partition == EMBD_PARTITION_SLOT;
+    struct store_scan scan = {.keys = erase->keys + erase->n,
+                              .slots = has_slots ? erase->slots + erase->n : NULL};
+    moving->scans =
+        shard->engine.tables.ops->list(table->store, &moving->cursor, MOVE_ERASE_KEYS - erase->n,
+                                       &scan, &e) != EMBD_OK;
+    if (moving->scans)
         return;
-    }
-    op->parts[0].table = moving->swept;
-    op->parts[0].in = (struct part){.table = moving->swept->id,
-                                    .n_keys = moving->n_keys,
-                                    .n_rows = moving->n_keys,
-                                    .keys = moving->keys,
-                                    .slots = moving->slots};
-    op->done = on_erased;
-    op->now_ns = shard->now_ns;
-    moving->is_erasing = true;
-    if (engine_admit(op) != EMBD_OK || commit_submit(&shard->commit, op, NULL, &e) < EMBD_OK)
-        not_erasing(shard);
+    moving_keep_foreign(shard, table, shard->config.placement, &scan);
+    erase->n += scan.n_rows;
+    moving->is_read = moving->cursor == UINT64_MAX;
 }
 
-/* The table may have gone with its keys. */
-static bool has_table(const struct shard *shard)
+static bool list_keys(struct shard *shard, struct table *table, struct moving_erase *erase)
 {
-    const struct tables *tables = &shard->engine.tables;
-    for (uint32_t i = 0; i < tables->n; i++)
-        if (tables->by_name[i] == shard->moving.swept)
-            return tables->by_name[i]->instance == shard->moving.swept_instance;
-    return false;
-}
-
-/* Not under a hold, which lets pushes in that others have. */
-static bool may_erase(const struct shard *shard)
-{
-    return !hold_is_on(&shard->hold) && shard->now_ns >= shard->moving.erase_again_ns;
-}
-
-/* Changes wait until those under way have ended. True: there is more to do now. */
-static bool at_rest(struct shard *shard, bool *rested_out, void (*submit_it)(struct shard *shard))
-{
-    struct moving *moving = &shard->moving;
-    bool may = may_erase(shard);
-    if (may && shard_n_in_flight(shard) > 0) {
-        moving->rests = true;
-        return false;
-    }
-    *rested_out = stop_resting(moving);
-    if (may)
-        submit_it(shard);
-    return may;
-}
-
-static bool erase(struct shard *shard, bool *rested_out)
-{
-    struct moving *moving = &shard->moving;
-    if (has_table(shard))
-        return at_rest(shard, rested_out, submit_erase);
-    moving_drop_keys(moving);
-    *rested_out = stop_resting(moving);
+    const struct moving *moving = &shard->moving;
+    uint64_t until_ns = clock_ns() + LIST_NS;
+    do
+        list_some(shard, table, erase);
+    while (!moving->is_read && !moving->scans && !moving_erase_is_full(erase) &&
+           clock_ns() < until_ns);
     return true;
 }
 
-/* ---- reading ---- */
+/* ---- rows of a cut ---- */
 
 /* Rows and candidates are one list. */
-static void take_keys(struct moving *moving, const struct store_scan *scan)
+static void add_keys(struct moving_erase *erase, const uint64_t *keys, const uint16_t *slots,
+                     uint32_t n)
 {
-    uint32_t n = scan->n_rows;
-    for (uint32_t i = 0; i < scan->n_candidates; i++) {
-        moving->keys[n + i] = scan->candidate_keys[i];
-        if (moving->slots != NULL)
-            moving->slots[n + i] = scan->candidate_slots[i];
-    }
-    moving->n_keys = n + scan->n_candidates;
+    memcpy(erase->keys + erase->n, keys, n * sizeof *keys);
+    if (slots != NULL)
+        memcpy(erase->slots + erase->n, slots, n * sizeof *slots);
+    erase->n += n;
 }
 
-static bool read_block(struct shard *shard, struct table *table)
+static uint32_t rows_for(const struct table *table, const struct moving_erase *erase)
+{
+    uint32_t n = block_rows_in(&table->schema.s, BLOCK_BYTES), room = MOVE_ERASE_KEYS - erase->n;
+    return n == 0 ? 1 : n < room ? n : room;
+}
+
+static bool read_block(struct shard *shard, struct table *table, struct moving_erase *erase)
 {
     struct moving *moving = &shard->moving;
     struct embd__error e = {.status = EMBD_OK};
     struct store_scan scan;
+    uint32_t max_rows = rows_for(table, erase);
     struct subscriber *s = moving_subscriber(shard, &moving->own, table, &e);
-    uint32_t max_rows = block_rows_in(&table->schema.s, SWEEP_BYTES);
-    max_rows = max_rows == 0 ? 1 : max_rows < SWEEP_ROWS ? max_rows : SWEEP_ROWS;
-    moving->block = s != NULL ? block_new(&table->schema.s, max_rows, &scan) : NULL;
-    if (moving->block == NULL || !moving_scan(shard, s, table, max_rows, &scan, &e)) {
-        moving_drop_keys(moving);
-        return false;
+    void *block = s != NULL ? block_new(&table->schema.s, max_rows, &scan) : NULL;
+    bool is_read = block != NULL && moving_scan(shard, s, table, max_rows, &scan, &e);
+    if (is_read) {
+        moving_keep_foreign(shard, table, shard->config.placement, &scan);
+        add_keys(erase, scan.keys, scan.slots, scan.n_rows);
+        add_keys(erase, scan.candidate_keys, scan.candidate_slots, scan.n_candidates);
     }
-    moving_keep_foreign(shard, table, shard->config.placement, &scan);
-    moving->swept = table;
-    moving->swept_instance = table->instance;
-    moving->keys = scan.keys; /* it has room for as many as are read together */
-    moving->slots = scan.slots;
-    take_keys(moving, &scan);
-    if (moving->n_keys == 0)
-        moving_drop_keys(moving);
-    if (moving->is_read)
+    free(block);
+    if (is_read && moving->is_read)
         subscriber_end(shard, s);
-    return true;
+    return is_read;
+}
+
+/* Whether there is more to do now. */
+static bool read_some(struct shard *shard, struct table *table)
+{
+    struct moving_erase *erase = moving_erase_for(&shard->moving, table);
+    if (erase == NULL)
+        return false;
+    begin_table(shard, table);
+    return shard->moving.scans ? read_block(shard, table, erase) : list_keys(shard, table, erase);
 }
 
 /* ---- the end of it ---- */
@@ -167,19 +126,18 @@ static void end(struct shard *shard)
 static void on_told(struct op *op)
 {
     struct shard *shard = op->engine->arg;
-    if (op->error.status != EMBD_OK) {
-        not_erasing(shard);
-        return;
-    }
-    shard->moving.is_erasing = false;
-    end(shard);
+    shard->moving.is_telling = false;
+    if (op->error.status == EMBD_OK)
+        end(shard);
+    else
+        moving_erase_later(shard);
 }
 
 /* A record says that all rows are of the shard's own keys: followers heed it. */
 static void submit_end(struct shard *shard)
 {
     struct moving *moving = &shard->moving;
-    struct op *op = &moving->erase;
+    struct op *op = &moving->told;
     struct embd__error e = {.status = EMBD_OK};
     op_begin(op, &shard->engine, OP_PREPARE);
     op->as.replace = (struct op_replace){.decision = shard->engine.placed.decision,
@@ -187,16 +145,27 @@ static void submit_end(struct shard *shard)
                                          .place = shard->config.placement};
     op->done = on_told;
     op->now_ns = shard->now_ns;
-    moving->is_erasing = true;
-    if (engine_admit(op) != EMBD_OK || commit_submit(&shard->commit, op, NULL, &e) < EMBD_OK)
-        not_erasing(shard);
+    moving->is_telling = true;
+    if (engine_admit(op) == EMBD_OK && commit_submit(&shard->commit, op, NULL, &e) >= EMBD_OK)
+        return;
+    moving->is_telling = false;
+    moving_erase_later(shard);
+}
+
+static bool tell(struct shard *shard, bool *rested_out)
+{
+    if (shard->commit.journal != NULL && !shard_joins(shard))
+        return moving_at_rest(shard, rested_out, submit_end);
+    *rested_out = moving_stop_resting(&shard->moving);
+    end(shard);
+    return false;
 }
 
 /* Which keys are others' is not decided before the move is. A follower's records remove them. */
 static bool may_sweep(const struct shard *shard)
 {
     const struct moving *moving = &shard->moving;
-    return moving->has_foreign && moving->mover == NULL && !moving->is_erasing &&
+    return moving->has_foreign && moving->mover == NULL && !moving->is_telling &&
            shard->engine.prepared.id == 0 && shard->following == NULL && !shard->is_loading &&
            !shard->draining && shard->config.placement != NULL;
 }
@@ -205,22 +174,16 @@ bool moving_collect(struct shard *shard, bool *rested_out)
 {
     struct moving *moving = &shard->moving;
     if (!may_sweep(shard)) {
-        *rested_out = stop_resting(moving);
+        *rested_out = moving_stop_resting(moving);
         return false;
     }
     moving_keep(shard);
-    if (moving->block != NULL)
-        return erase(shard, rested_out);
-    if (moving->is_swept)
-        return at_rest(shard, rested_out, submit_end);
-    *rested_out = stop_resting(moving);
-    struct table *table = moving_table(shard);
-    if (table != NULL)
-        return read_block(shard, table);
-    moving->is_swept = shard->commit.journal != NULL && !shard_joins(shard);
-    if (!moving->is_swept)
-        end(shard);
-    return moving->is_swept;
+    struct table *table = moving->is_swept ? NULL : moving_table(shard);
+    moving->is_swept = table == NULL;
+    if (table == NULL && !moving_erases(moving))
+        return tell(shard, rested_out);
+    bool reads = table != NULL && read_some(shard, table);
+    return moving_erase_begin(shard, table == NULL, rested_out) || reads;
 }
 
 /* ---- the end ---- */
@@ -231,11 +194,13 @@ void moving_leave(struct shard *shard, const struct shard_session *session)
     if (moving->mover != session)
         return;
     moving->mover = NULL;
-    moving_read_anew(moving);
+    if (!moving->is_swept) /* it may have the map already, and nothing of others' */
+        moving_read_anew(moving);
 }
 
 void moving_close(struct shard *shard)
 {
-    moving_drop_keys(&shard->moving);
-    op_fini(&shard->moving.erase);
+    for (uint32_t i = 0; i < MOVE_ERASES; i++)
+        op_fini(&shard->moving.erases[i].op);
+    op_fini(&shard->moving.told);
 }
