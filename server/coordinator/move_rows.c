@@ -1,8 +1,9 @@
 /* move_rows.c - see move_rows.h.
  *
- * The happy path: each exchange asks every shard for one thing at once: to load what was read for
- * it, or for its next rows, until all have sent their last ones and everything is loaded. So shards
- * read while others load. */
+ * The happy path: each shard is asked for its next rows as soon as its last ones have come, until it
+ * has sent them all. What was read for a shard is loaded there in the order in which it came, some
+ * blocks at once, so that one is written to the disk while the next one is on its way. Shards read
+ * meanwhile, but where one has much to load. */
 #include "server/coordinator/move_rows.h"
 
 #include <stdlib.h>
@@ -11,10 +12,12 @@
 
 #include "server/coordinator/cluster_hold.h"
 
-#define BLOCK_BYTES (512u << 10) /* that a shard answers at most */
-#define PARCELS_MAX 8u           /* for each shard, on their way: what is read waits then */
-#define WAIT_NS     20000000u    /* for tables that cannot be frozen now */
-#define WAITS_HELD  50u          /* so often while changes wait */
+#define BLOCK_BYTES  (512u << 10) /* that a shard answers at most */
+#define READ_LANE    0u           /* of peers.h; those behind it are for loads */
+#define PARCEL_BYTES (128u << 10) /* of rows that are loaded together: others wait as long there */
+#define PARCELS_MAX  8u           /* for each shard, on their way: what is read waits then */
+#define WAIT_NS      20000000u    /* for tables that cannot be frozen now */
+#define WAITS_HELD   50u          /* so often while changes wait */
 
 /* Of a block, in the order of a message. */
 enum { KEYS, SLOTS, ROWS, STATES, CANDIDATE_KEYS, CANDIDATE_SLOTS, COUNTS, ARRAYS };
@@ -31,18 +34,17 @@ struct block {
 /* Those of a block that go to one shard; its arrays stand behind it. */
 struct parcel {
     struct parcel *next;
+    uint32_t lane; /* by which it is on its way; 0: it waits */
     char table[EMBD_NAME_MAX + 1];
-    uint32_t n_rows, n_candidates;
-    bool is_gone; /* the candidates are keys to be forgotten */
+    uint32_t n_rows, most_rows, n_candidates; /* most_rows: there is room for */
+    bool is_gone;                             /* the candidates are keys to be forgotten */
     uint64_t width[ARRAYS];
     uint8_t *arrays[ARRAYS];
 };
 
-enum asked { ASKED_NOTHING, ASKED_ROWS, ASKED_LOAD };
-
 struct move_side {
-    enum asked asked;
-    bool is_done, waits;         /* it has sent its last rows; it had none to send now */
+    bool is_done;                /* it has sent its last rows */
+    bool waits;                  /* it had none to send now */
     struct parcel *first, *last; /* to be loaded there */
     uint32_t n_parcels;
 };
@@ -91,22 +93,41 @@ static uint32_t shard_of(const struct move_rows *m, const struct block *b, int k
     return embd__placement_shard(&m->job->order.place, b->partition, slot, key);
 }
 
-static struct parcel *parcel_new(const struct block *b, uint32_t n_rows, uint32_t n_candidates)
+/* With room for as many rows. */
+static struct parcel *parcel_new(const struct block *b, uint32_t most_rows, uint32_t n_candidates)
 {
     uint64_t bytes = sizeof(struct parcel), at[ARRAYS];
     for (int i = 0; i < ARRAYS; i++) {
         at[i] = bytes;
-        bytes += (b->width[i] * (i < CANDIDATE_KEYS ? n_rows : n_candidates) + 7) / 8 * 8;
+        bytes += (b->width[i] * (i < CANDIDATE_KEYS ? most_rows : n_candidates) + 7) / 8 * 8;
     }
     struct parcel *p = malloc(bytes);
     if (p == NULL)
         return NULL;
-    *p = (struct parcel){.next = NULL};
+    *p = (struct parcel){.most_rows = most_rows};
     memcpy(p->table, b->table, sizeof p->table);
     memcpy(p->width, b->width, sizeof p->width);
     for (int i = 0; i < ARRAYS; i++)
         p->arrays[i] = (uint8_t *)p + at[i];
     return p;
+}
+
+/* Rows that come while a parcel waits go with it. In later rounds a shard may begin a cut again, and
+ * send a key twice. */
+static bool takes_more(const struct move_rows *m, const struct move_side *side,
+                       const struct block *b, uint32_t n_rows)
+{
+    const struct parcel *p = side->last;
+    return m->n_rounds == 1 && side->first != NULL && p->lane == 0 && p->n_candidates == 0 &&
+           n_rows <= p->most_rows - p->n_rows && strcmp(p->table, b->table) == 0 &&
+           memcmp(p->width, b->width, sizeof p->width) == 0;
+}
+
+static uint32_t room_for(const struct block *b, uint32_t n_rows)
+{
+    uint64_t most =
+        PARCEL_BYTES / (b->width[KEYS] + b->width[SLOTS] + b->width[ROWS] + b->width[STATES]);
+    return most > n_rows ? (uint32_t)most : n_rows;
 }
 
 /* Element `from` of the block's arrays first .. end - 1 becomes element `to` of the parcel's. */
@@ -135,7 +156,10 @@ static void hand_over(struct move_side *side, struct parcel *p)
 static int divide_for(struct move_rows *m, const struct block *b, uint32_t shard, uint32_t n_rows,
                       uint32_t n_candidates)
 {
-    struct parcel *p = parcel_new(b, n_rows, n_candidates);
+    struct move_side *side = &m->sides[shard];
+    bool goes_along = n_candidates == 0 && takes_more(m, side, b, n_rows);
+    uint32_t most_rows = n_candidates == 0 ? room_for(b, n_rows) : n_rows;
+    struct parcel *p = goes_along ? side->last : parcel_new(b, most_rows, n_candidates);
     if (p == NULL)
         return embd__error_set(&m->job->error, EMBD_NO_MEMORY, "no memory for %u rows that move",
                                n_rows);
@@ -145,7 +169,8 @@ static int divide_for(struct move_rows *m, const struct block *b, uint32_t shard
     for (uint32_t i = 0; i < b->n_candidates; i++)
         if (shard_of(m, b, CANDIDATE_KEYS, i) == shard)
             add_element(p, b, CANDIDATE_KEYS, ARRAYS, i, p->n_candidates++);
-    hand_over(&m->sides[shard], p);
+    if (!goes_along)
+        hand_over(side, p);
     return EMBD_OK;
 }
 
@@ -170,15 +195,15 @@ static int divide(struct move_rows *m, const struct block *b)
     return e->status;
 }
 
-/* ---- one exchange ---- */
+/* ---- requests ---- */
 
-static void take(void *arg, uint32_t shard, struct reader *r)
+static void take(void *arg, uint32_t shard, uint32_t lane, struct reader *r)
 {
     struct move_rows *m = arg;
     struct move_side *side = &m->sides[shard];
     struct block b = {.n_rows = 0};
     struct fields f;
-    if (side->asked != ASKED_ROWS) {
+    if (lane != READ_LANE) {
         r->next = r->n_items;
         return;
     }
@@ -196,20 +221,28 @@ static void take(void *arg, uint32_t shard, struct reader *r)
         divide(m, &b);
 }
 
-static void ask_rows(struct move_rows *m, uint32_t shard, bool is_final)
+static int refuse_request(struct move_rows *m, uint32_t shard)
 {
-    struct msg *msg = peers_add(m->job->peers, shard, METHOD_MOVE, CLUSTER_ASK_MS);
+    return embd__error_set(&m->job->error, EMBD_NO_MEMORY, "no memory to ask shard %u", shard);
+}
+
+static int ask_rows(struct move_rows *m, uint32_t shard, bool is_final)
+{
+    struct msg *msg = peers_add_to(m->job->peers, shard, READ_LANE, METHOD_MOVE, CLUSTER_ASK_MS);
+    if (msg == NULL)
+        return refuse_request(m, shard);
     embd__msg_map(msg, 3);
     embd__msg_field_str(msg, "phase", "read");
     embd__msg_field_uint(msg, "id", m->job->id);
     embd__msg_field_bool(msg, "final", is_final);
-    m->sides[shard].asked = ASKED_ROWS;
+    return EMBD_OK;
 }
 
-static void ask_load(struct move_rows *m, uint32_t shard)
+static int ask_load(struct move_rows *m, uint32_t shard, struct parcel *p, uint32_t lane)
 {
-    const struct parcel *p = m->sides[shard].first;
-    struct msg *msg = peers_add(m->job->peers, shard, METHOD_MOVE_LOAD, CLUSTER_ASK_MS);
+    struct msg *msg = peers_add_to(m->job->peers, shard, lane, METHOD_MOVE_LOAD, CLUSTER_ASK_MS);
+    if (msg == NULL)
+        return refuse_request(m, shard);
     embd__msg_map(msg, 5);
     embd__msg_field_uint(msg, "id", m->job->id);
     embd__msg_field_str(msg, "table", p->table);
@@ -220,15 +253,8 @@ static void ask_load(struct move_rows *m, uint32_t shard)
         if (p->width[i] > 0)
             embd__msg_bin(msg, p->arrays[i],
                           p->width[i] * (i < CANDIDATE_KEYS ? p->n_rows : p->n_candidates));
-    m->sides[shard].asked = ASKED_LOAD;
-}
-
-static void end_parcel(struct move_side *side)
-{
-    struct parcel *p = side->first;
-    side->first = p->next;
-    side->n_parcels--;
-    free(p);
+    p->lane = lane;
+    return EMBD_OK;
 }
 
 /* No shard has so much to load that more should be read. */
@@ -241,51 +267,75 @@ static bool has_room(const struct move_rows *m)
 }
 
 /* How many shards are asked for rows at once: at a rate, for those of a second. */
-static uint32_t count_readers(const struct move_rows *m, enum move_round how)
+static uint32_t count_readers(const struct move_rows *m, uint64_t rate)
 {
-    uint64_t rate = how == MOVE_PACED ? job_rate(m->job) : 0, n = rate / BLOCK_BYTES;
+    uint64_t n = rate / BLOCK_BYTES;
     if (!has_room(m))
         return 0;
     return rate == 0 || n >= m->job->n_shards ? m->job->n_shards : n > 0 ? (uint32_t)n : 1;
 }
 
-/* What is to be asked of each shard. Returns of how many. */
-static uint32_t ask_all(struct move_rows *m, enum move_round how)
+/* In the order in which they came: those on their way are the first. */
+static void ask_loads(struct move_rows *m, uint32_t shard)
 {
-    uint32_t n = 0, n_readers = count_readers(m, how);
-    for (uint32_t i = 0; i < m->job->n_shards; i++) {
+    struct parcel *p = m->sides[shard].first;
+    while (p != NULL && p->lane != 0)
+        p = p->next;
+    for (uint32_t lane = READ_LANE + 1; p != NULL && lane < PEERS_LANES; lane++)
+        if (!peers_is_busy(m->job->peers, shard, lane)) {
+            if (ask_load(m, shard, p, lane) != EMBD_OK)
+                return;
+            p = p->next;
+        }
+}
+
+/* What is to be asked of each shard. Returns of how many something is on its way. */
+static uint32_t ask_all(struct move_rows *m, uint64_t rate, bool is_final)
+{
+    uint32_t n = 0, n_readers = count_readers(m, rate);
+    for (uint32_t i = 0; i < m->job->n_shards && m->job->error.status == EMBD_OK; i++) {
         struct move_side *side = &m->sides[i];
-        side->asked = ASKED_NOTHING;
-        side->waits = false;
-        if (side->first != NULL)
-            ask_load(m, i);
-        else if (!side->is_done && n_readers > 0) {
-            ask_rows(m, i, how == MOVE_FINAL);
+        bool reads = peers_is_busy(m->job->peers, i, READ_LANE);
+        ask_loads(m, i);
+        if (!reads && !side->is_done && !side->waits && n_readers > 0) {
+            reads = ask_rows(m, i, is_final) == EMBD_OK;
             n_readers--;
         }
-        n += side->asked != ASKED_NOTHING;
+        n += reads || side->first != NULL;
     }
     return n;
 }
 
-/* Whether nothing came but from shards that have nothing now. */
-static bool all_wait(const struct move_rows *m)
+/* Loads that have ended are the first. */
+static void end_loads(struct move_rows *m)
 {
-    bool any = false;
     for (uint32_t i = 0; i < m->job->n_shards; i++) {
-        const struct move_side *side = &m->sides[i];
-        if (side->asked != ASKED_NOTHING && !side->waits)
-            return false;
-        any |= side->waits;
+        struct move_side *side = &m->sides[i];
+        struct parcel *p;
+        while ((p = side->first) != NULL && p->lane != 0 &&
+               !peers_is_busy(m->job->peers, i, p->lane)) {
+            side->first = p->next;
+            side->n_parcels--;
+            free(p);
+        }
     }
-    return any;
 }
 
-static void end_exchange(struct move_rows *m)
+/* Of what is on its way when something has failed, nothing else comes. */
+static void end_all(struct move_rows *m)
 {
-    for (uint32_t i = 0; i < m->job->n_shards; i++)
-        if (m->sides[i].asked == ASKED_LOAD)
-            end_parcel(&m->sides[i]);
+    const struct peers_taker nobody = {.take = NULL};
+    struct embd__error ignored = {.status = EMBD_OK};
+    peers_wait(m->job->peers, &nobody, true, &ignored);
+    for (uint32_t i = 0; m->sides != NULL && i < m->job->n_shards; i++) {
+        struct parcel *next;
+        for (struct parcel *p = m->sides[i].first; p != NULL; p = next) {
+            next = p->next;
+            free(p);
+        }
+        m->sides[i].first = NULL;
+        m->sides[i].n_parcels = 0;
+    }
 }
 
 /* ---- the rate ---- */
@@ -314,29 +364,59 @@ static int pace(struct move_rows *m, uint64_t bytes)
 
 /* ---- a round ---- */
 
+static void begin_round(struct move_rows *m)
+{
+    m->round_rows = 0;
+    m->n_rounds++;
+    for (uint32_t i = 0; i < m->job->n_shards; i++)
+        m->sides[i].is_done = m->sides[i].waits = false;
+}
+
+/* Nothing is on its way. Whether shards have rows that they cannot send now, which are asked again
+ * after a while. */
+static bool await_tables(struct move_rows *m, bool is_final, uint32_t *n_waits)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < m->job->n_shards; i++) {
+        any |= m->sides[i].waits;
+        m->sides[i].waits = false;
+    }
+    if (any && is_final && ++*n_waits == WAITS_HELD)
+        embd__error_set(&m->job->error, EMBD_BUSY,
+                        "tables are being compacted, and changes have waited for 1 s; "
+                        "move the keys again");
+    else if (any)
+        nanosleep(&(struct timespec){0, WAIT_NS}, NULL);
+    return any;
+}
+
+/* At a rate nothing is on its way while it is waited for. */
+static int exchange(struct move_rows *m, enum move_round how, uint64_t rate)
+{
+    const struct peers_taker taker = {.take = take, .arg = m};
+    struct job *job = m->job;
+    uint64_t paid = m->bytes;
+    if (peers_wait(job->peers, &taker, rate > 0, &job->error) != EMBD_OK)
+        return job->error.status;
+    end_loads(m);
+    job_tell(job, 0, m->rows, m->bytes);
+    return how == MOVE_PACED ? pace(m, m->bytes - paid) : EMBD_OK;
+}
+
 int move_rows_round(struct move_rows *m, enum move_round how)
 {
-    uint64_t paid = m->bytes;
     uint32_t n_waits = 0;
-    struct job *job = m->job;
-    struct embd__error *e = &job->error;
-    m->round_rows = 0;
-    for (uint32_t i = 0; i < job->n_shards; i++)
-        m->sides[i].is_done = false;
-    while (ask_all(m, how) > 0 && peers_run(job->peers, take, m, e) == EMBD_OK) {
-        end_exchange(m);
-        job_tell(job, 0, m->rows, m->bytes);
-        if (how == MOVE_PACED && pace(m, m->bytes - paid) != EMBD_OK)
+    struct embd__error *e = &m->job->error;
+    begin_round(m);
+    while (e->status == EMBD_OK) {
+        uint64_t rate = how == MOVE_PACED ? job_rate(m->job) : 0;
+        if (ask_all(m, rate, how == MOVE_FINAL) > 0)
+            exchange(m, how, rate);
+        else if (e->status == EMBD_OK && !await_tables(m, how == MOVE_FINAL, &n_waits))
             break;
-        paid = m->bytes;
-        if (!all_wait(m))
-            continue;
-        if (how == MOVE_FINAL && ++n_waits == WAITS_HELD)
-            return embd__error_set(e, EMBD_BUSY,
-                                   "tables are being compacted, and changes have waited for 1 s; "
-                                   "move the keys again");
-        nanosleep(&(struct timespec){0, WAIT_NS}, NULL);
     }
+    if (e->status != EMBD_OK)
+        end_all(m);
     return e->status;
 }
 
@@ -353,8 +433,7 @@ int move_rows_init(struct move_rows *m)
 
 void move_rows_fini(struct move_rows *m)
 {
-    for (uint32_t i = 0; m->sides != NULL && i < m->job->n_shards; i++)
-        while (m->sides[i].first != NULL)
-            end_parcel(&m->sides[i]);
+    if (m->sides != NULL && m->job->peers != NULL)
+        end_all(m);
     free(m->sides);
 }

@@ -15,7 +15,8 @@ struct move_rows {
     struct move_side *sides; /* [n_shards] malloc'd */
     uint64_t round_rows;     /* rows, candidates and keys that went, of the last round */
     uint64_t rows, bytes;    /* of all rounds */
-    bool is_paced;           /* there was a rate */
+    uint32_t n_rounds;
+    bool is_paced; /* there was a rate */
 };
 
 int move_rows_init(struct move_rows *m);

@@ -259,6 +259,13 @@ static bool apply_entry(struct commit *commit, struct journal_group *group,
     return true;
 }
 
+/* It takes a good part of a slice, and those who wait for others like it wait less than a trainer.
+ */
+static bool is_of_many(const struct op *op)
+{
+    return op->kind == OP_LOAD || op->is_unnamed;
+}
+
 /* Between two looks for requests, so that the pushes that come next are in the journal by the time
  * these are applied. True: the time was over, and there is more. */
 static bool apply_some(struct commit *commit, struct journal_group *group)
@@ -267,6 +274,7 @@ static bool apply_some(struct commit *commit, struct journal_group *group)
     while (now_ns < until_ns) {
         struct journal_entry *entry = &group->entries[group->n_applied];
         uint64_t *spent_ns = entry->op != NULL ? entry->op->spent_ns : NULL;
+        bool is_bulk = entry->op != NULL && is_of_many(entry->op);
         if (!apply_entry(commit, group, entry))
             return false;
         uint64_t began_ns = now_ns;
@@ -275,6 +283,8 @@ static bool apply_some(struct commit *commit, struct journal_group *group)
             *spent_ns += now_ns - began_ns;
         if (++group->n_applied == group->n_entries)
             return false;
+        if (is_bulk)
+            return true;
     }
     return true;
 }

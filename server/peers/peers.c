@@ -26,13 +26,21 @@
 #define TOKEN_TEXT_BYTES 260u /* with a line's end */
 
 /* A request to one shard. */
-struct peer {
+struct ask {
     struct exchange x;
+    struct peer *peer;
+    uint32_t lane;
+    bool is_added, is_sent;
+    bool has_ended;          /* and nobody has looked at its error */
+    struct answer_bins bins; /* of the answer coming in */
+};
+
+struct peer {
     struct peers *peers;
     struct link *link; /* NULL: not needed yet, or unreachable */
     uint32_t shard;
-    bool is_added;
-    struct answer_bins bins; /* of the answer coming in */
+    struct ask one;    /* of peers_run */
+    struct ask *lanes; /* [PEERS_LANES] malloc'd; NULL: none was used */
 };
 
 struct peers {
@@ -44,10 +52,13 @@ struct peers {
     uv_async_t stop;
     bool has_loop, has_stop;
     atomic_bool stops;
-    uint32_t last_msgid, n_left;
+    uint32_t last_msgid;
+    uint32_t n_left;     /* requests of peers_run that have not ended */
+    uint32_t n_in_lanes; /* of lanes, on their way */
     void (*take)(void *arg, uint32_t shard, struct reader *reader);
     void *take_arg;
-    struct peer *list; /* [n_shards] */
+    struct peers_taker taker; /* of lanes */
+    struct peer *list;        /* [n_shards] */
 };
 
 int peers_proof_set_ca(struct peers_proof *proof, const void *ca, uint64_t ca_bytes,
@@ -250,7 +261,8 @@ int peers_open(const struct peers_config *config, struct peers **out, struct emb
     for (uint32_t i = 0; i < config->n_shards; i++) {
         list[i].shard = i;
         list[i].peers = peers;
-        embd__msg_init(&list[i].x.msg);
+        list[i].one.peer = &list[i];
+        embd__msg_init(&list[i].one.x.msg);
     }
     if (open_loop(peers, e) == EMBD_OK && open_credentials(peers, e) == EMBD_OK) {
         *out = peers;
@@ -258,6 +270,13 @@ int peers_open(const struct peers_config *config, struct peers **out, struct emb
     }
     peers_close(peers);
     return e->status;
+}
+
+static void close_lanes(struct peer *peer)
+{
+    for (uint32_t i = 0; peer->lanes != NULL && i < PEERS_LANES; i++)
+        embd__msg_fini(&peer->lanes[i].x.msg);
+    free(peer->lanes);
 }
 
 void peers_close(struct peers *peers)
@@ -273,8 +292,10 @@ void peers_close(struct peers *peers)
         uv_run(&peers->loop, UV_RUN_DEFAULT);
         uv_loop_close(&peers->loop);
     }
-    for (uint32_t i = 0; i < peers->config.n_shards; i++)
-        embd__msg_fini(&peers->list[i].x.msg);
+    for (uint32_t i = 0; i < peers->config.n_shards; i++) {
+        embd__msg_fini(&peers->list[i].one.x.msg);
+        close_lanes(&peers->list[i]);
+    }
     embd__credentials_fini(&peers->credentials);
     embd__credentials_fini(&peers->here);
     free(peers->list);
@@ -290,33 +311,46 @@ void peers_stop(struct peers *peers)
 
 /* ---- a request ---- */
 
-struct msg *peers_add(struct peers *peers, uint32_t shard, enum method method, uint32_t deadline_ms)
+static struct msg *add(struct peers *peers, struct ask *ask, enum method method,
+                       uint32_t deadline_ms)
 {
-    struct peer *peer = &peers->list[shard];
-    struct exchange *x = &peer->x;
+    struct exchange *x = &ask->x;
     struct msg msg = x->msg;
     *x = (struct exchange){.msg = msg, .msgid = ++peers->last_msgid, .deadline_ms = deadline_ms};
     x->fail_fast = true;
     x->while_loading = method == METHOD_IDENTITY;
     x->deadline_ns = uv_hrtime() + (uint64_t)deadline_ms * 1000000u;
-    peer->is_added = true;
-    peer->bins.n = 0;
+    ask->is_added = true;
+    ask->is_sent = ask->has_ended = false;
+    ask->bins.n = 0;
     embd__msg_request(&x->msg, x->msgid, method);
     return &x->msg;
 }
 
+struct msg *peers_add(struct peers *peers, uint32_t shard, enum method method, uint32_t deadline_ms)
+{
+    return add(peers, &peers->list[shard].one, method, deadline_ms);
+}
+
 static void *on_bin(struct exchange *x, uint32_t index, uint32_t bytes)
 {
-    struct peer *peer = x->owner;
-    return embd__answer_bins_add(&peer->bins, x, index, bytes);
+    struct ask *ask = x->owner;
+    return embd__answer_bins_add(&ask->bins, x, index, bytes);
+}
+
+static bool is_in_lane(const struct ask *ask)
+{
+    return ask != &ask->peer->one;
 }
 
 static void on_answer(struct exchange *x, struct reader *reader)
 {
-    struct peer *peer = x->owner;
-    struct peers *peers = peer->peers;
-    if (peers->take != NULL)
-        peers->take(peers->take_arg, peer->shard, reader);
+    struct ask *ask = x->owner;
+    struct peers *peers = ask->peer->peers;
+    if (is_in_lane(ask) && peers->taker.take != NULL)
+        peers->taker.take(peers->taker.arg, ask->peer->shard, ask->lane, reader);
+    else if (!is_in_lane(ask) && peers->take != NULL)
+        peers->take(peers->take_arg, ask->peer->shard, reader);
     else
         reader->next = reader->n_items;
     embd__reader_end(reader);
@@ -324,15 +358,22 @@ static void on_answer(struct exchange *x, struct reader *reader)
 
 static void on_end(struct exchange *x)
 {
-    struct peer *peer = x->owner;
-    embd__answer_bins_fini(&peer->bins);
-    peer->peers->n_left--;
+    struct ask *ask = x->owner;
+    struct peers *peers = ask->peer->peers;
+    embd__answer_bins_fini(&ask->bins);
+    ask->has_ended = true;
+    if (is_in_lane(ask))
+        peers->n_in_lanes--;
+    else
+        peers->n_left--;
 }
 
-static void send_one(struct peers *peers, struct peer *peer)
+static void send_one(struct peers *peers, struct ask *ask)
 {
-    struct exchange *x = &peer->x;
+    struct exchange *x = &ask->x;
+    struct peer *peer = ask->peer;
     struct embd__error *e = &x->error;
+    ask->is_sent = ask->has_ended = true;
     if (embd__msg_end(&x->msg) != EMBD_OK) {
         embd__error_set(e, x->msg.status, "a request could not be built: %s",
                         embd_status_text(x->msg.status));
@@ -341,11 +382,15 @@ static void send_one(struct peers *peers, struct peer *peer)
     if (peer->link == NULL && open_link(peers, peer, e) != EMBD_OK)
         return;
     x->link = peer->link;
-    x->owner = peer;
+    x->owner = ask;
     x->on_bin = on_bin;
     x->on_answer = on_answer;
     x->on_end = on_end;
-    peers->n_left++;
+    ask->has_ended = false;
+    if (is_in_lane(ask))
+        peers->n_in_lanes++;
+    else
+        peers->n_left++;
     embd__link_send(peer->link, x);
 }
 
@@ -383,9 +428,10 @@ static const char *advice(const struct peers *peers, const struct peer *peer, in
            "servers, and tls_client_ca if that server uses it";
 }
 
-static void take_error(const struct peers *peers, const struct peer *peer, struct embd__error *e)
+static void take_error(const struct peers *peers, const struct ask *ask, struct embd__error *e)
 {
-    const struct embd__error *own = &peer->x.error;
+    const struct peer *peer = ask->peer;
+    const struct embd__error *own = &ask->x.error;
     const char *what = advice(peers, peer, own->status);
     if (e->status != EMBD_OK || own->status == EMBD_OK)
         return;
@@ -406,7 +452,15 @@ static void close_links(struct peers *peers)
 
 const struct embd__error *peers_error(const struct peers *peers, uint32_t shard)
 {
-    return &peers->list[shard].x.error;
+    return &peers->list[shard].one.x.error;
+}
+
+static void end_stopped(struct peers *peers, struct embd__error *e)
+{
+    if (!atomic_load(&peers->stops))
+        return;
+    close_links(peers);
+    embd__error_set(e, EMBD_CLOSED, "it was ended");
 }
 
 int peers_run(struct peers *peers, void (*take)(void *arg, uint32_t shard, struct reader *reader),
@@ -416,18 +470,89 @@ int peers_run(struct peers *peers, void (*take)(void *arg, uint32_t shard, struc
     peers->take = take;
     peers->take_arg = arg;
     for (uint32_t i = 0; i < n && !atomic_load(&peers->stops); i++)
-        if (peers->list[i].is_added)
-            send_one(peers, &peers->list[i]);
+        if (peers->list[i].one.is_added)
+            send_one(peers, &peers->list[i].one);
     while (peers->n_left > 0 && !atomic_load(&peers->stops))
         uv_run(&peers->loop, UV_RUN_ONCE);
-    if (atomic_load(&peers->stops)) {
-        close_links(peers);
-        embd__error_set(e, EMBD_CLOSED, "it was ended");
-    }
+    end_stopped(peers, e);
     for (uint32_t i = 0; i < n; i++) {
-        if (peers->list[i].is_added)
-            take_error(peers, &peers->list[i], e);
-        peers->list[i].is_added = false;
+        if (peers->list[i].one.is_added)
+            take_error(peers, &peers->list[i].one, e);
+        peers->list[i].one.is_added = false;
     }
+    return e->status;
+}
+
+/* ---- lanes ---- */
+
+static bool open_lanes(struct peer *peer)
+{
+    if (peer->lanes == NULL)
+        peer->lanes = calloc(PEERS_LANES, sizeof *peer->lanes);
+    for (uint32_t i = 0; peer->lanes != NULL && i < PEERS_LANES && peer->lanes[i].peer == NULL;
+         i++) {
+        peer->lanes[i].peer = peer;
+        peer->lanes[i].lane = i;
+        embd__msg_init(&peer->lanes[i].x.msg);
+    }
+    return peer->lanes != NULL;
+}
+
+struct msg *peers_add_to(struct peers *peers, uint32_t shard, uint32_t lane, enum method method,
+                         uint32_t deadline_ms)
+{
+    struct peer *peer = &peers->list[shard];
+    return open_lanes(peer) ? add(peers, &peer->lanes[lane], method, deadline_ms) : NULL;
+}
+
+bool peers_is_busy(const struct peers *peers, uint32_t shard, uint32_t lane)
+{
+    const struct ask *lanes = peers->list[shard].lanes;
+    return lanes != NULL && lanes[lane].is_added;
+}
+
+static void send_lanes(struct peers *peers, struct peer *peer)
+{
+    for (uint32_t i = 0; peer->lanes != NULL && i < PEERS_LANES; i++)
+        if (peer->lanes[i].is_added && !peer->lanes[i].is_sent)
+            send_one(peers, &peer->lanes[i]);
+}
+
+/* What has ended, or was never sent. */
+static bool end_lanes(struct peers *peers, struct peer *peer, struct embd__error *e)
+{
+    bool any = false;
+    for (uint32_t i = 0; peer->lanes != NULL && i < PEERS_LANES; i++) {
+        struct ask *ask = &peer->lanes[i];
+        if (!ask->is_added || (ask->is_sent && !ask->has_ended))
+            continue;
+        take_error(peers, ask, e);
+        ask->is_added = false;
+        any = true;
+    }
+    return any;
+}
+
+static bool end_all_lanes(struct peers *peers, struct embd__error *e)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < peers->config.n_shards; i++)
+        any = end_lanes(peers, &peers->list[i], e) || any;
+    return any;
+}
+
+int peers_wait(struct peers *peers, const struct peers_taker *taker, bool for_all,
+               struct embd__error *e)
+{
+    peers->taker = *taker;
+    for (uint32_t i = 0; i < peers->config.n_shards && !atomic_load(&peers->stops); i++)
+        send_lanes(peers, &peers->list[i]);
+    bool any = end_all_lanes(peers, e);
+    while (peers->n_in_lanes > 0 && (for_all || !any) && !atomic_load(&peers->stops)) {
+        uv_run(&peers->loop, UV_RUN_ONCE);
+        any = end_all_lanes(peers, e);
+    }
+    end_stopped(peers, e);
+    end_all_lanes(peers, e);
     return e->status;
 }

@@ -55,6 +55,25 @@ struct msg *peers_add(struct peers *peers, uint32_t shard, enum method method,
 int peers_run(struct peers *peers, void (*take)(void *arg, uint32_t shard, struct reader *reader),
               void *arg, struct embd__error *e);
 
+/* More requests to a shard at once, beside the one of peers_add, by lanes: each has one, and a shard
+ * answers them in the order sent. */
+#define PEERS_LANES 4u
+
+/* NULL: no memory. The lane is free. */
+struct msg *peers_add_to(struct peers *peers, uint32_t shard, uint32_t lane, enum method method,
+                         uint32_t deadline_ms);
+/* Whether its request has not ended. */
+bool peers_is_busy(const struct peers *peers, uint32_t shard, uint32_t lane);
+struct peers_taker {
+    void (*take)(void *arg, uint32_t shard, uint32_t lane, struct reader *reader);
+    void *arg;
+};
+/* Sends what was added to lanes, and waits until one of these requests has ended, or all of them,
+ * where any is on its way. The error is the first by shard; after it the others are still on their
+ * way. */
+int peers_wait(struct peers *peers, const struct peers_taker *taker, bool for_all,
+               struct embd__error *e);
+
 /* Running requests end soon with EMBD_CLOSED, and so do later ones. Any thread. */
 void peers_stop(struct peers *peers);
 

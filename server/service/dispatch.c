@@ -277,7 +277,8 @@ static bool goes_with_loads(const struct call *call)
 {
     const struct shard *shard = call->shard;
     const struct request *request = call->request;
-    bool is_load = call->error.status == EMBD_OK && call->reader.method == METHOD_LOAD;
+    int method = call->error.status == EMBD_OK ? call->reader.method : -1;
+    bool is_load = method == METHOD_LOAD || method == METHOD_MOVE_LOAD;
     return is_load && shard->commit.is_load && shard->engine.n_recorded < LOADS_MOST &&
            shard_n_in_flight(shard) == shard->engine.n_recorded &&
            request->session->n_journaled == shard->engine.n_recorded && !hold_is_on(&shard->hold) &&

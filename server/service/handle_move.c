@@ -16,10 +16,11 @@
 #include "server/snapshot/disk_phase.h"
 #include "server/store/optimizer.h"
 
-#define READ_BYTES (512u << 10) /* of a block: as long as that takes, others wait */
-#define READ_NS    1000000u     /* after which a request looks at no other part of a table */
-#define HELD_BYTES (4u << 20)   /* where pushes wait for it: of a block, */
-#define HELD_PARTS 16u          /* and parts that a request looks at */
+#define READ_BYTES (512u << 10) /* of a block */
+#define READ_NS    200000u    /* after which it has no other part of a table: others wait so long */
+#define HELD_BYTES (4u << 20) /* the same where pushes wait for the block: one that is larger is */
+#define HELD_NS    2000000u   /* loaded sooner than several */
+#define PART_BYTES (64u << 10) /* of rows that are looked at together: some 100 us */
 
 enum { PHASE_BEGIN, PHASE_READ, PHASE_STATE, PHASE_STREAMS, PHASE_MARKS, PHASES };
 static const char *const phase_names[PHASES] = {"begin", "read", "state", "streams", "marks"};
@@ -171,7 +172,9 @@ static int scan_next(struct call *call, struct table *table, bool is_final, stru
     struct shard *shard = call->shard;
     const embd_schema *schema = &table->schema.s;
     uint32_t max_rows = block_rows_in(schema, is_final ? HELD_BYTES : READ_BYTES);
+    uint32_t part_rows = block_rows_in(schema, PART_BYTES);
     max_rows += max_rows == 0;
+    part_rows += part_rows == 0;
     struct embd__error full = {.status = EMBD_OK};
     struct subscriber *s = moving_subscriber(shard, call->request->session, table, &full);
     out->waits = s == NULL; /* until earlier ones have gone */
@@ -184,7 +187,9 @@ static int scan_next(struct call *call, struct table *table, bool is_final, stru
     if (call->work->memory == NULL)
         return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory to read %u rows", max_rows);
     struct store_scan part = moving_behind(schema, &out->scan);
-    out->waits = !moving_scan(shard, s, table, max_rows - count(&out->scan), &part, &call->error);
+    uint32_t room = max_rows - count(&out->scan);
+    out->waits =
+        !moving_scan(shard, s, table, part_rows < room ? part_rows : room, &part, &call->error);
     if (out->waits)
         return call->error.status;
     moving_keep_foreign(shard, table, &shard->moving.next, &part);
@@ -213,16 +218,15 @@ static struct table *next_table(struct shard *shard, bool is_final)
  * be: pushes wait, and where rows come to, each has a record that is synced. */
 static int find_block(struct call *call, bool is_final, struct block *out)
 {
-    uint64_t began = clock_ns();
-    for (uint32_t i = 0; i < HELD_PARTS; i++) {
+    uint64_t until_ns = clock_ns() + (is_final ? HELD_NS : READ_NS);
+    do {
         struct table *table = next_table(call->shard, is_final);
         out->is_done = table == NULL;
         if (table == NULL || (out->table != NULL && out->table != table))
             break;
-        if (scan_next(call, table, is_final, out) != EMBD_OK || out->waits || out->is_full ||
-            (!is_final && clock_ns() - began >= READ_NS))
+        if (scan_next(call, table, is_final, out) != EMBD_OK || out->waits || out->is_full)
             break;
-    }
+    } while (clock_ns() < until_ns);
     out->waits = out->waits && count(&out->scan) == 0;
     if (out->waits || out->table == NULL)
         out->scan.n_rows = out->scan.n_candidates = 0;
