@@ -1,9 +1,9 @@
 /* move_rows.c - see move_rows.h.
  *
- * The happy path: each shard is asked for its next rows as soon as its last ones have come, until it
- * has sent them all. What was read for a shard is loaded there in the order in which it came, some
- * blocks at once, so that one is written to the disk while the next one is on its way. Shards read
- * meanwhile, but where one has much to load. */
+ * The happy path: each shard is asked for its next rows as soon as its last ones have come, until
+ * it has sent them all. What was read for a shard is loaded there in the order in which it came,
+ * some blocks at once, so that one is written to the disk while the next one is on its way. Shards
+ * read meanwhile, but where one has much to load. */
 #include "server/coordinator/move_rows.h"
 
 #include <stdlib.h>
@@ -112,8 +112,8 @@ static struct parcel *parcel_new(const struct block *b, uint32_t most_rows, uint
     return p;
 }
 
-/* Rows that come while a parcel waits go with it. In later rounds a shard may begin a cut again, and
- * send a key twice. */
+/* Rows that come while a parcel waits go with it. In later rounds a shard may begin a cut again,
+ * and send a key twice. */
 static bool takes_more(const struct move_rows *m, const struct move_side *side,
                        const struct block *b, uint32_t n_rows)
 {

@@ -55,8 +55,8 @@ struct msg *peers_add(struct peers *peers, uint32_t shard, enum method method,
 int peers_run(struct peers *peers, void (*take)(void *arg, uint32_t shard, struct reader *reader),
               void *arg, struct embd__error *e);
 
-/* More requests to a shard at once, beside the one of peers_add, by lanes: each has one, and a shard
- * answers them in the order sent. */
+/* More requests to a shard at once, beside the one of peers_add, by lanes: each has one. A shard
+ * gets them in the order added. */
 #define PEERS_LANES 4u
 
 /* NULL: no memory. The lane is free. */

@@ -66,6 +66,7 @@ struct moving {
     uint64_t erase_again_ns; /* not before: what was refused is not asked for all the time */
     uint64_t refused_ns;     /* when a push was refused last that others may have; 0: none was */
     uint64_t n_swept;        /* rows and candidates that went */
+    uint64_t n_looked_at;    /* for them */
 };
 
 /* Whether this shard's rows are not all its own, or are on their way: no cut of it is made. */

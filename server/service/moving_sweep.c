@@ -1,10 +1,10 @@
 /* moving_sweep.c - rows of keys that are other shards' go, when no move is under way.
  *
- * The happy path: each table's keys are listed, some at a time, while it changes; those that are not
- * this shard's are erased (moving_erase.c). Where keys wait for admission, which are not listed, and
- * on GPUs, a cut of the table is read instead. When all tables were read, a record says so, and the
- * data directory's note goes. A shard that lost no key in the move has nothing to look for. What can
- * fail: there is no memory for a block, or the table is frozen for something else: it is tried
+ * The happy path: each table's keys are listed, some at a time, while it changes; those that are
+ * not this shard's are erased (moving_erase.c). Where keys wait for admission, which are not
+ * listed, and on GPUs, a cut of the table is read instead. When all tables were read, a record says
+ * so, and the data directory's note goes. A shard that lost no key in the move reads nothing. What
+ * can fail: there is no memory for a block, or the table is frozen for something else: it is tried
  * again. */
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +46,7 @@ static void list_some(struct shard *shard, struct table *table, struct moving_er
                                        &scan, &e) != EMBD_OK;
     if (moving->scans)
         return;
+    moving->n_looked_at += scan.n_rows;
     moving_keep_foreign(shard, table, shard->config.placement, &scan);
     erase->n += scan.n_rows;
     moving->is_read = moving->cursor == UINT64_MAX;
@@ -90,6 +91,7 @@ static bool read_block(struct shard *shard, struct table *table, struct moving_e
     void *block = s != NULL ? block_new(&table->schema.s, max_rows, &scan) : NULL;
     bool is_read = block != NULL && moving_scan(shard, s, table, max_rows, &scan, &e);
     if (is_read) {
+        moving->n_looked_at += scan.n_rows + scan.n_candidates;
         moving_keep_foreign(shard, table, shard->config.placement, &scan);
         add_keys(erase, scan.keys, scan.slots, scan.n_rows);
         add_keys(erase, scan.candidate_keys, scan.candidate_slots, scan.n_candidates);
@@ -116,9 +118,9 @@ static void end(struct shard *shard)
 {
     struct moving *moving = &shard->moving;
     moving->has_foreign = moving->is_swept = shard->engine.placed.is_foreign = false;
-    log_event(LOG_INFO, "moved_rows_removed", "shard=%u keys=%llu", shard->config.index,
-              (unsigned long long)moving->n_swept);
-    moving->n_swept = 0;
+    log_event(LOG_INFO, "moved_rows_removed", "shard=%u keys=%llu of=%llu", shard->config.index,
+              (unsigned long long)moving->n_swept, (unsigned long long)moving->n_looked_at);
+    moving->n_swept = moving->n_looked_at = 0;
     if (shard->config.identity != NULL)
         identity_move_ends(shard->config.identity);
 }

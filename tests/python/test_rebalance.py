@@ -2,6 +2,7 @@
 shard, and whoever dies, each key is where it was or where it was to go. EMBD_MOVE_KILLS=n: how many servers die; 6 without it."""
 import json
 import os
+import re
 import random
 import subprocess
 import threading
@@ -342,6 +343,12 @@ class Moves(Rebalance):
             self.assertEqual(ran.returncode, 0, ran.stderr)
             self.assertEqual(digests(other.addresses[0]), before)
 
+    def check_looked(self, cluster, givers):
+        """Behind a move those that lost keys looked for rows that left, and no other shard read anything."""
+        for shard, name in enumerate(cluster.names):
+            looked = int(re.findall(r"moved_rows_removed shard=\d+ keys=\d+ of=(\d+)", cluster.running[name].log())[-1])
+            self.assertTrue(looked > 0 if shard in givers else looked == 0, f"shard {shard} looked at {looked} keys, {givers} gave")
+
     def test_named_vshards_go_to_a_shard_and_all_others_stay(self):
         cluster = self.begin()
         client = self.connect(cluster)
@@ -353,6 +360,7 @@ class Moves(Rebalance):
             ran = embctl(cluster.address("a"), "shard", "move", "--vshards", f"{first}-{last}", "--to", str(shard), "-o", "json")
             self.assertEqual(ran.returncode, 0, ran.stderr)
             moved = sum(s != shard for s in wanted[first:last + 1])
+            self.check_looked(cluster, set(wanted[first:last + 1]) - {shard})
             self.assertEqual(json.loads(ran.stdout)["rebalance"][0]["vshards"], moved)
             wanted[first:last + 1] = [shard] * (last + 1 - first)
             self.assertEqual(client.vshard_shards(), wanted)
