@@ -7,6 +7,7 @@
  * admission too, since their counts change with every sight. What can fail: the tables are not to
  * be frozen now (`waits`), tables came or went, a record cannot be written. */
 #include <stdlib.h>
+#include <time.h>
 
 #include "proto/placement_wire.h"
 #include "server/engine/block.h"
@@ -17,10 +18,10 @@
 #include "server/store/optimizer.h"
 
 #define READ_BYTES (512u << 10) /* of a block */
-#define READ_NS    200000u    /* after which it has no other part of a table: others wait so long */
-#define HELD_BYTES (4u << 20) /* the same where pushes wait for the block: one that is larger is */
-#define HELD_NS    2000000u   /* loaded sooner than several */
-#define PART_BYTES (64u << 10) /* of rows that are looked at together: some 100 us */
+#define READ_NS    200000u      /* of work for one: others wait as long */
+#define HELD_BYTES (4u << 20)   /* the same where pushes wait for it: a larger one is loaded */
+#define HELD_NS    2000000u     /* sooner than several */
+#define PART_BYTES (64u << 10)  /* of rows that are looked at together: some 100 us */
 
 enum { PHASE_BEGIN, PHASE_READ, PHASE_STATE, PHASE_STREAMS, PHASE_MARKS, PHASES };
 static const char *const phase_names[PHASES] = {"begin", "read", "state", "streams", "marks"};
@@ -214,11 +215,21 @@ static struct table *next_table(struct shard *shard, bool is_final)
     return table;
 }
 
+/* That the thread has worked: while it waits for a processor, a block gets no smaller. A device
+ * works meanwhile. */
+static uint64_t work_ns(const struct shard *shard)
+{
+    bool is_async = shard->engine.tables.ops->caps.is_async;
+    struct timespec t;
+    clock_gettime(is_async ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 /* Parts of one table, of which little may leave. A round that is final has as few requests as can
  * be: pushes wait, and where rows come to, each has a record that is synced. */
 static int find_block(struct call *call, bool is_final, struct block *out)
 {
-    uint64_t until_ns = clock_ns() + (is_final ? HELD_NS : READ_NS);
+    uint64_t until_ns = work_ns(call->shard) + (is_final ? HELD_NS : READ_NS);
     do {
         struct table *table = next_table(call->shard, is_final);
         out->is_done = table == NULL;
@@ -226,7 +237,7 @@ static int find_block(struct call *call, bool is_final, struct block *out)
             break;
         if (scan_next(call, table, is_final, out) != EMBD_OK || out->waits || out->is_full)
             break;
-    } while (clock_ns() < until_ns);
+    } while (work_ns(call->shard) < until_ns);
     out->waits = out->waits && count(&out->scan) == 0;
     if (out->waits || out->table == NULL)
         out->scan.n_rows = out->scan.n_candidates = 0;
