@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "server/coordinator/cluster_hold.h"
+#include "server/coordinator/coordinator_inside.h"
 
 #define BLOCK_BYTES  (512u << 10) /* that a shard answers at most */
 #define READ_LANE    0u           /* of peers.h; those behind it are for loads */
@@ -44,7 +45,8 @@ struct parcel {
 
 struct move_side {
     bool is_done;                /* it has sent its last rows */
-    bool waits;                  /* it had none to send now */
+    bool waits;                  /* it had none to send now: it is asked again */
+    uint64_t again_ns;           /* then, or when nothing else is on its way */
     struct parcel *first, *last; /* to be loaded there */
     uint32_t n_parcels;
 };
@@ -209,6 +211,7 @@ static void take(void *arg, uint32_t shard, uint32_t lane, struct reader *r)
     }
     embd__read_fields(&f, r, "move");
     side->waits = embd__field_bool(&f, "waits", false);
+    side->again_ns = coordinator_clock_ns() + WAIT_NS;
     side->is_done = embd__field_bool(&f, "done", false);
     b.n_rows = (uint32_t)embd__field_uint(&f, "rows", 0, LIMIT_ROWS, FIELD_REQUIRED);
     b.n_candidates = (uint32_t)embd__field_uint(&f, "candidates", 0, LIMIT_ROWS, FIELD_REQUIRED);
@@ -297,7 +300,9 @@ static uint32_t ask_all(struct move_rows *m, uint64_t rate, bool is_final)
         struct move_side *side = &m->sides[i];
         bool reads = peers_is_busy(m->job->peers, i, READ_LANE);
         ask_loads(m, i);
-        if (!reads && !side->is_done && !side->waits && n_readers > 0) {
+        bool may_ask = !side->waits || coordinator_clock_ns() >= side->again_ns;
+        if (!reads && !side->is_done && may_ask && n_readers > 0) {
+            side->waits = false;
             reads = ask_rows(m, i, is_final) == EMBD_OK;
             n_readers--;
         }
