@@ -19,13 +19,34 @@ void embd__msg_init(struct msg *m)
 
 void embd__msg_fini(struct msg *m)
 {
-    free(m->head);
-    free(m->bins);
+    free(m->has_lent_head ? NULL : m->head);
+    free(m->has_lent_bins ? NULL : m->bins);
     free(m->own);
     memset(m, 0, sizeof *m);
 }
 
+void embd__msg_lend(struct msg *m, uint8_t *head, uint32_t head_bytes, struct msg_bin *bins,
+                    uint32_t n_bins)
+{
+    EMBD_ASSERT(m->head == NULL && m->bins == NULL);
+    m->head = head;
+    m->head_capacity = head_bytes;
+    m->bins = bins;
+    m->bins_capacity = n_bins;
+    m->has_lent_head = m->has_lent_bins = true;
+}
+
 /* ---- room ---- */
+
+/* `used` bytes of what it was are kept. */
+static void *grow(void *was, bool *is_lent, size_t used, size_t bytes)
+{
+    void *memory = realloc(*is_lent ? NULL : was, bytes);
+    if (memory != NULL && *is_lent && used > 0)
+        memcpy(memory, was, used);
+    *is_lent = *is_lent && memory == NULL;
+    return memory;
+}
 
 static bool grow_head(struct msg *m, size_t bytes)
 {
@@ -37,7 +58,7 @@ static bool grow_head(struct msg *m, size_t bytes)
     uint32_t capacity = m->head_capacity ? m->head_capacity : 256;
     while (capacity < needed)
         capacity *= 2;
-    uint8_t *head = realloc(m->head, capacity);
+    uint8_t *head = grow(m->head, &m->has_lent_head, m->head_bytes, capacity);
     if (head == NULL) {
         m->status = EMBD_NO_MEMORY;
         return false;
@@ -48,7 +69,7 @@ static bool grow_head(struct msg *m, size_t bytes)
 }
 
 /* msgpack-c's way to write. */
-static int append(void *arg, const char *bytes, size_t n)
+static inline int append(void *arg, const char *bytes, size_t n)
 {
     struct msg *m = arg;
     if (m->status != EMBD_OK)
@@ -65,7 +86,8 @@ static bool grow_bins(struct msg *m, uint32_t n)
     uint32_t capacity = m->bins_capacity ? m->bins_capacity : 8;
     while (capacity < m->n_bins + n)
         capacity *= 2;
-    struct msg_bin *bins = realloc(m->bins, capacity * sizeof *bins);
+    struct msg_bin *bins =
+        grow(m->bins, &m->has_lent_bins, m->n_bins * sizeof *bins, capacity * sizeof *bins);
     if (bins == NULL) {
         m->status = EMBD_NO_MEMORY;
         return false;

@@ -101,8 +101,9 @@ struct msg {
     uint32_t head_bytes, head_capacity;
     struct msg_bin *bins; /* pieces of bins, too */
     uint32_t n_bins, bins_capacity;
-    uint32_t n_whole; /* bins, however many pieces they have */
-    uint8_t *own;     /* [own_capacity] bytes of a bin that embd__msg_own made */
+    uint32_t n_whole;                  /* bins, however many pieces they have */
+    bool has_lent_head, has_lent_bins; /* embd__msg_lend */
+    uint8_t *own;                      /* [own_capacity] bytes of a bin that embd__msg_own made */
     uint32_t own_capacity;
     uint32_t count_at; /* offset of the array16 count that embd__msg_end fills in */
     uint32_t limit;    /* of the message's bytes, by its method */
@@ -113,6 +114,9 @@ struct msg {
 
 void embd__msg_init(struct msg *m);
 void embd__msg_fini(struct msg *m);
+/* Its first buffers, which outlive it: what fits there is beside what else its owner has. */
+void embd__msg_lend(struct msg *m, uint8_t *head, uint32_t head_bytes, struct msg_bin *bins,
+                    uint32_t n_bins);
 /* Reserves memory for this many more bytes of head, and bins: adding them does not fail then.
  * EMBD_NO_MEMORY, EMBD_TOO_LARGE. */
 int embd__msg_reserve(struct msg *m, uint32_t head_bytes, uint32_t n_bins);

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "client/io/pages.h"
+
 struct arena_block {
     struct arena_block *next;
     void *memory;
@@ -42,7 +44,7 @@ void embd__arena_grow(struct arena *arena)
     free_spill(arena);
     free(arena->base);
     wanted = (wanted + wanted / 4 + ARENA_ALIGNMENT) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
-    arena->base = aligned_alloc(ARENA_ALIGNMENT, wanted);
+    arena->base = embd__pages_new(wanted);
     arena->capacity = arena->base == NULL ? 0 : wanted;
 }
 

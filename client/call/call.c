@@ -39,6 +39,11 @@ static void give_back_call(struct embd_call *call)
     call->client->free_calls = call;
 }
 
+void embd__calls_init(struct embd_client *client)
+{
+    embd__pool_init(&client->messages, sizeof(struct message));
+}
+
 void embd__calls_fini(struct embd_client *client)
 {
     while (client->calls != NULL) {
@@ -48,6 +53,7 @@ void embd__calls_fini(struct embd_client *client)
         embd__arena_fini(&call->arena);
         free(call);
     }
+    embd__pool_fini(&client->messages);
 }
 
 /* ---- start ---- */

@@ -90,7 +90,10 @@ union part_result {
     struct erase_answer erase;
 };
 
-/* One message to one shard. */
+#define MESSAGE_BINS       6u
+#define MESSAGE_HEAD_BYTES 256u
+
+/* One message to one shard, in client->messages. */
 struct message {
     struct exchange x; /* first: messages are found by their exchange */
     struct embd_call *call;
@@ -108,6 +111,9 @@ struct message {
     uint32_t answers_capacity;
     union part_result *answers; /* [answers_capacity] room to read what is answered, as an array of
                                    one of its kinds; other messages have it, too */
+    /* Of x.msg, with one part or a few. */
+    struct msg_bin first_bins[MESSAGE_BINS];
+    uint8_t first_head[MESSAGE_HEAD_BYTES];
 };
 
 struct embd_call {

@@ -76,7 +76,7 @@ static struct message *make_message(struct embd_call *call)
 {
     if (call->messages_made == call->messages_capacity && !grow_lists(call))
         return NULL;
-    struct message *message = malloc(sizeof *message);
+    struct message *message = embd__pool_take(&call->client->messages);
     if (message == NULL)
         return NULL;
     message->call = call;
@@ -85,6 +85,8 @@ static struct message *make_message(struct embd_call *call)
                                    .on_units = embd__message_on_units,
                                    .on_end = embd__job_on_end};
     embd__msg_init(&message->x.msg);
+    embd__msg_lend(&message->x.msg, message->first_head, MESSAGE_HEAD_BYTES, message->first_bins,
+                   MESSAGE_BINS);
     call->messages[call->messages_made] = message;
     call->exchanges[call->messages_made++] = &message->x;
     return message;
@@ -463,7 +465,7 @@ void embd__messages_fini(struct embd_call *call)
 {
     for (uint32_t i = 0; i < call->messages_made; i++) {
         embd__msg_fini(&call->messages[i]->x.msg);
-        free(call->messages[i]);
+        embd__pool_give(&call->client->messages, call->messages[i]);
     }
     free(call->messages);
     free(call->exchanges);

@@ -184,6 +184,7 @@ int embd_connect(const char *servers, const embd_options *options, embd_client *
                                 : embd__io_init(&client->io, &e);
     if (status == EMBD_OK) {
         embd__msg_init(&client->request.msg);
+        embd__calls_init(client);
         embd__device_calls_init(client);
         embd__device_nodes_init(client);
         status = take_options(client, options);

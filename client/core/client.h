@@ -58,6 +58,7 @@ struct embd_client {
     struct io_thread io;
     const struct dialer *dialer; /* to the server in this process; NULL: servers have addresses */
     struct shared *shared;       /* with servers on this host */
+    struct pool messages;        /* of calls */
     uint32_t n_shards;           /* growth.c, shrinking.c */
     _Atomic uint32_t n_linked;   /* that have links: the loop's thread may look at these */
     struct client_shard *shards; /* [LIMIT_SHARDS], so that none moves where some are added */
@@ -118,6 +119,7 @@ static inline bool embd__table_is_journaled(const embd_table *table)
  * all starts for tables that no journal keeps. Any thread. */
 uint64_t embd__table_starts(const embd_client *client, embd_durability durability);
 /* call.c: frees all calls; the loop stands still. */
+void embd__calls_init(struct embd_client *client);
 void embd__calls_fini(struct embd_client *client);
 /* placement.c: asks a shard which shard has which keys, until it has a newer map than the client,
  * or has had an older one for long, which is the client's then; or the deadline passes. */

@@ -13,6 +13,7 @@ int embd__shard_link(embd_client *client, uint32_t i, uint32_t n_shards)
     config.shared = client->shared;
     config.rings = &client->io.rings;
     config.trunks = client->dialer == NULL ? &client->io.trunks : NULL;
+    config.pool = &client->io.links;
     config.on_unreached = client->dialer == NULL ? embd__map_refresh : NULL;
     config.arg = client;
     int status = embd__link_open(&config, &shard->link, &client->error);
@@ -20,6 +21,7 @@ int embd__shard_link(embd_client *client, uint32_t i, uint32_t n_shards)
         return status;
     config.client_id = 0;
     config.trunks = NULL;
+    config.pool = NULL; /* it is seldom needed */
     config.transport = TRANSPORT_TCP;
     if (!embd__choose_admin(shard, &config))
         return EMBD_OK;

@@ -252,6 +252,7 @@ int embd__io_init(struct io_thread *io, struct embd__error *e)
     }
     io->trunks.carry = embd__carrier_begin;
     begin_rings(&io->rings, &io->loop, spin_ns);
+    embd__pool_init(&io->links, sizeof(struct link));
     io->submitted_end = &io->submitted;
     pthread_mutex_init(&io->mutex, NULL);
     pthread_cond_init(&io->ended, NULL);
@@ -309,6 +310,7 @@ void embd__io_fini(struct io_thread *io)
     uv_run(&io->loop, UV_RUN_DEFAULT);
     uv_loop_close(&io->loop);
     embd__trunks_fini(&io->trunks);
+    embd__pool_fini(&io->links);
     free(io->buffer);
     pthread_cond_destroy(&io->ended);
     pthread_mutex_destroy(&io->mutex);

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #include "client/io/link.h"
+#include "client/io/pages.h"
 #include "client/io/rings.h"
 #include "client/io/trunk.h"
 
@@ -28,6 +29,7 @@ struct io_thread {
     uint8_t *buffer;      /* of the loop's links, see receive.h */
     struct rings rings;   /* of the loop's links */
     struct trunks trunks; /* likewise */
+    struct pool links;    /* their memory */
     uint64_t last_run_ns; /* caller's loop: when it last ran */
     bool has_thread;
     pthread_t thread;

@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "client/io/link_internal.h"
+#include "client/io/pages.h"
 #include "proto/assert.h"
 
 #define PIECES_PER_SEND 64u
@@ -392,6 +393,19 @@ void embd__link_on_ready(void *owner, bool readable, bool writable)
 
 /* ---- open and close ---- */
 
+static struct link *take_memory(const struct link_config *config)
+{
+    return config->pool != NULL ? embd__pool_take(config->pool) : calloc(1, sizeof(struct link));
+}
+
+static void free_memory(struct link *link)
+{
+    if (link->config.pool != NULL)
+        embd__pool_give(link->config.pool, link);
+    else
+        free(link);
+}
+
 static void on_timer_closed(uv_handle_t *handle)
 {
     struct link *link = handle->data;
@@ -401,7 +415,7 @@ static void on_timer_closed(uv_handle_t *handle)
     embd__msg_fini(&link->hello.msg);
     embd__msg_fini(&link->share.msg);
     msgpack_zone_destroy(&link->zone);
-    free(link);
+    free_memory(link);
 }
 
 static int init_parts(struct link *link, struct embd__error *e)
@@ -423,13 +437,13 @@ static int init_parts(struct link *link, struct embd__error *e)
 
 int embd__link_open(const struct link_config *config, struct link **out, struct embd__error *e)
 {
-    struct link *link = calloc(1, sizeof *link);
+    struct link *link = take_memory(config);
     if (link == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a link");
     link->config = *config;
     int status = init_parts(link, e);
     if (status != EMBD_OK) {
-        free(link);
+        free_memory(link);
         return status;
     }
     link->queue.end = &link->queue.head;

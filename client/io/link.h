@@ -22,6 +22,8 @@ enum transport {
     TRANSPORT_LOCAL, /* by that alone; TCP is only asked where it is */
 };
 
+struct pool;
+
 /* The configuration of a link. */
 struct link_config {
     uv_loop_t *loop;
@@ -35,6 +37,7 @@ struct link_config {
     struct shared *shared;           /* memory of the client; NULL: none. Outlives the link */
     struct rings *rings;             /* of the loop; NULL: bytes go through the socket */
     struct trunks *trunks;           /* of the loop; NULL: the link has a connection of its own */
+    struct pool *pool;               /* of links; NULL: it has memory of its own. Outlives it */
     uint64_t client_id;              /* who pushes, in hello; 0: this link sends no pushes */
     const char *tls_host;            /* what the certificate is for; NULL: the address's host */
     uint32_t shard, n_shards;        /* checked in hello; SHARD_ANY: not known */
