@@ -63,7 +63,8 @@ static void check_keys(struct exchange *x, uint32_t part, uint32_t n_keys, bool 
         wrong(&x->error, part, "status", has_status, slice->has_status);
 }
 
-static void on_pull_answer(struct exchange *x, struct reader *reader)
+/* Each returns the number of parts; negative: the reader has said what is wrong. */
+static int on_pull_answer(struct exchange *x, struct reader *reader)
 {
     struct message *message = message_of(x);
     struct part_answer *answers = (void *)message->answers;
@@ -81,9 +82,10 @@ static void on_pull_answer(struct exchange *x, struct reader *reader)
         if (answers[i].has_status != slice->has_status)
             wrong(&x->error, i, "status", answers[i].has_status, slice->has_status);
     }
+    return n;
 }
 
-static void on_erase_answer(struct exchange *x, struct reader *reader)
+static int on_erase_answer(struct exchange *x, struct reader *reader)
 {
     struct message *message = message_of(x);
     struct erase_answer *answers = (void *)message->answers;
@@ -91,6 +93,7 @@ static void on_erase_answer(struct exchange *x, struct reader *reader)
     check_count(x, n);
     for (uint32_t i = 0; n >= 0 && x->error.status == EMBD_OK && i < message->n_slices; i++)
         check_keys(x, i, answers[i].n_keys, answers[i].statuses != NULL);
+    return n;
 }
 
 /* A numbered push that was applied before, when the answer was lost, and with it the statuses. */
@@ -100,7 +103,7 @@ static void forget_statuses(const struct message *message)
         memset(message->bins[i].to, EMBD_KEY_UNREPORTED, message->bins[i].bytes);
 }
 
-static void on_push_answer(struct exchange *x, struct reader *reader)
+static int on_push_answer(struct exchange *x, struct reader *reader)
 {
     struct message *message = message_of(x);
     struct push_answer *answers = (void *)message->answers;
@@ -108,14 +111,15 @@ static void on_push_answer(struct exchange *x, struct reader *reader)
     int n = embd__push_answer_read(reader, answers, message->answers_capacity, &again);
     if (n == 0 && again && x->has_effect) {
         forget_statuses(message);
-        return;
+        return n;
     }
     check_count(x, n);
     for (uint32_t i = 0; n >= 0 && x->error.status == EMBD_OK && i < message->n_slices; i++)
         check_keys(x, i, answers[i].n_keys, answers[i].statuses != NULL);
+    return n;
 }
 
-static void (*const on_answer_of[])(struct exchange *x, struct reader *reader) = {
+static int (*const on_answer_of[])(struct exchange *x, struct reader *reader) = {
     [PARTS_PULL] = on_pull_answer,
     [PARTS_PUSH] = on_push_answer,
     [PARTS_ERASE] = on_erase_answer,
@@ -124,7 +128,10 @@ static void (*const on_answer_of[])(struct exchange *x, struct reader *reader) =
 void embd__message_on_answer(struct exchange *x, struct reader *reader)
 {
     embd_client *client = message_of(x)->call->client;
-    on_answer_of[message_of(x)->call->kind](x, reader);
+    int n = on_answer_of[message_of(x)->call->kind](x, reader);
+    bool is_right = x->error.status == EMBD_OK && reader->error->status == EMBD_OK;
     if (reader->map > client->map_refresh.version)
         embd__map_refresh_from(client, x->link);
+    else if (n > 0 && is_right && !reader->lag.is_told)
+        embd__message_keep_known(message_of(x), reader->frame);
 }

@@ -42,6 +42,7 @@ static void give_back_call(struct embd_call *call)
 void embd__calls_init(struct embd_client *client)
 {
     embd__pool_init(&client->messages, sizeof(struct message));
+    client->known = calloc(KNOWN_ANSWERS, sizeof *client->known);
 }
 
 void embd__calls_fini(struct embd_client *client)
@@ -54,6 +55,7 @@ void embd__calls_fini(struct embd_client *client)
         free(call);
     }
     embd__pool_fini(&client->messages);
+    free(client->known);
 }
 
 /* ---- start ---- */

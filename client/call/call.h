@@ -116,6 +116,24 @@ struct message {
     uint8_t first_head[MESSAGE_HEAD_BYTES];
 };
 
+#define KNOWN_ANSWERS 64u /* of the numbers of keys that shards have in a call, most */
+#define KNOWN_BYTES   96u
+
+/* What an answer about one part has to say. */
+struct known_expected {
+    enum parts_kind kind;
+    embd_dtype wire;
+    uint32_t n_keys, n_rows, dim;
+    bool has_status;
+};
+
+/* An answer that said so. Owner: the loop's thread. */
+struct known_answer {
+    struct known_expected expected;
+    uint32_t bytes; /* 0: none yet */
+    uint8_t tail[KNOWN_BYTES];
+};
+
 struct embd_call {
     struct embd_client *client;
     struct embd_call *next, *next_free; /* of all; of those not in use */
@@ -213,6 +231,13 @@ void embd__messages_fini(struct embd_call *call);
 void *embd__message_on_bin(struct exchange *x, uint32_t index, uint32_t bytes);
 void embd__message_on_units(struct exchange *x, const uint8_t *p, uint32_t bytes);
 void embd__message_on_answer(struct exchange *x, struct reader *reader);
+
+/* ---- known.c ---- */
+
+/* Whether an answer with this head was read before, and was as it should be. */
+bool embd__message_knows(struct exchange *x, const struct frame_scanner *frame);
+/* It was, with one part, and has told of nothing else. */
+void embd__message_keep_known(const struct message *message, const struct frame_scanner *frame);
 
 /* ---- numbered.c ---- */
 

@@ -83,6 +83,7 @@ static struct message *make_message(struct embd_call *call)
     message->x = (struct exchange){.owner = &call->job,
                                    .on_bin = embd__message_on_bin,
                                    .on_units = embd__message_on_units,
+                                   .knows = embd__message_knows,
                                    .on_end = embd__job_on_end};
     embd__msg_init(&message->x.msg);
     embd__msg_lend(&message->x.msg, message->first_head, MESSAGE_HEAD_BYTES, message->first_bins,

@@ -59,6 +59,7 @@ struct embd_client {
     const struct dialer *dialer; /* to the server in this process; NULL: servers have addresses */
     struct shared *shared;       /* with servers on this host */
     struct pool messages;        /* of calls */
+    struct known_answer *known;  /* [KNOWN_ANSWERS]; NULL: none are kept */
     uint32_t n_shards;           /* growth.c, shrinking.c */
     _Atomic uint32_t n_linked;   /* that have links: the loop's thread may look at these */
     struct client_shard *shards; /* [LIMIT_SHARDS], so that none moves where some are added */

@@ -40,6 +40,8 @@ struct exchange {
      * 64, and is the receiver's again when on_units returns. */
     uint32_t unit;
     void (*on_units)(struct exchange *x, const uint8_t *p, uint32_t bytes);
+    /* Whether the answer needs no reading: its head is that of one that was right. NULL: no. */
+    bool (*knows)(struct exchange *x, const struct frame_scanner *frame);
     /* The answer is complete and is not an error of the server. Sets `error`, or the reader's, if
      * it does not match the request. */
     void (*on_answer)(struct exchange *x, struct reader *reader);

@@ -240,6 +240,8 @@ static void read_answer(struct link *link, struct exchange *x)
     x->is_out = true;
     if (x->error.status != EMBD_OK)
         return; /* a bin did not fit */
+    if (x->knows != NULL && x->knows(x, &link->receiver.frame))
+        return;
     if (embd__reader_init(&reader, &link->receiver.frame, zone, &e) == EMBD_OK) {
         x->is_refused = reader.answer_status != EMBD_OK;
         if (reader.answer_status == EMBD_OK)
