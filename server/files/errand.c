@@ -1,10 +1,10 @@
 /* errand.c - see errand.h. */
 #include "server/files/errand.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+
+#include "server/files/thread.h"
 
 /* Owner: the thread that started it. */
 struct errand {
@@ -17,21 +17,11 @@ static void *run(void *arg)
 {
     struct errand *errand = arg;
     const struct errand_config config = errand->config;
+    thread_name("embd-errand");
     config.run(config.arg);
     atomic_store(&errand->is_over, true);
     config.wake(config.wake_arg);
     return NULL;
-}
-
-/* Signals are for the threads of the program, not for this one. */
-static int start_thread(struct errand *errand)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&errand->thread, NULL, run, errand);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
 }
 
 struct errand *errand_start(const struct errand_config *config)
@@ -40,7 +30,7 @@ struct errand *errand_start(const struct errand_config *config)
     if (errand == NULL)
         return NULL;
     errand->config = *config;
-    if (start_thread(errand) == 0)
+    if (thread_start(&errand->thread, run, errand) == 0)
         return errand;
     free(errand);
     return NULL;

@@ -3,9 +3,9 @@
 #include "server/files/writing.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 
+#include "server/files/thread.h"
 #include "server/files/whole.h"
 
 /* Owner: the thread that started it, but for what is marked. */
@@ -73,6 +73,7 @@ static void *run(void *arg)
 {
     struct writing *w = arg;
     const struct writing_config *config = w->config;
+    thread_name("embd-writer");
     whole_write(config->dir, config->file.name, config->file.bytes, config->file.n, &w->error);
     for (uint32_t i = 0; i < config->n_tables && w->error.status == EMBD_OK; i++)
         part_write(config->dir, config->schemas[i], config->shard, &w->rows, &w->parts[i],
@@ -94,17 +95,6 @@ static void free_writing(struct writing *w)
     free(w);
 }
 
-/* Signals are for the threads of the program, not for this one. */
-static bool start_thread(struct writing *w)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&w->thread, NULL, run, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed == 0;
-}
-
 int writing_start(const struct writing_config *config, struct writing **out, struct embd__error *e)
 {
     struct writing *w = calloc(1, sizeof *w);
@@ -115,7 +105,7 @@ int writing_start(const struct writing_config *config, struct writing **out, str
     w->parts = calloc(config->n_tables + 1, sizeof *w->parts);
     pthread_mutex_init(&w->mutex, NULL);
     pthread_cond_init(&w->changed, NULL);
-    if (w->parts == NULL || !start_thread(w)) {
+    if (w->parts == NULL || thread_start(&w->thread, run, w) != 0) {
         free_writing(w);
         return embd__error_set(e, EMBD_NO_MEMORY, "cannot start the thread that writes a snapshot");
     }

@@ -3,13 +3,13 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "proto/placement_wire.h"
+#include "server/files/thread.h"
 #include "server/follow/failover.h"
 #include "server/follow/maps.h"
 #include "server/peers/peers.h"
@@ -389,6 +389,7 @@ static void rest(struct follower *f, uint32_t ms)
 static void *run(void *arg)
 {
     struct follower *f = arg;
+    thread_name("embd-follower");
     pthread_mutex_lock(&f->lock);
     while (!f->stops) {
         if (!f->has_ask) {
@@ -412,17 +413,6 @@ static void *run(void *arg)
     pthread_mutex_unlock(&f->lock);
     close_peers(f);
     return NULL;
-}
-
-/* Signals are for the threads of the program, not for this one. */
-static int start_thread(struct follower *f)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&f->thread, NULL, run, f);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
 }
 
 /* ---- from outside ---- */
@@ -463,7 +453,7 @@ int follower_open(const struct follower_config *config, struct follower **out,
     f->config = *config;
     if (peers_proof_set_ca(&f->proof, config->ca, config->ca_bytes, config->believes_system, e) ==
             EMBD_OK &&
-        inherit(f, config->before, e) == EMBD_OK && start_thread(f) != 0)
+        inherit(f, config->before, e) == EMBD_OK && thread_start(&f->thread, run, f) != 0)
         embd__error_set(e, EMBD_NO_MEMORY, "cannot start the thread that follows a server");
     if (e->status != EMBD_OK)
         destroy(f);

@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +20,7 @@
 #include <unistd.h>
 
 #include "server/files/safe_open.h"
+#include "server/files/thread.h"
 #include "server/journal/journal.h"
 #include "server/journal/recordfile.h"
 #include "server/journal/room.h"
@@ -180,6 +180,7 @@ static void *run(void *arg)
 {
     struct basefile *base = arg;
     char staged[72];
+    thread_name("embd-base");
     int error = begin(base);
     staged_name(base, staged);
     pthread_mutex_lock(&base->lock);
@@ -207,17 +208,6 @@ static void *run(void *arg)
 }
 
 /* ---- its owner ---- */
-
-/* Signals are for the threads of the program, not for this one. */
-static int start_thread(struct basefile *base)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&base->thread, NULL, run, base);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
 
 static void free_base(struct basefile *base)
 {
@@ -253,7 +243,7 @@ int basefile_open(const struct basefile_config *config, struct basefile **out,
                     ? errno
                     : record_key_new(&base->key);
     if (error == 0)
-        error = start_thread(base);
+        error = thread_start(&base->thread, run, base);
     if (error == 0) {
         *out = base;
         return EMBD_OK;

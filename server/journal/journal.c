@@ -25,6 +25,7 @@
 
 #include "proto/assert.h"
 #include "server/files/safe_open.h"
+#include "server/files/thread.h"
 #include "server/journal/segments.h"
 #include "server/log/ending.h"
 
@@ -109,6 +110,7 @@ static void rest(struct journal *journal)
 static void *run(void *arg)
 {
     struct journal *journal = arg;
+    thread_name("embd-journal");
     pthread_mutex_lock(&journal->lock);
     while (!journal->is_ending) {
         if (is_due(journal))
@@ -175,7 +177,7 @@ static int start_thread(struct journal *journal, struct embd__error *e)
 {
     if (journal->config.wake == NULL)
         return EMBD_OK;
-    int error = pthread_create(&journal->thread, NULL, run, journal);
+    int error = thread_start(&journal->thread, run, journal);
     if (error != 0)
         return embd__error_set(e, EMBD_NO_MEMORY, "journal's thread: %s", strerror(error));
     journal->has_thread = true;

@@ -66,6 +66,16 @@ class Start(unittest.TestCase):
                       if name.startswith("embd-shard")]
             self.assertEqual(pinned, [{0}, {0}])
 
+    def test_threads_that_work_for_a_pinned_shard_keep_off_its_processor(self):
+        with tempfile.TemporaryDirectory() as data, Embd("--cpus", "0", "--data-dir", data) as server:
+            names, end = [], time.monotonic() + 60
+            while "embd-journal" not in names:
+                self.assertLess(time.monotonic(), end, f"no thread has named itself embd-journal: {names}")
+                threads = {name: os.sched_getaffinity(task) for task, name in thread_names(server, 1).items()}
+                names = list(threads)
+            self.assertEqual(threads["embd-shard-0"], {0})
+            self.assertEqual(threads["embd-journal"], os.sched_getaffinity(server.pid))
+
 
 class Admin(unittest.TestCase):
     def test_the_socket_is_private_serves_admin_methods_and_goes_with_the_process(self):
