@@ -10,7 +10,7 @@ void embd__follow_ask_write(struct msg *m, const struct follow_ask *ask)
 {
     embd__msg_map(m, 13u + (ask->lineage != 0) + (ask->who != 0) + (ask->mark != 0) +
                          (ask->mark_at != 0) + (ask->start != 0) + ask->reads + ask->takes_maps +
-                         2u * (ask->room != 0));
+                         (ask->most != 0) + 2u * (ask->room != 0));
     embd__msg_field_str(m, "name", ask->name);
     embd__msg_field_str(m, "cluster", ask->cluster);
     embd__msg_field_uint(m, "epoch", ask->epoch);
@@ -38,10 +38,12 @@ void embd__follow_ask_write(struct msg *m, const struct follow_ask *ask)
         embd__msg_field_bool(m, "reads", true);
     if (ask->takes_maps)
         embd__msg_field_bool(m, "maps", true);
-    if (ask->room == 0)
-        return;
-    embd__msg_field_uint(m, "room", ask->room);
-    embd__msg_field_uint(m, "bases", ask->bases);
+    if (ask->room != 0) {
+        embd__msg_field_uint(m, "room", ask->room);
+        embd__msg_field_uint(m, "bases", ask->bases);
+    }
+    if (ask->most != 0)
+        embd__msg_field_uint(m, "most", ask->most);
 }
 
 int embd__follow_ask_read(struct reader *r, struct follow_ask *out)
@@ -71,6 +73,7 @@ int embd__follow_ask_read(struct reader *r, struct follow_ask *out)
     out->takes_maps = embd__field_bool(&f, "maps", false);
     out->room = embd__field_uint(&f, "room", 0, INT64_MAX, 0);
     out->bases = embd__field_uint(&f, "bases", 0, INT64_MAX, 0);
+    out->most = embd__field_uint(&f, "most", 0, INT64_MAX, 0);
     return r->error->status != EMBD_OK ? r->error->status : embd__reader_end(r);
 }
 
@@ -132,7 +135,7 @@ int embd__follow_answer_read(struct reader *r, struct follow_answer *out)
     out->left = embd__field_uint(&f, "left", 0, INT64_MAX, 0);
     out->base = embd__field_uint(&f, "base", 0, INT64_MAX, 0);
     out->sum = embd__field_uint(&f, "sum", 0, UINT64_MAX, 0);
-    out->n_bytes = embd__field_uint(&f, "bytes", 0, FOLLOW_BYTES, 0);
+    out->n_bytes = embd__field_uint(&f, "bytes", 0, FOLLOW_BYTES_MOST, 0);
     out->n_skips = (uint32_t)embd__field_uint(&f, "skips", 0, FOLLOW_SKIPS, 0);
     out->lineage = embd__field_uint(&f, "lineage", 0, UINT64_MAX - 1, 0);
     embd__field_str(&f, "gone", out->gone, sizeof out->gone, "");

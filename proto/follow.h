@@ -5,11 +5,13 @@
 
 #include "proto/message.h"
 
-#define FOLLOW_BYTES    (4u << 20) /* of records in an answer */
-#define FOLLOW_SKIPS    64u
-#define FOLLOW_WAIT_MS  10000u /* an answer may take so long, where there is nothing new */
-#define FOLLOW_NAME_MAX 127u
-#define FOLLOW_WHY_MAX  159u
+#define FOLLOW_BYTES (4u << 20) /* of records in an answer */
+/* The same, of who says that it takes more, and lacks more. */
+#define FOLLOW_BYTES_MOST (16u << 20)
+#define FOLLOW_SKIPS      64u
+#define FOLLOW_WAIT_MS    10000u /* an answer may take so long, where there is nothing new */
+#define FOLLOW_NAME_MAX   127u
+#define FOLLOW_WHY_MAX    159u
 
 #define FOLLOW_AGE_MOST_US 100000000u /* an age: as long or longer, or not known */
 
@@ -30,6 +32,7 @@ struct follow_ask {
     uint64_t room;  /* for shards of the cluster, how many it may have; 0: as many as it has now */
     uint64_t bases; /* of so many shards from the first, it has the base */
     uint64_t wait_ms;
+    uint64_t most;    /* bytes of records in the answer; 0: FOLLOW_BYTES */
     uint64_t mark;    /* digests of that number are wanted; 0: none */
     uint64_t mark_at; /* where, as an answer said; 0: not known */
 };

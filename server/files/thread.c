@@ -17,7 +17,7 @@ static int create(pthread_t *out, void *(*run)(void *), void *arg)
     if (error == 0)
         error = pthread_create(out, &attr, run, arg);
     pthread_attr_destroy(&attr);
-    return error == 0 ? 0 : pthread_create(out, NULL, run, arg);
+    return error;
 }
 
 int thread_start(pthread_t *out, void *(*run)(void *), void *arg)

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "proto/placement_wire.h"
+#include "proto/xxh3.h"
 #include "server/files/thread.h"
 #include "server/follow/failover.h"
 #include "server/follow/maps.h"
@@ -301,6 +302,7 @@ static void take_answer(void *arg, uint32_t shard, struct reader *r)
         return;
     }
     memcpy(answer->bytes, answer->found.bytes, answer->found.n_bytes);
+    answer->sum = XXH3_64bits_dispatch(answer->bytes, answer->found.n_bytes);
     memcpy(answer->skips, answer->found.skips, answer->found.n_skips * sizeof *answer->skips);
     answer->found.bytes = NULL;
     answer->found.skips = NULL;

@@ -44,6 +44,7 @@ struct follower_answer {
     struct follow_answer found;
     uint64_t sent_ns; /* the question was sent then, or later; by CLOCK_MONOTONIC */
     uint8_t *bytes;   /* [found.n_bytes], malloc'd: the taker's */
+    uint64_t sum;     /* XXH3 of them */
     uint64_t skips[FOLLOW_SKIPS];
     uint64_t map_version;     /* of the map of keys there, as it was when this one connected */
     uint32_t n_shards;        /* likewise, of the cluster; 0: not known */

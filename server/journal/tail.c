@@ -281,8 +281,8 @@ static bool take_record(struct tail *t, uint64_t offset)
 {
     struct tail_piece *piece = t->piece;
     uint64_t n = record_size(t) - offset, room = t->ask->most - piece->n;
-    bool is_part = n > room, is_alone = piece->n == 0;
-    if ((is_part && !is_alone) || (is_skip(t) && piece->n_skips == TAIL_SKIPS_MOST))
+    bool is_part = n > room, is_large = record_size(t) > t->ask->most;
+    if ((is_part && !is_large && piece->n > 0) || (is_skip(t) && piece->n_skips == TAIL_SKIPS_MOST))
         return false;
     if (copy(t, offset, is_part ? room : n) != EMBD_OK)
         return false;
@@ -295,7 +295,7 @@ static bool take_record(struct tail *t, uint64_t offset)
     if (is_skip(t))
         piece->skips[piece->n_skips++] = t->record.position;
     pass(t);
-    return offset == 0;
+    return true;
 }
 
 /* The next record, in this segment or the one behind it. */

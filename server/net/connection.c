@@ -152,12 +152,22 @@ static void end_for_peer(struct connection *c)
         shutdown(fd, SHUT_RDWR);
 }
 
+static void end_sender(struct connection *c)
+{
+    sender_close(c->sender);
+    c->sender = NULL;
+    if (c->is_sending)
+        TAILQ_REMOVE(&c->io->sending, c, in_sending);
+    c->is_sending = false;
+}
+
 void connection_close(struct connection *c)
 {
     struct shard_io *io = c->io;
     if (c->state == CONNECTION_CLOSED)
         return;
     connection_move(c, CONNECTION_CLOSED);
+    end_sender(c); /* before what it sends is freed */
     request_parser_drop(c);
     struct exchange *x;
     while ((x = TAILQ_FIRST(&c->exchanges)) != NULL)
@@ -285,6 +295,8 @@ static void on_written(uv_write_t *write, int status)
 
 uint64_t connection_out_bytes(const struct connection *c)
 {
+    if (c->is_sending)
+        return c->bytes_out + sender_sent(c->sender);
     bool is_plain = c->tls == NULL && c->ring.state != RING_OPEN;
     uint64_t given = c->bytes_out + (is_plain ? c->outlet.batch_bytes : 0);
     return given - uv_stream_get_write_queue_size(&c->uv.stream);
@@ -318,6 +330,56 @@ static void write_now(struct connection *c)
         connection_took(c, (uint64_t)n);
     if (out->batch_bytes > 0)
         write_later(c);
+}
+
+/* ---- by a sender ---- */
+
+/* False: the shard's thread sends the batch. */
+static bool has_sender(struct connection *c)
+{
+    if (!c->session.sends_aside || c->outlet.batch_bytes < SENDER_LEAST_BYTES ||
+        c->outlet.chunk != NULL)
+        return false;
+    if (c->sender == NULL)
+        c->sender = sender_open(c->io->wake, c->io->wake_arg);
+    return c->sender != NULL;
+}
+
+static void write_aside(struct connection *c)
+{
+    const struct outlet *out = &c->outlet;
+    uv_os_fd_t fd;
+    if (uv_fileno((uv_handle_t *)&c->uv.stream, &fd) != 0) {
+        connection_drop(c, "its socket has no descriptor");
+        return;
+    }
+    sender_begin(c->sender, fd, out->bufs + out->first, out->n - out->first);
+    c->is_writing = c->is_sending = true;
+    TAILQ_INSERT_TAIL(&c->io->sending, c, in_sending);
+    c->out = (struct watch){.since_ms = connection_now_ms(c->io), .bytes = connection_out_bytes(c)};
+}
+
+static void on_sent(struct connection *c, int error)
+{
+    TAILQ_REMOVE(&c->io->sending, c, in_sending);
+    c->is_sending = c->is_writing = false;
+    if (error != 0) {
+        connection_drop(c, uv_strerror(error));
+        return;
+    }
+    connection_took(c, c->outlet.batch_bytes);
+    connection_go(c);
+}
+
+void connection_go_sent(struct shard_io *io)
+{
+    struct connection *c, *next;
+    int error;
+    for (c = TAILQ_FIRST(&io->sending); c != NULL; c = next) {
+        next = TAILQ_NEXT(c, in_sending);
+        if (sender_is_over(c->sender, &error))
+            on_sent(c, error);
+    }
 }
 
 /* One that does not fit need not: the peer has others to read. False: it is gone, or cannot be
@@ -358,6 +420,8 @@ void connection_flush(struct connection *c)
     int status = EMBD_OK;
     if (c->turn.counted_ns == 0 && !outlet_is_empty(&c->outlet))
         turn_work(&c->turn, uv_hrtime());
+    c->outlet.most =
+        c->session.sends_aside && c->tls == NULL ? OUTLET_ASIDE_BYTES : OUTLET_BATCH_BYTES;
     while (connection_may_send(c) && !c->is_writing && !outlet_is_empty(&c->outlet) &&
            outlet_gather(&c->outlet, c->io, c->turn.counted_ns + TURN_NS, &status)) {
         bool is_over = c->bytes_out - begin >= TURN_BYTES || turn_is_over(&c->turn);
@@ -365,6 +429,8 @@ void connection_flush(struct connection *c)
             write_ring(c, is_over);
         else if (c->tls != NULL)
             tls_connection_write(c, is_over);
+        else if (has_sender(c))
+            write_aside(c);
         else if (!is_over)
             write_now(c);
         else

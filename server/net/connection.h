@@ -8,6 +8,7 @@
 #include "proto/local/ring.h"
 #include "server/net/outlet.h"
 #include "server/net/request_parser.h"
+#include "server/net/sender.h"
 #include "server/net/tls_connection.h"
 #include "server/net/turn.h"
 
@@ -66,9 +67,11 @@ struct connection {
     struct outlet outlet;
     uv_write_t write;
     uv_shutdown_t shutdown;
-    bool is_adopted;         /* the other end of its socket is this process's */
-    bool is_leaving;         /* its socket becomes a trunk's, once `trunk` is answered */
-    bool is_writing;         /* libuv has `write`; beside each state up to FAILED */
+    bool is_adopted; /* the other end of its socket is this process's */
+    bool is_leaving; /* its socket becomes a trunk's, once `trunk` is answered */
+    bool is_writing; /* libuv has `write`, or `sender` the batch; beside each state up to FAILED */
+    struct sender *sender;   /* of large answers to a server that follows; NULL: none was sent */
+    bool is_sending;         /* it has the batch; in io->sending */
     bool is_dirty;           /* in io->dirty */
     bool is_unauthenticated; /* in io->unauthenticated */
     uint32_t charged_bytes;  /* to the quota, for the connection itself */
@@ -82,7 +85,8 @@ struct connection {
     uint64_t began_ms, linger_since_ms, busy_ms; /* busy: the last byte either way */
     char peer[64];
     uint64_t network; /* of the peer's address: the first 64 bits of IPv6, or IPv4's 32 */
-    TAILQ_ENTRY(connection) in_io, in_dirty, in_unauthenticated, in_yielding, in_ringing;
+    TAILQ_ENTRY(connection)
+    in_io, in_dirty, in_unauthenticated, in_yielding, in_ringing, in_sending;
 };
 
 /* Charged for a connection: itself, and what malloc and libuv add. */
@@ -111,6 +115,14 @@ bool connection_turn(struct shard_io *io);
 /* Before the loop sleeps: connections go on whose bytes come by a ring. False: the loop may sleep,
  * and a doorbell wakes it. */
 bool ring_turn(struct shard_io *io);
+
+/* Goes on with connections whose senders have sent what they had. */
+void connection_go_sent(struct shard_io *io);
+static inline void connection_look_at_senders(struct shard_io *io)
+{
+    if (!TAILQ_EMPTY(&io->sending))
+        connection_go_sent(io);
+}
 
 /* Closes connections that missed a deadline, and retries starved ones. A few times a second. */
 void connection_sweep(struct shard_io *io);

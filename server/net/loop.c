@@ -197,6 +197,7 @@ static void on_prepare(uv_prepare_t *prepare)
 {
     struct loop *loop = prepare->data;
     loop->io.turn++;
+    connection_look_at_senders(&loop->io);
     bool has_more = !TAILQ_EMPTY(&loop->io.yielding) && connection_turn(&loop->io);
     has_more |= shard_collect(loop->io.shard);
     connection_flush_dirty(&loop->io);
@@ -388,6 +389,9 @@ static int open_io(struct loop *loop, const struct shard_config *config, struct 
     TAILQ_INIT(&io->dirty);
     TAILQ_INIT(&io->yielding);
     TAILQ_INIT(&io->ringing);
+    TAILQ_INIT(&io->sending);
+    io->wake = wake;
+    io->wake_arg = loop;
     io->spin.most_ns = (uint64_t)io->limits.spin_us * 1000;
     TAILQ_INIT(&io->unauthenticated);
     STAILQ_INIT(&io->spare_exchanges);

@@ -83,7 +83,7 @@ void outlet_trim(struct shard_io *io)
 
 void outlet_init(struct outlet *out)
 {
-    *out = (struct outlet){0};
+    *out = (struct outlet){.most = OUTLET_BATCH_BYTES};
     STAILQ_INIT(&out->ready);
     STAILQ_INIT(&out->gathered);
 }
@@ -114,7 +114,7 @@ static void next_piece(struct outlet *out)
 /* Puts as much of a piece in memory as a batch takes. */
 static void put_memory(struct outlet *out, const struct msg_piece *piece)
 {
-    uint64_t rest = piece->bytes - out->offset, room = OUTLET_BATCH_BYTES - out->batch_bytes;
+    uint64_t rest = piece->bytes - out->offset, room = out->most - out->batch_bytes;
     uint64_t bytes = rest < room ? rest : room;
     put(out, (const uint8_t *)piece->data + out->offset, bytes);
     out->offset += bytes;
@@ -148,7 +148,7 @@ static bool put_made(struct outlet *out, struct shard_io *io, struct exchange *x
 
 static bool has_room(const struct outlet *out)
 {
-    return out->n < OUTLET_BUFS && out->batch_bytes < OUTLET_BATCH_BYTES;
+    return out->n < OUTLET_BUFS && out->batch_bytes < out->most;
 }
 
 /* Adds pieces of the first ready answer; false: the batch is full, or there is no memory to go

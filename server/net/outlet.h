@@ -9,16 +9,19 @@
 
 #include "proto/local/ring.h"
 #include "server/net/exchange.h"
+#include "server/net/sender.h"
 
-#define OUTLET_BUFS 64u
-/* Bytes of a batch that were not made for it: large answers in memory go out in such steps. */
+#define OUTLET_BUFS SENDER_BUFS
+/* Large answers in memory go out in such steps; those that another thread sends in larger ones. */
 #define OUTLET_BATCH_BYTES (1u << 20)
+#define OUTLET_ASIDE_BYTES (32u << 20)
 
 struct outlet {
     struct exchange_queue ready; /* answers not wholly in a batch yet, the first perhaps in part */
     struct exchange_queue gathered; /* those whose last byte is in the batch */
     uint32_t piece;                 /* of the first of `ready`: what comes next */
     uint64_t offset;
+    uint64_t most;              /* bytes of a batch that were not made for it */
     uv_buf_t bufs[OUTLET_BUFS]; /* the batch; bufs[first .. n) are still to be sent */
     uint32_t first, n;
     uint64_t batch_bytes; /* still to be sent */

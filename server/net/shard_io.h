@@ -76,6 +76,9 @@ struct shard_io {
     uint32_t n_ringing;
     struct spin spin;
     bool has_read; /* since the loop last slept: more may come soon, by sockets too */
+    struct connection_list sending; /* whose batch a sender has */
+    void (*wake)(void *arg);        /* the loop of the shard; any thread */
+    void *wake_arg;
     struct connection_list dirty; /* with something to do outside of their own callbacks */
 
     struct exchange_queue spare_exchanges;

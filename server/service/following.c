@@ -196,6 +196,7 @@ static void ask(struct shard *shard)
         .room = f->knows_no_maps ? 0 : told_room(shard),
         .bases = told_bases(shard),
         .wait_ms = shard->config.serves ? WAIT_SERVE_MS : WAIT_MS,
+        .most = f->knows_no_maps ? 0 : FOLLOW_BYTES_MOST,
     };
     const struct shard_map *own = shard->config.own_map;
     snprintf(ask.name, sizeof ask.name, "%s",
@@ -266,7 +267,7 @@ static const char *why_not(const struct following *f, const struct follower_answ
     const struct follow_answer *found = &answer->found;
     if (found->epoch < f->note.epoch)
         return "it has an older epoch: another server was promoted in its place";
-    if (found->n_bytes > 0 && record_sum(answer->bytes, found->n_bytes) != found->sum)
+    if (found->n_bytes > 0 && answer->sum != found->sum)
         return "records were damaged on their way";
     return NULL;
 }

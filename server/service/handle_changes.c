@@ -208,5 +208,6 @@ int handle_changes(struct call *call)
     if (make_room(call, &part) != EMBD_OK || (part.ask.id == 0 && begin(call, &part) != EMBD_OK))
         return call->error.status;
     part.subscriber->asked_ns = clock_ns();
+    call->request->session->sends_aside = true;
     return answer(call, &part);
 }

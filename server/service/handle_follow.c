@@ -29,6 +29,7 @@ struct feed_read {
     struct tail_piece piece;
     bool is_base, asks_base;
     uint64_t base;
+    uint64_t sum; /* of the bytes */
     struct embd__error error;
     struct errand *errand;
     bool is_left; /* the request is gone, and the memory is this one's */
@@ -119,8 +120,30 @@ static void run_read(void *arg)
         tail_base(&read->ask, &read->piece, &read->error);
     else
         tail_records(&read->ask, &read->piece, &read->error);
+    read->sum = record_sum(read->piece.bytes, read->piece.n);
     if (read->asks_base && read->error.status == EMBD_OK)
         tail_base_position(read->ask.data_dir, read->ask.shard, &read->base, &read->error);
+}
+
+/* More at once for one that lacks more, as of its last answer: each question and answer waits for a
+ * turn of the shard, which large pushes make long. */
+static uint64_t bytes_for(const struct feed *feed)
+{
+    uint64_t most = feed->ask.most < FOLLOW_BYTES_MOST ? feed->ask.most : FOLLOW_BYTES_MOST;
+    uint64_t lacks = feed->left + FOLLOW_BYTES;
+    most = lacks < most ? lacks : most;
+    return most > FOLLOW_BYTES ? most : FOLLOW_BYTES;
+}
+
+/* Takes less where peers have that much of frame_memory. */
+static struct feed_read *read_new(struct shard_work *work, uint64_t *most, struct embd__error *e)
+{
+    struct feed_read *read = work_memory(work, sizeof *read + *most, e);
+    if (read != NULL || e->status != EMBD_BUSY || *most == FOLLOW_BYTES)
+        return read;
+    *e = (struct embd__error){.status = EMBD_OK};
+    *most = FOLLOW_BYTES;
+    return work_memory(work, sizeof *read + *most, e);
 }
 
 static void begin_read(struct shard *shard, struct feed *feed)
@@ -128,7 +151,8 @@ static void begin_read(struct shard *shard, struct feed *feed)
     struct embd__error e = {.status = EMBD_OK};
     struct shard_work *work = feed->request->work;
     const struct follow_ask *ask = &feed->ask;
-    struct feed_read *read = work_memory(work, sizeof *read + FOLLOW_BYTES, &e);
+    uint64_t most = bytes_for(feed);
+    struct feed_read *read = read_new(work, &most, &e);
     if (read == NULL) {
         answer_error(shard, feed, e.status, e.text);
         return;
@@ -140,7 +164,7 @@ static void begin_read(struct shard *shard, struct feed *feed)
                 .from = {ask->position, ask->chain, ask->offset},
                 .file = ask->file,
                 .at = ask->at,
-                .most = FOLLOW_BYTES},
+                .most = most},
         .piece.bytes = read->bytes,
         .is_base = ask->is_base,
         .asks_base = ask->asks_base,
@@ -187,7 +211,7 @@ static void answer_read(struct shard *shard, struct feed *feed, const struct fee
     found.n_bytes = piece->n;
     found.skips = piece->skips;
     found.n_skips = piece->n_skips;
-    found.sum = record_sum(piece->bytes, piece->n);
+    found.sum = read->sum;
     found.syncs = shard->replicated.n_synced > 0;
     tell_age(shard, feed, read, &found);
     feed->is_ours = !read->is_base && read->error.status == EMBD_OK;
@@ -353,6 +377,7 @@ int handle_follow(struct call *call)
     if (feed->session != call->request->session) /* its records are to be compared */
         *feed = (struct feed){.behind_ns = 0};
     feed->session = call->request->session;
+    call->request->session->sends_aside = true;
     feed->request = call->request;
     feed->ask = ask;
     feed->asked_ns = clock_ns();

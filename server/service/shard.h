@@ -156,7 +156,8 @@ struct shard_session {
     struct request *behind, *behind_last; /* what waits behind one of these */
     uint64_t client; /* who pushes on it, see push_progress.h; 0: did not say */
     bool is_admin;
-    bool is_own_process;       /* net's: the peer is this process */
+    bool sends_aside;    /* the shard's: its large answers need not be sent by the shard's thread */
+    bool is_own_process; /* net's: the peer is this process */
     const struct grant *grant; /* what the peer may do; NULL: only hello, if tokens are required */
     uint64_t spent_ns; /* of the shard's thread, on its changes behind the journal; net takes it */
     bool is_refused;   /* the shard's: the token is not known, or not any more; net ends the

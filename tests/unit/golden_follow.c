@@ -75,6 +75,22 @@ void read_follow_room_request(struct reader *r)
         embd__error_set(r->error, EMBD_INVALID, "another question than was written");
 }
 
+void build_follow_most_request(struct msg *m)
+{
+    struct follow_ask ask = the_ask;
+    ask.most = 16u << 20;
+    embd__msg_request(m, 51, METHOD_FOLLOW);
+    embd__follow_ask_write(m, &ask);
+    embd__msg_end(m);
+}
+
+void read_follow_most_request(struct reader *r)
+{
+    struct follow_ask ask;
+    if (embd__follow_ask_read(r, &ask) == EMBD_OK && ask.most != 16u << 20)
+        embd__error_set(r->error, EMBD_INVALID, "another question than was written");
+}
+
 void build_follow_result(struct msg *m)
 {
     static const uint64_t skips[1] = {300};

@@ -7,6 +7,8 @@ void build_follow_request(struct msg *m);
 void read_follow_request(struct reader *r);
 void build_follow_maps_request(struct msg *m);
 void read_follow_maps_request(struct reader *r);
+void build_follow_most_request(struct msg *m);
+void read_follow_most_request(struct reader *r);
 void build_follow_room_request(struct msg *m);
 void read_follow_room_request(struct reader *r);
 void build_follow_result(struct msg *m);

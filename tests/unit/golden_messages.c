@@ -693,6 +693,7 @@ const struct golden goldens[] = {
     GOLDEN(follow_request, read_follow_request, read_follow_request),
     GOLDEN(follow_maps_request, read_follow_maps_request, read_follow_maps_request),
     GOLDEN(follow_room_request, read_follow_room_request, read_follow_room_request),
+    GOLDEN(follow_most_request, read_follow_most_request, read_follow_most_request),
     GOLDEN(follow_result, read_follow_result, read_follow_result),
     GOLDEN(follow_aged_result, read_follow_aged_result, read_follow_aged_result),
     GOLDEN(follow_growing_result, read_follow_growing_result, read_follow_growing_result),
