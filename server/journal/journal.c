@@ -324,6 +324,11 @@ uint64_t journal_chain(const struct journal *journal)
     return journal->chain;
 }
 
+uint64_t journal_gathered(const struct journal *journal)
+{
+    return journal->gathering->n_bytes;
+}
+
 uint64_t journal_synced(struct journal *journal)
 {
     return atomic_load_explicit(&journal->told_synced, memory_order_acquire);

@@ -124,6 +124,8 @@ void journal_wait(struct journal *journal);
  * none may be on its way. */
 uint64_t journal_position(const struct journal *journal);
 uint64_t journal_chain(const struct journal *journal);
+/* Bytes of the records that no group has been handed over with yet; whatever is on its way. */
+uint64_t journal_gathered(const struct journal *journal);
 /* How many of them are on disk; whatever is on its way. */
 uint64_t journal_synced(struct journal *journal);
 /* The last record, likewise. */

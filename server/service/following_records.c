@@ -127,12 +127,20 @@ bool following_take_base(struct shard *shard, struct embd__error *e)
 
 /* ---- behind the base ---- */
 
-/* Something else has the tables, or writes of a group are under way. A shard that is prepared goes
- * on: the decision comes as a record. */
+/* Something else has the tables. A shard that is prepared goes on: the decision comes as a record.
+ */
 static bool rests(const struct shard *shard)
 {
-    return following_changes(shard) || shard->hold.holders != NULL ||
+    return shard->engine.set.is_on || shard->hold.holders != NULL ||
            shard->compacting.state == COMPACTING_RESTS;
+}
+
+/* As pushes of trainers do, records gather while those before them are written and applied. */
+static bool has_room(const struct shard *shard)
+{
+    const struct commit *commit = &shard->commit;
+    return shard->engine.n_recorded == 0 ||
+           (!commit->is_alone && journal_gathered(commit->journal) < GROUP_BYTES);
 }
 
 /* A record that was withdrawn there is one that does nothing here. */
@@ -201,26 +209,26 @@ static bool is_alone(const struct following *f, const struct record *record)
     return !operation_shares(&frame);
 }
 
-/* The records of one group. */
+/* Up to so many, and up to one that is alone. What the journal had at the start is behind them as
+ * soon as one was taken. */
 static enum next take_group(struct shard *shard, struct embd__error *e)
 {
     struct following *f = shard->following;
     struct record record;
-    uint64_t begin = f->used, own = journal_position(shard->commit.journal);
+    uint64_t own = shard->engine.n_recorded == 0 ? journal_position(shard->commit.journal) : 0;
     enum next next;
     while ((next = following_next(f, &record)) == NEXT_RECORD && e->status == EMBD_OK) {
         if (record.position < own) {
             if (!is_own(shard, &record, e))
                 return NEXT_OTHER;
             pass(f, &record);
-            begin = f->used;
             continue;
         }
         if (following_mark_stops(f, record.position) || following_holds(shard, &record))
             break;
         bool has_some = shard->engine.n_recorded > 0;
         if (check_version(&record, e) != EMBD_OK ||
-            (has_some && (is_alone(f, &record) || f->used - begin >= GROUP_BYTES)))
+            (has_some && (is_alone(f, &record) || !has_room(shard))))
             break;
         take_record(shard, &record, e);
         if (shard->commit.is_alone)
@@ -253,14 +261,16 @@ static void note_place(struct shard *shard)
 bool following_take_records(struct shard *shard, struct embd__error *e)
 {
     struct following *f = shard->following;
-    if (rests(shard))
+    uint32_t n_before = shard->engine.n_recorded;
+    if (rests(shard) || !has_room(shard))
         return false;
-    if (f->place.position > journal_position(shard->commit.journal)) {
+    if (n_before == 0 && f->place.position > journal_position(shard->commit.journal)) {
         following_begin_anew(shard, "its own journal has less than was noted", e);
         return true;
     }
     note_place(shard);
-    following_mark_freeze(shard);
+    if (n_before == 0)
+        following_mark_freeze(shard);
     enum next next = take_group(shard, e);
     if (next == NEXT_OTHER) {
         if (e->status == EMBD_OK)
@@ -274,5 +284,5 @@ bool following_take_records(struct shard *shard, struct embd__error *e)
     f->is_right = false;
     if (f->answered_ns != 0 && f->place.position >= f->end && f->n == f->used)
         f->had_all_ns = f->answered_ns;
-    return shard->engine.n_recorded > 0;
+    return shard->engine.n_recorded > n_before;
 }
