@@ -200,11 +200,39 @@ bool operation_moves(const struct frame_scanner *frame, struct operation_map *ou
 
 /* ---- reading ---- */
 
+static bool is_kept(const struct operation_reader *reader, uint32_t i)
+{
+    return i < OPERATION_KEPT && reader->frame.bins[i].data == reader->kept[i].data;
+}
+
+static void free_kept(struct operation_reader *reader, struct operation_buffer *kept)
+{
+    if (kept->data != NULL)
+        reader->op.engine->tables.ops->buffer_free(kept->data, kept->bytes);
+    *kept = (struct operation_buffer){.data = NULL};
+}
+
+/* Of bin i. NULL: no memory. */
+static void *buffer_for(struct operation_reader *reader, uint32_t i, uint64_t bytes)
+{
+    const struct store_ops *ops = reader->op.engine->tables.ops;
+    struct operation_buffer *kept = i < OPERATION_KEPT ? &reader->kept[i] : NULL;
+    if (kept == NULL || bytes > OPERATION_KEPT_BYTES)
+        return ops->buffer_new(bytes);
+    if (kept->bytes >= bytes)
+        return kept->data;
+    free_kept(reader, kept);
+    kept->data = ops->buffer_new(bytes);
+    kept->bytes = kept->data != NULL ? bytes : 0;
+    return kept->data;
+}
+
 static void free_buffers(struct operation_reader *reader)
 {
     for (uint32_t i = 0; i < reader->n_buffers; i++)
-        reader->op.engine->tables.ops->buffer_free(reader->frame.bins[i].data,
-                                                   reader->frame.bins[i].bytes + 1u);
+        if (!is_kept(reader, i))
+            reader->op.engine->tables.ops->buffer_free(reader->frame.bins[i].data,
+                                                       reader->frame.bins[i].bytes + 1u);
     reader->n_buffers = 0;
     free(reader->streams);
     free(reader->sets);
@@ -219,6 +247,8 @@ static void free_buffers(struct operation_reader *reader)
 void operation_reader_fini(struct operation_reader *reader)
 {
     free_buffers(reader);
+    for (uint32_t i = 0; i < OPERATION_KEPT; i++)
+        free_kept(reader, &reader->kept[i]);
     op_fini(&reader->op);
     free(reader->parts);
     reader->parts = NULL;
@@ -231,10 +261,9 @@ void operation_reader_fini(struct operation_reader *reader)
  */
 static int copy_bins(struct operation_reader *reader, struct embd__error *e)
 {
-    const struct store_ops *ops = reader->op.engine->tables.ops;
     for (uint32_t i = 0; i < reader->frame.n_bins; i++) {
         struct frame_bin *bin = &reader->frame.bins[i];
-        uint8_t *data = ops->buffer_new(bin->bytes + 1u);
+        uint8_t *data = buffer_for(reader, i, bin->bytes + 1u);
         if (data == NULL)
             return embd__error_set(e, EMBD_NO_MEMORY, "no memory to read a record");
         memcpy(data, bin->data, bin->bytes);

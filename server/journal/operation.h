@@ -30,13 +30,24 @@ struct operation_map {
 };
 bool operation_moves(const struct frame_scanner *frame, struct operation_map *out);
 
+/* Memory of the first bins of one record is that of the next, up to so many bytes each: a mapping
+ * costs more than what is copied into it. */
+#define OPERATION_KEPT       4u
+#define OPERATION_KEPT_BYTES (8u << 20)
+
+struct operation_buffer {
+    void *data; /* of the store; NULL: none */
+    uint64_t bytes;
+};
+
 /* Reads operations, one after another. Zeroed before the first; freed by operation_reader_fini. */
 struct operation_reader {
     msgpack_zone zone;
     bool has_zone;
     struct op op;
     struct frame_scanner frame;
-    uint32_t n_buffers;          /* bins of frame that are copies, from the store */
+    uint32_t n_buffers; /* bins of frame that are copies, from the store */
+    struct operation_buffer kept[OPERATION_KEPT];
     struct push_stream *streams; /* malloc'd, of op.as.streams or op.as.replace */
     struct table_set *sets;      /* likewise */
     struct placement place;      /* op.as.replace.place points to, or not */
