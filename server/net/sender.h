@@ -1,8 +1,9 @@
 /* sender.h - a thread that sends the large answers of one connection, those to a server that
- * follows: the copy into the socket would take the shard's thread time that its pushes need.
+ * follows: the copy into the socket would take the time of the shard's thread, which pushes need.
  *
  * One batch at a time, whose memory stays until it is over. The thread writes while the socket
- * takes bytes, and else waits for it; the end of the socket ends that. Owner: the shard's thread. */
+ * takes bytes, and else waits for it; the end of the socket ends both. Owner: the shard's thread.
+ */
 #ifndef EMBD_SENDER_H
 #define EMBD_SENDER_H
 

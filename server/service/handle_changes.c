@@ -208,6 +208,6 @@ int handle_changes(struct call *call)
     if (make_room(call, &part) != EMBD_OK || (part.ask.id == 0 && begin(call, &part) != EMBD_OK))
         return call->error.status;
     part.subscriber->asked_ns = clock_ns();
-    call->request->session->sends_aside = true;
+    call->request->session->sends_aside = call->request->session->is_admin; /* a replica */
     return answer(call, &part);
 }

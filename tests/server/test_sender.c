@@ -1,5 +1,5 @@
-/* test_sender.c - a sender sends a batch whole and in order, also to a peer that takes it slowly; it
- * says when its peer has gone; and who ends it waits for no peer. */
+/* test_sender.c - a sender sends a batch whole and in order, also to a peer that takes it slowly.
+ * It says when its peer has gone, and who ends it waits for no peer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
