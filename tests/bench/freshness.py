@@ -2,9 +2,10 @@
 with the replica at rest (stopped), and, once it has all, with the replica. Meanwhile probe rows are pushed to the server and pulled from
 the replica: the time from an acknowledgement until a pull shows it stands beside what the replica's histogram counts. A round can
 also push at a share of the rate that was found (--share). With --serve-dtype the replica keeps narrow rows; with --no-serve it is a
-follower that answers no pull, and nothing but the pushes is measured. Server, replica, load and probes have processors of their own,
-if there are 14. freshness.py [--dir DIRECTORY] [--keys N] [--dim N] [--batch N] [--in-flight N] [--rounds N] [--seconds S] [--share F]
-[--serve-dtype DTYPE] [--no-serve] [-o json]"""
+follower that answers no pull, and nothing but the pushes is measured. Of these it says the rate, the processor time of the server's
+shard for each key, both with the replica at rest and without, and how long the replica took to have all behind them. Server, replica,
+load and probes have processors of their own, if there are 14. freshness.py [--dir DIRECTORY] [--keys N] [--dim N] [--batch N]
+[--in-flight N] [--rounds N] [--seconds S] [--share F] [--serve-dtype DTYPE] [--no-serve] [-o json]"""
 import argparse
 import json
 import os
@@ -34,6 +35,16 @@ def bench(server, o, rate=None):
                                "--seconds", str(o.seconds), "-o", "json", *(["--rate", str(rate)] if rate else [])],
                               check=True, capture_output=True, text=True)
     return next(row for row in json.loads(said.stdout)["results"] if row["what"] == "embd")["keys_per_s"]
+
+
+def measured_bench(server, o, found, name, rate=None):
+    ns, keys = pinned.shard_ns(server.pid), pushed(server.http)
+    found[name].append(bench(server, o, rate))
+    found["ns_" + name].append((pinned.shard_ns(server.pid) - ns) / max(1, pushed(server.http) - keys))
+
+
+def pushed(http):
+    return int(re.search(r"^embd_keys_pushed_total\{.*\} (\d+)$", metrics(http), flags=re.M).group(1))
 
 
 def metrics(http):
@@ -128,7 +139,9 @@ def start(data, o):
     for name in folders:
         os.mkdir(name)
     with pinned.on(*SERVER):
-        server = Embd("--data-dir", folders[0], "--journal-limit", "0", *pinned.shard_flags(SERVER[0]), admin=folders[2])
+        address = f"127.0.0.1:{free_ports(1)}"
+        server = Embd("--data-dir", folders[0], "--journal-limit", "0", "--http", address, *pinned.shard_flags(SERVER[0]), admin=folders[2])
+        server.http = address
     http = f"127.0.0.1:{free_ports(1)}"
     with wire.connect(server) as peer:
         table = wire.create(peer, "probe", durability="buffered", value=0.0,
@@ -174,9 +187,11 @@ def measure_shown(server, replica, http, table, o, rate, found):
     before, probes = wait_histogram(http), Probes(server, replica, table)
     probes.start()
     with pinned.watched({"server": server.pid, "replica": replica.pid}) as found["busy"]:
-        found["followed"].append(bench(server, o, rate))
+        measured_bench(server, o, found, "followed", rate)
+    begin = time.monotonic()
     took = probes.end()
     catch_up(server, replica, http, table, o)
+    found["behind"].append(time.monotonic() - begin)
     after = wait_histogram(http)
     took.sort()
     found["shows"].append(len(took))
@@ -186,11 +201,11 @@ def measure_shown(server, replica, http, table, o, rate, found):
 
 
 def measure(server, replica, http, table, o):
-    found = {name: [] for name in ("alone", "followed", "p50", "p99", "h50", "h99", "shows")}
+    found = {name: [] for name in ("alone", "followed", "ns_alone", "ns_followed", "behind", "p50", "p99", "h50", "h99", "shows")}
     os.sched_setaffinity(0, pinned.place(*PROBES))
     for _ in range(o.rounds):
         replica.pause()
-        found["alone"].append(bench(server, o))
+        measured_bench(server, o, found, "alone")
         replica.go_on()
         catch_up(server, replica, http, table, o)
         rate = o.share * found["alone"][-1] / o.batch if o.share else None
@@ -198,8 +213,10 @@ def measure(server, replica, http, table, o):
             measure_shown(server, replica, http, table, o, rate, found)
         else:
             with pinned.watched({"server": server.pid, "replica": replica.pid}) as found["busy"]:
-                found["followed"].append(bench(server, o, rate))
+                measured_bench(server, o, found, "followed", rate)
+            begin = time.monotonic()
             catch_up(server, replica, http, table, o)
+            found["behind"].append(time.monotonic() - begin)
     return found
 
 
@@ -213,6 +230,9 @@ def show(found, o):
     for name in ("alone", "followed"):
         print(f"  {name:9} {statistics.median(found[name]) / 1e6:7.3f} M keys/s  ({', '.join(f'{r / 1e6:.3f}' for r in found[name])})")
     print(f"  ratio     {statistics.median(ratios):.3f}  ({', '.join(f'{r:.3f}' for r in ratios)})" + (" at a given rate" if o.share else ""))
+    for name, what in (("ns_alone", "shard, ns a key, alone"), ("ns_followed", "shard, ns a key, followed")):
+        print(f"  {what:26} {statistics.median(found[name]):7.1f}  ({', '.join(f'{ns:.1f}' for ns in found[name])})")
+    print(f"  {'has all behind them after':26} {statistics.median(found['behind']):7.2f} s  ({', '.join(f'{s:.2f}' for s in found['behind'])})")
     for name, what in () if not o.serve else (("p50", "shown by a pull, p50"), ("p99", "shown by a pull, p99"), ("h50", "histogram, p50 at most"),
                        ("h99", "histogram, p99 at most")):
         print(f"  {what:24} {statistics.median(found[name]) * 1e3:9.1f} ms  ({', '.join(f'{s * 1e3:.1f}' for s in found[name])})")

@@ -41,6 +41,16 @@ def used(pid):
     return found
 
 
+def shard_ns(pid):
+    """Processor time of all shards' threads."""
+    ns = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/task/{thread}/comm", encoding="utf-8") as name, \
+                open(f"/proc/{pid}/task/{thread}/schedstat", encoding="utf-8") as times:
+            ns += int(times.read().split()[0]) if name.read().startswith("embd-shard-") else 0
+    return ns
+
+
 @contextlib.contextmanager
 def watched(pids):
     """What it gives has, at the end, the cores that threads had, by the process's name and theirs: those with 0.05 and more."""
