@@ -19,7 +19,7 @@ struct room {
     uint32_t shard;
     int fd;                /* of the reserve; -1: there is none */
     uint64_t reserved;     /* its bytes */
-    bool is_lent;          /* the next base is being written: nothing is reserved meanwhile */
+    atomic_bool is_lent;   /* the next base is being written: nothing is reserved meanwhile */
     uint64_t returns;      /* what that gives back to the disk at its end, */
     uint64_t takes;        /* and what it takes until then, beyond what was reserved */
     uint64_t unlooked;     /* bytes that were written since the disk was looked at */
