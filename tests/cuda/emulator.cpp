@@ -3,9 +3,9 @@
  * Fibers are kept. One that ends its lane goes on with the next fresh one, so kernels whose lanes
  * never meet run on a single fiber; one that waits jumps to the lane whose turn it is. The first
  * entry of a fiber is makecontext's; later switches are _setjmp and _longjmp, which ask nothing of
- * the kernel. AddressSanitizer is told of every change of stacks, and libc's own _longjmp is called:
- * the sanitizer's takes what lies on the stack for gone, at the price of system calls. This file
- * itself is compiled without sanitizers, since half of what kernels take there is here. */
+ * the kernel. AddressSanitizer is told of every change of stacks, and libc's own _longjmp is
+ * called: the sanitizer's takes what lies on the stack for gone, at the price of system calls. This
+ * file itself is compiled without sanitizers, since half of what kernels take there is here. */
 #undef _FORTIFY_SOURCE /* Ubuntu's compiler defines it: its _longjmp refuses to change stacks */
 #include "tests/cuda/emulator.h"
 

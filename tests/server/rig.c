@@ -511,8 +511,8 @@ static bool scan_block(struct rig *rig, const embd_schema *schema, uint64_t *cur
     return !done;
 }
 
-/* In any order that is always the same. Most keys differ in their first bytes, which are not worth a
- * call of memcmp: under sanitizers that takes most of a test. */
+/* In any order that is always the same. Most keys differ in their first bytes, which are not worth
+ * a call of memcmp: under sanitizers that takes most of a test. */
 static int compare(const void *a, const void *b, void *bytes)
 {
     uint64_t x, y;

@@ -504,7 +504,7 @@ static void a_journal_cut_off_at_any_byte_refuses_to_start(void **state)
     sample_free(&s);
 }
 
-/* A start beside `journal.0.reached` with n such bytes takes the end for torn, and logs the event. */
+/* A start beside `journal.0.reached` with n such bytes takes the end for torn, and logs so. */
 static void expect_told(const struct sample *s, const char *bytes, size_t n, const char *event)
 {
     struct rig rig;
