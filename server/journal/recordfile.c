@@ -104,8 +104,8 @@ static int failed(const char *name, struct embd__error *e)
     return embd__error_set(e, EMBD_IO, "'%s': %s", name, strerror(errno));
 }
 
-/* The file is not synced: where the power fails, its size may come to disk and its bytes not. A write
- * within one sector is not torn, so other bytes than its own are damage. */
+/* The file is not synced: where the power fails, its size may come to disk and its bytes not. A
+ * write within one sector is not torn, so other bytes than its own are damage. */
 static bool is_blank(const uint8_t bytes[REACHED_BYTES], ssize_t n)
 {
     static const uint8_t blank[REACHED_BYTES];
