@@ -24,8 +24,8 @@ static size_t round_up(size_t bytes, size_t unit)
 
 void *embd__pages_new(size_t bytes)
 {
-    size_t whole = bytes / HUGE_BYTES * HUGE_BYTES;
-    void *memory = aligned_alloc(whole > 0 ? HUGE_BYTES : LINE_BYTES, round_up(bytes, LINE_BYTES));
+    size_t whole = bytes / HUGE_BYTES * HUGE_BYTES, unit = whole > 0 ? HUGE_BYTES : LINE_BYTES;
+    void *memory = aligned_alloc(unit, round_up(bytes, unit)); /* what is not used takes nothing */
     if (memory != NULL && whole > 0)
         (void)madvise(memory, whole, MADV_HUGEPAGE); /* without it all is as slow as it was */
     return memory;

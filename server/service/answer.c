@@ -35,18 +35,10 @@ int call_end(struct call *call, struct fields *fields)
     return embd__reader_end(&call->reader);
 }
 
-static void write_error(struct msg *answer, const struct frame_scanner *frame,
-                        const struct embd__error *e)
-{
-    if (frame->has_msgid)
-        embd__msg_error(answer, frame->msgid, e->status, e->text);
-    else
-        embd__msg_error_notice(answer, e->status, e->text);
-}
-
 /* A result that came out too large, or for which there was no memory. */
-static void write_failure(struct msg *answer, const struct frame_scanner *frame)
+static void write_failure(struct request *request)
 {
+    const struct msg *answer = &request->answer;
     struct embd__error e = {.status = EMBD_OK};
     if (answer->status == EMBD_TOO_LARGE)
         embd__error_set(&e, EMBD_TOO_LARGE,
@@ -55,7 +47,7 @@ static void write_failure(struct msg *answer, const struct frame_scanner *frame)
                         LIMIT_FRAME_BYTES, LIMIT_ANSWER_HEADER_BYTES);
     else
         embd__error_set(&e, EMBD_NO_MEMORY, "no memory for the answer");
-    write_error(answer, frame, &e);
+    request_fail(request, &e);
 }
 
 /* A change that was under way when the server was deposed: no other server has its record. */
@@ -87,9 +79,9 @@ void call_answer(struct shard *shard, struct request *request, const struct embd
     if (request->is_push && moving_heeds(e->status))
         shard->moving.refused_ns = shard->now_ns;
     if (e->status != EMBD_OK)
-        write_error(&request->answer, request->frame, e);
+        request_fail(request, e);
     else if (request->answer.status != EMBD_OK)
-        write_failure(&request->answer, request->frame);
+        write_failure(request);
     request->has_answer = request->answer.status == EMBD_OK && !is_stale(shard, request, e);
     if (request->gate.number != 0) /* its memory is free, also where its answer waits */
         gate_end(request, e->status != EMBD_OK || !request->has_answer);

@@ -14,6 +14,15 @@ struct call {
     struct embd__error error;
 };
 
+/* The request's answer is the error, in the place of one that was begun or made. */
+static inline void request_fail(struct request *request, const struct embd__error *e)
+{
+    if (request->frame->has_msgid)
+        embd__msg_error(&request->answer, request->frame->msgid, e->status, e->text);
+    else
+        embd__msg_error_notice(&request->answer, e->status, e->text);
+}
+
 uint64_t clock_ns(void);
 /* Gives the operation the time of this machine's clock, if a table needs it. */
 void clock_tell(struct op *op);

@@ -222,7 +222,9 @@ static void answer_with_lack(struct shard *shard, uint64_t now_ns)
             continue;
         say_lack(shard, "a table is replicated", "this server alone has the change", now_ns, &e);
         take_out(&shard->replicated, request);
-        call_answer(shard, request, &e);
+        request_fail(request, &e);
+        shard->counters.errors++;
+        end(request, true);
     }
 }
 
