@@ -277,6 +277,8 @@ class Waits(Changing):
 
 
 class Leaves(Changing):
+    lease_s = 10  # etcd stands still for a moment, in which no server loses its name
+
     def test_a_follower_removes_the_keys_of_a_server_that_left_and_died(self):
         """So that another one may have the name."""
         self.begin_all()
