@@ -10,7 +10,6 @@
 #include "proto/assert.h"
 #include "server/directory.h"
 #include "server/in_etcd.h"
-#include "server/member/first.h"
 #include "server/member/map.h"
 #include "server/growing.h"
 #include "server/net/trunks.h"
@@ -244,8 +243,8 @@ static int open_coordinator(struct process *p, struct embd__error *e)
 
 static int find_followed(void *process, char *admin_out, size_t bytes, struct embd__error *e)
 {
-    const struct process *p = process;
-    return member_find_first(&p->config.etcd, admin_out, bytes, e);
+    struct process *p = process;
+    return member_find_first(&p->followed, &p->config.etcd, admin_out, bytes, e);
 }
 
 static void set_follow(struct process *p)
@@ -485,6 +484,7 @@ enum exit_status process_open(struct process *p, struct embd__error *e)
     p->n = process_self(p)->shards;
     atomic_init(&p->n_own, p->n);
     uv_mutex_init(&p->growing);
+    pthread_mutex_init(&p->followed.lock, NULL);
     atomic_init(&p->etcd_silent, p->config.has_etcd); /* until it has answered */
     p->quota.limit = p->config.frame_memory;
     for (size_t i = 0; i < sizeof opening_steps / sizeof *opening_steps && ending == EXIT_OK; i++)
@@ -513,6 +513,7 @@ void process_close(struct process *p)
     places_fini(&p->places);
     map_fini(&p->etcd_map);
     uv_mutex_destroy(&p->growing);
+    pthread_mutex_destroy(&p->followed.lock);
     free(p->loops);
     free(p->member_servers);
     free(p->peers);

@@ -18,6 +18,7 @@
 #include "server/log/ending.h"
 #include "server/net/http/http.h"
 #include "server/net/loop.h"
+#include "server/member/first.h"
 #include "server/member/member.h"
 #include "server/places.h"
 #include "server/snapshot/written.h"
@@ -39,11 +40,12 @@ struct process {
     uv_mutex_t growing; /* by the shards' threads */
     struct credentials credentials;
     struct follower_config follow;
-    struct failover *failover;   /* NULL: etcd does not say who serves */
-    struct shard_map own_map;    /* of places */
-    struct promotion *promotion; /* NULL: the process does not follow */
-    struct follow_maps *maps;    /* likewise */
-    struct identity *identity;   /* of the data directory; NULL: none */
+    struct member_first followed; /* where that is, as etcd says */
+    struct failover *failover;    /* NULL: etcd does not say who serves */
+    struct shard_map own_map;     /* of places */
+    struct promotion *promotion;  /* NULL: the process does not follow */
+    struct follow_maps *maps;     /* likewise */
+    struct identity *identity;    /* of the data directory; NULL: none */
     struct identity_server *identity_servers;
     _Atomic uint64_t identity_news;  /* of the shards: it begins with 1 */
     uint64_t credentials_stamp;      /* of their files, when they were last read or could not be */

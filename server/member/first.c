@@ -1,11 +1,12 @@
-/* first.c - see first.h. Each question is a connection of its own: it is asked where the one to the
- * cluster was lost. */
+/* first.c - see first.h. Each question is a connection of its own: it is asked where those to the
+ * cluster were lost. */
 #include "server/member/first.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "server/member/map.h"
@@ -50,8 +51,7 @@ static int choose(const char *map, char *admin_out, size_t bytes, struct embd__e
     return e->status;
 }
 
-int member_find_first(const struct etcd_place *place, char *admin_out, size_t bytes,
-                      struct embd__error *e)
+static int ask(const struct etcd_place *place, char *admin_out, size_t bytes, struct embd__error *e)
 {
     static const atomic_bool stops;
     struct etcd *etcd;
@@ -64,5 +64,27 @@ int member_find_first(const struct etcd_place *place, char *admin_out, size_t by
     if (e->status == EMBD_OK)
         choose(map.text, admin_out, bytes, e);
     free(map.text);
+    return e->status;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+int member_find_first(struct member_first *first, const struct etcd_place *place, char *admin_out,
+                      size_t bytes, struct embd__error *e)
+{
+    pthread_mutex_lock(&first->lock);
+    if (now_ns() >= first->until_ns) {
+        first->error = (struct embd__error){.status = EMBD_OK};
+        ask(place, first->admin, sizeof first->admin, &first->error);
+        first->until_ns = now_ns() + MEMBER_FIRST_MS * 1000000u;
+    }
+    *e = first->error;
+    snprintf(admin_out, bytes, "%s", first->admin);
+    pthread_mutex_unlock(&first->lock);
     return e->status;
 }

@@ -23,9 +23,10 @@ int member_find_role(const struct etcd_place *place, uint32_t lease_s, const cha
     return embd__error_set(e, EMBD_UNSUPPORTED, "etcd: this embd was built without libcurl");
 }
 
-int member_find_first(const struct etcd_place *place, char *admin_out, size_t bytes,
-                      struct embd__error *e)
+int member_find_first(struct member_first *first, const struct etcd_place *place, char *admin_out,
+                      size_t bytes, struct embd__error *e)
 {
+    (void)first;
     (void)place;
     (void)admin_out;
     (void)bytes;

@@ -36,16 +36,18 @@ static void forget_old(struct push_progress *progress, uint64_t now_ns)
     progress->n_left = n_kept;
 }
 
-static bool make_room(struct push_progress *progress)
+/* Where it is full, old ones go; where most are recent, it grows: many clients may leave at once. */
+static bool make_room(struct push_progress *progress, uint64_t now_ns)
 {
     uint32_t n = progress->n_room == 0 ? 16 : 2 * progress->n_room;
     if (progress->n_left < progress->n_room)
         return true;
-    if (n > PUSH_PROGRESS_MAX)
-        return false;
+    forget_old(progress, now_ns);
+    if (progress->n_left < progress->n_room / 2 || n > PUSH_PROGRESS_MAX)
+        return progress->n_left < progress->n_room;
     struct push_progress_left *left = realloc(progress->left, n * sizeof *left);
     if (left == NULL)
-        return false;
+        return progress->n_left < progress->n_room;
     progress->left = left;
     progress->n_room = n;
     return true;
@@ -56,8 +58,7 @@ static void remember(struct push_progress *progress, const struct shard_session 
 {
     if (session->client == 0 || !session->is_ordered || session->pushed_ns == 0)
         return;
-    forget_old(progress, session->pushed_ns);
-    if (make_room(progress))
+    if (make_room(progress, session->pushed_ns))
         progress->left[progress->n_left++] =
             (struct push_progress_left){{session->client, session->pushed}, session->pushed_ns};
 }

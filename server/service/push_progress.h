@@ -38,7 +38,7 @@ struct push_progress_left {
 /* Owner: the shard's thread. */
 struct push_progress {
     struct shard_session *first;
-    struct push_progress_left *left; /* [n_left], those that pushed first first; room for n_room */
+    struct push_progress_left *left; /* [n_left] in the order in which they left; of n_room */
     uint32_t n_left, n_room;
 };
 

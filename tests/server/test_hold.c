@@ -2,9 +2,11 @@
 #include "tests/server/rig.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "proto/route.h"
+#include "server/service/push_progress.h"
 
 static const uint64_t keys[2] = {1, 2};
 static const float grads[4] = {1, 2, 3, 4};
@@ -436,6 +438,48 @@ static int teardown(void **state)
     return 0;
 }
 
+/* ---- clients whose connections have ended ---- */
+
+/* It has pushed with an order at that time, and ends. */
+static void leave_at(struct push_progress *progress, uint64_t client, uint32_t pushed, uint64_t ns)
+{
+    struct shard_session session = {.client = 0};
+    push_progress_name(progress, &session, client);
+    session.is_ordered = true;
+    session.pushed = pushed;
+    session.pushed_ns = ns;
+    push_progress_name(progress, &session, 0);
+}
+
+static uint32_t n_listed(struct push_progress *progress, uint64_t now_ns)
+{
+    struct push_progress_mark *marks;
+    uint32_t n = push_progress_list(progress, now_ns, 0, &marks);
+    n = push_progress_merge(marks, n);
+    for (uint32_t i = 0; i < n; i++)
+        assert_int_equal(marks[i].pushed, 7 * marks[i].client);
+    free(marks);
+    return n;
+}
+
+static void clients_that_left_are_listed_for_a_minute(void **state)
+{
+    const uint64_t begin_ns = 1000, later_ns = begin_ns + PUSH_PROGRESS_RECENT_NS;
+    struct push_progress progress = {.first = NULL};
+    (void)state;
+    for (uint32_t i = 1; i <= 1000; i++)
+        leave_at(&progress, i, 7 * i, begin_ns);
+    leave_at(&progress, 5, 7 * 4, begin_ns); /* once more, from further behind */
+    assert_int_equal(n_listed(&progress, later_ns - 1), 1000);
+    uint32_t room = progress.n_room;
+    for (uint32_t i = 2001; i <= 3000; i++) /* in the place of those */
+        leave_at(&progress, i, 7 * i, later_ns);
+    assert_int_equal(n_listed(&progress, later_ns), 1000);
+    assert_int_equal(progress.n_room, room);
+    assert_int_equal(n_listed(&progress, later_ns + PUSH_PROGRESS_RECENT_NS), 0);
+    push_progress_fini(&progress);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -457,6 +501,7 @@ int main(void)
         TEST(a_holder_may_not_change_tables),
         TEST(a_drain_refuses_what_waits),
         TEST(a_timeout_beyond_the_limit_is_named),
+        cmocka_unit_test(clients_that_left_are_listed_for_a_minute),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
