@@ -36,7 +36,7 @@ static void forget_old(struct push_progress *progress, uint64_t now_ns)
     progress->n_left = n_kept;
 }
 
-/* Where it is full, old ones go; where most are recent, it grows: many clients may leave at once. */
+/* Where it is full, old ones go; where most are recent, it grows. Many may leave at once. */
 static bool make_room(struct push_progress *progress, uint64_t now_ns)
 {
     uint32_t n = progress->n_room == 0 ? 16 : 2 * progress->n_room;
