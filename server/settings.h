@@ -31,7 +31,7 @@ enum {
     X(SHARDS, "shards", IN_FLAGS | IN_TOP | IN_SERVER, "N",                                        \
       "Number of shards; each is one thread (1)")                                                  \
     X(CPUS, "cpus", IN_FLAGS | IN_TOP, "LIST",                                                     \
-      "Pin shard threads to these CPUs in turn: 0,2,3 (not pinned)")                               \
+      "Pin shard threads to these CPUs in turn: 0,2,3; other threads keep off them (not pinned)")  \
     X(HTTP, "http", IN_FLAGS | IN_TOP | IN_SERVER, "HOST:PORT|off",                                \
       "Address of metrics, health checks and the status page (127.0.0.1:7780, or off if that "     \
       "port "                                                                                      \

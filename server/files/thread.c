@@ -20,6 +20,17 @@ static int create(pthread_t *out, void *(*run)(void *), void *arg)
     return error;
 }
 
+void thread_keep_off(const int *cpus, uint32_t n)
+{
+    cpu_set_t set;
+    if (n == 0 || sched_getaffinity(0, sizeof set, &set) != 0)
+        return;
+    for (uint32_t i = 0; i < n; i++)
+        CPU_CLR((unsigned)cpus[i], &set);
+    if (CPU_COUNT(&set) > 0)
+        pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
 int thread_start(pthread_t *out, void *(*run)(void *), void *arg)
 {
     sigset_t all, before;
