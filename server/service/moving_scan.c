@@ -53,18 +53,47 @@ bool moving_reads_all(const struct shard *shard)
     return moving->reads_all && clock_ns() - moving->read_ns < SUBSCRIBER_IDLE_NS;
 }
 
+/* Keys that stay on the shard. */
+struct staying {
+    struct store_skip skip; /* first */
+    const struct placement *place;
+    embd_partition partition;
+    uint32_t shard;
+};
+
+static bool stays(const struct store_skip *skip, uint64_t key, uint32_t slot)
+{
+    const struct staying *s = (const struct staying *)skip;
+    return embd__placement_shard(s->place, s->partition, slot, key) == s->shard;
+}
+
+/* The sweep's subscriber goes by the map that holds. */
+static struct staying staying_of(const struct shard *shard, const struct subscriber *s,
+                                 const struct table *table)
+{
+    bool is_sweep = s->session == &shard->moving.own;
+    return (struct staying){.skip = {.has = stays},
+                            .place = is_sweep ? shard->config.placement : &shard->moving.next,
+                            .partition = table->schema.s.partition,
+                            .shard = shard->config.index};
+}
+
 bool moving_scan(struct shard *shard, struct subscriber *subscriber, struct table *table,
                  uint32_t max_rows, struct store_scan *out, struct embd__error *e)
 {
     struct moving *moving = &shard->moving;
     struct embd__error not_now = {.status = EMBD_OK};
+    const struct staying staying = staying_of(shard, subscriber, table);
     bool is_last = false;
     moving->reads_all = false;
     if (!subscriber_freeze(shard, subscriber, table, cut_is_on(shard), &not_now) ||
         check_begun(moving, subscriber, table, e) != EMBD_OK)
         return false;
-    if (shard->engine.tables.ops->scan_frozen(table->store, max_rows, out, &is_last, &not_now) !=
-        EMBD_OK) {
+    out->skip = &staying.skip;
+    int status =
+        shard->engine.tables.ops->scan_frozen(table->store, max_rows, out, &is_last, &not_now);
+    out->skip = NULL;
+    if (status != EMBD_OK) {
         subscriber_give_up_round(shard, subscriber);
         return false;
     }

@@ -140,10 +140,16 @@ struct store_erase {
     uint32_t n_erased; /* set on success: distinct keys that had a row */
 };
 
+/* Which keys whoever reads a cut has no use for. */
+struct store_skip {
+    bool (*has)(const struct store_skip *skip, uint64_t key, uint32_t slot);
+};
+
 /* The arrays that a scan fills: as struct row_block, but writable. `rows` NULL: neither rows nor
  * states are wanted. */
 struct store_scan {
     uint32_t n_rows, n_candidates;
+    const struct store_skip *skip; /* a store need not read these; NULL: all are wanted */
     uint64_t *keys;
     uint16_t *slots; /* slot tables only */
     void *rows;

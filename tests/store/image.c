@@ -75,12 +75,27 @@ bool scan_some(struct pair *pair, uint32_t max_rows, struct image *image)
     struct embd__error e = {0};
     bool done;
     scanned_init(&scanned, &pair->schema.s, max_rows, pair->model->state_floats);
+    scanned.out.skip = pair->skip;
     assert_int_equal(pair->ops->scan_frozen(pair->store, max_rows, &scanned.out, &done, &e),
                      EMBD_OK);
     assert_true(scanned.out.n_rows + scanned.out.n_candidates <= max_rows);
     image_add(image, pair, &scanned.out);
     scanned_free(&scanned);
     return done;
+}
+
+void image_skip(struct image *image, const struct store_skip *skip)
+{
+    uint64_t n = 0, key;
+    uint32_t slot;
+    for (uint64_t i = 0; i < image->n; i++) {
+        const uint8_t *record = image->records + i * image->record_bytes;
+        memcpy(&key, record, 8);
+        memcpy(&slot, record + 8, 4);
+        if (!skip->has(skip, key, slot))
+            memmove(image->records + n++ * image->record_bytes, record, image->record_bytes);
+    }
+    image->n = n;
 }
 
 void compare_images(struct image *read, struct image *expected)

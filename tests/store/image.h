@@ -16,6 +16,8 @@ void image_add(struct image *image, const struct pair *pair, const struct store_
 struct image scan_all(struct pair *pair);
 /* The next part of the cut; true: there is no more. */
 bool scan_some(struct pair *pair, uint32_t max_rows, struct image *image);
+/* Takes out what cuts are read without: a store may have read it all the same. */
+void image_skip(struct image *image, const struct store_skip *skip);
 /* Frees both. */
 void compare_images(struct image *read, struct image *expected);
 

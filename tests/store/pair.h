@@ -33,9 +33,10 @@ struct pair {
     struct dice dice;
     const uint64_t *pool; /* keys that batches draw from, where there are no slot_sizes */
     uint32_t n_pool;
-    bool has_one_lr;   /* pushes are drawn without a learning rate of their own */
-    float gradient;    /* every gradient of a push; 0: they are drawn */
-    bool spares_first; /* the first column gets none */
+    bool has_one_lr;               /* pushes are drawn without a learning rate of their own */
+    float gradient;                /* every gradient of a push; 0: they are drawn */
+    bool spares_first;             /* the first column gets none */
+    const struct store_skip *skip; /* what cuts are read without; NULL: nothing */
 };
 
 /* Of store nccl: peer, nccl or auto. Before the first table is opened. */

@@ -7,6 +7,7 @@
  * an end. */
 #define VISITS 131072u
 _Static_assert(VISITS > INDEX_BUCKETS_MAX * INDEX_BUCKET, "a scan reads a segment");
+#define SKIP_VISITS 8192u /* the same where most keys may be skipped: some 50 us */
 
 static bool has_room(const struct store_scan *out, uint32_t max_rows)
 {
@@ -53,18 +54,27 @@ static void read_copies(struct store *store, uint32_t max_rows, struct store_sca
     }
 }
 
-/* Whether the entry is in the cut and was neither read nor copied: it counts as read then. */
-static bool take(struct store *store, const struct index_entry *entry)
+static bool is_skipped(const struct store_skip *skip, const struct index_entry *entry)
+{
+    return skip != NULL && skip->has(skip, index_key(entry->hash, entry->slot), entry->slot);
+}
+
+/* Whether the entry is in the cut, wanted, and was neither read nor copied: it counts as read then,
+ * also where it is not wanted. */
+static bool take(struct store *store, const struct index_entry *entry,
+                 const struct store_skip *skip)
 {
     struct cow *cow = &store->cow;
     if (entry->ref & INDEX_CANDIDATE)
-        return cow->has_candidates && cow_is_in_cut(cow, entry->ref) &&
+        return cow->has_candidates && cow_is_in_cut(cow, entry->ref) && !is_skipped(skip, entry) &&
                cow_see(store, entry->hash, entry->slot);
     uint32_t row = entry->ref - 1;
     if (row >= cow->n_rows || row_set_has(&cow->done, row))
         return false;
     row_set_add(&cow->done, row);
     cow->n_left--;
+    if (is_skipped(skip, entry))
+        return false;
     rows_prefetch(rows_at(&store->rows, row), store->rows.stride);
     return true;
 }
@@ -85,7 +95,7 @@ static inline bool has_unread(const struct cow *cow, const struct index_bucket *
 
 /* Where few rows are left, as in a cut since another one, most buckets are passed over: from the
  * next one on to one that has some, or the segment's end, past `most` entries or a bucket more.
- * Returns how many it passed. */
+ * Returns how many of them it passed. */
 static uint32_t pass_over(struct store *store, uint32_t most)
 {
     struct cow *cow = &store->cow;
@@ -100,15 +110,16 @@ static uint32_t pass_over(struct store *store, uint32_t most)
         __builtin_prefetch(&segment->buckets[bucket + 16]);
     }
     cow->at = bucket * INDEX_BUCKET;
-    return (uint32_t)(bucket - first) * INDEX_BUCKET;
+    uint32_t n = (uint32_t)(bucket - first) * INDEX_BUCKET;
+    return n < most ? n : most;
 }
 
 #define FEW   16u /* a row of so many is left */
 #define BATCH 32u
 
-/* Some entries to copy out, with their records on the way to the cache. */
-static uint32_t take_batch(struct store *store, uint32_t max, uint32_t *visits,
-                           struct index_entry batch[BATCH])
+/* Some entries to copy out, with their records on the way to the cache. *visits are left. */
+static uint32_t take_batch(struct store *store, const struct store_skip *skip, uint32_t max,
+                           uint32_t *visits, struct index_entry batch[BATCH])
 {
     struct cow *cow = &store->cow;
     uint32_t n = 0;
@@ -116,15 +127,16 @@ static uint32_t take_batch(struct store *store, uint32_t max, uint32_t *visits,
     if (cow->moved != moved) {
         cow->moved = moved;
         cow->at = 0;
+        *visits = VISITS;
     }
     cow->is_read = cow->is_read || (cow->n_left == 0 && !cow->has_candidates);
-    while (!cow->is_read && n < BATCH && n < max && *visits < VISITS) {
+    while (!cow->is_read && n < BATCH && n < max && *visits != 0) {
         uint64_t next;
-        ++*visits;
+        --*visits;
         if (cow->n_left < cow->n_rows / FEW && !cow->has_candidates)
-            *visits += pass_over(store, VISITS - *visits);
+            *visits -= pass_over(store, *visits);
         if (index_next_of(&store->index, cow->address, &cow->at, &batch[n], &next)) {
-            n += take(store, &batch[n]);
+            n += take(store, &batch[n], skip);
             continue;
         }
         cow->address = next;
@@ -145,7 +157,7 @@ static void read_row(struct store *store, const struct index_entry *entry, struc
 }
 
 /* The next listed key whose row is to be read; buckets of those behind it are on their way. */
-static bool next_listed(struct store *store, struct index_entry *out)
+static bool next_listed(struct store *store, const struct store_skip *skip, struct index_entry *out)
 {
     struct cow *cow = &store->cow;
     const struct changed_key *key = &cow->listed[cow->n_listed_read++];
@@ -154,7 +166,7 @@ static bool next_listed(struct store *store, struct index_entry *out)
     *out = (struct index_entry){.hash = key->hash,
                                 .slot = key->slot,
                                 .ref = index_find(&store->index, key->hash, key->slot)};
-    return index_has_row(out->ref) && take(store, out);
+    return index_has_row(out->ref) && take(store, out, skip);
 }
 
 static void read_listed(struct store *store, uint32_t max_rows, struct store_scan *out)
@@ -164,7 +176,7 @@ static void read_listed(struct store *store, uint32_t max_rows, struct store_sca
     while (!cow->is_read && has_room(out, max_rows)) {
         uint32_t n = 0, room = max_rows - out->n_rows - out->n_candidates;
         while (n < BATCH && n < room && cow->n_listed_read < cow->n_listed)
-            n += next_listed(store, &batch[n]);
+            n += next_listed(store, out->skip, &batch[n]);
         for (uint32_t i = 0; i < n; i++)
             read_row(store, &batch[i], out);
         cow->is_read = cow->n_listed_read == cow->n_listed;
@@ -174,9 +186,10 @@ static void read_listed(struct store *store, uint32_t max_rows, struct store_sca
 static void read_index(struct store *store, uint32_t max_rows, struct store_scan *out)
 {
     struct index_entry batch[BATCH];
-    uint32_t visits = 0, n;
+    uint32_t visits = out->skip != NULL ? SKIP_VISITS : VISITS, n;
     do {
-        n = take_batch(store, max_rows - out->n_rows - out->n_candidates, &visits, batch);
+        n = take_batch(store, out->skip, max_rows - out->n_rows - out->n_candidates, &visits,
+                       batch);
         for (uint32_t i = 0; i < n; i++) {
             uint64_t key = index_key(batch[i].hash, batch[i].slot);
             if (batch[i].ref & INDEX_CANDIDATE)
