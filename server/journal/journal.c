@@ -26,6 +26,7 @@
 #include "proto/assert.h"
 #include "server/files/safe_open.h"
 #include "server/files/thread.h"
+#include "server/journal/recent.h"
 #include "server/journal/segments.h"
 #include "server/log/ending.h"
 
@@ -198,6 +199,7 @@ int journal_open(const struct journal_config *config, const struct journal_end *
     pthread_mutex_init(&journal->lock, NULL);
     journal->config = *config;
     sync_deadline_init(&journal->deadline);
+    recent_forget(config->recent);
     room_init(&journal->room, config->data_dir, config->shard);
     journal->file.fd = journal->file.direct_fd = journal->base.fd = journal->reached_fd = -1;
     journal->base.number = end->base;

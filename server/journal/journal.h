@@ -45,6 +45,7 @@ struct journal_config {
     void (*wake)(
         void *arg); /* a group is written; from the journal's thread. NULL: write_now only */
     void *wake_arg;
+    struct recent *recent; /* has its last bytes; NULL: there is none */
 };
 
 /* Where what was acknowledged is lost, and how much of the journal with it. */

@@ -13,6 +13,7 @@
 
 #include "proto/assert.h"
 #include "server/files/safe_open.h"
+#include "server/journal/recent.h"
 #include "server/log/ending.h"
 
 /* ---- groups: records that gather in memory, to be written together ---- */
@@ -202,6 +203,15 @@ static int make_ready(struct journal *journal, struct journal_group *group)
     return error;
 }
 
+/* Where it has been padded to whole blocks, they end at `end`. */
+static void note_recent(struct journal *journal, const struct journal_group *group, uint64_t begin,
+                        uint64_t end)
+{
+    bool is_padded = end != begin + group->n_bytes;
+    uint64_t n = is_padded ? record_block_end(group->n_bytes) : group->n_bytes;
+    recent_note(journal->config.recent, journal->segment, end - n, group->bytes, n);
+}
+
 static void try_group(struct journal *journal, struct journal_group *group)
 {
     EMBD_ASSERT(group->n_entries > 0 && journal->synced <= journal->position);
@@ -221,6 +231,7 @@ static void try_group(struct journal *journal, struct journal_group *group)
     journal->chain = chain;
     uint64_t begin = journal->offset;
     EMBD_ASSERT(end - begin >= group->n_bytes);
+    note_recent(journal, group, begin, end);
     journal->offset = end;
     journal->position += group->n_entries;
     atomic_fetch_add_explicit(&journal->written_bytes, end - begin, memory_order_relaxed);
@@ -248,6 +259,8 @@ void segments_mark(struct journal *journal)
     uint8_t bytes[MARK_BYTES];
     journal->is_marked = true;
     mark_write(bytes, &journal->key, journal->position, journal->chain);
-    if (recordfile_write(&journal->file, bytes, sizeof bytes, journal->offset) == 0)
-        journal->offset += sizeof bytes;
+    if (recordfile_write(&journal->file, bytes, sizeof bytes, journal->offset) != 0)
+        return;
+    recent_note(journal->config.recent, journal->segment, journal->offset, bytes, sizeof bytes);
+    journal->offset += sizeof bytes;
 }

@@ -20,6 +20,7 @@
 
 #include "server/journal/basefile.h"
 #include "server/journal/readfile.h"
+#include "server/journal/recent.h"
 #include "server/journal/recordfile.h"
 #include "server/journal/room.h"
 #include "server/journal/withdrawn.h"
@@ -34,7 +35,9 @@ struct tail {
     uint64_t number, at;          /* of the file; of its next byte to be looked at */
     struct tail_place place;      /* of the record at `at` */
     struct withdrawn withdrawn;
-    struct record record; /* that was found last */
+    struct record record;  /* that was found last */
+    struct recent *recent; /* of the segments; NULL: none */
+    uint8_t head[RECORD_HEADER_BYTES];
 };
 
 /* ---- the names of a journal's files ---- */
@@ -135,12 +138,19 @@ static bool open_segment(struct tail *t, uint64_t number)
     return true;
 }
 
+static const uint8_t *read_head(struct tail *t)
+{
+    if (recent_read(t->recent, t->number, t->at, t->head, sizeof t->head))
+        return t->head;
+    return readfile_bytes(&t->file, t->at, RECORD_HEADER_BYTES);
+}
+
 /* Skips the bytes between records. False: no record's header follows. */
 static bool find_header(struct tail *t)
 {
     struct mark mark;
     while (t->at + RECORD_HEADER_BYTES <= t->file.n) {
-        const uint8_t *bytes = readfile_bytes(&t->file, t->at, RECORD_HEADER_BYTES);
+        const uint8_t *bytes = read_head(t);
         if (bytes == NULL)
             return file_failed(t) == EMBD_OK;
         if (record_header_read(&t->header.key, bytes, RECORD_HEADER_BYTES, &t->record))
@@ -237,7 +247,8 @@ static bool find_place(struct tail *t)
 static int copy(struct tail *t, uint64_t offset, uint64_t n)
 {
     struct tail_piece *piece = t->piece;
-    uint64_t done = 0;
+    bool is_recent = recent_read(t->recent, t->number, t->at + offset, piece->bytes + piece->n, n);
+    uint64_t done = is_recent ? n : 0;
     while (done < n) {
         ssize_t got = pread(t->file.fd, piece->bytes + piece->n + done, n - done,
                             (off_t)(t->at + offset + done));
@@ -380,7 +391,7 @@ static int end(struct tail *t)
 
 int tail_records(const struct tail_ask *ask, struct tail_piece *piece, struct embd__error *e)
 {
-    struct tail t = {.ask = ask, .piece = piece, .e = e, .file.fd = -1};
+    struct tail t = {.ask = ask, .piece = piece, .e = e, .file.fd = -1, .recent = ask->recent};
     piece->n = piece->n_skips = 0;
     piece->gone[0] = '\0';
     read_records(&t);

@@ -10,6 +10,8 @@
 #include "proto/errors.h"
 #include "server/journal/record.h"
 
+struct recent;
+
 #define TAIL_SKIPS_MOST 64u /* records of one piece that were withdrawn */
 
 /* A place between two records of a journal: how many are before it, and the checksum of the last,
@@ -27,7 +29,8 @@ struct tail_ask {
     /* Where that is, or may be: number of the segment, 0: not known, or of the base, 0: from the
      * beginning of the last one; and offset in that file. */
     uint64_t file, at;
-    uint64_t most; /* bytes */
+    uint64_t most;         /* bytes */
+    struct recent *recent; /* of the journal, which outlives the call; NULL: its files are read */
 };
 
 /* Owner: who asked. */

@@ -17,6 +17,7 @@
 
 struct ack_times;
 struct feed_read;
+struct recent;
 
 struct feed {
     const struct shard_session *session; /* NULL: it is free */
@@ -36,6 +37,7 @@ struct feeding {
     uint64_t begun_ns; /* since when operations are waited for; 0: they are not */
     bool is_over;      /* the server ends: no question has another answer any more */
     struct succession succession;
+    struct recent *recent;   /* records that were written last; NULL: no memory */
     struct ack_times *times; /* NULL: nobody has asked yet, or there was no memory */
 };
 

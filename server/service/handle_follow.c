@@ -9,6 +9,7 @@
 
 #include "server/files/errand.h"
 #include "server/follow/failover.h"
+#include "server/journal/recent.h"
 #include "server/journal/tail.h"
 #include "server/log/log.h"
 #include "server/service/ack_times.h"
@@ -164,7 +165,8 @@ static void begin_read(struct shard *shard, struct feed *feed)
                 .from = {ask->position, ask->chain, ask->offset},
                 .file = ask->file,
                 .at = ask->at,
-                .most = most},
+                .most = most,
+                .recent = shard->feeding.recent},
         .piece.bytes = read->bytes,
         .is_base = ask->is_base,
         .asks_base = ask->asks_base,
@@ -319,6 +321,7 @@ bool feeding_look(struct shard *shard)
             try(shard, feed, now_ns);
         feeding->n += !is_free(feed);
     }
+    recent_keep(shard->feeding.recent, feeding->n > 0);
     replicated_look(shard);
     return shard->commit.settles;
 }

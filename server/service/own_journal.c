@@ -16,6 +16,7 @@ struct journal_config own_journal_config(const struct shard *shard)
         .accepts_damage = shard->config.accepts_journal_damage,
         .wake = shard->config.wake,
         .wake_arg = shard->config.wake_arg,
+        .recent = shard->feeding.recent,
     };
 }
 

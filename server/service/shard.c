@@ -25,6 +25,7 @@
 #include "server/service/state.h"
 #include "server/service/devices.h"
 #include "server/service/authorize.h"
+#include "server/journal/recent.h"
 #include "server/log/log.h"
 #include "server/coordinator/coordinator.h"
 
@@ -106,6 +107,7 @@ int shard_open(const struct shard_config *config, struct shard **out, struct emb
         free(shard);
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for shard %u", config->index);
     }
+    shard->feeding.recent = recent_new();
     if (open_data_dir(shard, e) != EMBD_OK || recovery_begin(shard, e) != EMBD_OK) {
         shard_close(shard);
         return e->status;
@@ -135,6 +137,7 @@ void shard_close(struct shard *shard)
     compacting_close(shard);
     recovery_give_up(shard);
     commit_fini(&shard->commit);
+    recent_free(shard->feeding.recent);
     moving_close(shard);
     push_progress_fini(&shard->push_progress);
     while (shard->engine.set.is_on)

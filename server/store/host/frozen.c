@@ -7,7 +7,10 @@
  * an end. */
 #define VISITS 131072u
 _Static_assert(VISITS > INDEX_BUCKETS_MAX * INDEX_BUCKET, "a scan reads a segment");
-#define SKIP_VISITS 8192u /* the same where most keys may be skipped: some 50 us */
+/* The same where most keys may be skipped: some 50 us, as it takes to pass over so many times as
+ * many. */
+#define SKIP_VISITS 8192u
+#define SKIP_PASSES 8u
 
 static bool has_room(const struct store_scan *out, uint32_t max_rows)
 {
@@ -122,7 +125,7 @@ static uint32_t take_batch(struct store *store, const struct store_skip *skip, u
                            uint32_t *visits, struct index_entry batch[BATCH])
 {
     struct cow *cow = &store->cow;
-    uint32_t n = 0;
+    uint32_t n = 0, passes = skip != NULL ? SKIP_PASSES : 1;
     uint64_t moved = index_moved(&store->index, cow->address);
     if (cow->moved != moved) {
         cow->moved = moved;
@@ -134,7 +137,7 @@ static uint32_t take_batch(struct store *store, const struct store_skip *skip, u
         uint64_t next;
         --*visits;
         if (cow->n_left < cow->n_rows / FEW && !cow->has_candidates)
-            *visits -= pass_over(store, *visits);
+            *visits -= pass_over(store, *visits * passes) / passes;
         if (index_next_of(&store->index, cow->address, &cow->at, &batch[n], &next)) {
             n += take(store, &batch[n], skip);
             continue;
