@@ -18,10 +18,10 @@
 #include "server/store/optimizer.h"
 
 #define READ_BYTES (512u << 10) /* of a block */
-#define READ_NS    200000u      /* of work for one: others wait as long */
+#define READ_NS    100000u      /* of work for one: others wait as long */
 #define HELD_BYTES (4u << 20)   /* the same where pushes wait for it: a larger one is loaded */
 #define HELD_NS    2000000u     /* sooner than several */
-#define PART_BYTES (64u << 10)  /* of rows that are looked at together: some 100 us */
+#define PART_BYTES (32u << 10)  /* of rows that are looked at together: some 50 us */
 
 enum { PHASE_BEGIN, PHASE_READ, PHASE_STATE, PHASE_STREAMS, PHASE_MARKS, PHASES };
 static const char *const phase_names[PHASES] = {"begin", "read", "state", "streams", "marks"};

@@ -108,8 +108,10 @@ def freshness(run):
             cost(run, "freshness", f"{what}: pushes beside, M keys/s", found)
 
 
-def cost(run, part, what, found):
-    run.figure(part, what, statistics.median(found["followed"]) / 1e6, 0.95, beside=statistics.median(found["alone"]) / 1e6,
+def cost(run, part, what, found, bar=0.95):
+    for name in ("ns_alone", "ns_followed"):
+        run.line(part=part, what=what, name=name, ns=found[name])
+    run.figure(part, what, statistics.median(found["followed"]) / 1e6, bar, beside=statistics.median(found["alone"]) / 1e6,
                ratio=statistics.median(found["ratio"]), spread=found["ratio"])
 
 
@@ -119,6 +121,8 @@ def follower(run):
         found = run.script(60, "freshness.py", "--no-serve", "--batch", batch, *rows)
         run.line(part="follower", what=f"{batch} keys", cores=found["busy"])
         cost(run, "follower", f"{batch} keys: pushes beside, M keys/s", found)
+        found = run.script(60, "freshness.py", "--no-serve", "--stranger", "--batch", batch, *rows)
+        cost(run, "follower", f"{batch} keys: beside another server's pushes, M keys/s", found, None)
 
 
 def beside(run, *flags):

@@ -2,10 +2,11 @@
 with the replica at rest (stopped), and, once it has all, with the replica. Meanwhile probe rows are pushed to the server and pulled from
 the replica: the time from an acknowledgement until a pull shows it stands beside what the replica's histogram counts. A round can
 also push at a share of the rate that was found (--share). With --serve-dtype the replica keeps narrow rows; with --no-serve it is a
-follower that answers no pull, and nothing but the pushes is measured. Of these it says the rate, the processor time of the server's
+follower that answers no pull, and nothing but the pushes is measured. With --stranger it is a server that follows nobody and takes as
+many pushes from a load of its own: what two servers cost each other on one host. Of these it says the rate, the processor time of the server's
 shard for each key, both with the replica at rest and without, and how long the replica took to have all behind them. Server, replica,
 load and probes have processors of their own, if there are 14. freshness.py [--dir DIRECTORY] [--keys N] [--dim N] [--batch N]
-[--in-flight N] [--rounds N] [--seconds S] [--share F] [--serve-dtype DTYPE] [--no-serve] [-o json]"""
+[--in-flight N] [--rounds N] [--seconds S] [--share F] [--serve-dtype DTYPE] [--no-serve] [--stranger] [-o json]"""
 import argparse
 import json
 import os
@@ -24,12 +25,12 @@ from ports import free_ports
 
 BENCH = os.path.join(os.environ["EMBD_BIN"], "embd-bench")
 NAME = "embd_follow_freshness_seconds"
-SERVER, REPLICA, LOAD, PROBES = (0, 4), (4, 4), (8, 2), (10, 4)  # first processor, and how many
+SERVER, REPLICA, LOAD, PROBES, OTHER_LOAD = (0, 4), (4, 4), (8, 2), (10, 4), (12, 2)  # first processor, and how many
 
 
-def bench(server, o, rate=None):
+def bench(server, o, rate=None, load=LOAD):
     """Keys a second."""
-    with pinned.on(*LOAD):
+    with pinned.on(*load):
         said = subprocess.run([BENCH, "--servers", server.addresses[0], "--mix", "push", "--durability", "buffered", "--keys", o.keys,
                                "--dim", str(o.dim), "--batch", str(o.batch), "--in-flight", str(o.in_flight), "--rounds", "1",
                                "--seconds", str(o.seconds), "-o", "json", *(["--rate", str(rate)] if rate else [])],
@@ -124,7 +125,10 @@ class Probes(threading.Thread):
 
 
 def start_replica(data, admin, server, http, o):
-    flags = ["--http", http, "--follow", server.admin_path(0), *pinned.shard_flags(REPLICA[0])]
+    flags = ["--http", http, *pinned.shard_flags(REPLICA[0])]
+    if o.stranger:
+        return Embd(*flags, "--data-dir", data, "--journal-limit", "0", admin=admin)
+    flags += ["--follow", server.admin_path(0)]
     if o.serve:
         flags += ["--serve", "yes"]
     if o.serve_dtype:
@@ -169,6 +173,8 @@ def wait_records(http):
 
 def catch_up(server, replica, http, table, o):
     """A push of now is on the replica, and so are all before it."""
+    if o.stranger:
+        return
     if not o.serve:
         wait_records(http)
         return
@@ -200,6 +206,17 @@ def measure_shown(server, replica, http, table, o, rate, found):
         found["h" + name[1:]].append(bound_of(before, after, quantile))
 
 
+def measure_beside(server, replica, o, rate, found):
+    """A round of pushes with nothing but a follower, or a stranger, beside it."""
+    other = threading.Thread(target=bench, args=(replica, o, None, OTHER_LOAD), daemon=True)
+    with pinned.watched({"server": server.pid, "replica": replica.pid}) as found["busy"]:
+        if o.stranger:
+            other.start()
+        measured_bench(server, o, found, "followed", rate)
+    if o.stranger:
+        other.join()
+
+
 def measure(server, replica, http, table, o):
     found = {name: [] for name in ("alone", "followed", "ns_alone", "ns_followed", "behind", "p50", "p99", "h50", "h99", "shows")}
     os.sched_setaffinity(0, pinned.place(*PROBES))
@@ -212,8 +229,7 @@ def measure(server, replica, http, table, o):
         if o.serve:
             measure_shown(server, replica, http, table, o, rate, found)
         else:
-            with pinned.watched({"server": server.pid, "replica": replica.pid}) as found["busy"]:
-                measured_bench(server, o, found, "followed", rate)
+            measure_beside(server, replica, o, rate, found)
             begin = time.monotonic()
             catch_up(server, replica, http, table, o)
             found["behind"].append(time.monotonic() - begin)
@@ -250,6 +266,7 @@ def main():
         parser.add_argument(f"--{name}", type=kind, default=value)
     parser.add_argument("--serve-dtype", default="", help="the replica keeps rows as this dtype")
     parser.add_argument("--no-serve", dest="serve", action="store_false", help="a follower that answers no pull")
+    parser.add_argument("--stranger", action="store_true", help="a server that follows nobody and has a load of its own; with --no-serve")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
     o = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="embd-freshness-", dir=o.dir) as data:
