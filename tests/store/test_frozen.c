@@ -583,6 +583,10 @@ static void a_cut_of_what_changed_has_all_of_many_rows(void **state)
     assert_int_equal(count_changed(&pair, id++), MANY);
     push_some(&pair, keys + MANY / 2, 100);
     assert_int_equal(count_changed(&pair, id++), 100);
+    for (uint32_t n = 65535; n < 65538; n++) { /* about as many as are listed */
+        push_some(&pair, keys, n);
+        assert_int_equal(count_changed(&pair, id++), n);
+    }
     free(keys);
     pair_close(&pair);
 }

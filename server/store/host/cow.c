@@ -56,11 +56,17 @@ static void changes_make_room(struct changes *changes)
 
 /* There is room: what changes from now on is noted since this cut. Out of memory: it will have_all.
  */
+static uint32_t listed_most(const struct store *store)
+{
+    uint64_t n = rows_used(&store->rows) / LISTED_PART;
+    return n < LISTED_LEAST ? LISTED_LEAST : n > LISTED_MOST ? LISTED_MOST : (uint32_t)n;
+}
+
 static void changes_begin(struct store *store, uint64_t cut)
 {
     struct changes *changes = &store->changes;
     struct change_set *set = &changes->sets[changes->n++];
-    *set = (struct change_set){.cut = cut};
+    *set = (struct change_set){.cut = cut, .listed_most = listed_most(store)};
     set->has_all = !row_set_reserve(&set->rows, store->rows.n + 1);
 }
 
@@ -126,8 +132,9 @@ static void set_unlist(struct change_set *set)
 static bool list_grow(struct change_set *set)
 {
     uint32_t capacity = set->listed_capacity > 0 ? 2 * set->listed_capacity : 1024;
+    capacity = capacity < set->listed_most ? capacity : set->listed_most;
     struct changed_key *grown =
-        capacity > LISTED_MAX ? NULL : realloc(set->listed, capacity * sizeof *grown);
+        set->n_listed == set->listed_most ? NULL : realloc(set->listed, capacity * sizeof *grown);
     if (grown == NULL)
         return false;
     set->listed = grown;
@@ -159,7 +166,7 @@ static bool is_listed(const struct changes *changes, uint32_t first)
     for (uint32_t i = first; i < changes->n; i++)
         if (changes->sets[i].is_unlisted || changes->sets[i].has_all)
             return false;
-    return count_listed(changes, first) <= LISTED_MAX;
+    return count_listed(changes, first) <= changes->sets[first].listed_most;
 }
 
 /* The cut reads these keys. Out of memory: the index. */

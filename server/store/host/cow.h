@@ -96,16 +96,20 @@ struct changed_key {
     uint32_t slot;
 };
 
-#define LISTED_MAX 65536u /* of a set: a MiB */
+/* Of a set: so many keys, or as many as a part of the rows where these are more, up to 4 MiB. Where
+ * more have changed, reading the whole index costs less than looking for each of them. */
+#define LISTED_LEAST 65536u
+#define LISTED_MOST  262144u
+#define LISTED_PART  16u
 
 struct change_set {
     uint64_t cut; /* its id */
     struct row_set rows;
     bool has_all; /* rows: any may have changed */
     struct gone gone;
-    /* The keys of `rows`, each at least once; not all where they are more than LISTED_MAX. */
+    /* The keys of `rows`, each at least once; none where they are more than listed_most. */
     struct changed_key *listed; /* [n_listed] */
-    uint32_t n_listed, listed_capacity;
+    uint32_t n_listed, listed_capacity, listed_most;
     bool is_unlisted; /* keys are missing: there are none */
 };
 

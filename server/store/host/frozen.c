@@ -166,10 +166,11 @@ static bool next_listed(struct store *store, const struct store_skip *skip, stru
     const struct changed_key *key = &cow->listed[cow->n_listed_read++];
     if (cow->n_listed_read + BATCH < cow->n_listed)
         index_prefetch(&store->index, cow->listed[cow->n_listed_read + BATCH].hash);
-    *out = (struct index_entry){.hash = key->hash,
-                                .slot = key->slot,
-                                .ref = index_find(&store->index, key->hash, key->slot)};
-    return index_has_row(out->ref) && take(store, out, skip);
+    *out = (struct index_entry){.hash = key->hash, .slot = key->slot};
+    if (is_skipped(skip, out))
+        return false;
+    out->ref = index_find(&store->index, key->hash, key->slot);
+    return index_has_row(out->ref) && take(store, out, NULL);
 }
 
 static void read_listed(struct store *store, uint32_t max_rows, struct store_scan *out)
