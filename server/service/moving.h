@@ -147,9 +147,9 @@ struct table *moving_table(struct shard *shard);
 struct subscriber *moving_subscriber(struct shard *shard, const struct shard_session *session,
                                      const struct table *table, struct embd__error *e);
 /* The next block of the table's cut, with all rows or, for the same connection, what has changed
- * since its last one; rows that stay on the shard may be left out. False: not now, or, with an error, not any more: blocks of an earlier cut
- * were given, and which of their keys have lost their rows since is not known (EMBD_BUSY). Sets
- * moving.is_read where it was the last one. */
+ * since its last one; rows that stay on the shard may be left out. False: not now, or, with an
+ * error, not any more: blocks of an earlier cut were given, and which of their keys have lost their
+ * rows since is not known (EMBD_BUSY). Sets moving.is_read where it was the last one. */
 bool moving_scan(struct shard *shard, struct subscriber *subscriber, struct table *table,
                  uint32_t max_rows, struct store_scan *out, struct embd__error *e);
 /* The arrays behind what a block has, for another part of the same table. */
