@@ -51,10 +51,12 @@ struct work {
     uint32_t n_keys, n_rows; /* n_rows: of `values`; n_keys when not pooled */
     const uint64_t *offsets; /* [batch rows + 1]; NULL: one key per row */
     uint64_t n_batch_rows;
-    const uint64_t *keys; /* [n_keys] as stored */
-    const float *weights; /* [n_keys] or NULL; pooled only */
-    const float *scores;  /* [n_keys] or NULL; of a push */
-    struct share *shares; /* [n_shards] */
+    const uint64_t *keys;     /* [n_keys] as stored */
+    const float *weights;     /* [n_keys] or NULL; pooled only */
+    const float *scores;      /* [n_keys] or NULL; of a push */
+    struct share *shares;     /* [n_shards] */
+    const uint16_t *shard_of; /* [n_keys] of single rows of several shards, every occurrence; else
+                                 NULL */
     /* The rows plan: occurrence i of the part is row numbers[i] of `rows`; shares lie in it one
      * after another. */
     uint32_t n_distinct;
@@ -65,7 +67,8 @@ struct work {
     bool is_placed;        /* pulled rows get to their places as they arrive */
     /* A push's gradients are not made yet: their inputs are here. */
     bool is_unfilled;
-    float *row; /* [dim] scratch row, pooled plan only */
+    float *row;     /* [dim] scratch row, pooled plan only */
+    uint8_t **ends; /* [n_shards] scratch, where `shard_of` is set */
 };
 
 struct answer_bin {

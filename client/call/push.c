@@ -110,6 +110,30 @@ static void copy_share(const struct work *work, const struct share *share, const
     }
 }
 
+/* The row will be written. */
+static void prefetch_row(const uint8_t *row, size_t bytes)
+{
+    for (size_t at = 0; at < bytes && at < PREFETCH_BYTES; at += 64)
+        __builtin_prefetch(row + at, 1);
+}
+
+/* The same for all shares, in the caller's order: it is the caller's pages that may be many, while
+ * those of shares are few and large. */
+static void deal_out(const struct embd_call *call, const struct work *work)
+{
+    const uint8_t *from = (const uint8_t *)work->part->values;
+    size_t bytes = work->row_bytes;
+    for (uint32_t s = 0; s < call->n_shards; s++)
+        work->ends[s] = work->shares[s].grads;
+    for (uint32_t i = 0; i < work->n_keys; i++, from += bytes) {
+        if (i + PREFETCH_KEYS < work->n_keys)
+            prefetch_row(work->ends[work->shard_of[i + PREFETCH_KEYS]], bytes);
+        uint8_t **end = &work->ends[work->shard_of[i]];
+        memcpy(*end, from, bytes);
+        *end += bytes;
+    }
+}
+
 static void write_share(const struct embd_call *call, const struct work *work,
                         const struct share *share)
 {
@@ -136,12 +160,13 @@ static int prepare_every(struct embd_call *call, struct work *work)
         return EMBD_OK;
     }
     work->row = embd__arena_array(&call->arena, work->dim, sizeof *work->row);
+    work->ends = embd__arena_array(&call->arena, call->n_shards, sizeof *work->ends);
     for (uint32_t s = 0; s < call->n_shards; s++) {
         struct share *share = &work->shares[s];
         share->grads = embd__lent_take(call, share->n_rows * work->row_bytes);
         if (share->grads == NULL)
             share->grads = embd__arena_array(&call->arena, share->n_rows, work->row_bytes);
-        if (share->grads == NULL || work->row == NULL)
+        if (share->grads == NULL || work->row == NULL || work->ends == NULL)
             return embd__call_no_memory(call);
     }
     work->is_unfilled = true;
@@ -283,6 +308,8 @@ void embd__push_fill(struct embd_call *call, struct work *work)
     work->is_unfilled = false;
     if (work->by_rows)
         fill_distinct(call, work);
+    else if (work->shard_of != NULL && call->wire == EMBD_DTYPE_F32)
+        deal_out(call, work);
     else
         for (uint32_t s = 0; s < call->n_shards; s++)
             write_share(call, work, &work->shares[s]);

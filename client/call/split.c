@@ -113,19 +113,10 @@ struct split {
     const struct placement *placement;
     uint16_t *shard_of; /* [n_keys] */
     struct filling *fillings;
-    uint32_t *counts;          /* [n_shards] of keys; of rows of one key each, without slots */
-    struct gathered *gathered; /* [n_keys], where there are many shards; else NULL */
+    uint32_t *counts; /* [n_shards] of keys; of rows of one key each, without slots */
 };
 
-/* So many shards are written to at a time: their lines stay in the nearest cache. */
-#define GATHER_BITS  5u
-#define GATHER_LEAST (4u << GATHER_BITS)
-
-/* A key on its way to its share, with those of shards next to its own. */
-struct gathered {
-    uint64_t key;
-    uint32_t at, shard; /* its place in the batch */
-};
+#define PLACES_AHEAD 12u /* keys ahead, whose places in the shares are asked for */
 
 static void count(const struct split *split)
 {
@@ -207,19 +198,8 @@ static void count_single(const struct split *split)
         split->fillings[s].n_keys = split->counts[s];
 }
 
-/* In the order of the shards, but for those of one group; `next` has each shard's first place. */
-static void gather(const struct split *split, const uint32_t *next)
-{
-    uint32_t groups[(LIMIT_SHARDS >> GATHER_BITS) + 1];
-    for (uint32_t s = 0; s < split->n_shards; s += 1u << GATHER_BITS)
-        groups[s >> GATHER_BITS] = next[s];
-    for (uint32_t i = 0, n = split->work->n_keys; i < n; i++) {
-        uint32_t shard = split->shard_of[i];
-        split->gathered[groups[shard >> GATHER_BITS]++] =
-            (struct gathered){split->work->keys[i], i, shard};
-    }
-}
-
+/* With many shards the ends of their shares, which are written to, do not stay in the nearest
+ * cache. */
 static void place_single(const struct split *split)
 {
     const uint64_t *keys = split->work->keys;
@@ -231,17 +211,12 @@ static void place_single(const struct split *split)
         next[s] = at;
         at += n_keys;
     }
-    if (split->gathered != NULL) {
-        gather(split, next);
-        for (uint32_t i = 0, n = split->work->n_keys; i < n; i++) {
-            const struct gathered *g = &split->gathered[i];
-            uint32_t at = next[g->shard]++;
-            from[at] = g->at;
-            placed[at] = g->key;
-        }
-        return;
-    }
     for (uint32_t i = 0, n = split->work->n_keys; i < n; i++) {
+        if (i + PLACES_AHEAD < n) {
+            uint32_t ahead = next[split->shard_of[i + PLACES_AHEAD]];
+            __builtin_prefetch(from + ahead, 1);
+            __builtin_prefetch(placed + ahead, 1);
+        }
         uint32_t at = next[split->shard_of[i]]++;
         from[at] = i;
         placed[at] = keys[i];
@@ -301,12 +276,11 @@ static int split_for_many(struct embd_call *call, struct work *work)
     for (uint32_t s = 0; s < n; s++)
         split.fillings[s] = (struct filling){.last_row = UINT32_MAX};
     bool is_single = !work->is_pooled && work->schema->partition != EMBD_PARTITION_SLOT;
-    if (is_single && n >= GATHER_LEAST) /* without it they are placed one by one */
-        split.gathered = embd__arena_array(&call->arena, work->n_keys, sizeof *split.gathered);
     (is_single ? count_single : count)(&split);
     if (!allot(call, &split))
         return embd__call_no_memory(call);
     (is_single ? place_single : place)(&split);
+    work->shard_of = work->is_pooled ? NULL : split.shard_of;
     for (uint32_t s = 0; s < n; s++)
         make_share(work, &split.fillings[s], &work->shares[s]);
     return EMBD_OK;
