@@ -134,6 +134,10 @@ struct known_expected {
 struct known_answer {
     struct known_expected expected;
     uint32_t bytes; /* 0: none yet */
+    /* Of these, the last ones are the length of the one bin, which ends the answer; 0: it has no
+     * bin. Others are scanned. */
+    uint32_t length_bytes;
+    bool is_plain;
     uint8_t tail[KNOWN_BYTES];
 };
 
@@ -239,6 +243,8 @@ void embd__message_on_answer(struct exchange *x, struct reader *reader);
 
 /* Whether an answer with this head was read before, and was as it should be. */
 bool embd__message_knows(struct exchange *x, const struct frame_scanner *frame);
+/* The same of one that may be whole: it is taken, if it was read before (exchange.h). */
+size_t embd__message_take_known(struct exchange *x, uint8_t *p, size_t n);
 /* It was, with one part, and has told of nothing else. */
 void embd__message_keep_known(const struct message *message, const struct frame_scanner *frame);
 

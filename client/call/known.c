@@ -72,6 +72,66 @@ bool embd__message_knows(struct exchange *x, const struct frame_scanner *frame)
     return is_same(&known->expected, &expected);
 }
 
+/* The length that a bin has in front of it. */
+static uint64_t length_of(const uint8_t *p, uint32_t bytes)
+{
+    uint64_t length = 0;
+    for (uint32_t i = 0; i < bytes; i++)
+        length = length << 8 | p[i];
+    return length;
+}
+
+/* The payload of the answer's bin, the first that the message expects. */
+static void take_bin(const struct message *message, uint8_t *p)
+{
+    const struct slice *slice = &message->slices[0];
+    const struct work *work = &message->call->works[slice->work];
+    const struct answer_bin *bin = &message->bins[0];
+    if (bin->unit == 0) {
+        memcpy(bin->to, p, bin->bytes);
+        return;
+    }
+    size_t shift = message->call->wire == EMBD_DTYPE_F32 ? 0 : (uintptr_t)p % sizeof(float);
+    if (shift > 0) /* into the answer's head */
+        p = memmove(p - shift, p, bin->bytes);
+    embd__pull_place(message->call, work, &work->shares[message->shard], p, slice->first,
+                     slice->n_rows);
+}
+
+size_t embd__message_take_known(struct exchange *x, uint8_t *p, size_t n)
+{
+    const struct message *message = (const void *)x;
+    const struct known_answer *known = place_of(message);
+    if (known == NULL || !known->is_plain || n < known->bytes ||
+        message->n_bins != (known->length_bytes > 0))
+        return 0;
+    uint32_t at = known->bytes - known->length_bytes;
+    uint64_t payload = known->length_bytes > 0 ? message->bins[0].bytes : 0;
+    struct known_expected expected = expected_of(message);
+    if (memcmp(known->tail, p, at) != 0 || length_of(p + at, known->length_bytes) != payload ||
+        n - known->bytes < payload || !is_same(&known->expected, &expected))
+        return 0;
+    if (payload > 0)
+        take_bin(message, p + known->bytes);
+    return known->bytes + payload;
+}
+
+/* Bytes of the length in front of the only bin, which ends the frame; -1: it has another form. */
+static int length_at_end(const struct frame_scanner *frame)
+{
+    const struct frame_bin *bin = &frame->bins[0];
+    static const uint8_t types[] = {0, 0xc4, 0xc5, 0, 0xc6};
+    if (frame->n_bins == 0)
+        return 0;
+    if (frame->n_bins > 1 || bin->at != frame->head_bytes)
+        return -1;
+    for (uint32_t bytes = 1; bytes <= 4; bytes *= 2)
+        if (frame->head[bin->at - bytes - 1] == types[bytes] &&
+            length_of(frame->head + bin->at - bytes, bytes) == 0)
+            return (int)bytes;
+    return -1;
+}
+
 void embd__message_keep_known(const struct message *message, const struct frame_scanner *frame)
 {
     struct known_answer *known = place_of(message);
@@ -81,5 +141,8 @@ void embd__message_keep_known(const struct message *message, const struct frame_
         return;
     known->expected = expected_of(message);
     known->bytes = bytes;
+    int length = length_at_end(frame);
+    known->is_plain = length >= 0;
+    known->length_bytes = length > 0 ? (uint32_t)length : 0;
     memcpy(known->tail, tail, bytes);
 }

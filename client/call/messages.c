@@ -84,6 +84,7 @@ static struct message *make_message(struct embd_call *call)
                                    .on_bin = embd__message_on_bin,
                                    .on_units = embd__message_on_units,
                                    .knows = embd__message_knows,
+                                   .take_known = embd__message_take_known,
                                    .on_end = embd__job_on_end};
     embd__msg_init(&message->x.msg);
     embd__msg_lend(&message->x.msg, message->first_head, MESSAGE_HEAD_BYTES, message->first_bins,

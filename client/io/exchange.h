@@ -42,6 +42,9 @@ struct exchange {
     void (*on_units)(struct exchange *x, const uint8_t *p, uint32_t bytes);
     /* Whether the answer needs no reading: its head is that of one that was right. NULL: no. */
     bool (*knows)(struct exchange *x, const struct frame_scanner *frame);
+    /* The same of an answer, p[0 .. n) from behind its msgid on, before it is scanned: the bytes of
+     * one that has come whole, and was taken; 0: it is to be scanned. NULL: it always is. */
+    size_t (*take_known)(struct exchange *x, uint8_t *p, size_t n);
     /* The answer is complete and is not an error of the server. Sets `error`, or the reader's, if
      * it does not match the request. */
     void (*on_answer)(struct exchange *x, struct reader *reader);

@@ -341,6 +341,47 @@ static int on_frame(void *owner, struct embd__error *e)
     return link->is_leaving && !embd__awaits_outcome(link) ? leave(e) : EMBD_OK;
 }
 
+/* [1, msgid, ...: bytes up to the msgid's end; 0: it does not begin so, or has not come. */
+static size_t read_msgid(const uint8_t *p, size_t n, uint32_t *out)
+{
+    enum { OF_FOUR = 0x94, ANSWER = 1, FIXNUM_MOST = 0x7f, UINT8 = 0xcc, UINT32 = 0xce };
+    enum { MSGID_AT = 2, LEAST = 8 };
+    if (n < LEAST || p[0] != OF_FOUR || p[1] != ANSWER)
+        return 0;
+    uint8_t first = p[MSGID_AT];
+    *out = first;
+    if (first <= FIXNUM_MOST)
+        return MSGID_AT + 1;
+    if (first < UINT8 || first > UINT32)
+        return 0;
+    uint32_t bytes = 1u << (first - UINT8);
+    *out = 0;
+    for (uint32_t i = 1; i <= bytes; i++)
+        *out = *out << 8 | p[MSGID_AT + i];
+    return MSGID_AT + 1 + bytes;
+}
+
+/* An answer as an earlier one was, which has come whole. */
+static size_t on_start(void *owner, uint8_t *p, size_t n)
+{
+    struct link *link = owner;
+    uint32_t msgid;
+    size_t at = link->is_leaving ? 0 : read_msgid(p, n, &msgid);
+    struct pending *pending = at > 0 ? find(&link->inflight, msgid) : NULL;
+    struct exchange *x = pending != NULL ? pending->x : NULL;
+    if (x == NULL || x->take_known == NULL || x->error.status != EMBD_OK)
+        return 0;
+    size_t taken = x->take_known(x, p + at, n - at);
+    if (taken == 0)
+        return 0;
+    x->is_out = true;
+    link->n_notices = 0;
+    take_out(&link->inflight, pending);
+    count_answer(link, x);
+    embd__exchange_end(x);
+    return at + taken;
+}
+
 static void go(struct link *link, bool readable, bool writable)
 {
     struct embd__error e = {0};
@@ -458,6 +499,7 @@ int embd__link_open(const struct link_config *config, struct link **out, struct 
     link->receiver.bytes = &link->figures.bytes_received;
     link->receiver.on_bin = on_bin;
     link->receiver.on_units = on_units;
+    link->receiver.on_start = on_start;
     link->receiver.on_frame = on_frame;
     embd__connection_init(link);
     uv_timer_init(config->loop, &link->retry);

@@ -170,13 +170,19 @@ static int scan(struct receiver *r, const uint8_t *p, size_t n, size_t *used_out
     return EMBD_PROTOCOL;
 }
 
+/* n bytes are the first of the next frame, and its owner looks at these. */
+static bool is_at_start(const struct receiver *r, size_t n)
+{
+    return n > 0 && r->on_start != NULL && r->frame.head_bytes == 0 && r->frame.token_want == 0;
+}
+
 static int eat(struct receiver *r, uint8_t *p, size_t n, struct embd__error *e)
 {
     while (n > 0 || r->bin_ended) {
         size_t used = 0;
         if (r->left > 0) {
             used = take_payload(r, p, n);
-        } else {
+        } else if (!is_at_start(r, n) || (used = r->on_start(r->owner, p, n)) == 0) {
             int status = scan(r, p, n, &used, e);
             if (status != EMBD_OK)
                 return status;

@@ -47,6 +47,9 @@ struct receiver {
     int (*on_bin)(void *owner, uint8_t **to_out, uint32_t *unit_out, struct embd__error *e);
     /* Some units of the bin, as exchange.h says. */
     void (*on_units)(void *owner, const uint8_t *p, uint32_t bytes);
+    /* A frame begins: bytes of p[0 .. n) that are a whole one, and were taken; 0: it is to be
+     * scanned. NULL: all are. */
+    size_t (*on_start)(void *owner, uint8_t *p, size_t n);
     /* The frame is complete. */
     int (*on_frame)(void *owner, struct embd__error *e);
     void *owner;

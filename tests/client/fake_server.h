@@ -28,6 +28,7 @@ enum fake_manner {
     FAKE_OTHER_DIM, /* as many bytes, other dim and rows */
     FAKE_OTHER_DTYPE,
     FAKE_LYING_ROWS, /* right bytes, wrong number in the map */
+    FAKE_LONG_BIN,   /* right number in the map, bytes of a row more */
     FAKE_EXTRA_BIN,
     FAKE_NO_BIN,
     FAKE_HUGE_BIN,      /* announces 4 GiB */
