@@ -174,6 +174,7 @@ struct embd_call {
     uint32_t n_works;
     struct message **messages; /* kept between calls, with their messages' buffers */
     struct exchange **exchanges;
+    uint64_t begun_ns; /* when its first message was */
     uint32_t n_messages, messages_made, messages_capacity;
     uint32_t n_openings; /* of n_messages; they come first */
 };

@@ -113,7 +113,9 @@ struct message *embd__message_begin(struct embd_call *call, uint32_t shard)
         embd__call_no_memory(call);
         return NULL;
     }
-    embd__client_begin(call->client, &message->x, call->deadline_ms);
+    if (call->n_messages == 0)
+        call->begun_ns = uv_hrtime();
+    embd__client_begin_at(call->client, &message->x, call->deadline_ms, call->begun_ns);
     message->x.link = call->client->shards[shard].link;
     if (call->replica > 0)
         ask_replica(call, &message->x, shard);

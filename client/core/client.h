@@ -96,12 +96,18 @@ struct embd_client {
 };
 
 /* Prepares an exchange that waits no longer than `deadline_ms` (0: the client's). */
+static inline void embd__client_begin_at(struct embd_client *client, struct exchange *x,
+                                         uint32_t deadline_ms, uint64_t now_ns)
+{
+    client->last_msgid = client->last_msgid >= UINT32_MAX - 2 ? 1 : client->last_msgid + 1;
+    embd__exchange_begin(x, client->last_msgid, now_ns,
+                         deadline_ms != 0 ? deadline_ms : client->options.deadline_ms);
+}
+
 static inline void embd__client_begin(struct embd_client *client, struct exchange *x,
                                       uint32_t deadline_ms)
 {
-    client->last_msgid = client->last_msgid >= UINT32_MAX - 2 ? 1 : client->last_msgid + 1;
-    embd__exchange_begin(x, client->last_msgid, uv_hrtime(),
-                         deadline_ms != 0 ? deadline_ms : client->options.deadline_ms);
+    embd__client_begin_at(client, x, deadline_ms, uv_hrtime());
 }
 
 /* Whether a status says only that a shard is not there, or not ready. */

@@ -264,8 +264,8 @@ static void on_line_lost(void *owner, int status, const char *why)
     embd__connection_lose(owner, status, why);
 }
 
-static const struct trunk_line_events line_events = {on_connect, embd__link_on_ready,
-                                                     embd__link_on_bytes, on_line_lost};
+static const struct trunk_line_events line_events = {
+    on_connect, embd__link_on_ready, embd__link_on_soon, embd__link_on_bytes, on_line_lost};
 
 static const struct socket_events events = {on_connect, embd__link_on_ready, on_connect_fail};
 

@@ -287,13 +287,20 @@ static int take_refusal(struct link *link, struct exchange *x, struct embd__erro
     return link->is_leaving ? EMBD_OK : leave(e);
 }
 
+/* Answers of a trunk have come when it was read. */
+static uint64_t answered_ns(const struct link *link, uint64_t begun_ns)
+{
+    uint64_t now_ns = link->line.is_open ? link->config.trunks->read_ns : uv_hrtime();
+    return now_ns > begun_ns ? now_ns : begun_ns;
+}
+
 /* Since the call was started. */
 static void count_answer(struct link *link, const struct exchange *x)
 {
     uint64_t begun_ns = x->deadline_ns - (uint64_t)x->deadline_ms * 1000000;
     if (x->kind != EXCHANGE_OTHER)
         embd__latency_add(x->kind == EXCHANGE_PULL ? &link->figures.pulls : &link->figures.pushes,
-                          uv_hrtime() - begun_ns);
+                          answered_ns(link, begun_ns) - begun_ns);
     if (x->kind == EXCHANGE_PUSH && !x->has_effect)
         embd__count(&link->figures.unnumbered, 1);
 }
@@ -400,6 +407,33 @@ static void go(struct link *link, bool readable, bool writable)
         embd__link_send_queued(link);
     else if (writable)
         embd__link_block(link, embd__channel_is_pending(&link->channel));
+}
+
+void embd__link_on_soon(void *owner, bool is_next)
+{
+    const struct link *link = owner;
+    if (is_next) {
+        const struct exchange *x = link->inflight.n > 0 ? link->inflight.list[0].x : NULL;
+        if (x == NULL)
+            return;
+        __builtin_prefetch(&x->msgid);
+        __builtin_prefetch(&x->answer_bytes);
+        __builtin_prefetch(&x->owner);
+        __builtin_prefetch(&x->state);
+        __builtin_prefetch(x + 1); /* what its owner has behind it */
+        return;
+    }
+    __builtin_prefetch(&link->state);
+    __builtin_prefetch(&link->heard_ns);
+    __builtin_prefetch(&link->line.number);
+    __builtin_prefetch(&link->figures.bytes_received);
+    __builtin_prefetch(&link->figures.pulls);
+    __builtin_prefetch(&link->figures.pushes);
+    __builtin_prefetch(&link->inflight);
+    __builtin_prefetch(&link->receiver);
+    __builtin_prefetch(&link->receiver.owner);
+    __builtin_prefetch(&link->receiver.frame);
+    __builtin_prefetch(&link->receiver.frame.token_want);
 }
 
 void embd__link_on_bytes(void *owner, uint8_t *p, size_t n)

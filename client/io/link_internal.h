@@ -145,6 +145,8 @@ void embd__link_send_queued(struct link *link);
 void embd__link_block(struct link *link, bool is_blocked);
 /* The socket of a link has bytes, or takes some. */
 void embd__link_on_ready(void *owner, bool readable, bool writable);
+/* Its line brings bytes next, or soon. */
+void embd__link_on_soon(void *owner, bool is_next);
 /* Its line has brought n bytes, as receive.h takes them. */
 void embd__link_on_bytes(void *owner, uint8_t *p, size_t n);
 /* Its ring has bytes, or room. */

@@ -9,6 +9,7 @@
 
 #include "client/io/receive.h"
 #include "client/io/socket.h"
+#include "proto/little.h"
 #include "proto/trunk.h"
 
 enum {
@@ -20,6 +21,7 @@ enum {
     /* Less is not worth a connection more: requests of so few shards are large. */
     AUTO_SHARDS = 128,
     AUTO_OF_PROCESS = 4,
+    LOOKS_AHEAD = 2, /* chunks */
 };
 
 enum trunk_state { TRUNK_OPENING, TRUNK_UP, TRUNK_LOST };
@@ -255,6 +257,24 @@ static void on_chunk(struct trunk *t)
     line->events->on_ready(line->owner, true, false);
 }
 
+/* With many lines what each of them needs is in no near cache. p[0 .. n) is what follows the chunk
+ * that is at work, unchecked. */
+static void look_ahead(const struct trunk *t, const uint8_t *p, size_t n)
+{
+    for (uint32_t i = 0; i < LOOKS_AHEAD && n >= TRUNK_HEAD_BYTES; i++) {
+        bool is_data = embd__get_u32(p) == TRUNK_DATA;
+        uint32_t slot = embd__trunk_slot(embd__get_u32(p + 4)), value = embd__get_u32(p + 8);
+        size_t bytes = TRUNK_HEAD_BYTES + (is_data ? (size_t)value : 0);
+        const struct trunk_line *line = is_data && slot < TRUNK_SLOTS ? t->lines[slot] : NULL;
+        if (line != NULL)
+            line->events->on_soon(line->owner, i == 0);
+        if (bytes > n)
+            return;
+        p += bytes;
+        n -= bytes;
+    }
+}
+
 /* 0, or errno. */
 static int eat(struct trunk *t, uint8_t *p, size_t n)
 {
@@ -268,8 +288,10 @@ static int eat(struct trunk *t, uint8_t *p, size_t n)
         struct trunk_line *line = is_data ? line_of(t, t->reader.chunk.stream) : NULL;
         if (event == TRUNK_CHUNK)
             on_chunk(t);
-        else if (line != NULL)
+        if (line != NULL) {
+            look_ahead(t, p + at + used, n - at - used);
             line->events->on_bytes(line->owner, p + at, used);
+        }
         at += used;
     }
     return 0;
@@ -287,6 +309,7 @@ static bool receive(struct trunk *t, int *error_out)
             return false;
         if (n <= 0)
             return true;
+        t->set->read_ns = uv_hrtime();
         *error_out = eat(t, in, (size_t)n);
         if (*error_out != 0)
             return true;

@@ -45,6 +45,7 @@ struct trunks {
     int (*carry)(struct trunk *trunk, uv_loop_t *loop, const struct link_config *config,
                  struct trunk_carrier *out, struct embd__error *e);
     uint8_t *in;       /* of all: what is read, one after the other; NULL: there was none yet */
+    uint64_t read_ns;  /* when it was, by uv_hrtime() */
     msgpack_zone zone; /* of all: for one answer after the other */
 };
 
@@ -80,6 +81,8 @@ struct trunk_line_events {
     void (*on_open)(void *owner); /* bytes may be sent */
     /* Look for the end; or there is room again. */
     void (*on_ready)(void *owner, bool readable, bool writable);
+    /* Bytes will come next, or soon: what they need may be asked for. */
+    void (*on_soon)(void *owner, bool is_next);
     /* Bytes came, which are the owner's until it returns, as receive.h takes them. */
     void (*on_bytes)(void *owner, uint8_t *p, size_t n);
     /* There is no trunk; closes the line. */
