@@ -27,6 +27,10 @@
 #define PULL_PART_HEAD_BYTES 104u
 #define PULL_PARTS           ((LIMIT_HEADER_BYTES - 64u) / PULL_PART_HEAD_BYTES)
 
+#define LINE_BYTES     64u
+#define MESSAGES_AHEAD 2u
+#define ASKED_BYTES    448u /* of a message behind its exchange: up to the end of a short head */
+
 #define PUSH_LESS   "push fewer samples or tables at once"
 #define RAISE_LIMIT PUSH_LESS ", or raise the server's push_limit"
 
@@ -104,6 +108,17 @@ static void ask_replica(struct embd_call *call, struct exchange *x, uint32_t sha
     x->deadline_ns = until_ns < x->deadline_ns ? until_ns : x->deadline_ns;
 }
 
+/* It will be built: with many shards it is in no near cache. */
+static void ask_for(const struct message *message)
+{
+    const uint8_t *x = (const uint8_t *)&message->x, *rest = (const uint8_t *)&message->call;
+    for (size_t at = 0; at < offsetof(struct exchange, error) + LINE_BYTES; at += LINE_BYTES)
+        __builtin_prefetch(x + at, 1);
+    for (size_t at = 0; at < ASKED_BYTES; at += LINE_BYTES)
+        __builtin_prefetch(rest + at, 1);
+    __builtin_prefetch(&message->x.state, 1);
+}
+
 struct message *embd__message_begin(struct embd_call *call, uint32_t shard)
 {
     struct message *message = call->n_messages < call->messages_made
@@ -113,6 +128,8 @@ struct message *embd__message_begin(struct embd_call *call, uint32_t shard)
         embd__call_no_memory(call);
         return NULL;
     }
+    if (call->n_messages + MESSAGES_AHEAD < call->messages_made)
+        ask_for(call->messages[call->n_messages + MESSAGES_AHEAD]);
     if (call->n_messages == 0)
         call->begun_ns = uv_hrtime();
     embd__client_begin_at(call->client, &message->x, call->deadline_ms, call->begun_ns);

@@ -13,8 +13,6 @@
 #include "proto/combine.h"
 
 #define PREFETCH_FLOATS 256u
-#define LINE_BYTES      64u
-#define SHORT_ROW_BYTES 256u
 #define PREFETCH_ROWS   8u /* rows ahead, when rows of the arena are read in the batch's order */
 
 /* ---- before ---- */
@@ -91,17 +89,6 @@ static void prefetch_row(float *row, uint32_t dim)
         __builtin_prefetch(row + at, 1);
 }
 
-/* Short rows are copied here: a call of memcpy for each would keep the next one waiting. */
-static inline void copy_row(float *to, const uint8_t *row, size_t bytes)
-{
-    if (bytes % LINE_BYTES != 0 || bytes > SHORT_ROW_BYTES) {
-        memcpy(to, row, bytes);
-        return;
-    }
-    for (size_t at = 0; at < bytes; at += LINE_BYTES)
-        memcpy((uint8_t *)to + at, row + at, LINE_BYTES);
-}
-
 void embd__pull_place(const struct embd_call *call, const struct work *work,
                       const struct share *share, const uint8_t *rows, uint32_t first, uint32_t n)
 {
@@ -116,7 +103,7 @@ void embd__pull_place(const struct embd_call *call, const struct work *work,
         if (i + PREFETCH_ROWS < n)
             prefetch_row(values + (size_t)from[i + PREFETCH_ROWS] * work->dim, work->dim);
         if (call->wire == EMBD_DTYPE_F32)
-            copy_row(to, rows, work->row_bytes);
+            memcpy(to, rows, work->row_bytes);
         else
             embd__rows_to_f32(to, rows, call->wire, work->dim, 1);
     }

@@ -139,6 +139,18 @@ bool embd__queue_prefer_while_loading(struct queue *queue);
 
 /* ---- link.c ---- */
 
+/* It will send: what that needs is asked for. */
+static inline void embd__link_ask(const struct link *link)
+{
+    __builtin_prefetch(link, 1);
+    __builtin_prefetch(&link->heard_ns, 1);
+    __builtin_prefetch(&link->line.number, 1);
+    __builtin_prefetch(&link->channel.ring);
+    __builtin_prefetch(&link->figures.bytes_sent, 1);
+    __builtin_prefetch(&link->max_inflight);
+    __builtin_prefetch(&link->inflight, 1);
+}
+
 /* Writes what the socket takes of the queue. */
 void embd__link_send_queued(struct link *link);
 /* The socket takes no more for now, or does again. */

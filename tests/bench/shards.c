@@ -5,6 +5,7 @@
  * call, its start and end among them. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -12,8 +13,9 @@
 #include "client/bench/workload.h"
 #include "embd/embd.h"
 
-#define ROWS 100000u
-#define WARM 3u
+#define ROWS       100000u
+#define WARM       3u
+#define LINE_BYTES 64u
 
 static void must(int status)
 {
@@ -23,12 +25,14 @@ static void must(int status)
     exit(1);
 }
 
+/* From the beginning of a cache line on: where rows that are as long lie across two, a pull of few
+ * shards takes a quarter longer. */
 static void *room(size_t bytes)
 {
-    void *memory = calloc(1, bytes);
+    void *memory = aligned_alloc(LINE_BYTES, (bytes + LINE_BYTES) / LINE_BYTES * LINE_BYTES);
     if (memory == NULL)
         exit(1);
-    return memory;
+    return memset(memory, 0, bytes);
 }
 
 /* Of this process. */
