@@ -1,7 +1,8 @@
 /* known.c - answers that were read before. With many shards most answers of a call have the same
  * head, byte for byte but for the msgid, as an earlier one to a message that expected the same:
  * what was found right then is right now, and is not unpacked again. Bins are compared with what is
- * expected as they come. */
+ * expected as they come. An answer that has come whole is not even scanned: its bytes are compared
+ * where they are. */
 #include "client/call/call.h"
 
 #include <string.h>

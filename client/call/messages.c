@@ -301,6 +301,9 @@ static uint32_t end_that_fits(const struct builder *b, const struct work *work,
                               const struct share *share, uint32_t first)
 {
     uint32_t low = first, high = share->n_rows;
+    struct room all = room_of(b->call, work, share, first, high);
+    if (fits(&all, &b->room))
+        return high;
     while (low < high) {
         uint32_t middle = high - (high - low) / 2;
         struct room need = room_of(b->call, work, share, first, middle);
