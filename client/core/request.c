@@ -38,7 +38,8 @@ static bool is_for_loading(enum method method)
 /* These leave things as they are where they were done before. */
 static bool is_repeatable(enum method method)
 {
-    return method == METHOD_TABLE_CREATE || method == METHOD_TABLE_DESCRIBE;
+    return method == METHOD_TABLE_CREATE || method == METHOD_TABLE_DESCRIBE ||
+           method == METHOD_TICK;
 }
 
 struct msg *embd__request_begin(embd_client *client, enum method method)

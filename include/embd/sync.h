@@ -25,7 +25,13 @@
  * it goes on. Steps are made once: n clocks are n steps of each shard, whoever stops or dies. A
  * process that joins in a worker's place is the worker from then on; it joins a job under way as a
  * late worker does. A job that all have left, or without a live worker when a new process joins,
- * begins again. The loop of a worker that may stop, and of a restarted one, i being 0 at first:
+ * begins again.
+ *
+ * Where a server restarts, or a follower takes its place, ticks wait for it until the deadline, and
+ * workers take part as before. A push of a round that was on its way there fails as EMBD_CLOSED:
+ * its step is made once or not at all on that shard. The worker goes on with its next clock.
+ *
+ * The loop of a worker that may stop, and of a restarted one, i being 0 at first:
  *
  *     while (i < n) {
  *         status = embd_tick_wait(client, &clock, i, 0, 0, &report); // report.dropped: missing

@@ -136,6 +136,10 @@ static void model_begin(struct model *m, const struct ask *ask)
 /* What a tick gives: EMBD_OK, EMBD_LATE, or EMBD_INVALID for a clock that falls. */
 static int model_tick(struct model *m, const struct ask *ask, uint64_t now)
 {
+    bool has_left = m->workers[ask->worker].state == WORKER_LEFT &&
+                    m->workers[ask->worker].incarnation == ask->incarnation;
+    if (m->epoch != 0 && ask->leave && has_left)
+        return EMBD_OK;
     model_begin(m, ask);
     bool is_live = m->workers[ask->worker].state == WORKER_LIVE;
     if (!ask->leave && is_live && ask->clock < m->workers[ask->worker].clock)
@@ -312,6 +316,25 @@ static void a_sign_of_life_changes_no_clock_and_brings_back_who_is_not_late(void
     jobs_fini(&jobs);
 }
 
+static void who_has_left_and_says_so_again_has_left(void **state)
+{
+    struct jobs jobs = {0};
+    uint64_t now = 1000 * MS;
+    struct embd__error e;
+    struct job *found;
+    (void)state;
+    struct job *job = join_all(&jobs, now);
+    for (uint32_t w = 0; w < WORKERS; w++) {
+        struct ask leave = {w, w + 1, 1, 6, true, false};
+        for (uint32_t i = 0; i < 2; i++) /* the first answer is lost */
+            assert_int_equal(tell(&jobs, &leave, now, &found, &e), EMBD_OK);
+        assert_ptr_equal(found, job);
+    }
+    assert_int_equal(job->epoch, 1);
+    assert_int_equal(jobs_count(job, WORKER_LEFT), WORKERS);
+    jobs_fini(&jobs);
+}
+
 static void another_process_takes_the_place_and_the_one_before_is_refused(void **state)
 {
     struct jobs jobs = {0};
@@ -448,6 +471,7 @@ int main(void)
         cmocka_unit_test(a_worker_whose_push_waits_is_not_dropped),
         cmocka_unit_test(a_late_worker_is_told_where_the_job_is_and_joins_there),
         cmocka_unit_test(a_sign_of_life_changes_no_clock_and_brings_back_who_is_not_late),
+        cmocka_unit_test(who_has_left_and_says_so_again_has_left),
         cmocka_unit_test(another_process_takes_the_place_and_the_one_before_is_refused),
         cmocka_unit_test(a_job_that_is_started_again_begins_anew_without_the_processes_before),
         cmocka_unit_test(a_server_that_was_started_again_takes_workers_at_their_clocks),

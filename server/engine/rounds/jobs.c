@@ -315,10 +315,23 @@ static void note_joined(struct job_worker *w, const struct job_tick *tick)
         w->from = tick->clock;
 }
 
+/* The job that the worker's process has left already; NULL: it has not. */
+static struct job *find_left(struct jobs *jobs, const struct job_claim *claim)
+{
+    struct job **place = find(jobs, claim->job);
+    bool is_left = place != NULL && is_of(*place, claim) &&
+                   (*place)->workers[claim->worker].state == WORKER_LEFT;
+    return is_left ? *place : NULL;
+}
+
 int jobs_tick(struct jobs *jobs, const struct job_tick *tick, uint64_t now_ns, struct job **job_out,
               struct embd__error *e)
 {
-    struct job *job;
+    struct job *job = tick->leave ? find_left(jobs, &tick->claim) : NULL;
+    if (job != NULL) { /* the answer was lost with its connection */
+        *job_out = job;
+        return EMBD_OK;
+    }
     if (jobs_enter(jobs, &tick->claim, now_ns, &job, e) != EMBD_OK)
         return e->status;
     struct job_worker *w = &job->workers[tick->claim.worker];
@@ -356,10 +369,9 @@ int jobs_beat(struct jobs *jobs, const struct job_tick *tick, uint64_t now_ns, s
 {
     struct job **place = find(jobs, tick->claim.job);
     bool is_known = place != NULL && is_of(*place, &tick->claim);
-    if (is_known && (*place)->workers[tick->claim.worker].state == WORKER_LEFT) {
-        *job_out = *place;
+    *job_out = find_left(jobs, &tick->claim);
+    if (*job_out != NULL)
         return EMBD_OK;
-    }
     if (jobs_enter(jobs, &tick->claim, now_ns, job_out, e) != EMBD_OK)
         return e->status;
     struct job *job = *job_out;
