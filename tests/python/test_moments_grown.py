@@ -123,12 +123,15 @@ class History:
         self.cluster, self.place, self.seed, self.rng = cluster, place, seed, random.Random(seed)
         self.members, self.moments, self.spans, self.deeds = list(NAMES[:SERVERS]), [], [], []
         self.address, self.last, self.is_fired_at = cluster.address("a"), None, False
+        self.archive = self.trainer = None
+
+    def begin(self):
         with embd.connect(self.address, deadline=60) as client:
             for name, fields in TABLES.items():
                 client.create_table(name, DIM, seed=5, **fields)
-        self.archive = Archive(self.address, place)
-        until(lambda: "backup.json" in [f for _, _, files in os.walk(place) for f in files])
-        self.trainer = Trainer(self.address, seed)
+        self.archive = Archive(self.address, self.place)
+        until(lambda: "backup.json" in [f for _, _, files in os.walk(self.place) for f in files])
+        self.trainer = Trainer(self.address, self.seed)
 
     def shards(self):
         return SHARDS * len(self.members)
@@ -156,9 +159,12 @@ class History:
         killer = threading.Thread(target=lambda: (time.sleep(delay), self.kill_one(name)))
         if self.is_fired_at:
             killer.start()
-        yield
+        try:
+            yield
+        finally:  # before the servers that run are ended
+            if self.is_fired_at:
+                killer.join()
         if self.is_fired_at:
-            killer.join()
             self.await_all()
         self.is_fired_at = False
 
@@ -256,7 +262,10 @@ class History:
             raise self.trainer.wrong
 
     def kill_all(self):
-        self.archive.kill()
+        if self.archive is not None:
+            self.archive.kill()
+        if self.trainer is not None:
+            self.trainer.stops.set()
 
     # The oracle.
 
@@ -295,6 +304,7 @@ class Moments(unittest.TestCase):
         self.assertEqual(embctl(cluster.address("a"), "wait").returncode, 0)
         history = History(cluster, cluster.path("place"), seed)
         self.addCleanup(history.kill_all)
+        history.begin()
         return history
 
     def test_every_moment_of_a_random_history_comes_back(self):
