@@ -50,11 +50,13 @@ static void take(struct sim *sim, uint32_t node, const struct etcd_ask *ask,
                    (sim->out == OUT_EPOCH || etcd->epoch_revision == ask->epoch_revision);
     if (!out->is_done)
         return;
+    etcd->is_heirs = ask->start != 0 && ask->start == etcd->heir && etcd->heir_epoch == etcd->epoch;
     etcd->is_held = true;
     etcd->holder = etcd->epoch_node = node;
     etcd->name_lease = ask->lease;
     etcd->epoch = ask->epoch;
     etcd->insync = (struct start_set){.n = 0};
+    etcd->heir = 0;
     etcd->name_revision = etcd->epoch_revision = etcd->insync_revision = ++etcd->revision;
     sim_say(sim, "etcd: server %u has the name, in epoch %llu", node,
             (unsigned long long)ask->epoch);
@@ -71,6 +73,23 @@ static void put_insync(struct sim *sim, uint32_t node, const struct etcd_ask *as
         return;
     etcd->insync = ask->insync;
     etcd->insync_revision = ++etcd->revision;
+}
+
+/* The name goes, and the heir is named. */
+static void hand_over(struct sim *sim, uint32_t node, const struct etcd_ask *ask,
+                      struct etcd_answer *out)
+{
+    struct etcd_state *etcd = &sim->etcd;
+    out->is_done =
+        etcd->is_held && etcd->holder == node && etcd->name_revision == ask->name_revision;
+    if (!out->is_done)
+        return;
+    etcd->is_held = false;
+    etcd->heir = ask->start;
+    etcd->heir_epoch = ask->epoch;
+    etcd->name_revision = ++etcd->revision;
+    sim->seen.handed_over++;
+    sim_say(sim, "etcd: server %u names server %u", node, ask->start % NODES);
 }
 
 static void put_follower(struct sim *sim, uint32_t node, const struct etcd_ask *ask,
@@ -101,6 +120,9 @@ void etcd_take(struct sim *sim, const struct message *m)
         break;
     case ETCD_PUT_INSYNC:
         put_insync(sim, m->from, ask, out);
+        break;
+    case ETCD_HAND_OVER:
+        hand_over(sim, m->from, ask, out);
         break;
     case ETCD_PUT_FOLLOWER:
         put_follower(sim, m->from, ask, out);

@@ -1,7 +1,8 @@
 /* member.c - the model of what server/member does with etcd (lead.c, elect.c, role.c): a process
  * takes the name under a lease, acknowledges nothing from some time before that may lapse (the
  * fence), and says who is in sync; followers say how far they are, and one that is in sync takes
- * the name when it has lapsed. One request is open at a time, and is given up after a while. */
+ * the name when it has lapsed. A primary that ends in order names an heir, which takes the name at
+ * once. One request is open at a time, and is given up after a while. */
 
 #include "tests/sim/sim.h"
 
@@ -9,6 +10,7 @@ enum {
     PATIENCE_MS = LEASE_MS / 4,
     TURN_MS = LEASE_MS / 3,
     MOMENT_MS = 6,
+    HEIR_MS = 30, /* for an heir to take the name */
     ORDER_MS = 10,
     LIVE_MS = 150
 };
@@ -183,12 +185,48 @@ static void note_insync(struct sim *sim, struct node *node, const struct etcd_st
     pause_for(sim, member, TURN_MS, ETCD_KEEP);
 }
 
+/* ---- a primary that ends ---- */
+
+/* A follower that is in sync and has all records; its start, 0: there is none. */
+static uint32_t choose_heir(const struct sim *sim, const struct node *node)
+{
+    const struct member *member = &node->member;
+    for (uint32_t i = 0; i < sim->n_nodes; i++) {
+        uint32_t start = member->fed[i].start;
+        bool is_live = start != 0 && sim->now - member->fed[i].at <= LIVE_MS;
+        bool has_all = node->follower_disk[i] >= node->applied.position || sim->out == OUT_FINISH;
+        bool is_insync = !member->is_unsure && has(&member->published, start);
+        if (is_live && (sim->out == OUT_HEIR || (has_all && is_insync)))
+            return start;
+    }
+    return 0;
+}
+
+/* False: it goes on as before. */
+static bool hand_over(struct sim *sim, struct node *node)
+{
+    struct member *member = &node->member;
+    bool is_finished = node_is_finished(node) || sim->out == OUT_FINISH || sim->out == OUT_HEIR;
+    uint32_t heir = node->ends_at != 0 && is_finished ? choose_heir(sim, node) : 0;
+    if (heir == 0)
+        return false;
+    struct etcd_ask *asked = ask(sim, node, ETCD_HAND_OVER);
+    asked->start = heir;
+    asked->epoch = node->disk.note.epoch;
+    asked->name_revision = member->name_revision;
+    member->fenced_from = 0;
+    sim->handed = node->applied;
+    return true;
+}
+
 static void lead(struct sim *sim, struct node *node, const struct etcd_answer *answer)
 {
     struct member *member = &node->member;
     const struct etcd_state *seen = &answer->seen;
     struct start_set live, even;
-    if (member->asked == ETCD_KEEP && answer->is_done) {
+    if (member->asked == ETCD_HAND_OVER) {
+        member->state = MEMBER_LEAVES;
+    } else if (member->asked == ETCD_KEEP && answer->is_done) {
         member->renewed_at = member->asked_at;
         extend(node);
         ask(sim, node, ETCD_READ);
@@ -249,16 +287,27 @@ static bool may_lead(const struct sim *sim, const struct etcd_state *seen, uint3
     return f->start != 0 && f->is_ready && (sim->out == OUT_INSYNC || has(&seen->insync, f->start));
 }
 
+static bool is_named(const struct etcd_state *seen)
+{
+    return seen->heir != 0 && seen->heir_epoch == seen->epoch;
+}
+
+static bool is_heir_of(const struct node *node, const struct etcd_state *seen)
+{
+    return is_named(seen) && seen->heir == start_of(node->index, node->life);
+}
+
 /* How many go first; NODES: it may not. */
 static uint32_t rank_of(const struct sim *sim, const struct node *node,
                         const struct etcd_state *seen)
 {
     uint32_t rank = 0, own = node->index;
     bool was_last = seen->epoch_node == own && seen->insync.n == 0 && sim->out != OUT_TAKEN;
+    bool is_heir = is_heir_of(node, seen), may = was_last || may_lead(sim, seen, own);
     if (!is_ready(node) || seen->followers[own].start != start_of(own, node->life) ||
-        !(was_last || may_lead(sim, seen, own)))
+        !(may || (is_heir && sim->out == OUT_HEIR)))
         return NODES;
-    for (uint32_t i = 0; i < sim->n_nodes; i++) {
+    for (uint32_t i = 0; i < sim->n_nodes && !is_heir; i++) {
         uint64_t theirs = seen->followers[i].position, ours = seen->followers[own].position;
         if (i != own && may_lead(sim, seen, i))
             rank += theirs > ours || (theirs == ours && i < own);
@@ -271,20 +320,34 @@ static void elect(struct sim *sim, struct node *node, const struct etcd_state *s
     struct member *member = &node->member;
     member->absent_since = member->absent_since != 0 ? member->absent_since : sim->now;
     uint32_t rank = rank_of(sim, node, seen);
+    uint64_t moment = is_heir_of(node, seen) ? 0 : is_named(seen) ? HEIR_MS : MOMENT_MS;
     if (seen->epoch == 0 || rank == NODES ||
-        sim->now < member->absent_since + MOMENT_MS + rank * ORDER_MS) {
+        sim->now < member->absent_since + moment + rank * ORDER_MS) {
         pause_for(sim, member, 3, ETCD_KEEP);
         return;
     }
     struct etcd_ask *asked = ask(sim, node, ETCD_TAKE);
+    asked->start = start_of(node->index, node->life);
     asked->epoch = seen->epoch + (sim->out != OUT_EPOCH);
     asked->name_revision = seen->name_revision;
     asked->epoch_revision = seen->epoch_revision;
 }
 
+/* An heir has all records, also those that nobody waited for. */
+static void check_heir(struct sim *sim, const struct node *node)
+{
+    const struct place *own = &node->place, *all = &sim->handed;
+    sim->seen.heirs++;
+    if (own->position != all->position || own->chain != all->chain)
+        sim_fail(sim, "server %u was named, and is at record %llu of the primary's %llu",
+                 node->index, (unsigned long long)own->position, (unsigned long long)all->position);
+}
+
 static void rise(struct sim *sim, struct node *node, uint64_t epoch)
 {
     struct member *member = &node->member;
+    if (sim->etcd.is_heirs && sim->etcd.epoch == epoch)
+        check_heir(sim, node);
     follow_promote(sim, node, epoch);
     node->is_aside = false;
     member->absent_since = 0;
@@ -393,7 +456,13 @@ void member_tick(struct sim *sim, struct node *node)
                   : member->state == MEMBER_LEASELESS ? ETCD_GRANT
                                                       : ETCD_READ);
     }
-    if (!member->is_open && sim->now >= member->next_at)
+    if (node->ends_at != 0 && (sim->now >= node->ends_at || member->state == MEMBER_LEAVES)) {
+        node_end(sim, node);
+        return;
+    }
+    if (member->is_open || sim->now < member->next_at)
+        return;
+    if (member->state != MEMBER_LEADS || member->next != ETCD_KEEP || !hand_over(sim, node))
         ask(sim, node, member->next);
 }
 

@@ -61,6 +61,31 @@ void node_crash(struct sim *sim, struct node *node)
     sim->seen.crashes++;
 }
 
+void node_stop(struct sim *sim, struct node *node)
+{
+    if (!node_serves(node) || node->ends_at != 0)
+        return;
+    sim_say(sim, "server %u is to end in order", node->index);
+    node->ends_at = sim->now + 20 + sim_below(sim, 2 * LEASE_MS);
+}
+
+void node_end(struct sim *sim, struct node *node)
+{
+    node->disk.written = node->disk.synced = disk_end(&node->disk).position;
+    node_crash(sim, node);
+}
+
+bool node_is_finished(const struct node *node)
+{
+    bool is_idle = node->disk.synced == node->applied.position &&
+                   disk_end(&node->disk).position == node->applied.position;
+    for (uint32_t i = 0; i < OPS; i++)
+        is_idle = is_idle && !node->ops[i].is_there;
+    for (uint32_t i = 0; i < WAITING; i++)
+        is_idle = is_idle && !node->waiting[i].is_there;
+    return is_idle;
+}
+
 void node_replay(struct sim *sim, struct node *node, struct sim_record *record)
 {
     struct embd__error e = {.status = EMBD_OK};
@@ -80,6 +105,7 @@ void node_start(struct sim *sim, struct node *node)
     struct disk *disk = &node->disk;
     node->life++;
     node->is_up = true;
+    node->ends_at = 0;
     node->asked_at = 0;
     node->place = disk->note.place;
     node->tells = disk->note.state == NOTE_MADE_PRIMARY;
@@ -230,7 +256,7 @@ void node_take_open(struct sim *sim, struct node *node, const struct message *m)
 {
     const struct push_number stream = client_stream(m->client, 0);
     struct sim_op *o = free_op(node);
-    if (!node_serves(node) || o == NULL) {
+    if (!node_serves(node) || o == NULL || node->ends_at != 0) {
         reply(sim, node, m->client, m->connection, REPLY_REFUSED, 0);
         return;
     }
@@ -273,7 +299,7 @@ static bool admit_push(struct sim *sim, struct node *node, struct sim_op *o,
 void node_take_push(struct sim *sim, struct node *node, const struct message *m)
 {
     struct sim_op *o = free_op(node);
-    if (!node_serves(node) || o == NULL || free_place(node) == NULL) {
+    if (!node_serves(node) || o == NULL || free_place(node) == NULL || node->ends_at != 0) {
         reply(sim, node, m->client, m->connection, REPLY_REFUSED, m->sequence);
         sim->seen.refused++;
         return;

@@ -10,9 +10,9 @@
 
 enum { FAULTS_MS = 500, LEASED_FAULTS_MS = 1500, LONGEST_MS = 8000 };
 
-const char *const part_names[PARTS_OUT] = {"nothing", "heed",   "client-epoch", "wait",
-                                           "chain",   "one-of", "again",        "fence",
-                                           "epoch",   "insync", "taken",        "even"};
+const char *const part_names[PARTS_OUT] = {"nothing", "heed",  "client-epoch", "wait",  "chain",
+                                           "one-of",  "again", "fence",        "epoch", "insync",
+                                           "taken",   "even",  "heir",         "finish"};
 
 uint32_t sim_below(struct sim *sim, uint32_t n)
 {
@@ -161,6 +161,8 @@ static void draw_faults(struct sim *sim)
     uint32_t i = sim_below(sim, sim->n_nodes);
     if (sim_one_in(sim, sim->is_leased ? 120 : 60) && sim->nodes[i].is_up)
         node_crash(sim, &sim->nodes[i]);
+    if (sim->is_leased && sim_one_in(sim, 300) && sim->nodes[sim->authority].is_up)
+        node_stop(sim, &sim->nodes[sim->authority]);
     if (sim_one_in(sim, 40)) {
         uint32_t ends = sim->is_leased ? ENDS : ETCD_END;
         uint32_t a = sim_below(sim, ends), b = sim_below(sim, sim->n_nodes);

@@ -44,6 +44,8 @@ enum part_out {
     OUT_INSYNC,       /* any follower may take the name */
     OUT_TAKEN,        /* who took the name, and does not know, waits for others */
     OUT_EVEN,         /* a follower is in sync as soon as it is fed */
+    OUT_HEIR,         /* any follower may be named, and takes the name as such */
+    OUT_FINISH,       /* a follower is named before all has been answered, and it has that */
     PARTS_OUT,
 };
 extern const char *const part_names[PARTS_OUT];
@@ -111,14 +113,26 @@ struct etcd_state {
     uint32_t holder, name_lease, epoch_node;
     uint64_t name_revision, epoch, epoch_revision, insync_revision;
     struct start_set insync; /* in that epoch */
+    uint32_t heir;           /* the start that was named; 0: none */
+    uint64_t heir_epoch;     /* by the primary of that epoch */
+    bool is_heirs;           /* who has the name took it as the heir */
     struct etcd_follower followers[NODES];
 };
 
-enum etcd_kind { ETCD_READ, ETCD_GRANT, ETCD_KEEP, ETCD_TAKE, ETCD_PUT_INSYNC, ETCD_PUT_FOLLOWER };
+enum etcd_kind {
+    ETCD_READ,
+    ETCD_GRANT,
+    ETCD_KEEP,
+    ETCD_TAKE,
+    ETCD_PUT_INSYNC,
+    ETCD_PUT_FOLLOWER,
+    ETCD_HAND_OVER
+};
 
 struct etcd_ask {
     enum etcd_kind kind;
     uint32_t lease;
+    uint32_t start; /* who takes the name as a follower, or is named */
     uint64_t epoch, name_revision, epoch_revision, insync_revision;
     struct start_set insync;
     struct etcd_follower follower;
@@ -137,7 +151,8 @@ enum member_state {
     MEMBER_LEASELESS,
     MEMBER_NAMELESS,
     MEMBER_LEADS,
-    MEMBER_FOLLOWS
+    MEMBER_FOLLOWS,
+    MEMBER_LEAVES /* has given the name to an heir, and ends */
 };
 
 struct member {
@@ -186,7 +201,8 @@ struct node {
     int64_t skew;     /* of its clock */
     int rate;         /* thousandths that its clock is too fast */
     uint64_t stalled_until;
-    bool is_aside; /* etcd has not said that it serves */
+    bool is_aside;    /* etcd has not said that it serves */
+    uint64_t ends_at; /* it ends in order, by then at the latest: it takes nothing more; 0: no */
     struct member member;
     struct disk disk;
     struct engine engine;
@@ -264,7 +280,7 @@ struct client {
 struct seen {
     uint64_t events, crashes, promotions, doubles, anew, gone, compared, other, again, gaps, acks,
         late_acks, digests, compactions, refused, deposed, lost_messages, applied, names_lost,
-        names_taken, insync, stalls, fenced;
+        names_taken, insync, stalls, fenced, handed_over, heirs;
 };
 
 struct sim {
@@ -287,7 +303,8 @@ struct sim {
     uint64_t cut_until[ENDS][NODES]; /* nothing passes between these */
     uint64_t last_at[ENDS][ENDS];    /* of a message: connections keep their order */
     uint64_t promote_at;
-    uint32_t authority; /* promoted last, or the first server */
+    struct place handed; /* all that the primary had that named an heir last */
+    uint32_t authority;  /* promoted last, or the first server */
     struct {
         uint64_t chain, digest;
     } digests[DIGESTS]; /* of the tables behind a record, by its checksum */
@@ -336,6 +353,11 @@ void list_free(struct record_list *list);
 void node_open(struct sim *sim, struct node *node, uint32_t index);
 void node_close(struct node *node);
 void node_crash(struct sim *sim, struct node *node);
+/* It is stopped in order, and then is: all that it has is on its disk. */
+void node_stop(struct sim *sim, struct node *node);
+void node_end(struct sim *sim, struct node *node);
+/* It has answered all that had begun. */
+bool node_is_finished(const struct node *node);
 void node_start(struct sim *sim, struct node *node);
 void node_empty_engine(struct node *node);
 /* It has its tables. */
