@@ -2,8 +2,8 @@
  * directory, bit for bit. Tables that replace others are loaded in replace.c.
  *
  * The happy path: open and verify the whole directory; make the definitions of the tables, where
- * fields of them are set (redefine.h); check that no table of the cluster is in the way; create the
- * tables; read the parts once more, some in turns, sending each row to the shard that owns its key
+ * fields of them are set (redefine.h); check that no table of the cluster is in the way, and that
+ * followers are there for those that are replicated; create the tables; read the parts once more, some in turns, sending each row to the shard that owns its key
  * here, in blocks (scatter.h); set the step counters, and last the pushers' streams. What can fail:
  * the data (then nothing has changed), a table in the way (likewise), or a shard while rows are
  * sent: the tables that this load created are then dropped again.
@@ -18,6 +18,7 @@
 #include "client/formats/load.h"
 #include "client/formats/rebound.h"
 #include "client/formats/check_empty.h"
+#include "client/formats/followers_wanted.h"
 #include "embd/admin.h"
 #include "client/formats/verify_together.h"
 
@@ -54,6 +55,8 @@ static int plan_table(void *arg, const struct manifest_table *table)
         return embd__error_set(l->e, EMBD_NO_MEMORY, "no memory for the list of tables");
     l->created = grown;
     l->created[l->n_created++] = table->schema.s.name;
+    if (embd__durability_is_replicated(embd__load_schema(l, table)->durability))
+        l->replicated = table->schema.s.name;
     if (!embd__load_sets(l, "capacity"))
         embd__rebound_begin(l, definition_of(l, table));
     return 0;
@@ -410,6 +413,8 @@ int embd__load_new(struct load *l, const char *dir, embd_progress *progress, voi
     int status = embd__load_open(l, dir, progress, arg);
     if (status == EMBD_OK)
         status = embd__load_each(l, plan_table);
+    if (status == EMBD_OK && l->replicated != NULL)
+        status = embd__followers_await(l->client, l->replicated);
     return status == EMBD_OK ? fill(l, progress, arg) : status;
 }
 

@@ -34,6 +34,7 @@ struct load {
     embd_dump_report totals; /* of the tables */
     const char **created;    /* [n_created] names in the chain */
     uint32_t n_created;
+    const char *replicated; /* one of these that is; NULL: none */
     uint64_t staged; /* id of the set of staged tables that is filled; 0: tables are created */
     struct streams_staged *streams; /* that go with these */
     /* The table being filled. */

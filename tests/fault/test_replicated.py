@@ -336,6 +336,31 @@ class Waits(Follow):
             table = wire.create(peer, "a", durability="replicated")
             wire.push(peer, table, [1], [1.0] * 4)
 
+    def test_a_load_waits_for_followers_before_it_makes_a_table(self):
+        """Refused, it leaves none behind; it goes on where a follower comes meanwhile."""
+        primary = self.start_primary("--replicas", "0")
+        with wire.connect(primary) as peer:
+            for name in "ab":
+                wire.push(peer, wire.create(peer, name, durability="replicated"), [1, 2], [1.0] * 8)
+        done = embctl(primary, "dump", "--all", self.path("dump"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        primary.stop()
+        shutil.rmtree(self.path("primary"))
+        os.mkdir(self.path("primary"))
+        primary = self.start_primary()
+        refused = embctl(primary, "load", self.path("dump"))
+        self.assertEqual(refused.returncode, 5, refused.stderr)
+        self.assertIn("lacks 1 of the followers", refused.stderr)
+        self.assertEqual(figure(primary, "tables"), 0)
+        loads = threading.Thread(target=lambda: self.loaded.append(embctl(primary, "load", self.path("dump"))))
+        self.loaded = []
+        loads.start()
+        self.start_follower()
+        loads.join(120)
+        self.assertEqual([load.returncode for load in self.loaded], [0], self.loaded)
+        with wire.connect(primary) as peer:
+            self.assertEqual(wire.pull(peer, wire.create(peer, "b", durability="replicated"), [2]), [0.5] * 4)
+
     def test_a_server_without_replicas_acknowledges_alone(self):
         primary = self.start_primary("--replicas", "0")
         with wire.connect(primary) as peer:

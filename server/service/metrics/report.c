@@ -44,6 +44,14 @@ static uint64_t replicated_lacks_us(const struct shard *shard)
                                               : 0;
 }
 
+/* Whether or not a table asks for them. */
+static uint32_t replicas_missing(const struct shard *shard)
+{
+    const struct replicated *r = &shard->replicated;
+    bool counts = r->lacks_ns != 0 && shard->following == NULL;
+    return counts && r->n < shard->config.replicas ? shard->config.replicas - r->n : 0;
+}
+
 static bool follows(const struct shard *shard)
 {
     return shard->following != NULL || shard->narrow != NULL;
@@ -117,6 +125,7 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"followers_behind_us", followers.us},
         {"followers_behind_bytes", followers.bytes},
         {"replicas", shard->replicated.n},
+        {"replicas_missing", replicas_missing(shard)},
         {"replicas_lacking_us", replicated_lacks_us(shard)},
         {"replicated_waiting", shard->replicated.n_waiting},
         {"journal_bytes", journal.bytes},
