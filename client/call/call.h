@@ -251,8 +251,11 @@ void embd__message_keep_known(const struct message *message, const struct frame_
 
 /* ---- numbered.c ---- */
 
-/* The push of a pusher, with its number. EMBD_INVALID. */
+/* The push of a pusher, with its number. EMBD_INVALID; EMBD_MOVED: its stream has ended. */
 int embd__numbered_take(struct embd_call *call, const embd_pusher *pusher, uint64_t sequence);
+/* A push that some shards have applied, and that others refused since keys had moved: its stream
+ * ends. */
+void embd__numbered_part(struct opened *opened, const struct push_number *number);
 /* Before the first push of a stream: an opening to each shard. */
 int embd__numbered_open(struct embd_call *call);
 /* An opening of the stream that call->extra.number names, as the call's next message; NULL: the
@@ -283,6 +286,9 @@ void embd__call_leave_replica(struct embd_call *call);
 void embd__call_follow(struct embd_call *call);
 /* What a push that was applied has lost with shards that left is no failure. */
 void embd__call_forgive_left(struct embd_call *call);
+/* Of a call that has failed as EMBD_MOVED: whether it is a push that is applied in part, and stays
+ * so; then the client's error says that. Returns its status. */
+int embd__call_part(struct embd_call *call);
 
 /* ---- lent.c ---- */
 

@@ -8,7 +8,7 @@
  * What can fail: the shard has no newer map than ours, since it is behind: it is asked again until
  * the call's deadline. A push that one shard has applied by its map and another one refused is
  * never split again, as its number on the first stands for other keys: it fails, and says what
- * became of it. */
+ * became of it. A pusher's stream ends with it: the same number is refused here. */
 #include <stdio.h>
 #include <string.h>
 
@@ -36,6 +36,21 @@ void embd__call_forgive_left(struct embd_call *call)
         if (is_kept && x->error.status == EMBD_MOVED && embd__link_is_retired(x->link))
             x->error = (struct embd__error){0};
     }
+}
+
+int embd__call_part(struct embd_call *call)
+{
+    struct embd__error *e = &call->client->error;
+    const struct embd__error outcome = *e;
+    if (outcome.status != EMBD_MOVED || !is_partly_applied(call))
+        return outcome.status;
+    if (call->extra.number.sequence > 0 && call->own == NULL)
+        embd__numbered_part(&call->client->opened, &call->extra.number);
+    e->status = EMBD_OK;
+    return embd__error_set(e, EMBD_MOVED,
+                           "%.270s; keys have moved since, and it stays applied in part: do not "
+                           "push it again, go back to a checkpoint",
+                           outcome.text);
 }
 
 static bool can_follow(const struct embd_call *call)

@@ -28,6 +28,7 @@ struct opened_stream {
 void embd__opened_fini(struct opened *opened)
 {
     free(opened->list);
+    free(opened->parted);
 }
 
 /* NULL: none. */
@@ -86,6 +87,40 @@ static void end_opening(struct opened *opened, const struct push_number *stream,
         *s = opened->list[--opened->n];
 }
 
+/* ---- pushes that were applied in part ---- */
+
+static bool is_of_stream(const struct push_number *a, const struct push_number *b)
+{
+    return a->high == b->high && a->low == b->low && a->stream == b->stream;
+}
+
+void embd__numbered_part(struct opened *opened, const struct push_number *number)
+{
+    size_t bytes = (opened->n_parted + 1) * sizeof *opened->parted;
+    struct push_number *grown = realloc(opened->parted, bytes);
+    if (grown == NULL)
+        return; /* the caller was told all the same */
+    opened->parted = grown;
+    opened->parted[opened->n_parted++] = *number;
+}
+
+/* By the map of now its number would stand for other keys on the shards that have it. */
+static int refuse_parted(const struct opened *opened, const struct push_number *number,
+                         struct embd__error *e)
+{
+    for (uint32_t i = 0; i < opened->n_parted; i++) {
+        const struct push_number *parted = &opened->parted[i];
+        if (is_of_stream(parted, number) && number->sequence >= parted->sequence)
+            return embd__error_set(
+                e, EMBD_MOVED,
+                "push %llu of the stream is applied in part, and keys have moved since: the stream "
+                "ends there, and push %llu was not sent. Go back to a checkpoint, or go on with "
+                "another stream",
+                (unsigned long long)parted->sequence, (unsigned long long)number->sequence);
+    }
+    return EMBD_OK;
+}
+
 /* ---- a numbered push ---- */
 
 int embd__numbered_take(struct embd_call *call, const embd_pusher *pusher, uint64_t sequence)
@@ -101,7 +136,7 @@ int embd__numbered_take(struct embd_call *call, const embd_pusher *pusher, uint6
         return embd__error_set(e, EMBD_INVALID, "sequence is %llu; a pusher's first push is 1",
                                (unsigned long long)sequence);
     *number = (struct push_number){pusher->high, pusher->low, sequence, pusher->stream};
-    return EMBD_OK;
+    return refuse_parted(&call->client->opened, number, e);
 }
 
 static int write_opening(struct message *message)

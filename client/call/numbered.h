@@ -12,6 +12,9 @@ struct opened_stream;
 struct opened {
     struct opened_stream *list; /* [capacity], n of them are used */
     uint32_t n, capacity;
+    struct push_number *parted; /* [n_parted]: pushes that some shards have applied, and that others
+                                   refused since keys had moved. Their streams end there */
+    uint32_t n_parted;
 };
 
 void embd__opened_fini(struct opened *opened);

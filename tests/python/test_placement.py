@@ -246,25 +246,45 @@ class Servers(unittest.TestCase):
             self.assertEqual([i["placement"] for i in identities], [{"version": 2, "base": 2, "runs": [0, 1000, 1, 24]}] * 2)
             self.assertEqual([i["version"] for i in identities], [2, 2])  # which earlier versions do not start with
 
+    def half_sent(self, cluster, client, push):
+        """b is away while `push` begins, and comes back with a later map."""
+        call = push()
+        with wire.connect(cluster.running["a"]) as peer:
+            while not call.done() and peer.call("stats", {})[0]["tables"][0]["stats"]["steps"] == 0:
+                pass
+        cluster.end("a")  # which b would meet, and not serve beside it
+        cluster.more = "placement: '2:0=1000,1=24'\n"
+        cluster.write()
+        cluster.start("b", waits=False).wait_log("ready shards=1")
+        with self.assertRaises(embd.Error) as failed:
+            call.wait()
+        self.assertEqual(failed.exception.status, embd.Status.MOVED)
+        self.assertRegex(str(failed.exception), "by the even one.*; applied by shard 0; refused by shard 1.*"
+                                                "stays applied in part: do not push it again, go back to a checkpoint")
+
+    def steps(self, server):
+        with wire.connect(server) as peer:
+            return peer.call("table_describe", {"name": "t"})[0]["step"]
+
     def test_a_push_that_one_shard_applied_and_another_refused_is_not_split_again(self):
+        """Nor is it sent again where its caller tries to, by its number, or by one behind it."""
         keys, ones = np.arange(60, dtype=np.uint64), np.ones((60, DIM), np.float32)
-        with Listed("ab", "placement: '1:even'\n") as cluster:
-            a = cluster.start("a")
-            with connect(cluster.start("b")) as client:
-                client.create_table("w", DIM, durability="durable").push(keys, ones)  # its streams are open then
-                client.drop_table("w")
-                table = client.create_table("t", DIM, durability="durable")
-                cluster.end("b")
-                call = table.push_start(keys, ones)
-                with wire.connect(a) as peer:
-                    while not call.done() and peer.call("stats", {})[0]["tables"][0]["stats"]["steps"] == 0:
-                        pass
-                cluster.end("a")  # which b would meet, and not serve beside it
-                cluster.more = "placement: '2:0=1000,1=24'\n"
-                cluster.write()
-                cluster.start("b", waits=False).wait_log("ready shards=1")
-                with self.assertRaisesRegex(embd.Error, "by the even one.*; applied by shard 0; refused by shard 1"):
-                    call.wait()
+        for is_numbered in (False, True):
+            with Listed("ab", "placement: '1:even'\n") as cluster:
+                cluster.start("a")
+                with connect(cluster.start("b")) as client:
+                    client.create_table("w", DIM, durability="durable").push(keys, ones)  # its streams are open then
+                    pusher = embd.Pusher(client)
+                    client.table("w").push(keys, ones, pusher=pusher, sequence=1)
+                    client.drop_table("w")
+                    table = client.create_table("t", DIM, durability="durable")
+                    cluster.end("b")
+                    numbers = [{"pusher": pusher, "sequence": 2 + n} if is_numbered else {} for n in range(2)]
+                    self.half_sent(cluster, client, lambda t=table, number=numbers[0]: t.push_start(keys, ones, **number))
+                    for number in filter(None, numbers):
+                        with self.assertRaisesRegex(embd.Error, f"push 2 of the stream is applied in part.* push {number['sequence']} was not sent"):
+                            table.push(keys, ones, **number)
+                    self.assertEqual(self.steps(cluster.running["b"]), 0)
 
     def test_a_damaged_map_of_a_directory_refuses(self):
         with Listed("a", "placement: '1:0=1024'\n") as cluster:
