@@ -21,6 +21,7 @@ from test_rebalance import embctl
 
 KILLS = int(os.environ.get("EMBD_GROWTH_KILLS", "4"))
 KEYS = np.arange(1000)
+TOOLS = os.environ.get("EMBD_FAULT_TOOLS", os.path.join(os.environ["EMBD_BIN"], "..", "tests", "fault"))
 
 
 def digest(address):
@@ -46,7 +47,7 @@ class Servers(Failover):
         os.makedirs(path, exist_ok=True)
         self.ports.setdefault(name, free_ports(1))
         server = clusters.Embd("--config", self.file, "--server", name[0], "--data-dir", path, "--listen",
-                               f"127.0.0.1:{self.ports[name]}", *flags, listen=None, waits=False)
+                               f"127.0.0.1:{self.ports[name]}", *flags, listen=None, waits=False, program=self.program)
         self.addCleanup(server.kill)
         self.servers[name] = server
         self.all.append((name, server))
@@ -296,6 +297,45 @@ class Leaves(Changing):
         self.servers["c2"].wait_log("name_removed", SECONDS)
         self.go_on_pushing(*trainers)
         self.check(*trainers)
+
+
+class Returns(Changing):
+    def n_insync(self, server):
+        return len((self.entry_of("insync", server) or {"ids": []})["ids"])
+
+    def come_back(self, program=None):
+        """c1 was added, served, and another one took its place and acknowledged more. All of c are gone, and c1 comes back alone: nobody
+        is there to tell it, but etcd."""
+        self.begin_all()
+        trainers = self.train(1, keys=KEYS)
+        self.join()
+        self.change("shard", "add", self.servers["c1"].addresses[0])
+        self.start("c3", "--join")
+        self.until(lambda: self.even("ab") and self.n_insync("c") == 2)
+        self.change("rebalance")
+        self.kill("c1")
+        self.until(lambda: self.primary_of("c") in ("c2", "c3"))
+        last = self.primary_of("c")
+        self.go_on_pushing(*trainers)
+        for name in ("c2", "c3"):
+            self.kill(name)
+        self.until(lambda: self.entry_of("servers", "c") is None)
+        self.program = program or self.program
+        c1 = self.start("c1", "--join")
+        self.until(lambda: "kept_aside" in c1.log() or self.primary_of("c") == "c1")
+        time.sleep(self.lease_s)
+        self.assertIsNone(self.primary_of("c"), f"c1 serves again\n{self.logs()}")
+        self.start(last, "--join")
+        self.until(lambda: self.primary_of("c") == last and self.n_insync("c") == 1)
+        self.go_on_pushing(*trainers)
+        self.check(*trainers)
+
+    def test_a_server_that_was_added_and_deposed_does_not_serve_where_it_comes_back_first(self):
+        self.come_back()
+
+    def test_control_without_epochs_it_does(self):
+        with self.assertRaisesRegex(AssertionError, "c1 serves again"):
+            self.come_back(os.path.join(TOOLS, "embd-without-epochs"))
 
 
 class Troubles(Changing):
