@@ -41,10 +41,8 @@ static int watch_map(struct member *m, uint64_t seen, struct embd__error *e)
 
 static int learn_map(struct member *m, struct embd__error *e)
 {
-    struct etcd_value map;
-    if (member_read_map(m, &map, e) != EMBD_OK)
+    if (member_learn_map(m, e) != EMBD_OK)
         return e->status;
-    free(map.text);
     if (m->map_revision != 0)
         member_deliver(m);
     return EMBD_OK;

@@ -378,10 +378,12 @@ static char *unpacked(const char *text)
     return out;
 }
 
-int etcd_get(struct etcd *etcd, const char *key, struct etcd_value *out, struct embd__error *e)
+int etcd_get_newer(struct etcd *etcd, const char *key, uint64_t mod_revision,
+                   struct etcd_value *out, struct embd__error *e)
 {
     *out = (struct etcd_value){0};
-    json_t *body = json_pack("{s:o}", "key", packed_key(etcd, key));
+    json_t *body = json_pack("{s:o,s:o}", "key", packed_key(etcd, key), "min_mod_revision",
+                             text_of(mod_revision + (mod_revision > 0)));
     if (post(etcd, "/v3/kv/range", body, etcd->patience_ms, e) != EMBD_OK)
         return e->status;
     json_t *answer = read_answer(etcd, e);
@@ -402,6 +404,11 @@ int etcd_get(struct etcd *etcd, const char *key, struct etcd_value *out, struct 
     }
     json_decref(answer);
     return e->status;
+}
+
+int etcd_get(struct etcd *etcd, const char *key, struct etcd_value *out, struct embd__error *e)
+{
+    return etcd_get_newer(etcd, key, 0, out, e);
 }
 
 static json_t *list_guards(const struct etcd *etcd, const struct etcd_guard *guards, uint32_t n)

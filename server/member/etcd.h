@@ -64,6 +64,10 @@ struct etcd_value {
 /* Keys are below the prefix. Failures: EMBD_UNREACHABLE, EMBD_CLOSED, EMBD_PROTOCOL,
  * EMBD_NO_MEMORY. */
 int etcd_get(struct etcd *etcd, const char *key, struct etcd_value *out, struct embd__error *e);
+/* The same where the key was changed after that mod_revision; else its value does not come: text is
+ * NULL. 0: any. */
+int etcd_get_newer(struct etcd *etcd, const char *key, uint64_t mod_revision,
+                   struct etcd_value *out, struct embd__error *e);
 
 /* Sets the key if it is unchanged since mod_revision (0: if it does not exist); *won_out says
  * whether. `lease` 0: permanent. */

@@ -250,18 +250,16 @@ int lead_leave(struct member *m, struct embd__error *e)
     return EMBD_OK;
 }
 
-/* Other servers move, too. */
+/* Other servers move, too. A turn watches the name, and one key can be watched. */
 static int learn_map(struct member *m, struct embd__error *e)
 {
-    struct etcd_value map;
     uint64_t seen = m->seen;
     if (atomic_load(&m->is_restanding)) {
         m->state = MEMBER_UNLISTED;
         return EMBD_OK;
     }
-    if (member_read_map(m, &map, e) != EMBD_OK)
+    if (member_learn_map(m, e) != EMBD_OK)
         return e->status;
-    free(map.text);
     member_deliver(m);
     m->seen = seen;
     return EMBD_OK;

@@ -144,11 +144,9 @@ static int put_on_map(struct member *m, struct embd__error *e)
 /* One turn of a process that has left: so long as it runs, it tells where the others are. */
 static int read_on(struct member *m, struct embd__error *e)
 {
-    struct etcd_value there;
     bool changed;
-    if (member_read_map(m, &there, e) != EMBD_OK)
+    if (member_learn_map(m, e) != EMBD_OK)
         return e->status;
-    free(there.text);
     member_deliver(m);
     return etcd_watch(m->etcd, MAP_KEY, m->seen, m->config.lease_s * 1000 / 3, &changed, e);
 }

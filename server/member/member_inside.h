@@ -70,6 +70,9 @@ void member_lose(struct member *m, const char *why);
 void member_deliver(struct member *m);
 /* Reads the map if it has changed; `there` keeps its text for a later change: the caller's. */
 int member_read_map(struct member *m, struct etcd_value *there, struct embd__error *e);
+/* The same without its text. It comes from etcd only if it has changed: so it may be asked for in
+ * each turn, beside a watch of another key. */
+int member_learn_map(struct member *m, struct embd__error *e);
 void member_pause(struct member *m, uint32_t ms);
 struct member_standing member_standing(struct member *m);
 

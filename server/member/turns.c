@@ -34,10 +34,9 @@ void member_deliver(struct member *m)
     m->config.on_map(m->config.arg, &m->map);
 }
 
-int member_read_map(struct member *m, struct etcd_value *there, struct embd__error *e)
+/* The map is another one than the one that is known, or none. */
+static int take_map(struct member *m, struct etcd_value *there, struct embd__error *e)
 {
-    if (etcd_get(m->etcd, MAP_KEY, there, e) != EMBD_OK)
-        return e->status;
     m->seen = there->revision;
     if (there->text == NULL || there->mod_revision == m->map_revision)
         return EMBD_OK;
@@ -48,6 +47,26 @@ int member_read_map(struct member *m, struct etcd_value *there, struct embd__err
     }
     m->map_revision = there->mod_revision;
     return EMBD_OK;
+}
+
+int member_read_map(struct member *m, struct etcd_value *there, struct embd__error *e)
+{
+    if (etcd_get(m->etcd, MAP_KEY, there, e) != EMBD_OK)
+        return e->status;
+    return take_map(m, there, e);
+}
+
+int member_learn_map(struct member *m, struct embd__error *e)
+{
+    struct etcd_value there;
+    if (etcd_get_newer(m->etcd, MAP_KEY, m->map_revision, &there, e) != EMBD_OK)
+        return e->status;
+    if (there.revision < m->map_revision) /* etcd itself went back */
+        member_read_map(m, &there, e);
+    else
+        take_map(m, &there, e);
+    free(there.text);
+    return e->status;
 }
 
 void member_pause(struct member *m, uint32_t ms)

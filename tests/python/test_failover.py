@@ -5,6 +5,7 @@ where there is no etcd. EMBD_FAILOVER_CYCLES=n: how many kills; 4 without it. EM
 A host that is busy for as long as a lease makes a primary lose it, as it has to. Then another process serves than the test means:
 it begins anew (`begins_anew`), but for what no lease excuses, a push that is lost or doubled. No test measures time against a
 bar; SECONDS is when one that hangs ends."""
+import base64
 import contextlib
 import functools
 import json
@@ -153,6 +154,25 @@ class Proxy:
             end.close()
 
 
+class Listener(Proxy):
+    """Keeps what passes, too."""
+
+    def __init__(self, port):
+        self.passed = {}
+        super().__init__(port)
+
+    def carry(self, a, b):
+        with contextlib.suppress(OSError):
+            while data := a.recv(1 << 16):
+                self.passed[a] = self.passed.get(a, b"") + data
+                b.sendall(data)
+        self.shut(a)
+        self.shut(b)
+
+    def count(self, text):
+        return sum(data.count(text.encode()) for data in list(self.passed.values()))
+
+
 class Failover(unittest.TestCase):
     etcd_members = 1
     settings = ("replicas: 1",)
@@ -240,6 +260,15 @@ class Failover(unittest.TestCase):
         """Of all processes that there were."""
         return "\n".join(f"== {name} {server.pid}\n{server.log() if os.path.exists(server.log_path) else server.last_log}"
                          for name, server in self.all)
+
+    def proxied(self, kind=Proxy):
+        """A configuration file whose etcd is behind a proxy."""
+        proxy = kind(self.etcd.ports[0])
+        self.addCleanup(proxy.close)
+        path, self.file = self.file, os.path.join(self.data, f"proxied-{proxy.port}.yaml")
+        self.write_file(f"127.0.0.1:{proxy.port}")
+        path, self.file = self.file, path
+        return proxy, path
 
     def entry(self, key):
         text = self.etcd.get(f"{self.prefix}/{key}/a")
@@ -453,15 +482,6 @@ class Stops(Failover):
 class Fences(Failover):
     TOOLS = os.environ.get("EMBD_FAULT_TOOLS", os.path.join(os.environ["EMBD_BIN"], "..", "tests", "fault"))
 
-    def proxied(self):
-        """A configuration file whose etcd is behind a proxy."""
-        proxy = Proxy(self.etcd.ports[0])
-        self.addCleanup(proxy.close)
-        path, self.file = self.file, os.path.join(self.data, "proxied.yaml")
-        self.write_file(f"127.0.0.1:{proxy.port}")
-        path, self.file = self.file, path
-        return proxy, path
-
     def is_on_its_map(self, server):
         with contextlib.suppress(embd.Error), embd.connect(server.addresses[0], deadline=SECONDS) as client:
             return client.shards == server.addresses
@@ -590,6 +610,28 @@ class Etcd(Failover):
         time.sleep(seconds)
         self.etcd.start(0)
         self.etcd.wait()
+
+    @begins_anew
+    def test_a_map_comes_from_etcd_where_it_has_changed_and_not_in_each_turn(self):
+        """Beside the renewals of leases, of a primary and of a follower."""
+        key = base64.b64encode(f"{self.prefix}/map".encode()).decode()
+        listeners = {}
+        for name in "xy":
+            listeners[name], path = self.proxied(Listener)
+            self.start(name, path)
+            self.until(lambda: self.primary() == "x")
+        self.until(lambda: self.insync() == 1)
+
+        def heard(name):
+            return [listeners[name].count(text) for text in (f'"kvs":[{{"key":"{key}"', '"TTL":')]
+
+        self.until(lambda: all(heard(name)[0] > 0 for name in "xy"))
+        before = {name: heard(name) for name in "xy"}
+        self.until(lambda: all(heard(name)[1] >= before[name][1] + 5 for name in "xy"))
+        self.assertEqual([heard(name)[0] - before[name][0] for name in "xy"], [0, 0])
+        self.kill("x")
+        self.until(lambda: self.primary() == "y")
+        self.until(lambda: heard("y")[0] > before["y"][0])
 
     @begins_anew
     def test_nobody_takes_over_where_etcd_restarts(self):
