@@ -3,9 +3,10 @@
  *
  * The happy path: open and verify the whole directory; make the definitions of the tables, where
  * fields of them are set (redefine.h); check that no table of the cluster is in the way, and that
- * followers are there for those that are replicated; create the tables; read the parts once more, some in turns, sending each row to the shard that owns its key
- * here, in blocks (scatter.h); set the step counters, and last the pushers' streams. What can fail:
- * the data (then nothing has changed), a table in the way (likewise), or a shard while rows are
+ * followers are there for those that are replicated; create the tables; read the parts once more,
+ * some in turns, sending each row to the shard that owns its key here, in blocks (scatter.h); set
+ * the step counters, and last the pushers' streams. What can fail: the data (then nothing has
+ * changed), a table in the way or a follower that is missing (likewise), or a shard while rows are
  * sent: the tables that this load created are then dropped again.
  */
 #include <inttypes.h>

@@ -4,8 +4,8 @@
  *
  * N seeds from S on, or as many as M minutes have. --without: a part of the protocol is left out:
  * heed, client-epoch, wait, chain, one-of, again, fence, epoch, insync, taken, even, heir, finish;
- * the first seed that fails for it is told, and that none does is an error. --print: the schedule. Without
- * arguments: what CI runs, seeds and parts. */
+ * the first seed that fails for it is told, and that none does is an error. --print: the schedule.
+ * Without arguments: what CI runs, seeds and parts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
