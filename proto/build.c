@@ -1,7 +1,8 @@
 /* build.c - builds messages.
  *
- * msgpack-c packs into the head, which grows and is kept for the next message. The payload of a bin
- * is only remembered: its place in the head, its length, its address.
+ * What build.h does not write into the head itself, msgpack-c packs into it; the head grows, and is
+ * kept for the next message. The payload of a bin is only remembered: its place in the head, its
+ * length, its address.
  *
  * What can fail: memory, and a message that no peer would accept: too long a head, too many bins.
  * Both stay in m->status, later calls do nothing, and embd__msg_end returns it. */
@@ -69,12 +70,12 @@ static bool grow_head(struct msg *m, size_t bytes)
 }
 
 /* msgpack-c's way to write. */
-static inline int append(void *arg, const char *bytes, size_t n)
+static int append(void *arg, const char *bytes, size_t n)
 {
     struct msg *m = arg;
     if (m->status != EMBD_OK)
         return -1;
-    if (n > m->head_capacity - m->head_bytes && !grow_head(m, n))
+    if (!embd__msg_fits(m, n) && !grow_head(m, n))
         return -1;
     memcpy(m->head + m->head_bytes, bytes, n);
     m->head_bytes += (uint32_t)n;
@@ -104,7 +105,7 @@ static void add_piece(struct msg *m, const void *data, uint64_t bytes)
     m->bins[m->n_bins++] = (struct msg_bin){.at = m->head_bytes, .bytes = bytes, .data = data};
 }
 
-int embd__msg_reserve(struct msg *m, uint32_t head_bytes, uint32_t n_bins)
+int embd__msg_grow(struct msg *m, uint32_t head_bytes, uint32_t n_bins)
 {
     if (m->status == EMBD_OK && head_bytes > m->head_capacity - m->head_bytes)
         grow_head(m, head_bytes);
@@ -120,19 +121,19 @@ static msgpack_packer packer(struct msg *m)
     return (msgpack_packer){.data = m, .callback = append};
 }
 
-void embd__msg_map(struct msg *m, uint32_t n_fields)
+void embd__msg_long_map(struct msg *m, uint32_t n_fields)
 {
     msgpack_packer p = packer(m);
     msgpack_pack_map(&p, n_fields);
 }
 
-void embd__msg_array(struct msg *m, uint32_t n)
+void embd__msg_long_array(struct msg *m, uint32_t n)
 {
     msgpack_packer p = packer(m);
     msgpack_pack_array(&p, n);
 }
 
-static void pack_text(struct msg *m, const char *text, size_t bytes)
+void embd__msg_long_str(struct msg *m, const char *text, size_t bytes)
 {
     msgpack_packer p = packer(m);
     msgpack_pack_str(&p, bytes);
@@ -140,15 +141,16 @@ static void pack_text(struct msg *m, const char *text, size_t bytes)
         msgpack_pack_str_body(&p, text, bytes);
 }
 
-void embd__msg_str(struct msg *m, const char *text)
-{
-    pack_text(m, text, strlen(text));
-}
-
-void embd__msg_uint(struct msg *m, uint64_t value)
+void embd__msg_long_uint(struct msg *m, uint64_t value)
 {
     msgpack_packer p = packer(m);
     msgpack_pack_uint64(&p, value);
+}
+
+void embd__msg_long_field_uint(struct msg *m, const char *name, uint64_t value)
+{
+    embd__msg_str(m, name);
+    embd__msg_uint(m, value);
 }
 
 void embd__msg_bool(struct msg *m, bool value)
@@ -164,12 +166,6 @@ void embd__msg_f32(struct msg *m, float value)
 {
     msgpack_packer p = packer(m);
     msgpack_pack_double(&p, (double)value);
-}
-
-void embd__msg_field_uint(struct msg *m, const char *name, uint64_t value)
-{
-    embd__msg_str(m, name);
-    embd__msg_uint(m, value);
 }
 
 void embd__msg_field_bool(struct msg *m, const char *name, bool value)
@@ -283,7 +279,7 @@ static void pack_error(struct msg *m, int status, const char *text)
     EMBD_ASSERT(status < 0);
     embd__msg_array(m, 2);
     embd__msg_uint(m, (uint64_t)(-status));
-    pack_text(m, text, strnlen(text, LIMIT_ERROR_TEXT - 1));
+    embd__msg_long_str(m, text, strnlen(text, LIMIT_ERROR_TEXT - 1));
 }
 
 void embd__msg_request(struct msg *m, uint32_t msgid, enum method method)

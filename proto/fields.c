@@ -148,6 +148,17 @@ uint64_t embd__field_uint(struct fields *f, const char *name, uint64_t min, uint
     return min;
 }
 
+uint32_t embd__field_count(struct fields *f, const char *name, uint32_t limit, uint64_t absent)
+{
+    uint64_t count = embd__field_uint(f, name, 0, UINT64_MAX - 1, absent);
+    if (count <= limit)
+        return (uint32_t)count;
+    embd__error_set(f->reader->error, fault(f, EMBD_TOO_LARGE),
+                    "%s field '%s' is %llu, the limit is %u", f->what, name,
+                    (unsigned long long)count, limit);
+    return 0;
+}
+
 float embd__field_f32(struct fields *f, const char *name, float absent)
 {
     const msgpack_object *value = take(f, name, false);

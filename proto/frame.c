@@ -19,40 +19,6 @@
 enum { FIXEXT16 = 0xd8 };
 enum { TYPE_REQUEST = 0, TYPE_RESPONSE = 1, TYPE_NOTIFICATION = 2 };
 
-void embd__frame_init(struct frame_scanner *s, uint8_t *head, uint32_t head_capacity,
-                      uint64_t frame_limit)
-{
-    s->head = head;
-    s->head_capacity = head_capacity;
-    s->frame_limit = frame_limit;
-    s->more = NULL;
-    s->pieces = NULL;
-    s->takes_shared = false;
-    embd__frame_reset(s);
-}
-
-void embd__frame_reset(struct frame_scanner *s)
-{
-    s->head_bytes = 0;
-    s->frame_bytes = 0;
-    s->n_bins = 0;
-    s->bin_bytes = 0;
-    s->type = -1;
-    s->has_msgid = false;
-    s->msgid = 0;
-    s->depth = 0;
-    s->want = 0;
-    s->is_shared = false;
-    s->token_bytes = 0;
-    s->token_want = 0;
-    s->item = 0;
-}
-
-bool embd__frame_over(const struct frame_scanner *s)
-{
-    return s->frame_bytes > s->frame_limit;
-}
-
 /* ---- tokens ---- */
 
 /* Bytes of the token that begins with `byte`, 0 for the one byte that begins nothing. */

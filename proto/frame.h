@@ -75,12 +75,36 @@ struct frame_scanner {
     struct frame_bin bins[LIMIT_BINS];
 };
 
-/* Ready for the first byte of a first message. `head` [head_capacity] must outlive the scanner. */
-void embd__frame_init(struct frame_scanner *s, uint8_t *head, uint32_t head_capacity,
-                      uint64_t frame_limit);
-
 /* Ready for the next message. */
-void embd__frame_reset(struct frame_scanner *s);
+static inline void embd__frame_reset(struct frame_scanner *s)
+{
+    s->head_bytes = 0;
+    s->frame_bytes = 0;
+    s->n_bins = 0;
+    s->bin_bytes = 0;
+    s->type = -1;
+    s->has_msgid = false;
+    s->msgid = 0;
+    s->depth = 0;
+    s->want = 0;
+    s->is_shared = false;
+    s->token_bytes = 0;
+    s->token_want = 0;
+    s->item = 0;
+}
+
+/* Ready for the first byte of a first message. `head` [head_capacity] must outlive the scanner. */
+static inline void embd__frame_init(struct frame_scanner *s, uint8_t *head, uint32_t head_capacity,
+                                    uint64_t frame_limit)
+{
+    s->head = head;
+    s->head_capacity = head_capacity;
+    s->frame_limit = frame_limit;
+    s->more = NULL;
+    s->pieces = NULL;
+    s->takes_shared = false;
+    embd__frame_reset(s);
+}
 
 /* Eats p[0 .. *used_out) and returns a frame_event, or a negative status with `e` set (naming
  * field, value and limit); after an error only embd__frame_init helps. *used_out is set in every
@@ -97,7 +121,10 @@ static inline struct frame_bin *embd__frame_bin(struct frame_scanner *s, uint32_
 
 /* True when the frame has passed its limit: the user should discard the payload of this and later
  * bins, and answer EMBD_TOO_LARGE at FRAME_DONE. The stream stays in step. */
-bool embd__frame_over(const struct frame_scanner *s);
+static inline bool embd__frame_over(const struct frame_scanner *s)
+{
+    return s->frame_bytes > s->frame_limit;
+}
 
 /* Whether it is a request of this method, as soon as the name has come. A name of at most 31 bytes,
  * with a header of one byte, which is what packers write. */

@@ -4,194 +4,19 @@
  * bins. The map names everything small; the bins carry packed little-endian arrays, in the order
  * the map declares them.
  *
- * `struct msg` builds: a head of bytes with bins cut out, which point to memory of the caller's
- * (gathered by writev, never copied), or to nothing yet (data NULL: the sender makes the bytes
- * while sending). `struct reader` reads a scanned frame. Both keep their first error: write
- * straight through, check once. */
+ * `struct msg` builds (build.h). `struct reader` reads a scanned frame. Both keep their first
+ * error: write straight through, check once. */
 #ifndef EMBD_PROTO_MESSAGE_H
 #define EMBD_PROTO_MESSAGE_H
 
 #include <msgpack.h>
 
+#include "proto/build.h"
 #include "proto/errors.h"
 #include "proto/batch.h"
 #include "proto/frame.h"
+#include "proto/method.h"
 #include "embd/sync.h"
-
-/* ---- methods: id, name on the wire, listener ---- */
-#define METHOD_LIST(X)                                                                             \
-    X(HELLO, "hello", LISTENER_BOTH)                                                               \
-    X(PING, "ping", LISTENER_BOTH)                                                                 \
-    X(CLUSTER, "cluster", LISTENER_BOTH)                                                           \
-    X(TABLES, "tables", LISTENER_BOTH)                                                             \
-    X(TABLE_CREATE, "table_create", LISTENER_BOTH)                                                 \
-    X(TABLE_DROP, "table_drop", LISTENER_BOTH)                                                     \
-    X(TABLE_DESCRIBE, "table_describe", LISTENER_BOTH)                                             \
-    X(PULL, "pull", LISTENER_DATA)                                                                 \
-    X(PUSH, "push", LISTENER_DATA)                                                                 \
-    X(ERASE, "erase", LISTENER_DATA)                                                               \
-    X(STATS, "stats", LISTENER_BOTH)                                                               \
-    X(HOLD, "hold", LISTENER_ADMIN)                                                                \
-    X(RELEASE, "release", LISTENER_ADMIN)                                                          \
-    X(SNAPSHOT, "snapshot", LISTENER_ADMIN)                                                        \
-    X(SCAN, "scan", LISTENER_ADMIN)                                                                \
-    X(LOAD, "load", LISTENER_ADMIN)                                                                \
-    X(DRAIN, "drain", LISTENER_ADMIN)                                                              \
-    X(HOT, "hot", LISTENER_ADMIN)                                                                  \
-    X(TRACE, "trace", LISTENER_ADMIN)                                                              \
-    X(TICK, "tick", LISTENER_DATA)                                                                 \
-    X(WRITER, "writer", LISTENER_DATA)                                                             \
-    X(WRITERS, "writers", LISTENER_ADMIN)                                                          \
-    X(STREAM_OPEN, "stream_open", LISTENER_DATA)                                                   \
-    X(IDENTITY, "identity", LISTENER_BOTH)                                                         \
-    X(TABLE_SET, "table_set", LISTENER_BOTH)                                                       \
-    X(TABLE_STAGE, "table_stage", LISTENER_ADMIN)                                                  \
-    X(TABLE_REPLACE, "table_replace", LISTENER_ADMIN)                                              \
-    X(GET, "get", LISTENER_DATA)                                                                   \
-    X(PUT, "put", LISTENER_DATA)                                                                   \
-    X(KEYS, "keys", LISTENER_DATA)                                                                 \
-    X(SHARE, "share", LISTENER_DATA)                                                               \
-    X(DEVICE_OPEN, "device_open", LISTENER_DATA)                                                   \
-    X(DEVICE_CLOSE, "device_close", LISTENER_DATA)                                                 \
-    X(DEVICE_PULL, "device_pull", LISTENER_DATA)                                                   \
-    X(DEVICE_PUSH, "device_push", LISTENER_DATA)                                                   \
-    X(RING, "ring", LISTENER_DATA)                                                                 \
-    X(FOLLOW, "follow", LISTENER_ADMIN)                                                            \
-    X(PROMOTE, "promote", LISTENER_ADMIN)                                                          \
-    X(CHANGES, "changes", LISTENER_BOTH)                                                           \
-    X(MOVE, "move", LISTENER_ADMIN)                                                                \
-    X(MOVE_LOAD, "move_load", LISTENER_ADMIN)                                                      \
-    X(TRUNK, "trunk", LISTENER_DATA)
-
-enum listener { LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
-enum method {
-#define METHOD_ENUM(id, name, listener) METHOD_##id,
-    METHOD_LIST(METHOD_ENUM)
-#undef METHOD_ENUM
-        METHOD_COUNT
-};
-
-/* NULL for a number out of range. */
-const char *embd__method_name(enum method method);
-/* -1: unknown name. */
-int embd__method_find(const char *name, size_t bytes);
-enum listener embd__method_listener(enum method method);
-
-/* ---- building ---- */
-
-/* A bin, or one of several pieces of a bin, which have one place. */
-struct msg_bin {
-    uint32_t at; /* offset in head where the payload goes */
-    uint64_t bytes;
-    const void *data; /* NULL: made while sending */
-};
-
-/* Shorter bins are sent. */
-#define SHARED_LEAST_BYTES 1024u
-
-/* Memory that the receiver has, too. */
-struct shared_range {
-    const uint8_t *base; /* NULL: none */
-    uint64_t bytes;
-};
-
-/* Owner: one thread. Buffers are kept between messages. */
-struct msg {
-    uint8_t *head;
-    uint32_t head_bytes, head_capacity;
-    struct msg_bin *bins; /* pieces of bins, too */
-    uint32_t n_bins, bins_capacity;
-    uint32_t n_whole;                  /* bins, however many pieces they have */
-    bool has_lent_head, has_lent_bins; /* embd__msg_lend */
-    uint8_t *own;                      /* [own_capacity] bytes of a bin that embd__msg_own made */
-    uint32_t own_capacity;
-    uint32_t count_at; /* offset of the array16 count that embd__msg_end fills in */
-    uint32_t limit;    /* of the message's bytes, by its method */
-    struct shared_range shared;
-    bool names_shared; /* a bin of it lies there */
-    int status;        /* EMBD_OK, EMBD_NO_MEMORY or EMBD_TOO_LARGE; sticky */
-};
-
-void embd__msg_init(struct msg *m);
-void embd__msg_fini(struct msg *m);
-/* Its first buffers, which outlive it: what fits there is beside what else its owner has. */
-void embd__msg_lend(struct msg *m, uint8_t *head, uint32_t head_bytes, struct msg_bin *bins,
-                    uint32_t n_bins);
-/* Reserves memory for this many more bytes of head, and bins: adding them does not fail then.
- * EMBD_NO_MEMORY, EMBD_TOO_LARGE. */
-int embd__msg_reserve(struct msg *m, uint32_t head_bytes, uint32_t n_bins);
-
-/* Each begins a new message in m, dropping what it held. A request or result goes on with exactly
- * one map, then any number of bins, then embd__msg_end. An error is complete at once: [1, msgid,
- * [number, text], nil]. */
-void embd__msg_request(struct msg *m, uint32_t msgid, enum method method);
-void embd__msg_result(struct msg *m, uint32_t msgid);
-/* A notification, which has no answer: [2, method, params]. A journal's record is
- * one. */
-void embd__msg_notice(struct msg *m, enum method method);
-void embd__msg_error(struct msg *m, uint32_t msgid, int status, const char *text);
-/* [2, "error", [number, text]]: for a peer whose msgid could not be read. */
-void embd__msg_error_notice(struct msg *m, int status, const char *text);
-int embd__msg_end(struct msg *m); /* returns m->status */
-
-void embd__msg_map(struct msg *m, uint32_t n_fields);
-void embd__msg_array(struct msg *m, uint32_t n);
-void embd__msg_str(struct msg *m, const char *text);
-void embd__msg_uint(struct msg *m, uint64_t value);
-void embd__msg_bool(struct msg *m, bool value);
-void embd__msg_f32(struct msg *m, float value); /* travels as a float64 of the same value */
-void embd__msg_field_uint(struct msg *m, const char *name, uint64_t value);
-void embd__msg_field_bool(struct msg *m, const char *name, bool value);
-void embd__msg_field_f32(struct msg *m, const char *name, float value);
-void embd__msg_field_str(struct msg *m, const char *name, const char *text);
-/* Cuts out a bin of `bytes`, at most the message's limit. `data` must stay until the message is
- * sent; NULL: see top. */
-void embd__msg_bin(struct msg *m, const void *data, uint64_t bytes);
-
-/* From now on, bins of this message that lie in `shared`, and are long enough for it to pay, are
- * named there and not sent. */
-static inline void embd__msg_share(struct msg *m, const struct shared_range *shared)
-{
-    m->shared = *shared;
-}
-
-/* A bin that lies `at` in what the receiver shares with us. */
-void embd__msg_bin_shared(struct msg *m, uint64_t at, uint64_t bytes);
-
-/* A bin of `bytes` in pieces, which the caller adds: one or more, `bytes` in all. */
-void embd__msg_bin_begin(struct msg *m, uint64_t bytes);
-void embd__msg_bin_piece(struct msg *m, const void *data, uint64_t bytes);
-/* Memory for one bin's bytes, kept as long as the message; NULL: m->status says why. */
-void *embd__msg_own(struct msg *m, uint32_t bytes);
-
-/* The complete message as the scanner would give it: its bins are emptied in m->head, which `out`
- * points to, as to their data: out->pieces. Only what a user of whole frames reads is set. */
-void embd__msg_frame(struct msg *m, struct frame_scanner *out);
-
-/* Bytes of the whole message, head and bins. */
-uint64_t embd__msg_bytes(const struct msg *m);
-
-/* One piece of the message for writev: pieces are head, bin, head, bin, ... head. */
-struct msg_piece {
-    const void *data; /* NULL: a bin made while sending */
-    uint64_t bytes;   /* may be 0 */
-};
-static inline uint32_t embd__msg_n_pieces(const struct msg *m)
-{
-    return 2 * m->n_bins + 1;
-}
-
-/* The bytes in front of the last bin's payload. There is a bin. */
-uint32_t embd__msg_pieces_before_last(const struct msg *m);
-
-static inline struct msg_piece embd__msg_piece(const struct msg *m, uint32_t i)
-{
-    if (i % 2 == 1)
-        return (struct msg_piece){m->bins[i / 2].data, m->bins[i / 2].bytes};
-    uint32_t from = i == 0 ? 0 : m->bins[i / 2 - 1].at;
-    uint32_t to = i / 2 == m->n_bins ? m->head_bytes : m->bins[i / 2].at;
-    return (struct msg_piece){m->head + from, to - from};
-}
 
 /* ---- reading ---- */
 
@@ -237,8 +62,13 @@ const void *embd__read_bin(struct reader *r, const char *what, uint64_t bytes);
 /* The next bin of any length that is a multiple of `unit`, at most `max_bytes`. */
 const void *embd__read_bin_any(struct reader *r, const char *what, uint64_t unit,
                                uint64_t max_bytes, uint64_t *bytes_out);
+int embd__reader_refuse_rest(struct reader *r);
 /* After the last one: error if bins are left over. Returns r->error->status. */
-int embd__reader_end(struct reader *r);
+static inline int embd__reader_end(struct reader *r)
+{
+    bool has_rest = r->error->status == EMBD_OK && r->next < r->n_items;
+    return has_rest ? embd__reader_refuse_rest(r) : r->error->status;
+}
 
 #define FIELDS_WORDS 4u
 /* A map being read field by field. Names are matched exactly; a field that is absent takes the
@@ -266,6 +96,8 @@ void embd__list_map(struct reader *r, const msgpack_object *item, struct fields 
 #define FIELD_REQUIRED UINT64_MAX /* as `absent`: the field must be there */
 uint64_t embd__field_uint(struct fields *f, const char *name, uint64_t min, uint64_t max,
                           uint64_t absent);
+/* A number of things; EMBD_TOO_LARGE above the limit. */
+uint32_t embd__field_count(struct fields *f, const char *name, uint32_t limit, uint64_t absent);
 /* Any number representable as f32 (integers too); NaN never. */
 float embd__field_f32(struct fields *f, const char *name, float absent);
 /* The learning rate "lr": finite and above 0, also as an f32. Absent: 0. */
@@ -320,7 +152,10 @@ void embd__columns_write(struct msg *m, const struct part_list *list, enum parts
 void embd__push_number_write(struct msg *m, const struct push_number *number);
 void embd__push_number_read(struct fields *message, struct push_number *number);
 /* The field `placement` of a request with keys goes to the reader. */
-void embd__request_placement_read(struct fields *message);
+static inline void embd__request_placement_read(struct fields *message)
+{
+    message->reader->placement = embd__field_uint(message, "placement", 1, UINT64_MAX - 1, 0);
+}
 /* A push's order, before it is read; 0: it has none. */
 uint64_t embd__push_order(const struct reader *r);
 

@@ -34,7 +34,7 @@ static void write_flag(struct msg *m, const char *name, bool value)
 static void write_map(struct msg *m, const struct part *p)
 {
     embd__msg_map(m, count_fields(p));
-    embd__msg_field_uint(m, "table", p->table);
+    embd__msg_field_wide(m, "table", p->table);
     embd__msg_field_uint(m, "keys", p->n_keys);
     if (p->offsets != NULL)
         embd__msg_field_uint(m, "rows", p->n_rows);
@@ -92,8 +92,8 @@ void embd__push_number_write(struct msg *m, const struct push_number *number)
 {
     embd__msg_str(m, "writer");
     embd__msg_map(m, 3u + (number->stream > 0));
-    embd__msg_field_uint(m, "high", number->high);
-    embd__msg_field_uint(m, "low", number->low);
+    embd__msg_field_wide(m, "high", number->high);
+    embd__msg_field_wide(m, "low", number->low);
     if (number->stream > 0)
         embd__msg_field_uint(m, "stream", number->stream);
     embd__msg_field_uint(m, "sequence", number->sequence);
@@ -114,7 +114,7 @@ static void write_sources(struct msg *m, const struct push_extra *extra)
     embd__msg_str(m, "sources");
     embd__msg_array(m, 2 * extra->n_sources);
     for (uint32_t i = 0; i < extra->n_sources; i++) {
-        embd__msg_uint(m, extra->sources[i].client);
+        embd__msg_wide(m, extra->sources[i].client);
         embd__msg_uint(m, extra->sources[i].place);
     }
 }
@@ -178,17 +178,6 @@ struct promise {
     bool offsets, slots, weights, scores;
 };
 
-static uint32_t read_count(struct fields *f, const char *name, uint32_t limit, uint64_t absent)
-{
-    uint64_t count = embd__field_uint(f, name, 0, UINT64_MAX - 1, absent);
-    if (count <= limit)
-        return (uint32_t)count;
-    embd__error_set(f->reader->error, embd__reader_fault(f->reader, EMBD_TOO_LARGE),
-                    "%s field '%s' is %llu, the limit is %u", f->what, name,
-                    (unsigned long long)count, limit);
-    return 0;
-}
-
 static void check_promise(struct fields *f, const struct part *p, const struct promise *promise)
 {
     struct embd__error *e = f->reader->error;
@@ -207,13 +196,13 @@ static void read_map(struct reader *r, const msgpack_object *item, uint32_t i, e
     embd__list_map(r, item, &f, what);
     promise->offsets = kind != PARTS_ERASE && embd__field_has(&f, "rows");
     p->table = (uint32_t)embd__field_uint(&f, "table", 1, UINT32_MAX, FIELD_REQUIRED);
-    p->n_keys = read_count(&f, "keys", LIMIT_KEYS, FIELD_REQUIRED);
+    p->n_keys = embd__field_count(&f, "keys", LIMIT_KEYS, FIELD_REQUIRED);
     p->n_rows = p->n_keys;
     promise->slots = embd__field_bool(&f, "slots", false);
     promise->weights = promise->scores = false;
     p->want_status = embd__field_bool(&f, "status", false);
     if (kind != PARTS_ERASE) {
-        p->n_rows = read_count(&f, "rows", LIMIT_ROWS, p->n_keys);
+        p->n_rows = embd__field_count(&f, "rows", LIMIT_ROWS, p->n_keys);
         p->dtype = (embd_dtype)embd__field_enum(&f, "dtype", embd__dtype_names, PART_DTYPES,
                                                 EMBD_DTYPE_F32);
         promise->weights = embd__field_bool(&f, "weights", false);
@@ -228,7 +217,8 @@ static void read_map(struct reader *r, const msgpack_object *item, uint32_t i, e
         p->lr = embd__field_lr(&f);
         promise->scores = embd__field_bool(&f, "scores", false);
     }
-    check_promise(&f, p, promise);
+    if (promise->weights || p->scale)
+        check_promise(&f, p, promise);
     embd__fields_end(&f);
 }
 
@@ -313,15 +303,10 @@ static void read_extra(struct fields *message, struct push_extra *extra)
                         "a push has both 'round' and 'writer'; it may have one of them");
 }
 
-void embd__request_placement_read(struct fields *message)
-{
-    message->reader->placement = embd__field_uint(message, "placement", 1, UINT64_MAX - 1, 0);
-}
-
 static void read_lag(struct fields *message)
 {
     message->reader->lag = (struct lag){
-        .is_told = embd__field_has(message, "max_behind"),
+        .is_told = true,
         .ms = embd__field_uint(message, "max_behind", 0, LIMIT_BEHIND_MS, 0),
     };
 }
@@ -372,7 +357,7 @@ static int read_message(struct reader *r, struct part *parts, uint32_t capacity,
     if (extra != NULL)
         read_extra(&f, extra);
     embd__request_placement_read(&f);
-    if (kind == PARTS_PULL)
+    if (kind == PARTS_PULL && embd__field_has(&f, "max_behind"))
         read_lag(&f);
     if (sources.list != NULL) {
         embd__push_sources_read(&f, sources.list, sources.n);

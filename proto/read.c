@@ -14,17 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- methods by number ---- */
+/* ---- methods by name ---- */
 
-const char *embd__method_name(enum method method)
-{
-    static const char *const names[] = {
+const char *const embd__method_names[METHOD_COUNT] = {
 #define METHOD_NAME(id, name, listener) name,
-        METHOD_LIST(METHOD_NAME)
+    METHOD_LIST(METHOD_NAME)
 #undef METHOD_NAME
-    };
-    return (unsigned)method < METHOD_COUNT ? names[method] : NULL;
-}
+};
 
 int embd__method_find(const char *name, size_t bytes)
 {
@@ -37,16 +33,6 @@ int embd__method_find(const char *name, size_t bytes)
         if (lengths[i] == bytes && memcmp(embd__method_name((enum method)i), name, bytes) == 0)
             return i;
     return -1;
-}
-
-enum listener embd__method_listener(enum method method)
-{
-    static const enum listener listeners[] = {
-#define METHOD_LISTENER(id, name, listener) listener,
-        METHOD_LIST(METHOD_LISTENER)
-#undef METHOD_LISTENER
-    };
-    return listeners[method];
 }
 
 /* ---- for error texts ---- */
@@ -266,11 +252,9 @@ const void *embd__read_bin_any(struct reader *r, const char *what, uint64_t unit
     return take_bin(r, bin);
 }
 
-int embd__reader_end(struct reader *r)
+int embd__reader_refuse_rest(struct reader *r)
 {
-    if (r->error->status == EMBD_OK && r->next < r->n_items)
-        embd__error_set(r->error, embd__reader_fault(r, EMBD_MALFORMED),
-                        "the message has %u bins, expected %u", r->frame->n_bins,
-                        r->frame->n_bins - (r->n_items - r->next));
-    return r->error->status;
+    return embd__error_set(r->error, embd__reader_fault(r, EMBD_MALFORMED),
+                           "the message has %u bins, expected %u", r->frame->n_bins,
+                           r->frame->n_bins - (r->n_items - r->next));
 }

@@ -132,6 +132,6 @@ void embd__message_on_answer(struct exchange *x, struct reader *reader)
     bool is_right = x->error.status == EMBD_OK && reader->error->status == EMBD_OK;
     if (reader->map > client->map_refresh.version)
         embd__map_refresh_from(client, x->link);
-    else if (n > 0 && is_right && !reader->lag.is_told)
+    else if (n > 0 && is_right && x->knows != NULL && !reader->lag.is_told)
         embd__message_keep_known(message_of(x), reader->frame);
 }

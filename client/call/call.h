@@ -119,8 +119,9 @@ struct message {
     uint8_t first_head[MESSAGE_HEAD_BYTES];
 };
 
-#define KNOWN_ANSWERS 64u /* of the numbers of keys that shards have in a call, most */
-#define KNOWN_BYTES   96u
+#define KNOWN_ANSWERS     64u /* of the numbers of keys that shards have in a call, most */
+#define KNOWN_BYTES       96u
+#define KNOWN_PUSH_SHARDS 16u /* fewer shards: answers to a push are not kept */
 
 /* What an answer about one part has to say. */
 struct known_expected {

@@ -87,7 +87,6 @@ static struct message *make_message(struct embd_call *call)
     message->x = (struct exchange){.owner = &call->job,
                                    .on_bin = embd__message_on_bin,
                                    .on_units = embd__message_on_units,
-                                   .knows = embd__message_knows,
                                    .take_known = embd__message_take_known,
                                    .on_end = embd__job_on_end};
     embd__msg_init(&message->x.msg);
@@ -119,6 +118,13 @@ static void ask_for(const struct message *message)
     __builtin_prefetch(&message->x.state, 1);
 }
 
+/* An answer to a push says the step of its table, so it is like others to the same push alone; and
+ * with few shards like none of them, since each has another number of keys. */
+static bool may_be_known(const struct embd_call *call)
+{
+    return call->kind != PARTS_PUSH || call->client->n_shards >= KNOWN_PUSH_SHARDS;
+}
+
 struct message *embd__message_begin(struct embd_call *call, uint32_t shard)
 {
     struct message *message = call->n_messages < call->messages_made
@@ -138,6 +144,7 @@ struct message *embd__message_begin(struct embd_call *call, uint32_t shard)
         ask_replica(call, &message->x, shard);
     message->x.kind = kinds[call->kind].exchange;
     message->x.on_answer = embd__message_on_answer;
+    message->x.knows = may_be_known(call) ? embd__message_knows : NULL;
     message->x.has_effect = call->kind == PARTS_PUSH && call->extra.number.sequence > 0;
     message->x.may_repeat = call->kind == PARTS_PULL || message->x.has_effect;
     message->x.waits_refused = call->kind == PARTS_ERASE;

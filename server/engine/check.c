@@ -10,6 +10,7 @@
 
 #include "proto/packed.h"
 #include "proto/part_name.h"
+#include "server/engine/engine.h"
 #include "server/store/candidates.h"
 
 #define BLOCK          256u /* values tested before looking at the outcome */

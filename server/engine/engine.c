@@ -73,7 +73,7 @@ static bool leaves_journal(const struct op *op)
            to != NULL && *to == EMBD_DURABILITY_SNAPSHOT;
 }
 
-int engine_make_way(const struct op *op, struct embd__error *e)
+int engine_ask(const struct op *op, struct embd__error *e)
 {
     if (op->engine->before_change == NULL)
         return EMBD_OK;

@@ -101,13 +101,31 @@ void engine_fini(struct engine *engine);
  * applied before. Else op->error says why not, and nothing has changed. */
 int engine_admit(struct op *op);
 
-/* Asks before_change for all tables of the operation. engine_admit does. EMBD_BUSY and
- * EMBD_NO_MEMORY: not now; op->error stays as it is. */
-int engine_make_way(const struct op *op, struct embd__error *e);
+int engine_ask(const struct op *op, struct embd__error *e);
+/* Asks before_change for all tables of the operation; not for a push whose tables nobody reads.
+ * engine_admit does. EMBD_BUSY and EMBD_NO_MEMORY: not now; op->error stays as it is. */
+static inline int engine_make_way(const struct op *op, struct embd__error *e)
+{
+    bool is_free = op->kind == OP_PUSH && !op->engine->is_read;
+    return is_free ? EMBD_OK : engine_ask(op, e);
+}
 
 /* Applies it, now or when a device has: then op->done is called, where it is not NULL, with the
  * results in `op`, or op->error. Refused, it has changed nothing, except that of several parts some
  * may be applied (op->n_applied) where a device fails. */
 void engine_apply(struct op *op);
+
+/* The streams of numbered pushes that the operation belongs to. */
+static inline struct pushers *op_pushers(const struct op *op)
+{
+    return op_is_of_journaled(op) != op->is_foreign ? &op->engine->journaled_pushers
+                                                    : &op->engine->pushers;
+}
+
+/* Begins a look at its parts, for tables_first. */
+static inline uint64_t op_look(const struct op *op)
+{
+    return ++op->engine->tables.n_looks;
+}
 
 #endif

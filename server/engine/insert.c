@@ -10,6 +10,7 @@
 
 #include "proto/limit.h"
 #include "server/engine/capacity.h"
+#include "server/engine/engine.h"
 
 bool insert_is_of(const struct op_part *part)
 {

@@ -44,21 +44,15 @@ void op_fini(struct op *op)
     memset(op, 0, sizeof *op);
 }
 
-int op_size_parts(struct op *op, uint32_t n, struct embd__error *e)
+int op_grow_parts(struct op *op, uint32_t n, struct embd__error *e)
 {
-    if (n > op->parts_capacity) {
-        struct op_part *parts = realloc(op->parts, n * sizeof *parts);
-        op->parts = parts != NULL ? parts : op->parts;
-        struct op_call *calls = realloc(op->calls, 2 * n * sizeof *calls);
-        op->calls = calls != NULL ? calls : op->calls;
-        if (parts == NULL || calls == NULL)
-            return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a request of %u parts", n);
-        op->parts_capacity = n;
-    }
-    if (n > 0)
-        memset(op->parts, 0, n * sizeof *op->parts);
-    op->n_parts = n;
-    op->at = op->n_applied = op->n_calls = 0;
+    struct op_part *parts = realloc(op->parts, n * sizeof *parts);
+    op->parts = parts != NULL ? parts : op->parts;
+    struct op_call *calls = realloc(op->calls, 2 * n * sizeof *calls);
+    op->calls = calls != NULL ? calls : op->calls;
+    if (parts == NULL || calls == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a request of %u parts", n);
+    op->parts_capacity = n;
     return EMBD_OK;
 }
 
@@ -85,11 +79,6 @@ int op_size_statuses(struct op *op, struct embd__error *e)
         at += part->in.n_keys;
     }
     return EMBD_OK;
-}
-
-uint64_t op_look(const struct op *op)
-{
-    return ++op->engine->tables.n_looks;
 }
 
 /* ---- durability ---- */
@@ -200,30 +189,6 @@ int op_durability(const struct op *op, embd_durability *out, struct embd__error 
     return EMBD_OK;
 }
 
-bool op_is_of_journaled(const struct op *op)
-{
-    switch (op->kind) {
-    case OP_STREAM_OPEN:
-        return op->as.opening.is_journaled;
-    case OP_STREAMS:
-        return op->as.streams.is_journaled;
-    case OP_PUT:
-        return table_is_journaled(op->as.put.table);
-    default:
-        return op->n_parts > 0 ? table_is_journaled(op->parts[0].table) : op->is_left_out;
-    }
-}
-
-bool op_is_timed(const struct op *op)
-{
-    if (op->kind == OP_PUT)
-        return embd__schema_is_timed(&op->as.put.table->schema.s);
-    for (uint32_t i = 0; i < op->n_parts; i++)
-        if (op->parts[i].table != NULL && embd__schema_is_timed(&op->parts[i].table->schema.s))
-            return true;
-    return false;
-}
-
 uint64_t op_put_time(const struct op *op, const struct store_stats *stats)
 {
     const struct op_put *put = &op->as.put;
@@ -232,27 +197,7 @@ uint64_t op_put_time(const struct op *op, const struct store_stats *stats)
     return op->seconds > stats->clock ? op->seconds : stats->clock;
 }
 
-struct pushers *op_pushers(const struct op *op)
-{
-    return op_is_of_journaled(op) != op->is_foreign ? &op->engine->journaled_pushers
-                                                    : &op->engine->pushers;
-}
-
 /* ---- calls ---- */
-
-struct op_call *op_call_new(struct op *op, struct op_part *part,
-                            void (*fn)(struct store_done *done, int status))
-{
-    EMBD_ASSERT(op->n_calls < 2 * op->parts_capacity);
-    struct op_call *call = &op->calls[op->n_calls++];
-    call->done.fn = fn;
-    call->done.error.status = EMBD_OK;
-    call->op = op;
-    call->part = part;
-    call->store = part->table->store;
-    op->n_out++;
-    return call;
-}
 
 void op_run(struct op *op, bool (*next)(struct op *op))
 {

@@ -5,6 +5,9 @@
 #ifndef EMBD_ENGINE_OP_H
 #define EMBD_ENGINE_OP_H
 
+#include <string.h>
+
+#include "proto/assert.h"
 #include "proto/load.h"
 #include "proto/opening.h"
 #include "proto/placement.h"
@@ -223,20 +226,37 @@ void op_begin(struct op *op, struct engine *engine, enum op_kind kind);
 /* Frees what it has allocated; zeroed memory is allowed. */
 void op_fini(struct op *op);
 
+/* Memory for more parts than it has had. */
+int op_grow_parts(struct op *op, uint32_t n, struct embd__error *e);
 /* Room for n parts, all zero. EMBD_NO_MEMORY. */
-int op_size_parts(struct op *op, uint32_t n, struct embd__error *e);
+static inline int op_size_parts(struct op *op, uint32_t n, struct embd__error *e)
+{
+    if (n > op->parts_capacity && op_grow_parts(op, n, e) != EMBD_OK)
+        return e->status;
+    if (n > 0)
+        memset(op->parts, 0, n * sizeof *op->parts);
+    op->n_parts = n;
+    op->at = op->n_applied = op->n_calls = 0;
+    return EMBD_OK;
+}
 /* Reserves the statuses of the parts that ask for them; sets their `statuses`. EMBD_NO_MEMORY. */
 int op_size_statuses(struct op *op, struct embd__error *e);
-
-/* Begins a look at its parts, for tables_first. */
-uint64_t op_look(const struct op *op);
 
 /* Whether the operation must be journaled before it is applied, and how: EMBD_DURABILITY_SNAPSHOT:
  * not at all. EMBD_INVALID: some of its tables are journaled, others are not. */
 int op_durability(const struct op *op, embd_durability *out, struct embd__error *e);
 
 /* Whether it names a table whose rows expire by seconds: then op->seconds is to be set. */
-bool op_is_timed(const struct op *op);
+static inline bool op_is_timed(const struct op *op)
+{
+    if (op->kind == OP_PUT)
+        return embd__schema_is_timed(&op->as.put.table->schema.s);
+    for (uint32_t i = 0; i < op->n_parts; i++)
+        if (op->parts[i].table != NULL && embd__schema_is_timed(&op->parts[i].table->schema.s))
+            return true;
+    return false;
+}
+
 /* The step of a put's new rows, or their second. */
 uint64_t op_put_time(const struct op *op, const struct store_stats *stats);
 
@@ -259,17 +279,39 @@ static inline bool op_is_long(const struct op *op)
 }
 
 /* Whether its tables are journaled. */
-bool op_is_of_journaled(const struct op *op);
-/* The streams of numbered pushes that the operation belongs to. */
-struct pushers *op_pushers(const struct op *op);
+static inline bool op_is_of_journaled(const struct op *op)
+{
+    switch (op->kind) {
+    case OP_STREAM_OPEN:
+        return op->as.opening.is_journaled;
+    case OP_STREAMS:
+        return op->as.streams.is_journaled;
+    case OP_PUT:
+        return table_is_journaled(op->as.put.table);
+    default:
+        return op->n_parts > 0 ? table_is_journaled(op->parts[0].table) : op->is_left_out;
+    }
+}
 
 /* ---- the engine's, while it applies: all calls of an operation are made one right behind the
  * other, so that no other operation's come between them ---- */
 
 /* The next call of at most two a part; the caller fills it in and makes it at once. `fn` calls
  * op_returned after it has taken the result. */
-struct op_call *op_call_new(struct op *op, struct op_part *part,
-                            void (*fn)(struct store_done *done, int status));
+static inline struct op_call *op_call_new(struct op *op, struct op_part *part,
+                                          void (*fn)(struct store_done *done, int status))
+{
+    EMBD_ASSERT(op->n_calls < 2 * op->parts_capacity);
+    struct op_call *call = &op->calls[op->n_calls++];
+    call->done.fn = fn;
+    call->done.error.status = EMBD_OK;
+    call->op = op;
+    call->part = part;
+    call->store = part->table->store;
+    op->n_out++;
+    return call;
+}
+
 void op_returned(struct op_call *call, int status);
 /* Makes calls while `next` gives one and none has failed; ends now, or when the last one returns.
  * `op` may be freed afterwards. */

@@ -69,7 +69,7 @@ static struct store_change change_of(const struct op *op, struct op_part *part)
  * decides when it is pushed. */
 static int prepare(struct op *op)
 {
-    for (uint32_t i = 0; i < op->n_parts && op->n_parts > 1; i++) {
+    for (uint32_t i = 0; i < op->n_parts; i++) {
         struct store_change push = change_of(op, &op->parts[i]);
         if (capacity_prepare(op, i, &push, &op->error) != EMBD_OK)
             return op->error.status;
@@ -90,7 +90,7 @@ int push_take_turn(struct op *op)
     op->engine->counters.pushes_again += op->is_again;
     if (op->is_again && op->is_number_alone)
         foreign_note(op);
-    if (status != EMBD_OK || prepare(op) != EMBD_OK)
+    if (status != EMBD_OK || (op->n_parts > 1 && prepare(op) != EMBD_OK))
         return e->status;
     if (is_old && pushers_begin_old(pushers, &op->number, e) != EMBD_OK)
         return e->status;
@@ -135,12 +135,12 @@ static void on_pushed(struct store_done *done, int status)
     if (status == EMBD_OK) {
         struct store_stats stats;
         op->n_applied++;
+        count(&op->engine->counters, part, &call->as.change);
         op->engine->tables.ops->stats(part->table->store, &stats);
         part->step = stats.steps;
         tables_count_as(&op->engine->tables, part->table, &stats);
         op->n_slices += tables_note_push(&op->engine->tables, part->table, stats.slices,
                                          part->in.n_keys / KEYS_OF_SLICE);
-        count(&op->engine->counters, part, &call->as.change);
         if (op->noted != NULL)
             pushers_note_table(op->noted, &op->number, part->table->number);
     }
@@ -211,7 +211,7 @@ void push_apply(struct op *op)
     op->reached = op_is_of_journaled(op) ? &engine->journaled_sources : &engine->sources;
     if (op->error.status == EMBD_OK && op->number.sequence > 0)
         push_take_turn(op);
-    else if (op->error.status == EMBD_OK)
+    else if (op->error.status == EMBD_OK && op->n_parts > 1)
         prepare(op);
     if (op->is_again || op->error.status != EMBD_OK) {
         op_end(op);

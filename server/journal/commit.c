@@ -95,6 +95,13 @@ static void on_done(struct op *op)
         op->done(op);
 }
 
+/* It waits no more for its record: it is applied or ended next. */
+static void tell_turn(struct op *op)
+{
+    if (op->record.turn != NULL)
+        op->record.turn(op);
+}
+
 static void apply(struct commit *commit, struct op *op, const struct record_id *id)
 {
     op->record.is_written = true;
@@ -104,6 +111,7 @@ static void apply(struct commit *commit, struct op *op, const struct record_id *
     op->record.commit = commit;
     op->record.then = op->done;
     op->done = on_done;
+    tell_turn(op);
     engine_apply(op);
 }
 
@@ -155,8 +163,6 @@ static void leave(struct commit *commit, struct op *op)
         return;
     count_long(commit, op, false);
     op->record.is_waiting = false;
-    if (op->record.turn != NULL)
-        op->record.turn(op);
 }
 
 static const char *what_is_not(const struct op *op)
@@ -178,6 +184,8 @@ static void refuse(struct commit *commit, struct op *op, int error, uint64_t unr
     snprintf(why, sizeof why, unreserved > 0 ? "%s for the next base of %llu bytes" : "%s",
              strerror(error), (unsigned long long)unreserved);
     leave(commit, op);
+    if (op != NULL)
+        tell_turn(op);
     tables_give_up(&commit->engine->tables);
     note_refusal(commit, why);
     if (commit->follows)

@@ -42,11 +42,11 @@ enum {
     AT_N_BINS = 8,
     AT_RECORD_VERSION = 12,
     AT_BODY_BYTES = 16,
-    AT_POSITION = 24,
+    AT_POSITION = RECORD_AT_POSITION,
     AT_SYNCED = 32,
     AT_CHAIN = 40,
     AT_BODY_CHECKSUM = 48,
-    AT_CHECKSUM = 56,
+    AT_CHECKSUM = RECORD_AT_CHECKSUM,
 };
 
 /* ---- keys ---- */
@@ -170,19 +170,6 @@ bool mark_read(const struct record_key *key, const uint8_t *bytes, uint64_t n, s
 
 /* ---- records ---- */
 
-static uint64_t body_bytes(const struct frame_scanner *frame)
-{
-    uint64_t bytes = frame->head_bytes + (uint64_t)8 * frame->n_bins;
-    for (uint32_t i = 0; i < frame->n_bins; i++)
-        bytes += frame->bins[i].bytes;
-    return bytes;
-}
-
-uint64_t record_bytes(const struct frame_scanner *frame)
-{
-    return RECORD_HEADER_BYTES + body_bytes(frame);
-}
-
 static void write_payloads(uint8_t *at, const struct frame_scanner *frame)
 {
     for (uint32_t i = 0; i < frame->n_bins && frame->pieces == NULL; i++) {
@@ -204,7 +191,7 @@ void record_write(uint8_t *out, const struct frame_scanner *frame)
     embd__put_u32(out + AT_HEAD_BYTES, frame->head_bytes);
     embd__put_u32(out + AT_N_BINS, frame->n_bins);
     embd__put_u32(out + AT_RECORD_VERSION, RECORD_OPERATION);
-    embd__put_u64(out + AT_BODY_BYTES, body_bytes(frame));
+    embd__put_u64(out + AT_BODY_BYTES, record_body_bytes(frame));
     uint8_t *at = out + RECORD_HEADER_BYTES;
     for (uint32_t i = 0; i < frame->n_bins; i++, at += 8) {
         embd__put_u32(at, frame->bins[i].at);
@@ -227,12 +214,6 @@ uint64_t record_seal(uint8_t *record, const struct record_key *key, uint64_t pos
     embd__put_u64(record + AT_CHECKSUM, checksum);
     *bytes_out = RECORD_HEADER_BYTES + n_body;
     return checksum;
-}
-
-struct record_id record_id_of(const uint8_t *record)
-{
-    return (struct record_id){embd__get_u64(record + AT_POSITION),
-                              embd__get_u64(record + AT_CHECKSUM)};
 }
 
 void record_fields(const uint8_t *record, struct record *out)

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 
 #include "proto/frame.h"
+#include "proto/little.h"
 
 #define SEGMENT_HEADER_BYTES     496u /* two copies: without its secret no record can be read */
 #define OLD_SEGMENT_HEADER_BYTES 56u  /* of an earlier version, without a secret */
@@ -62,6 +63,8 @@ struct mark {
     uint64_t position, chain; /* the next record's */
 };
 
+enum { RECORD_AT_POSITION = 24, RECORD_AT_CHECKSUM = 56 }; /* in its header */
+
 /* Which record it is; the checksum is chained to all before it, so it is this one's alone. */
 struct record_id {
     uint64_t position, checksum;
@@ -82,8 +85,20 @@ void mark_write(uint8_t out[MARK_BYTES], const struct record_key *key, uint64_t 
                 uint64_t chain);
 bool mark_read(const struct record_key *key, const uint8_t *bytes, uint64_t n, struct mark *out);
 
+static inline uint64_t record_body_bytes(const struct frame_scanner *frame)
+{
+    uint64_t bytes = frame->head_bytes + (uint64_t)8 * frame->n_bins;
+    for (uint32_t i = 0; i < frame->n_bins; i++)
+        bytes += frame->bins[i].bytes;
+    return bytes;
+}
+
 /* Bytes of the record with this body. */
-uint64_t record_bytes(const struct frame_scanner *frame);
+static inline uint64_t record_bytes(const struct frame_scanner *frame)
+{
+    return RECORD_HEADER_BYTES + record_body_bytes(frame);
+}
+
 /* Everything but what is known when it is written to disk. */
 void record_write(uint8_t *out, const struct frame_scanner *frame);
 /* The rest, with a key that is_keyed; returns the record's checksum. `bytes_out`: of the whole
@@ -92,7 +107,12 @@ uint64_t record_seal(uint8_t *record, const struct record_key *key, uint64_t pos
                      uint64_t synced, uint64_t chain, uint64_t *bytes_out);
 
 /* The header of a sealed record. */
-struct record_id record_id_of(const uint8_t *record);
+static inline struct record_id record_id_of(const uint8_t *record)
+{
+    return (struct record_id){embd__get_u64(record + RECORD_AT_POSITION),
+                              embd__get_u64(record + RECORD_AT_CHECKSUM)};
+}
+
 /* The fields of a record that this process has sealed; nothing is verified. */
 void record_fields(const uint8_t *record, struct record *out);
 

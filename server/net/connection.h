@@ -112,9 +112,13 @@ static inline void connection_flush_dirty(struct shard_io *io)
  * some. */
 bool connection_turn(struct shard_io *io);
 
-/* Before the loop sleeps: connections go on whose bytes come by a ring. False: the loop may sleep,
- * and a doorbell wakes it. */
-bool ring_turn(struct shard_io *io);
+/* Connections whose bytes come by a ring, of which io->n_ringing are watched, go on where they can.
+ * Whether one did. */
+bool ring_look(struct shard_io *io);
+/* Some microseconds. Whether one can go on now. */
+bool ring_pause(const struct shard_io *io);
+/* Nothing is watched any more: doorbells wake the loop. True: it may not sleep, one can go on. */
+bool ring_sleep(struct shard_io *io);
 
 /* Goes on with connections whose senders have sent what they had. */
 void connection_go_sent(struct shard_io *io);

@@ -107,7 +107,15 @@ static inline bool request_parser_is_full(const struct connection *c)
 
 /* Memory that the next bytes of the stream belong into, or NULL: they go through the shared buffer.
  */
-uint8_t *request_parser_direct(const struct connection *c, size_t *bytes_out);
+static inline uint8_t *request_parser_direct(const struct connection *c, size_t *bytes_out)
+{
+    const struct request_parser *parser = &c->parser;
+    if (parser->bin == NULL || parser->bin_left == 0)
+        return NULL;
+    *bytes_out = parser->bin_left < PARSER_DIRECT_BYTES ? parser->bin_left : PARSER_DIRECT_BYTES;
+    return parser->bin;
+}
+
 /* n bytes were received there, or into the shared buffer; what may not become requests now is kept.
  */
 void request_parser_landed(struct connection *c, size_t n);
@@ -148,7 +156,7 @@ void shared_close_ring(struct connection *c);
 
 /* ---- ring.c: the bytes of the connection in such memory ---- */
 
-/* It may have something to do: ring_turn looks at it. */
+/* It may have something to do: ring_look looks at it. */
 static inline void ring_watch(struct connection *c)
 {
     if (c->ring.is_watched || c->ring.state == RING_NONE)

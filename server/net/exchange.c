@@ -112,18 +112,6 @@ void exchange_trim(struct shard_io *io)
     io->n_spare_exchanges = 0;
 }
 
-static uint8_t *place_in_arena(struct exchange *x, uint32_t bytes)
-{
-    uint8_t *data = x->arena + x->arena_used;
-    x->arena_used += (bytes + 63) / 64 * 64;
-    return data;
-}
-
-static bool fits_arena(const struct exchange *x, uint32_t bytes)
-{
-    return bytes <= EXCHANGE_SMALL_BIN && bytes <= sizeof x->arena - x->arena_used;
-}
-
 /* Memory may come back while the peer's bytes wait in the kernel; for ever it is not waited. */
 static bool may_wait(const struct shard_io *io, struct exchange *x)
 {
@@ -200,16 +188,15 @@ static void check_size(struct shard_io *io, struct exchange *x)
     give_bins(io, x);
 }
 
-uint8_t *exchange_place_bin(struct shard_io *io, struct exchange *x)
+uint8_t *exchange_place_large(struct shard_io *io, struct exchange *x)
 {
     struct frame_bin *bin = &x->frame.bins[x->frame.n_bins - 1];
-    x->is_waiting = false;
     if (x->refusal.status == EMBD_OK && embd__frame_over(&x->frame))
         check_size(io, x);
     if (x->refusal.status != EMBD_OK || x->frame.type != 0)
         return NULL;
-    bin->data = fits_arena(x, bin->bytes) ? place_in_arena(x, bin->bytes)
-                                          : place_in_pool(io, x, bin->bytes);
+    bin->data = exchange_has_room(x, bin->bytes) ? exchange_place_small(x, bin->bytes)
+                                                 : place_in_pool(io, x, bin->bytes);
     return bin->data;
 }
 

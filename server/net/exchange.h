@@ -46,10 +46,34 @@ struct exchange *exchange_new(struct shard_io *io, struct connection *connection
 /* Gives everything back, whatever state it is in. */
 void exchange_free(struct shard_io *io, struct exchange *x);
 
+static inline bool exchange_has_room(const struct exchange *x, uint32_t bytes)
+{
+    return bytes <= EXCHANGE_SMALL_BIN && bytes <= sizeof x->arena - x->arena_used;
+}
+
+static inline uint8_t *exchange_place_small(struct exchange *x, uint32_t bytes)
+{
+    uint8_t *data = x->arena + x->arena_used;
+    x->arena_used += (bytes + 63) / 64 * 64;
+    return data;
+}
+
+/* exchange_place_bin where the bin is large, or the request refused. */
+uint8_t *exchange_place_large(struct shard_io *io, struct exchange *x);
+
 /* Memory for the bin that the scanner has just announced. NULL: its payload is discarded
  * (x->refusal says why, then or earlier), or x->is_waiting: call again. Never NULL for an empty bin
  * of a valid request. */
-uint8_t *exchange_place_bin(struct shard_io *io, struct exchange *x);
+static inline uint8_t *exchange_place_bin(struct shard_io *io, struct exchange *x)
+{
+    struct frame_bin *bin = &x->frame.bins[x->frame.n_bins - 1];
+    x->is_waiting = false;
+    if (x->refusal.status != EMBD_OK || x->frame.type != 0 || embd__frame_over(&x->frame) ||
+        !exchange_has_room(x, bin->bytes))
+        return exchange_place_large(io, x);
+    bin->data = exchange_place_small(x, bin->bytes);
+    return bin->data;
+}
 
 /* Makes the answer of a refused request. */
 void exchange_refuse(struct exchange *x);

@@ -192,6 +192,30 @@ static void on_busy(uv_idle_t *busy)
     sched_yield();
 }
 
+/* Nothing was found for as long as looking is worth it. True: something came meanwhile. */
+static bool end_looking(struct shard_io *io)
+{
+    io->has_read = false;
+    return io->n_ringing > 0 && ring_sleep(io);
+}
+
+/* Looks for more of those who sent something lately, before the loop sleeps (spin.h): at rings
+ * here, at sockets in the next turn. False: the loop may sleep. */
+static bool look_for_more(struct shard_io *io)
+{
+    bool found = io->n_ringing > 0 && ring_look(io);
+    if (io->n_ringing == 0 && !io->has_read && !found)
+        return false;
+    if (!found && !embd__spin_goes_on(&io->spin, uv_hrtime()))
+        return end_looking(io);
+    if (!found && io->n_ringing > 0 && ring_pause(io))
+        found = ring_look(io);
+    if (found)
+        embd__spin_found(&io->spin);
+    connection_flush_dirty(io);
+    return true;
+}
+
 /* Answers that became ready in a callback of somebody else's, before the loop sleeps. */
 static void on_prepare(uv_prepare_t *prepare)
 {
@@ -201,7 +225,7 @@ static void on_prepare(uv_prepare_t *prepare)
     bool has_more = !TAILQ_EMPTY(&loop->io.yielding) && connection_turn(&loop->io);
     has_more |= shard_collect(loop->io.shard);
     connection_flush_dirty(&loop->io);
-    has_more |= ring_turn(&loop->io);
+    has_more |= look_for_more(&loop->io);
     if (has_more)
         uv_idle_start(&loop->busy, on_busy);
     else

@@ -12,11 +12,6 @@
 #include "server/log/log.h"
 #include "server/net/connection_internal.h"
 
-/* Bounds one read, so that a connection with much to send leaves turns to others. */
-#define PARSER_DIRECT_BYTES (512u << 10)
-
-/* ---- room ---- */
-
 /* ---- the arriving frame ---- */
 
 static void begin(struct request_parser *parser, struct exchange *x)
@@ -126,20 +121,11 @@ static int scan(struct request_parser *parser, struct shard_io *io, const uint8_
     return SCAN_WAIT;
 }
 
-uint8_t *request_parser_direct(const struct connection *c, size_t *bytes_out)
-{
-    const struct request_parser *parser = &c->parser;
-    if (parser->bin == NULL || parser->bin_left == 0)
-        return NULL;
-    *bytes_out = parser->bin_left < PARSER_DIRECT_BYTES ? parser->bin_left : PARSER_DIRECT_BYTES;
-    return parser->bin;
-}
-
 /* When only the end of a request's last bin is missing, the shard begins what it can. */
 static void look_ahead(struct connection *c)
 {
     const struct request_parser *parser = &c->parser;
-    if (parser->bin_left == 0 || parser->bin == NULL || parser->arriving->frame.depth > 0)
+    if (parser->bin == NULL || parser->arriving->frame.depth > 0)
         return;
     if (connection_is_open(c) && c->listener == LISTENER_DATA)
         shard_arriving(c->io->shard, &parser->arriving->request,
@@ -287,8 +273,6 @@ void request_parser_drop(struct connection *c)
 
 static void keep(struct connection *c, const uint8_t *p, size_t n)
 {
-    if (n == 0)
-        return;
     c->kept = malloc(n);
     if (c->kept == NULL) {
         connection_drop(c, "out of memory");
@@ -326,14 +310,17 @@ void request_parser_landed(struct connection *c, size_t n)
     c->parser.bin += n;
     c->parser.bin_left -= (uint32_t)n;
     parse(c, c->io->read_buffer, 0);
-    look_ahead(c);
+    if (c->parser.bin_left > 0)
+        look_ahead(c);
 }
 
 void request_parser_take(struct connection *c, const uint8_t *p, size_t n)
 {
     size_t used = parse(c, p, n);
-    keep(c, p + used, n - used);
-    look_ahead(c);
+    if (used < n)
+        keep(c, p + used, n - used);
+    if (c->parser.bin_left > 0)
+        look_ahead(c);
 }
 
 void request_parser_go_on(struct connection *c)

@@ -9,6 +9,9 @@
 
 #include "server/net/exchange.h"
 
+/* Bounds one read, so that a connection with much to send leaves turns to others. */
+#define PARSER_DIRECT_BYTES (512u << 10)
+
 struct request_parser {
     struct exchange *arriving; /* NULL between frames */
     uint8_t *bin;              /* where the rest of the current bin goes; NULL: it is discarded */

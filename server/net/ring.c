@@ -1,11 +1,10 @@
 /* ring.c - the road of connections whose bytes go through rings, in place of their sockets.
  *
  * The happy path: `ring` brings memory and is answered by the socket. Then requests come by one
- * ring and answers go by the other. Rings of connections that may have more to do are watched: they
- * are looked at in each turn of the loop, and, where that was worth it lately (spin.h), for some
- * microseconds before the loop sleeps. Sockets that were read from are polled as long. Then the
- * peer learns that we wait (embd__ring_wait), nothing is watched any more, and a doorbell wakes
- * the loop. The socket's end is the connection's.
+ * ring and answers go by the other. Rings of connections that may have more to do are watched: the
+ * loop looks at them in each of its turns, and, where that was worth it lately, for some
+ * microseconds before it sleeps. Then the peer learns that we wait (embd__ring_wait), nothing is
+ * watched any more, and a doorbell wakes the loop. The socket's end is the connection's.
  *
  * What can fail: the peer writes impossible positions: it is dropped. It does not read its answers,
  * stops within a frame or fills its ring: as on a socket. */
@@ -138,7 +137,7 @@ static struct connection *next_of(struct shard_io *io, uint32_t *left)
     return c;
 }
 
-static bool look_at_all(struct shard_io *io)
+bool ring_look(struct shard_io *io)
 {
     bool found = false;
     uint32_t left = io->n_ringing;
@@ -154,7 +153,7 @@ static bool look_at_all(struct shard_io *io)
 }
 
 /* The peer rings for connections that are not watched: none of their events is missed. */
-static bool sleep_all(struct shard_io *io)
+bool ring_sleep(struct shard_io *io)
 {
     bool found = false;
     uint32_t left = io->n_ringing;
@@ -171,7 +170,7 @@ static bool sleep_all(struct shard_io *io)
     return found;
 }
 
-static bool pause_and_look(const struct shard_io *io)
+bool ring_pause(const struct shard_io *io)
 {
     const struct connection *c;
     for (int i = 0; i < LOOKS_PER_TURN; i++) {
@@ -181,21 +180,4 @@ static bool pause_and_look(const struct shard_io *io)
             return true;
     }
     return false;
-}
-
-bool ring_turn(struct shard_io *io)
-{
-    bool found = io->n_ringing > 0 && look_at_all(io);
-    if (io->n_ringing == 0 && !io->has_read && !found)
-        return false;
-    if (!found && !embd__spin_goes_on(&io->spin, uv_hrtime())) {
-        io->has_read = false;
-        return sleep_all(io);
-    }
-    if (!found && io->n_ringing > 0 && pause_and_look(io))
-        found = look_at_all(io);
-    if (found)
-        embd__spin_found(&io->spin);
-    connection_flush_dirty(io);
-    return true;
 }

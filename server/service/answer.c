@@ -7,11 +7,6 @@
 #include "server/service/gates.h"
 #include "server/service/state.h"
 
-enum {
-    ANSWER_BYTES = 256,     /* of heads of answers without parts that change something */
-    ANSWER_PART_BYTES = 96, /* more for each part; a push's has at most 85 */
-};
-
 uint64_t clock_ns(void)
 {
     struct timespec now;
@@ -19,13 +14,12 @@ uint64_t clock_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* The time of day, which goes on while servers are down. Tables do not follow it back. */
-void clock_tell(struct op *op)
+/* Tables do not follow it back. */
+void clock_read(struct op *op)
 {
     struct timespec now;
-    if (!op_is_timed(op) || clock_gettime(CLOCK_REALTIME, &now) != 0)
-        return;
-    op->seconds = now.tv_sec > 0 ? (uint64_t)now.tv_sec : 0;
+    if (clock_gettime(CLOCK_REALTIME, &now) == 0)
+        op->seconds = now.tv_sec > 0 ? (uint64_t)now.tv_sec : 0;
 }
 
 int call_end(struct call *call, struct fields *fields)
@@ -100,14 +94,9 @@ void call_ignore(struct shard *shard, struct request *request)
     request->on_answer(request);
 }
 
-static uint64_t head_bytes(uint32_t n_parts)
-{
-    return ANSWER_BYTES + (uint64_t)n_parts * ANSWER_PART_BYTES;
-}
-
 int answer_check_statuses(const struct op *op, struct embd__error *e)
 {
-    uint64_t bytes = head_bytes(op->n_parts);
+    uint64_t bytes = answer_head_bytes(op->n_parts);
     for (uint32_t i = 0; i < op->n_parts; i++)
         bytes += op->parts[i].in.want_status ? op->parts[i].in.n_keys : 0;
     if (bytes <= LIMIT_FRAME_BYTES)
@@ -116,12 +105,4 @@ int answer_check_statuses(const struct op *op, struct embd__error *e)
                            "the answer would have %llu bytes with the statuses of keys, the limit "
                            "is %u: ask for them in fewer parts",
                            (unsigned long long)bytes, LIMIT_FRAME_BYTES);
-}
-
-int call_reserve_answer(struct call *call, uint32_t n_parts)
-{
-    if (embd__msg_reserve(call->answer, (uint32_t)head_bytes(n_parts), n_parts) == EMBD_OK)
-        return EMBD_OK;
-    call->answer->status = EMBD_OK;
-    return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the answer");
 }

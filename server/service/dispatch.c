@@ -181,9 +181,14 @@ static enum touch touch_of(struct call *call)
     return methods[call->reader.method].touch;
 }
 
-static void run(struct call *call)
+static void run(struct call *call, uint64_t began_ns)
 {
     struct shard *shard = call->shard;
+    call->work = work_new(shard, call->request);
+    if (call->work == NULL)
+        embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory to handle the request");
+    else
+        call->work->began_ns = began_ns;
     if (call->error.status == EMBD_OK)
         call_reserve_answer(call, 0);
     if (call->error.status == EMBD_OK) {
@@ -364,12 +369,7 @@ static bool try(struct shard *shard, struct request *request)
     }
     if (request->gate.number != 0)
         gate_enter(request);
-    call.work = work_new(shard, request);
-    if (call.work == NULL)
-        embd__error_set(&call.error, EMBD_NO_MEMORY, "no memory to handle the request");
-    else
-        call.work->began_ns = begin_stages(&call);
-    run(&call);
+    run(&call, begin_stages(&call));
     return true;
 }
 

@@ -103,8 +103,8 @@ void work_free(struct shard_work *work)
         embd__schema_fini(&op->as.create.schema);
     if (op->kind == OP_STAGE)
         embd__schema_fini(&op->as.stage.schema);
-    op_begin(op, op->engine, OP_PULL);
     free_memory(work);
+    op_begin(op, op->engine, OP_PULL);
     work->request->work = NULL;
     work->request = NULL;
     if (op->statuses_capacity > POOL_STATUSES_BYTES) {
@@ -170,8 +170,6 @@ int work_charge_unpacked(struct shard_work *work, uint64_t bytes, const char *wh
 int work_unpack(struct shard_work *work, struct embd__error *e)
 {
     uint64_t bytes = unpack_bytes(&work->op);
-    if (bytes == 0)
-        return EMBD_OK;
     uint64_t limit = shard_push_bytes(work->shard);
     if (bytes <= limit && work_charge_unpacked(work, bytes, "gradients", e) != EMBD_OK)
         return e->status;
@@ -195,7 +193,7 @@ static int check_routes(struct call *call, const struct op_part *part, uint32_t 
 {
     char what[PART_NAME_BYTES];
     struct store_keys in = op_keys(&part->in);
-    if (place->n_shards == 1 || (i == 0 && prefetch_is_routed(call->request, part->table)))
+    if (i == 0 && prefetch_is_routed(call->request, part->table))
         return EMBD_OK;
     embd__part_name(what, i, "");
     return routed_check(part->table, &in, place, what, &call->error);
@@ -215,11 +213,13 @@ static int check_all(struct call *call)
         part->table = tables_by_id(&call->shard->engine.tables, part->in.table);
         if ((has_tokens && authorize_part(call, part, i, op->kind != OP_PULL) != EMBD_OK) ||
             check_part_of(part->table, &part->in, i, e) != EMBD_OK ||
-            check_routes(call, part, i, &place) != EMBD_OK ||
+            (place.n_shards > 1 && check_routes(call, part, i, &place) != EMBD_OK) ||
             (is_push && check_grads(part->table, &part->in, i, n_finite, e) != EMBD_OK))
             return e->status;
     }
-    if (!is_push || check_tables_differ(op, e) != EMBD_OK || work_unpack(call->work, e) != EMBD_OK)
+    if (!is_push || check_tables_differ(op, e) != EMBD_OK)
+        return e->status;
+    if (unpack_bytes(op) > 0 && work_unpack(call->work, e) != EMBD_OK)
         return e->status;
     return scales ? scale_push(op, e) : EMBD_OK;
 }
@@ -296,9 +296,12 @@ int decode_parts(struct call *call, enum op_kind kind)
     if (call->request->frame->frame_bytes > LIMIT_FRAME_BYTES &&
         answer_check_statuses(op, e) != EMBD_OK)
         return e->status;
-    for (uint32_t i = 0; i < op->n_parts; i++)
+    bool wants_statuses = false;
+    for (uint32_t i = 0; i < op->n_parts; i++) {
         hot_see(&op->parts[i].table->hot, op->parts[i].in.keys, op->parts[i].in.n_keys);
-    if (op_size_statuses(op, e) != EMBD_OK)
+        wants_statuses |= op->parts[i].in.want_status;
+    }
+    if (wants_statuses && op_size_statuses(op, e) != EMBD_OK)
         return e->status;
     return call_reserve_answer(call, op->n_parts);
 }

@@ -40,7 +40,10 @@ def build(folder):
                     "-DEMBD_PYTHON=OFF", f"-DCMAKE_C_FLAGS_DEBUG={flags}",
                     *(f"-D{name}={value}" for name, value in launchers().items())],
                    check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["ninja", "-C", folder, "embd-server", "trace-driver", "trace-recorder"], check=True, stdout=subprocess.DEVNULL)
+    # An object that ccache has from another checkout names the files of that one: they would not count.
+    environment = {name: value for name, value in os.environ.items() if name not in ("CCACHE_BASEDIR", "CCACHE_NOHASHDIR")}
+    subprocess.run(["ninja", "-C", folder, "embd-server", "trace-driver", "trace-recorder"], env=environment, check=True,
+                   stdout=subprocess.DEVNULL)
 
 
 def launchers():

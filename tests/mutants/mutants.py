@@ -288,7 +288,7 @@ MUTANTS = [
     MEMORY("a dropped table stays in the journal", "server/service/recovery.c",
            "tables->n_left_out = 0;\n    if (make_other(shard, e) != EMBD_OK)",
            "tables->n_left_out = 0;\n    if (e->status != EMBD_OK)"),
-    MEMORY("a push to a dropped table has no number", "server/engine/op.c",
+    MEMORY("a push to a dropped table has no number", "server/engine/op.h",
            "op->n_parts > 0 ? table_is_journaled(op->parts[0].table) : op->is_left_out;",
            "op->n_parts > 0 && table_is_journaled(op->parts[0].table);"),
     FRAME("short items pass the end of the head", "proto/frame.c", "bytes > s->head_capacity - s->head_bytes)\n        return false;",

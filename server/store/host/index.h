@@ -117,8 +117,12 @@ void index_close(struct index *index);
 
 /* Makes room for new keys of these hashes, so that index_put of them cannot fail. */
 bool index_reserve(struct index *index, const uint64_t *hashes, size_t n);
+bool index_grow_more(struct index *index, uint64_t n);
 /* Makes room for n more keys, unless their hashes were made to fall together. */
-bool index_reserve_more(struct index *index, uint64_t n);
+static inline bool index_reserve_more(struct index *index, uint64_t n)
+{
+    return n <= index->n_sure || index_grow_more(index, n);
+}
 /* Bytes that n more keys would add at most, unless their hashes were made to fall together: a table
  * that is copied counts beside its copy. */
 uint64_t index_growth(const struct index *index, uint64_t n);

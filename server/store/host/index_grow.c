@@ -384,11 +384,9 @@ static bool make_share(struct index *index, uint64_t at, uint64_t n, struct foun
     return has_room(segment, room, MOST);
 }
 
-bool index_reserve_more(struct index *index, uint64_t n)
+bool index_grow_more(struct index *index, uint64_t n)
 {
     struct found found = {.fewest = INDEX_BUCKETS_MAX};
-    if (n <= index->n_sure)
-        return true;
     for (uint64_t at = 0, places; at < (uint64_t)1 << index->depth; at += places) {
         uint32_t depth = index->depth;
         if (!make_share(index, at, n, &found, &places))
