@@ -219,9 +219,9 @@ static int refuse(struct cutting *c)
 static int reach_cut(struct cutting *c, uint64_t wait_ns)
 {
     static const struct timespec pause = {0, PAUSE_NS};
-    uint64_t end_ns = coordinator_clock_ns() + wait_ns;
+    uint64_t end_ns = monotonic_ns() + wait_ns;
     while (ask_behind(c, &c->first_behind) == EMBD_OK && c->first_behind < c->n_shards &&
-           coordinator_clock_ns() < end_ns)
+           monotonic_ns() < end_ns)
         nanosleep(&pause, NULL);
     return c->e->status;
 }

@@ -143,9 +143,9 @@ static void end_job(struct job *job)
     report->error = job->error;
     c->n_failures += is_failure(c, job);
     coordinator_end_hold(c); /* of one that failed in it */
-    turns_rest(&c->turns, job->order.asker.principal, c->held_ns, coordinator_clock_ns());
+    turns_rest(&c->turns, job->order.asker.principal, c->held_ns, monotonic_ns());
     report->phase = job->phase;
-    report->elapsed_us = (coordinator_clock_ns() - c->began_ns) / 1000;
+    report->elapsed_us = (monotonic_ns() - c->began_ns) / 1000;
     struct job_report told = *report;
     c->runs = false;
     c->job = NULL;
@@ -264,7 +264,7 @@ static int check_free(struct coordinator *c, const struct job_order *order, stru
 {
     const struct job_asker *asker = &order->asker;
     const struct job_report *other = c->runs ? coordinator_newest(c) : NULL;
-    const uint64_t now_ns = coordinator_clock_ns();
+    const uint64_t now_ns = monotonic_ns();
     if (c->is_stopped)
         return embd__error_set(e, EMBD_DRAINING, "the server ends");
     const uint64_t rests_ns = turns_left_ns(&c->turns, asker->principal, now_ns);
@@ -289,7 +289,7 @@ static int start(struct coordinator *c, struct job *job, struct job_report *out,
         pthread_join(c->thread, NULL); /* it has ended its job, and returns */
     turns_take(&c->turns, job->order.asker.principal);
     c->goes = c->is_cancelled = c->is_left = c->is_open = false;
-    c->began_ns = c->heard_ns = coordinator_clock_ns();
+    c->began_ns = c->heard_ns = monotonic_ns();
     c->files_bytes = c->hold_began_ns = c->held_ns = 0;
     c->pace = (struct pace){.rate = job->order.rate};
     c->job = job;

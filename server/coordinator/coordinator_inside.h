@@ -3,11 +3,11 @@
 #define EMBD_COORDINATOR_INSIDE_H
 
 #include <pthread.h>
-#include <time.h>
 
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/pace.h"
 #include "server/coordinator/turns.h"
+#include "server/log/monotonic.h"
 
 #define JOBS_REMEMBERED 64u
 #define JOBS_OF_ASKER   8u /* of these: no asker makes those of others forgotten */
@@ -34,13 +34,6 @@ struct coordinator {
     pthread_t thread;
     struct job *job; /* the one that runs */
 };
-
-static inline uint64_t coordinator_clock_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 /* ---- with the mutex held ---- */
 

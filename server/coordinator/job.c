@@ -16,7 +16,7 @@ bool job_enter(struct job *job, enum job_phase phase)
         job->phase = phase;
     coordinator_newest(c)->shards_done = 0;
     if (phase == JOB_HOLD)
-        c->hold_began_ns = coordinator_clock_ns();
+        c->hold_began_ns = monotonic_ns();
     pthread_mutex_unlock(&c->mutex);
     if (ends)
         embd__error_set(&job->error, EMBD_CLOSED, "it was cancelled");
@@ -55,7 +55,7 @@ void job_owe(struct job *job, uint64_t bytes)
 {
     struct coordinator *c = job->coordinator;
     pthread_mutex_lock(&c->mutex);
-    pace_owe(&c->pace, bytes, coordinator_clock_ns());
+    pace_owe(&c->pace, bytes, monotonic_ns());
     pthread_mutex_unlock(&c->mutex);
 }
 
@@ -68,12 +68,12 @@ bool job_is_paced(struct job *job)
 {
     struct coordinator *c = job->coordinator;
     pthread_mutex_lock(&c->mutex);
-    const uint64_t end_ns = coordinator_clock_ns() + JOB_PACE_NS;
-    uint64_t now_ns = coordinator_clock_ns(), left_ns;
+    const uint64_t end_ns = monotonic_ns() + JOB_PACE_NS;
+    uint64_t now_ns = monotonic_ns(), left_ns;
     while ((left_ns = pace_left_ns(&c->pace, now_ns)) > 0 && now_ns < end_ns && !c->is_cancelled) {
         struct timespec until = time_of(now_ns + left_ns < end_ns ? now_ns + left_ns : end_ns);
         pthread_cond_timedwait(&c->news, &c->mutex, &until);
-        now_ns = coordinator_clock_ns();
+        now_ns = monotonic_ns();
     }
     bool is_cancelled = c->is_cancelled;
     pthread_mutex_unlock(&c->mutex);
@@ -85,7 +85,7 @@ bool job_is_paced(struct job *job)
 void coordinator_end_hold(struct coordinator *c)
 {
     if (c->hold_began_ns != 0)
-        c->held_ns += coordinator_clock_ns() - c->hold_began_ns;
+        c->held_ns += monotonic_ns() - c->hold_began_ns;
     c->hold_began_ns = 0;
 }
 
@@ -102,7 +102,7 @@ void job_tell_pause(struct job *job, uint64_t pause_us)
 static bool is_too_slow(const struct coordinator *c, const struct job *job, uint64_t since_ns)
 {
     const struct job_asker *asker = &job->order.asker;
-    const uint64_t now_ns = coordinator_clock_ns();
+    const uint64_t now_ns = monotonic_ns();
     const uint64_t due_ns = c->files_bytes / COORDINATOR_FILES_RATE * 1000000000u;
     return asker->token[0] != '\0' && now_ns > since_ns + COORDINATOR_FILES_NS + due_ns &&
            turns_has_other(&c->turns, asker->principal, now_ns);
@@ -112,11 +112,11 @@ int job_wait(struct job *job, const char *awaited)
 {
     struct coordinator *c = job->coordinator;
     pthread_mutex_lock(&c->mutex);
-    c->heard_ns = coordinator_clock_ns();
+    c->heard_ns = monotonic_ns();
     const uint64_t since_ns = c->heard_ns;
     bool is_slow = false;
     while (!c->goes && !c->is_cancelled && !is_slow &&
-           coordinator_clock_ns() < c->heard_ns + COORDINATOR_QUIET_NS) {
+           monotonic_ns() < c->heard_ns + COORDINATOR_QUIET_NS) {
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_sec++;

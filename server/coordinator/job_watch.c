@@ -65,7 +65,7 @@ int coordinator_look(struct coordinator *c, const struct job_viewer *viewer, con
     if (found != NULL) {
         *out = *found;
         if (found->state == JOB_RUNNING)
-            out->elapsed_us = (coordinator_clock_ns() - c->began_ns) / 1000;
+            out->elapsed_us = (monotonic_ns() - c->began_ns) / 1000;
     }
     pthread_mutex_unlock(&c->mutex);
     return found != NULL ? EMBD_OK : refuse_name(name, e);
@@ -83,7 +83,7 @@ int coordinator_set_rate(struct coordinator *c, const char *name, uint64_t rate,
     struct job_report *job = c->runs ? coordinator_newest(c) : NULL;
     bool is_it = job != NULL && job->is_move && (name[0] == '\0' || strcmp(job->name, name) == 0);
     if (is_it) {
-        pace_set(&c->pace, rate, coordinator_clock_ns());
+        pace_set(&c->pace, rate, monotonic_ns());
         job->rate = rate;
         *out = *job;
         pthread_cond_broadcast(&c->news);
@@ -109,7 +109,7 @@ void coordinator_hear(struct coordinator *c, const struct job_viewer *viewer, co
         return;
     pthread_mutex_lock(&c->mutex);
     if (is_running(c, viewer, name))
-        c->heard_ns = coordinator_clock_ns();
+        c->heard_ns = monotonic_ns();
     pthread_mutex_unlock(&c->mutex);
 }
 
@@ -119,7 +119,7 @@ void coordinator_hear_files(struct coordinator *c, const char *name, uint64_t by
         return;
     pthread_mutex_lock(&c->mutex);
     if (is_running(c, &(struct job_viewer){NULL, NULL}, name)) {
-        c->heard_ns = coordinator_clock_ns();
+        c->heard_ns = monotonic_ns();
         c->files_bytes += bytes;
     }
     pthread_mutex_unlock(&c->mutex);

@@ -211,7 +211,7 @@ static void take(void *arg, uint32_t shard, uint32_t lane, struct reader *r)
     }
     embd__read_fields(&f, r, "move");
     side->waits = embd__field_bool(&f, "waits", false);
-    side->again_ns = coordinator_clock_ns() + WAIT_NS;
+    side->again_ns = monotonic_ns() + WAIT_NS;
     side->is_done = embd__field_bool(&f, "done", false);
     b.n_rows = (uint32_t)embd__field_uint(&f, "rows", 0, LIMIT_ROWS, FIELD_REQUIRED);
     b.n_candidates = (uint32_t)embd__field_uint(&f, "candidates", 0, LIMIT_ROWS, FIELD_REQUIRED);
@@ -300,7 +300,7 @@ static uint32_t ask_all(struct move_rows *m, uint64_t rate, bool is_final)
         struct move_side *side = &m->sides[i];
         bool reads = peers_is_busy(m->job->peers, i, READ_LANE);
         ask_loads(m, i);
-        bool may_ask = !side->waits || coordinator_clock_ns() >= side->again_ns;
+        bool may_ask = !side->waits || monotonic_ns() >= side->again_ns;
         if (!reads && !side->is_done && may_ask && n_readers > 0) {
             side->waits = false;
             reads = ask_rows(m, i, is_final) == EMBD_OK;

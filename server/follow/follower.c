@@ -13,6 +13,7 @@
 #include "server/files/thread.h"
 #include "server/follow/failover.h"
 #include "server/follow/maps.h"
+#include "server/log/monotonic.h"
 #include "server/peers/peers.h"
 
 enum {
@@ -283,13 +284,6 @@ static int connect_all(struct follower *f, struct embd__error *e)
 
 /* ---- a question ---- */
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 static void take_answer(void *arg, uint32_t shard, struct reader *r)
 {
     struct follower_answer *answer = arg;
@@ -326,7 +320,7 @@ static int ask_else(struct follower *f, struct follower_answer *answer)
 {
     struct follower_question *question = f->question;
     question->write(question, peers_add(f->peers, f->config.shard, question->method, ASK_MS));
-    answer->sent_ns = now_ns();
+    answer->sent_ns = monotonic_ns();
     int status = peers_run(f->peers, take_else, question, &answer->error);
     answer->is_lost = !is_answered(status);
     return status;
@@ -351,7 +345,7 @@ static int ask(struct follower *f, struct follower_answer *answer)
     uint32_t deadline_ms = ASK_MS + (uint32_t)f->ask.wait_ms;
     struct msg *m = peers_add(f->peers, f->config.shard, METHOD_FOLLOW, deadline_ms);
     embd__follow_ask_write(m, &f->ask);
-    answer->sent_ns = now_ns();
+    answer->sent_ns = monotonic_ns();
     return peers_run(f->peers, take_answer, answer, e);
 }
 

@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "server/log/monotonic.h"
 
 #define VOTES_NS 10000000000u /* a shard that is busy for so long refuses */
 
@@ -21,13 +22,6 @@ struct promotion {
     uint64_t epoch, asked_ns, ended_ns;
     char why[300];
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 struct promotion *promotion_new(uint32_t n_shards, void (*wake)(void *arg), void *arg)
 {
@@ -81,7 +75,7 @@ static void enter(struct promotion *p, enum promotion_state state)
 {
     atomic_store(&p->state, (int)state);
     if (state == PROMOTION_DONE || state == PROMOTION_REFUSED)
-        p->ended_ns = now_ns();
+        p->ended_ns = monotonic_ns();
     p->wake(p->arg);
 }
 
@@ -94,7 +88,7 @@ static int begin(struct promotion *p, uint64_t max_behind, struct embd__error *e
         return embd__error_set(e, EMBD_EXISTS, "promote: this server was promoted");
     p->n_votes = 0;
     p->why[0] = '\0';
-    p->asked_ns = now_ns();
+    p->asked_ns = monotonic_ns();
     atomic_store(&p->max_behind, max_behind);
     atomic_fetch_add(&p->attempt, 1);
     enter(p, PROMOTION_ASKED);
@@ -120,7 +114,7 @@ static void refuse(struct promotion *p, const char *why)
  * refused. With the mutex held. */
 static void end_late(struct promotion *p)
 {
-    if (promotion_state(p) == PROMOTION_ASKED && now_ns() - p->asked_ns > VOTES_NS)
+    if (promotion_state(p) == PROMOTION_ASKED && monotonic_ns() - p->asked_ns > VOTES_NS)
         refuse(p, "a shard is loading or busy, and was not ready within 10 s");
 }
 
@@ -161,7 +155,7 @@ void promotion_look(struct promotion *p, struct promotion_report *out)
 {
     pthread_mutex_lock(&p->mutex);
     end_late(p);
-    uint64_t at_ns = now_ns();
+    uint64_t at_ns = monotonic_ns();
     *out = (struct promotion_report){.state = promotion_state(p), .epoch = p->epoch};
     memcpy(out->why, p->why, sizeof out->why);
     bool is_over = out->state == PROMOTION_DONE || out->state == PROMOTION_REFUSED;

@@ -16,20 +16,14 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <time.h>
+
+#include "server/log/monotonic.h"
 
 struct sync_deadline {
     bool is_dirty;              /* something is written and not synced */
     uint64_t since_ns;          /* the oldest of it; of CLOCK_MONOTONIC, as all times here */
     uint64_t sync_ns, write_ns; /* how long one is expected to take */
 };
-
-static inline uint64_t monotonic_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
 
 /* Nothing is written, and nothing known. */
 void sync_deadline_init(struct sync_deadline *deadline);

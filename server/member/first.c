@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "server/log/monotonic.h"
 #include "server/member/map.h"
 #include "server/member/member_inside.h"
 
@@ -67,21 +67,14 @@ static int ask(const struct etcd_place *place, char *admin_out, size_t bytes, st
     return e->status;
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 int member_find_first(struct member_first *first, const struct etcd_place *place, char *admin_out,
                       size_t bytes, struct embd__error *e)
 {
     pthread_mutex_lock(&first->lock);
-    if (now_ns() >= first->until_ns) {
+    if (monotonic_ns() >= first->until_ns) {
         first->error = (struct embd__error){.status = EMBD_OK};
         ask(place, first->admin, sizeof first->admin, &first->error);
-        first->until_ns = now_ns() + MEMBER_FIRST_MS * 1000000u;
+        first->until_ns = monotonic_ns() + MEMBER_FIRST_MS * 1000000u;
     }
     *e = first->error;
     snprintf(admin_out, bytes, "%s", first->admin);

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "server/log/monotonic.h"
 #include "server/net/trunk.h"
 
 enum {
@@ -53,9 +53,7 @@ struct trunks {
 
 static uint64_t now_ms(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    return monotonic_ns() / 1000000;
 }
 
 static void activate(struct trunk_thread *thread, struct trunk *t)
