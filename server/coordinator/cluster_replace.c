@@ -12,6 +12,7 @@
 #include "server/coordinator/cluster_replace.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "server/coordinator/cluster_hold.h"
@@ -84,7 +85,7 @@ static bool ask_rest(struct replacing *r)
     return n > 0;
 }
 
-/* Of the first shard that has not done it. */
+/* Of the first shard that has not done it; with as much of the reason as an error has room for. */
 static int name_failure(const struct replacing *r, const char *so, struct embd__error *e)
 {
     uint32_t shard = r->first;
@@ -93,8 +94,10 @@ static int name_failure(const struct replacing *r, const char *so, struct embd__
     if (shard == r->end)
         return EMBD_OK;
     const struct embd__error *why = peers_error(r->peers, shard);
-    return embd__error_set(e, why->status, "%s: %.210s; %s", peers_name(r->peers, shard), why->text,
-                           so);
+    const char *name = peers_name(r->peers, shard);
+    size_t others = strlen(name) + strlen(so) + sizeof ": ; ";
+    int room = others < LIMIT_ERROR_TEXT ? (int)(LIMIT_ERROR_TEXT - others) : 0;
+    return embd__error_set(e, why->status, "%s: %.*s; %s", name, room, why->text, so);
 }
 
 /* `so`: what follows where a shard has not done it. */
