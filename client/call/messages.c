@@ -87,7 +87,6 @@ static struct message *make_message(struct embd_call *call)
     message->x = (struct exchange){.owner = &call->job,
                                    .on_bin = embd__message_on_bin,
                                    .on_units = embd__message_on_units,
-                                   .take_known = embd__message_take_known,
                                    .on_end = embd__job_on_end};
     embd__msg_init(&message->x.msg);
     embd__msg_lend(&message->x.msg, message->first_head, MESSAGE_HEAD_BYTES, message->first_bins,
@@ -144,7 +143,9 @@ struct message *embd__message_begin(struct embd_call *call, uint32_t shard)
         ask_replica(call, &message->x, shard);
     message->x.kind = kinds[call->kind].exchange;
     message->x.on_answer = embd__message_on_answer;
-    message->x.knows = may_be_known(call) ? embd__message_knows : NULL;
+    bool may_know = may_be_known(call);
+    message->x.knows = may_know ? embd__message_knows : NULL;
+    message->x.take_known = may_know ? embd__message_take_known : NULL;
     message->x.has_effect = call->kind == PARTS_PUSH && call->extra.number.sequence > 0;
     message->x.may_repeat = call->kind == PARTS_PULL || message->x.has_effect;
     message->x.waits_refused = call->kind == PARTS_ERASE;
