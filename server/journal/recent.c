@@ -64,6 +64,12 @@ void recent_forget(struct recent *recent)
     pthread_mutex_unlock(&recent->lock);
 }
 
+/* Nobody reads, and there is no memory to give back. */
+static bool is_idle(const struct recent *recent)
+{
+    return recent->memory == NULL && !atomic_load_explicit(&recent->keeps, memory_order_relaxed);
+}
+
 /* Whether there is memory to write to. */
 static bool fit_memory(struct recent *recent)
 {
@@ -123,7 +129,7 @@ static void put(struct recent *recent, uint64_t at, const uint8_t *bytes, uint64
 void recent_note(struct recent *recent, uint64_t number, uint64_t at, const uint8_t *bytes,
                  uint64_t n)
 {
-    if (recent == NULL || n == 0)
+    if (recent == NULL || n == 0 || is_idle(recent))
         return;
     pthread_mutex_lock(&recent->lock);
     bool keeps = fit_memory(recent) && make_room(recent, number, at, at + n);
