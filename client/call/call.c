@@ -217,8 +217,8 @@ int embd_wait(embd_call *call)
     int status = call->again_status != EMBD_OK ? call->again_status
                  : failed                      ? embd__call_outcome(call)
                                                : finish(call);
-    if (status == EMBD_MOVED && call->again_status == EMBD_OK)
-        status = embd__call_part(call);
+    if (failed)
+        embd__call_part(call);
     if (status != EMBD_OK && call->kind == PARTS_PUSH && call->extra.round.n_workers > 0)
         embd__member_push_failed(client, &call->extra.round);
     give_back_call(call);

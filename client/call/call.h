@@ -257,6 +257,13 @@ int embd__numbered_take(struct embd_call *call, const embd_pusher *pusher, uint6
 /* A push that some shards have applied, and that others refused since keys had moved: its stream
  * ends. */
 void embd__numbered_part(struct opened *opened, const struct push_number *number);
+/* Whether it is that push, or one behind it. */
+bool embd__numbered_has_ended(const struct opened *opened, const struct push_number *number);
+/* A push with a number of its caller's. */
+static inline bool embd__call_is_numbered(const struct embd_call *call)
+{
+    return call->extra.number.sequence > 0 && call->own == NULL;
+}
 /* Before the first push of a stream: an opening to each shard. */
 int embd__numbered_open(struct embd_call *call);
 /* An opening of the stream that call->extra.number names, as the call's next message; NULL: the
@@ -287,9 +294,9 @@ void embd__call_leave_replica(struct embd_call *call);
 void embd__call_follow(struct embd_call *call);
 /* What a push that was applied has lost with shards that left is no failure. */
 void embd__call_forgive_left(struct embd_call *call);
-/* Of a call that has failed as EMBD_MOVED: whether it is a push that is applied in part, and stays
- * so; then the client's error says that. Returns its status. */
-int embd__call_part(struct embd_call *call);
+/* Of a call that has failed: if it is a push of a pusher's that stays applied in part, the stream
+ * ends there. */
+void embd__call_part(struct embd_call *call);
 
 /* ---- lent.c ---- */
 
@@ -356,7 +363,10 @@ static inline void embd__lent_name(const struct embd_call *call, struct message 
 
 /* Whether a shard answered that keys are placed by another map. */
 bool embd__call_is_moved(const struct embd_call *call);
-/* Once all messages have ended: the error of a call that failed. */
+/* Once all messages have ended: whether a push stays applied in part, as one shard has it, or may
+ * have it, and another one has refused it for its map. */
+bool embd__call_is_parted(const struct embd_call *call);
+/* Likewise: the error of a call that failed. */
 int embd__call_outcome(struct embd_call *call);
 
 #endif

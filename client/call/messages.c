@@ -99,11 +99,12 @@ static struct message *make_message(struct embd_call *call)
 /* The cluster is there if it does not answer. */
 static void ask_replica(struct embd_call *call, struct exchange *x, uint32_t shard)
 {
-    uint64_t until_ns = uv_hrtime() + REPLICA_DEADLINE_NS;
+    uint32_t ms = x->deadline_ms < REPLICA_DEADLINE_MS ? x->deadline_ms : REPLICA_DEADLINE_MS;
     call->deadline_ns = x->deadline_ns;
     x->link = embd__replica_link(call->client, call->replica, shard);
     x->fail_fast = true;
-    x->deadline_ns = until_ns < x->deadline_ns ? until_ns : x->deadline_ns;
+    x->deadline_ns -= (uint64_t)(x->deadline_ms - ms) * 1000000;
+    x->deadline_ms = ms;
 }
 
 /* It will be built: with many shards it is in no near cache. */

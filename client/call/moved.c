@@ -38,24 +38,18 @@ void embd__call_forgive_left(struct embd_call *call)
     }
 }
 
-int embd__call_part(struct embd_call *call)
+void embd__call_part(struct embd_call *call)
 {
-    struct embd__error *e = &call->client->error;
-    const struct embd__error outcome = *e;
-    if (outcome.status != EMBD_MOVED || !is_partly_applied(call))
-        return outcome.status;
-    if (call->extra.number.sequence > 0 && call->own == NULL)
+    if (embd__call_is_numbered(call) && embd__call_is_parted(call))
         embd__numbered_part(&call->client->opened, &call->extra.number);
-    e->status = EMBD_OK;
-    return embd__error_set(e, EMBD_MOVED,
-                           "%.270s; keys have moved since, and it stays applied in part: do not "
-                           "push it again, go back to a checkpoint",
-                           outcome.text);
 }
 
+/* A push behind one that stays applied in part finds a gap on the shards that lack that one. */
 static bool can_follow(const struct embd_call *call)
 {
-    return embd__call_is_moved(call) && !is_partly_applied(call);
+    bool is_behind = embd__call_is_numbered(call) &&
+                     embd__numbered_has_ended(&call->client->opened, &call->extra.number);
+    return embd__call_is_moved(call) && !is_partly_applied(call) && !is_behind;
 }
 
 /* ---- the map ---- */
@@ -86,6 +80,8 @@ static void send_all_again(embd_client *client)
     for (struct embd_call *c = next_started(client, 0); c != NULL;
          c = next_started(client, c->started)) {
         embd__io_await(&client->io, &c->job);
+        embd__call_forgive_left(c);
+        embd__call_part(c);
         if (can_follow(c))
             embd__call_again(c);
     }

@@ -94,8 +94,26 @@ static bool is_of_stream(const struct push_number *a, const struct push_number *
     return a->high == b->high && a->low == b->low && a->stream == b->stream;
 }
 
+/* NULL: none that ends the stream before this push, or with it. */
+static const struct push_number *find_parted(const struct opened *opened,
+                                             const struct push_number *number)
+{
+    for (uint32_t i = 0; i < opened->n_parted; i++)
+        if (is_of_stream(&opened->parted[i], number) &&
+            number->sequence >= opened->parted[i].sequence)
+            return &opened->parted[i];
+    return NULL;
+}
+
+bool embd__numbered_has_ended(const struct opened *opened, const struct push_number *number)
+{
+    return find_parted(opened, number) != NULL;
+}
+
 void embd__numbered_part(struct opened *opened, const struct push_number *number)
 {
+    if (embd__numbered_has_ended(opened, number))
+        return;
     size_t bytes = (opened->n_parted + 1) * sizeof *opened->parted;
     struct push_number *grown = realloc(opened->parted, bytes);
     if (grown == NULL)
@@ -108,17 +126,15 @@ void embd__numbered_part(struct opened *opened, const struct push_number *number
 static int refuse_parted(const struct opened *opened, const struct push_number *number,
                          struct embd__error *e)
 {
-    for (uint32_t i = 0; i < opened->n_parted; i++) {
-        const struct push_number *parted = &opened->parted[i];
-        if (is_of_stream(parted, number) && number->sequence >= parted->sequence)
-            return embd__error_set(
-                e, EMBD_MOVED,
-                "push %llu of the stream is applied in part, and keys have moved since: the stream "
-                "ends there, and push %llu was not sent. Go back to a checkpoint, or go on with "
-                "another stream",
-                (unsigned long long)parted->sequence, (unsigned long long)number->sequence);
-    }
-    return EMBD_OK;
+    const struct push_number *parted = find_parted(opened, number);
+    if (parted == NULL)
+        return EMBD_OK;
+    return embd__error_set(
+        e, EMBD_MOVED,
+        "push %llu of the stream is applied in part, and keys have moved since: the stream ends "
+        "there, and push %llu was not sent. Go back to a checkpoint with a new client, or go on "
+        "with another stream",
+        (unsigned long long)parted->sequence, (unsigned long long)number->sequence);
 }
 
 /* ---- a numbered push ---- */

@@ -3,7 +3,8 @@
  *
  * A change goes to several shards, and each accepts or refuses it by itself: a table that is full
  * on one has room on another. So the text continues with the shards that applied it, those that did
- * not, and those where that is unknown, unless all did the same. Openings of a pusher's stream,
+ * not, and those where that is unknown, unless all did the same. A push that stays applied in part,
+ * since keys have moved, is EMBD_MOVED whatever the first shard said. Openings of a pusher's stream,
  * which come first, are not listed: if one was refused, so is the push behind it. */
 #include "client/call/call.h"
 
@@ -134,6 +135,22 @@ bool embd__call_is_moved(const struct embd_call *call)
     return false;
 }
 
+bool embd__call_is_parted(const struct embd_call *call)
+{
+    bool is_moved = false, is_taken = false;
+    for (uint32_t i = call->n_openings; i < call->n_messages; i++) {
+        const struct exchange *x = &call->messages[i]->x;
+        enum outcome outcome = outcome_of(x).outcome;
+        is_moved = is_moved || (outcome == REFUSED && x->error.status == EMBD_MOVED);
+        is_taken = is_taken || outcome == APPLIED || outcome == UNKNOWN;
+    }
+    return call->kind == PARTS_PUSH && is_moved && is_taken;
+}
+
+#define PARTED                                                                                     \
+    "; keys have moved since, and it stays applied in part: do not push it again, go back to a "   \
+    "checkpoint with a new client"
+
 int embd__call_outcome(struct embd_call *call)
 {
     struct embd__error *e = &call->client->error;
@@ -146,6 +163,9 @@ int embd__call_outcome(struct embd_call *call)
         return EMBD_OK;
     for (int o = 0; o < OUTCOMES && call->kind != PARTS_PULL && differ(call); o++)
         tell_outcome(&told, call, (enum outcome)o);
-    int room = (int)(LIMIT_ERROR_TEXT - 1 - told.bytes);
-    return embd__error_set(e, first->status, "%.*s%s", room, first->text, told.text);
+    bool is_parted = embd__call_is_parted(call);
+    const char *end = is_parted ? PARTED : "";
+    int room = (int)(LIMIT_ERROR_TEXT - 1 - told.bytes - strlen(end));
+    return embd__error_set(e, is_parted ? EMBD_MOVED : first->status, "%.*s%s%s", room, first->text,
+                           told.text, end);
 }

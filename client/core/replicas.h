@@ -12,7 +12,7 @@ struct link;
 #define REPLICAS_MAX        16u
 #define REPLICA_REST_NS     UINT64_C(2000000000) /* it was not there */
 #define REPLICA_REST_LAG_NS UINT64_C(100000000)  /* it was too far behind */
-#define REPLICA_DEADLINE_NS UINT64_C(2000000000) /* at most, before the cluster is asked */
+#define REPLICA_DEADLINE_MS 2000u                /* at most, before the cluster is asked */
 
 struct replica {
     char *texts;         /* addresses of `links`, one behind the other */

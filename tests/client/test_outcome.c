@@ -99,6 +99,45 @@ static void a_shard_may_have_applied_a_part(void **state)
           {2, 'n', UNREACH}, {3, 'd', 0}, {3, 'r', FULL}, {3, 'h', CLOSED});
 }
 
+#define MOVED EMBD_MOVED
+#define PARTED                                                                                     \
+    "; keys have moved since, and it stays applied in part: do not push it again, go back to a "   \
+    "checkpoint with a new client"
+
+static void a_push_that_stays_applied_in_part_is_moved(void **state)
+{
+    (void)state;
+    CHECK(MOVED,
+          "host:1: cause 1; applied by shard 0; refused by shard 1 (keys are placed by "
+          "another map of the cluster)" PARTED,
+          {0, 'd', 0}, {1, 'r', MOVED});
+    CHECK(MOVED,
+          "host:0: cause 0; refused by shard 1 (keys are placed by another map of the "
+          "cluster); unknown of shard 0" PARTED,
+          {0, 'h', CLOSED}, {1, 'r', MOVED});
+    CHECK(MOVED,
+          "host:0: cause 0; applied by shard 1; refused by shard 0 (server is busy); refused "
+          "by shard 2 (keys are placed by another map of the cluster)" PARTED,
+          {0, 'r', EMBD_BUSY}, {1, 'd', 0}, {2, 'r', MOVED});
+    /* No shard has it. */
+    CHECK(MOVED, "host:0: cause 0", {0, 'r', MOVED}, {1, 'n', UNREACH});
+    CHECK(UNREACH, "host:0: cause 0", {0, 'n', UNREACH}, {1, 'r', MOVED});
+    CHECK(EMBD_BUSY, "host:0: cause 0", {0, 'r', EMBD_BUSY}, {1, 'r', MOVED});
+    CHECK(MOVED, "host:0: cause 0", {0, 'r', MOVED}, {1, 'r', MOVED});
+}
+
+static void the_end_of_a_long_sentence_stays(void **state)
+{
+    static struct end ends[MOST];
+    char text[LIMIT_ERROR_TEXT];
+    (void)state;
+    for (uint32_t i = 0; i < MOST; i++)
+        ends[i] = (struct end){i, i % 2 ? 'd' : 'r', MOVED};
+    sentence(text, PARTS_PUSH, ends, MOST, MOVED);
+    assert_true(strlen(text) > strlen(PARTED));
+    assert_string_equal(text + strlen(text) - strlen(PARTED), PARTED);
+}
+
 static void a_pull_has_no_list(void **state)
 {
     const struct end ends[] = {{0, 'd', 0}, {1, 'r', FULL}};
@@ -178,6 +217,8 @@ int main(void)
         cmocka_unit_test(where_all_are_alike_there_is_no_list),
         cmocka_unit_test(shards_are_listed_by_what_they_did),
         cmocka_unit_test(a_shard_may_have_applied_a_part),
+        cmocka_unit_test(a_push_that_stays_applied_in_part_is_moved),
+        cmocka_unit_test(the_end_of_a_long_sentence_stays),
         cmocka_unit_test(a_pull_has_no_list),
         cmocka_unit_test(a_thousand_shards_fit),
         cmocka_unit_test(a_large_push_is_not_sent_to_a_server_of_an_earlier_version),

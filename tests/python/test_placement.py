@@ -260,7 +260,7 @@ class Servers(unittest.TestCase):
             call.wait()
         self.assertEqual(failed.exception.status, embd.Status.MOVED)
         self.assertRegex(str(failed.exception), "by the even one.*; applied by shard 0; refused by shard 1.*"
-                                                "stays applied in part: do not push it again, go back to a checkpoint")
+                                                "stays applied in part: do not push it again, go back to a checkpoint with a new client")
 
     def steps(self, server):
         with wire.connect(server) as peer:
