@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
-#include "server/files/thread.h"
 #include "server/making_room.h"
 #include "server/process.h"
 
@@ -89,7 +88,6 @@ int main(int argc, char **argv)
         return check_config(p, &error);
     log_set_level(p->config.log_level);
     fit_descriptors(process_self(p)->shards, &p->config.limits);
-    thread_keep_off(p->config.cpus, p->config.n_cpus);
     if (running_open(p, &error) != EMBD_OK)
         return process_fail(p, EXIT_FAILED, &error);
     enum exit_status status = process_open(p, &error);

@@ -9,6 +9,7 @@
 
 #include "proto/assert.h"
 #include "server/directory.h"
+#include "server/files/thread.h"
 #include "server/in_etcd.h"
 #include "server/member/map.h"
 #include "server/growing.h"
@@ -32,7 +33,7 @@ static int prepare_socket_dirs(const struct config_server *server, struct embd__
  * process that is pinned leaves those of the machine to them that it may not use. */
 static uint32_t spin_us(const struct process *p)
 {
-    uint32_t n_allowed = uv_available_parallelism();
+    uint32_t n_allowed = p->n_allowed;
     bool is_pinned = n_allowed < (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
     return n_allowed >= (is_pinned ? 1 : 2) * p->n ? p->config.limits.spin_us : 0;
 }
@@ -437,11 +438,21 @@ static int open_places(struct process *p, struct embd__error *e)
     return places_init(&p->places, &p->config, p->loops, e);
 }
 
+/* The program's first thread, and all that it starts from now on. */
+static int keep_off_cpus(struct process *p, struct embd__error *e)
+{
+    uint32_t n = p->config.n_cpus < p->n ? p->config.n_cpus : p->n;
+    if (!p->is_embedded)
+        thread_keep_off(p->config.cpus, n);
+    return e->status;
+}
+
 struct opening_step {
     int (*take)(struct process *p, struct embd__error *e); /* EMBD_OK or e->status */
     enum exit_status if_not;
 };
 static const struct opening_step opening_steps[] = {
+    {keep_off_cpus, EXIT_OK},
     {open_store, EXIT_USAGE},
     {process_open_credentials, EXIT_USAGE},
     {warn, EXIT_OK},
@@ -482,6 +493,7 @@ enum exit_status process_open(struct process *p, struct embd__error *e)
     if (directory_fit(p, e) != EMBD_OK)
         return process_exit_status(e->status, EXIT_FAILED);
     p->n = process_self(p)->shards;
+    p->n_allowed = uv_available_parallelism();
     atomic_init(&p->n_own, p->n);
     uv_mutex_init(&p->growing);
     pthread_mutex_init(&p->followed.lock, NULL);

@@ -88,6 +88,7 @@ struct process {
     /* In another program (server/inproc), where it leaves the process's signals, standard output
      * and service manager alone; set before running_open, with the rest: */
     bool is_embedded;
+    uint32_t n_allowed;          /* processors, those of pinned shards among them */
     const struct dialer *dialer; /* to the shards; NULL: by their sockets */
     void (*on_ready)(void *arg); /* on the thread of running_wait */
     void *on_ready_arg;

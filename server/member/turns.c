@@ -59,9 +59,13 @@ int member_read_map(struct member *m, struct etcd_value *there, struct embd__err
 int member_learn_map(struct member *m, struct embd__error *e)
 {
     struct etcd_value there;
-    if (etcd_get_newer(m->etcd, MAP_KEY, m->map_revision, &there, e) != EMBD_OK)
+    uint64_t since = m->reads_whole ? 0 : m->map_revision;
+    uint64_t newest = m->seen > m->map_revision ? m->seen : m->map_revision;
+    m->reads_whole = true; /* an etcd that was away may have come back as it was earlier */
+    if (etcd_get_newer(m->etcd, MAP_KEY, since, &there, e) != EMBD_OK)
         return e->status;
-    if (there.revision < m->map_revision) /* etcd itself went back */
+    m->reads_whole = false;
+    if (there.revision < newest) /* it did */
         member_read_map(m, &there, e);
     else
         take_map(m, &there, e);

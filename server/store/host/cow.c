@@ -54,14 +54,14 @@ static void changes_make_room(struct changes *changes)
     memmove(changes->sets, changes->sets + 1, --changes->n * sizeof *changes->sets);
 }
 
-/* There is room: what changes from now on is noted since this cut. Out of memory: it will have_all.
- */
 static uint32_t listed_most(const struct store *store)
 {
     uint64_t n = rows_used(&store->rows) / LISTED_PART;
     return n < LISTED_LEAST ? LISTED_LEAST : n > LISTED_MOST ? LISTED_MOST : (uint32_t)n;
 }
 
+/* There is room: what changes from now on is noted since this cut. Out of memory: it will have_all.
+ */
 static void changes_begin(struct store *store, uint64_t cut)
 {
     struct changes *changes = &store->changes;

@@ -63,7 +63,7 @@ static bool is_skipped(const struct store_skip *skip, const struct index_entry *
 }
 
 /* Whether the entry is in the cut, wanted, and was neither read nor copied: it counts as read then,
- * also where it is not wanted. */
+ * and so does a row that is not wanted: no push copies it any more. */
 static bool take(struct store *store, const struct index_entry *entry,
                  const struct store_skip *skip)
 {
@@ -159,17 +159,23 @@ static void read_row(struct store *store, const struct index_entry *entry, struc
                     rows_at(&store->rows, entry->ref - 1), out);
 }
 
+static bool is_wanted(const struct changed_key *key, const struct store_skip *skip)
+{
+    return !is_skipped(skip, &(struct index_entry){.hash = key->hash, .slot = key->slot});
+}
+
 /* The next listed key whose row is to be read; buckets of those behind it are on their way. */
 static bool next_listed(struct store *store, const struct store_skip *skip, struct index_entry *out)
 {
     struct cow *cow = &store->cow;
-    const struct changed_key *key = &cow->listed[cow->n_listed_read++];
-    if (cow->n_listed_read + BATCH < cow->n_listed)
-        index_prefetch(&store->index, cow->listed[cow->n_listed_read + BATCH].hash);
-    *out = (struct index_entry){.hash = key->hash, .slot = key->slot};
-    if (is_skipped(skip, out))
+    const struct changed_key *key = &cow->listed[cow->n_listed_read++], *ahead = key + BATCH;
+    if (cow->n_listed_read + BATCH < cow->n_listed && is_wanted(ahead, skip))
+        index_prefetch(&store->index, ahead->hash);
+    if (!is_wanted(key, skip))
         return false;
-    out->ref = index_find(&store->index, key->hash, key->slot);
+    *out = (struct index_entry){.hash = key->hash,
+                                .slot = key->slot,
+                                .ref = index_find(&store->index, key->hash, key->slot)};
     return index_has_row(out->ref) && take(store, out, NULL);
 }
 
@@ -177,9 +183,10 @@ static void read_listed(struct store *store, uint32_t max_rows, struct store_sca
 {
     struct cow *cow = &store->cow;
     struct index_entry batch[BATCH];
-    while (!cow->is_read && has_room(out, max_rows)) {
+    uint32_t visits = out->skip != NULL ? SKIP_VISITS : VISITS;
+    while (!cow->is_read && has_room(out, max_rows) && visits > 0) {
         uint32_t n = 0, room = max_rows - out->n_rows - out->n_candidates;
-        while (n < BATCH && n < room && cow->n_listed_read < cow->n_listed)
+        for (; n < BATCH && n < room && cow->n_listed_read < cow->n_listed && visits > 0; visits--)
             n += next_listed(store, out->skip, &batch[n]);
         for (uint32_t i = 0; i < n; i++)
             read_row(store, &batch[i], out);
