@@ -19,6 +19,11 @@
 enum { FIXEXT16 = 0xd8 };
 enum { TYPE_REQUEST = 0, TYPE_RESPONSE = 1, TYPE_NOTIFICATION = 2 };
 
+bool embd__frame_over(const struct frame_scanner *s)
+{
+    return s->frame_bytes > s->frame_limit;
+}
+
 /* ---- tokens ---- */
 
 /* Bytes of the token that begins with `byte`, 0 for the one byte that begins nothing. */

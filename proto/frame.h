@@ -121,10 +121,7 @@ static inline struct frame_bin *embd__frame_bin(struct frame_scanner *s, uint32_
 
 /* True when the frame has passed its limit: the user should discard the payload of this and later
  * bins, and answer EMBD_TOO_LARGE at FRAME_DONE. The stream stays in step. */
-static inline bool embd__frame_over(const struct frame_scanner *s)
-{
-    return s->frame_bytes > s->frame_limit;
-}
+bool embd__frame_over(const struct frame_scanner *s);
 
 /* Whether it is a request of this method, as soon as the name has come. A name of at most 31 bytes,
  * with a header of one byte, which is what packers write. */

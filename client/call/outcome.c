@@ -4,8 +4,8 @@
  * A change goes to several shards, and each accepts or refuses it by itself: a table that is full
  * on one has room on another. So the text continues with the shards that applied it, those that did
  * not, and those where that is unknown, unless all did the same. A push that stays applied in part,
- * since keys have moved, is EMBD_MOVED whatever the first shard said. Openings of a pusher's stream,
- * which come first, are not listed: if one was refused, so is the push behind it. */
+ * since keys have moved, is EMBD_MOVED whatever the first shard said. Openings of a pusher's
+ * stream, which come first, are not listed: if one was refused, so is the push behind it. */
 #include "client/call/call.h"
 
 #include <stdarg.h>

@@ -27,9 +27,10 @@
  * late worker does. A job that all have left, or without a live worker when a new process joins,
  * begins again.
  *
- * Where a server restarts, or a follower takes its place, ticks wait for it until the deadline, and
- * workers take part as before. A push of a round that was on its way there fails as EMBD_CLOSED:
- * its step is made once or not at all on that shard. The worker goes on with its next clock.
+ * Where a server restarts, or a follower takes its place, ticks wait for it until the client's
+ * deadline, and workers take part as before. A push of a round that was on its way there fails as
+ * EMBD_CLOSED: its step is made once or not at all on that shard. The worker goes on with its next
+ * clock.
  *
  * The loop of a worker that may stop, and of a restarted one, i being 0 at first:
  *

@@ -89,6 +89,8 @@ static const struct metric shard_metrics[] = {
      "Most bytes of records that a connected follower lacks.", GAUGE, 1},
     {"replicas", "embd_replicas", "Followers that take the records of this shard's journal now.",
      GAUGE, 1},
+    {"replicas_missing", "embd_replicas_missing",
+     "How many fewer followers take records than the setting replicas asks for.", GAUGE, 1},
     {"replicas_lacking_us", "embd_replicas_lacking_seconds",
      "Time since fewer followers take records than replicas asks for; 0 without replicated tables.",
      GAUGE, MICROS},
