@@ -97,7 +97,8 @@ static void begin(struct journaled *j, uint64_t journal_limit, bool is_strict)
 
 static void end(struct journaled *j)
 {
-    memset(&j->rig.shard->feeding, 0, sizeof j->rig.shard->feeding);
+    j->rig.shard->feeding.n = 0;
+    j->rig.shard->feeding.list[0] = (struct feed){.session = NULL};
     journaled_end(j);
 }
 
