@@ -126,6 +126,25 @@ static void a_push_that_stays_applied_in_part_is_moved(void **state)
     CHECK(MOVED, "host:0: cause 0", {0, 'r', MOVED}, {1, 'r', MOVED});
 }
 
+static void a_stream_ends_with_its_first_push_that_is_applied_in_part(void **state)
+{
+    struct opened opened = {.n = 0};
+    struct push_number n = {.high = 7, .low = 8, .sequence = 5, .stream = 1}, other = n;
+    (void)state;
+    assert_false(embd__numbered_has_ended(&opened, &n));
+    embd__numbered_part(&opened, &n);
+    embd__numbered_part(&opened, &n); /* its call is seen twice */
+    assert_int_equal(opened.n_parted, 1);
+    assert_true(embd__numbered_has_ended(&opened, &n));
+    n.sequence = 6;
+    assert_true(embd__numbered_has_ended(&opened, &n));
+    n.sequence = 4;
+    assert_false(embd__numbered_has_ended(&opened, &n));
+    other.stream = 2;
+    assert_false(embd__numbered_has_ended(&opened, &other));
+    embd__opened_fini(&opened);
+}
+
 static void the_end_of_a_long_sentence_stays(void **state)
 {
     static struct end ends[MOST];
@@ -218,6 +237,7 @@ int main(void)
         cmocka_unit_test(shards_are_listed_by_what_they_did),
         cmocka_unit_test(a_shard_may_have_applied_a_part),
         cmocka_unit_test(a_push_that_stays_applied_in_part_is_moved),
+        cmocka_unit_test(a_stream_ends_with_its_first_push_that_is_applied_in_part),
         cmocka_unit_test(the_end_of_a_long_sentence_stays),
         cmocka_unit_test(a_pull_has_no_list),
         cmocka_unit_test(a_thousand_shards_fit),
