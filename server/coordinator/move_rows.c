@@ -15,7 +15,7 @@
 
 #define BLOCK_BYTES  (512u << 10) /* that a shard answers at most */
 #define READ_LANE    0u           /* of peers.h; those behind it are for loads */
-#define PARCEL_BYTES (128u << 10) /* of rows that are loaded together: others wait as long there */
+#define PARCEL_BYTES (64u << 10)  /* of rows that are loaded together: others wait as long there */
 #define PARCELS_MAX  8u           /* for each shard, on their way: what is read waits then */
 #define WAIT_NS      20000000u    /* for tables that cannot be frozen now */
 #define WAITS_HELD   50u          /* so often while changes wait */

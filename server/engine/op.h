@@ -163,8 +163,9 @@ struct op {
     uint64_t seconds; /* UNIX time when it came, where a table of it is timed; its record has it, so
                          that a replay expires the same rows. 0: the tables' clocks stay */
     void (*done)(struct op *op); /* called once by engine_apply, when it has ended; or NULL */
-    bool is_unnamed; /* an erase of keys that no request names, where stores are not is_async: its
-                        record is written beside those of pushes, and waits for no sync */
+    bool is_unnamed; /* an erase or a load of keys that no request names, where stores are not
+                        is_async: its record is written beside those of pushes, and waits for no
+                        sync */
 
     /* Pull, push, erase. */
     struct op_part *parts; /* [parts_capacity] */
@@ -260,10 +261,12 @@ static inline bool op_is_timed(const struct op *op)
 /* The step of a put's new rows, or their second. */
 uint64_t op_put_time(const struct op *op, const struct store_stats *stats);
 
-/* Whether it is a push to a table that is_swept, or that is_long; or an erase beside pushes to one
- * that is_swept. Its parts' tables are set. */
+/* Whether it is a push to a table that is_swept, or that is_long; or an erase or load beside pushes
+ * to one that is_swept. Its parts' tables are set. */
 static inline bool op_is_behind_sweep(const struct op *op)
 {
+    if (op->kind == OP_LOAD && op->is_unnamed)
+        return op->as.load.table->is_swept;
     for (uint32_t i = 0; i < op->n_parts && (op->kind == OP_PUSH || op->is_unnamed); i++)
         if (op->parts[i].table->is_swept)
             return true;

@@ -378,7 +378,7 @@ static int append(struct commit *commit, struct op *op, void (*turn)(struct op *
     op->record.is_waiting = true;
     count_long(commit, op, op_is_long(op));
     commit->is_alone = !shares_groups(op);
-    commit->is_load = op->kind == OP_LOAD;
+    commit->is_load = op->kind == OP_LOAD && !op->is_unnamed;
     commit->engine->n_recorded++;
     return COMMIT_WAITS;
 }

@@ -48,8 +48,8 @@ void commit_fini(struct commit *commit);
 /* Commits an admitted operation (engine_admit). EMBD_OK: it is applied, now or when a device has
  * finished, and op->done is or was called, unless it is NULL; `op` may be freed. COMMIT_WAITS: its
  * record is being written; when its turn comes, or the writing has failed, `turn` is called, then
- * it is applied or ends with EMBD_IO. Only pushes, openings and erases that are is_unnamed may
- * overlap, and loads among themselves. EMBD_INVALID (some of its tables are journaled, others are
+ * it is applied or ends with EMBD_IO. Only pushes, openings and what is_unnamed may overlap,
+ * and loads among themselves. EMBD_INVALID (some of its tables are journaled, others are
  * not), EMBD_UNSUPPORTED (there is no journal), EMBD_IO, EMBD_NO_MEMORY, EMBD_TOO_LARGE, errors of
  * tables_create and of store_ops.prepare: it is not applied, and done is not called. */
 int commit_submit(struct commit *commit, struct op *op, void (*turn)(struct op *op),

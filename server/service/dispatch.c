@@ -24,6 +24,7 @@
 #include "server/service/gates.h"
 #include "server/service/recovery.h"
 #include "server/service/handle_round.h"
+#include "server/service/loads.h"
 #include "server/service/prefetch.h"
 #include "server/service/state.h"
 #include "server/service/sweeps.h"
@@ -261,35 +262,6 @@ static bool waits_for_record(const struct call *call, enum touch touch, bool was
     return call->request->session->n_journaled > 0;
 }
 
-#define LOADS_MOST 8u /* on their way to the disk at once */
-/* Memory that rows of one load's frame take at most, with their entries. */
-#define LOAD_ROOM (4 * (uint64_t)LIMIT_FRAME_BYTES)
-
-/* Loads on their way have no rows yet: row_memory and a token's share are exact only where there is
- * room for all of them. */
-static bool has_room_for_loads(const struct call *call)
-{
-    const struct shard_session *session = call->request->session;
-    const struct row_memory *memory = call->shard->engine.tables.memory;
-    uint64_t room = LOAD_ROOM * (call->shard->engine.n_recorded + 1);
-    bool is_bounded = session->access != NULL && session->grant->most_row_bytes != GRANT_UNLIMITED;
-    return !is_bounded && (memory == NULL || row_memory_room(memory, 0) >= room);
-}
-
-/* A load behind others of its connection, and of nobody else, whose records are being written: its
- * own is written while these are applied. */
-static bool goes_with_loads(const struct call *call)
-{
-    const struct shard *shard = call->shard;
-    const struct request *request = call->request;
-    int method = call->error.status == EMBD_OK ? call->reader.method : -1;
-    bool is_load = method == METHOD_LOAD || method == METHOD_MOVE_LOAD;
-    return is_load && shard->commit.is_load && shard->engine.n_recorded < LOADS_MOST &&
-           shard_n_in_flight(shard) == shard->engine.n_recorded &&
-           request->session->n_journaled == shard->engine.n_recorded && !hold_is_on(&shard->hold) &&
-           shard->hold.first == NULL && has_room_for_loads(call);
-}
-
 /* For the end of what an earlier push left to do. */
 static bool waits_for_sweep(struct call *call, enum touch touch, bool was_parked)
 {
@@ -347,8 +319,8 @@ static bool try(struct shard *shard, struct request *request)
     bool is_let_in = hold_is_on(hold) && hold_lets_in(hold, request);
     bool waits = sweeps_may_stop(shard) && waits_for_sweep(&call, touch, was_parked);
     bool stops =
-        (!goes_with_loads(&call) && (hold_stops(hold, touch, is_let_in, shard_n_in_flight(shard)) ||
-                                     waits_for_record(&call, touch, was_parked))) ||
+        (!loads_go_on(&call) && (hold_stops(hold, touch, is_let_in, shard_n_in_flight(shard)) ||
+                                 waits_for_record(&call, touch, was_parked))) ||
         (touch == TOUCH_HOLD && staging_stops_hold(shard, request->session)) ||
         (rests(shard) && compacting_stops(shard, touch)) || waits;
     if (was_parked && stops)
@@ -607,6 +579,8 @@ void shard_request_fini(struct shard *shard, struct request *request)
         snapshot_fetch_forget(shard, request);
     if (shard->feeding.n > 0)
         feeding_forget(shard, request);
+    if (shard->moving.read.request == request)
+        moving_read_forget(shard, request);
     if (request->prefetch.is_tried)
         prefetch_forget(shard, request);
     if (request->work == NULL)

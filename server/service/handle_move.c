@@ -2,26 +2,18 @@
  * rows that leave and says when those that left are removed, and `move_load`, for rows that come.
  *
  * The happy path: `begin` brings the map; each `read` answers the next block of rows that leave by
- * that map, of one table after the other, and the last of a round says so; the next round has what
- * has changed since. A round that is `final` is read under a hold, and has the keys that wait for
+ * that map (moving_read.c), of one table after the other, and the last of a round says so; the next
+ * round has what has changed since. A round that is `final` is read under a hold, and has the keys that wait for
  * admission too, since their counts change with every sight. What can fail: the tables are not to
  * be frozen now (`waits`), tables came or went, a record cannot be written. */
 #include <stdlib.h>
-#include <time.h>
 
 #include "proto/placement_wire.h"
-#include "server/engine/block.h"
 #include "server/engine/check.h"
 #include "server/identity/identity.h"
+#include "server/service/loads.h"
 #include "server/service/move_members.h"
 #include "server/snapshot/disk_phase.h"
-#include "server/store/optimizer.h"
-
-#define READ_BYTES (512u << 10) /* of a block */
-#define READ_NS    100000u      /* of work for one: others wait as long */
-#define HELD_BYTES (4u << 20)   /* the same where pushes wait for it: a larger one is loaded */
-#define HELD_NS    2000000u     /* sooner than several */
-#define PART_BYTES (32u << 10)  /* of rows that are looked at together: some 50 us */
 
 enum { PHASE_BEGIN, PHASE_READ, PHASE_STATE, PHASE_STREAMS, PHASE_MARKS, PHASES };
 static const char *const phase_names[PHASES] = {"begin", "read", "state", "streams", "marks"};
@@ -151,133 +143,13 @@ static int check_mover(struct call *call, uint64_t id)
 
 /* ---- read ---- */
 
-struct block {
-    const struct table *table;
-    struct store_scan scan;
-    bool waits, is_done; /* nothing now; the round is over */
-    bool is_full;        /* another part is for the next request */
-};
-
-static uint32_t count(const struct store_scan *scan)
-{
-    return scan->n_rows + scan->n_candidates;
-}
-
-static bool is_gone(const struct store_scan *scan)
-{
-    return scan->n_rows == 0 && scan->n_candidates > 0 && scan->candidate_counts[0] == 0;
-}
-
-static int scan_next(struct call *call, struct table *table, bool is_final, struct block *out)
-{
-    struct shard *shard = call->shard;
-    const embd_schema *schema = &table->schema.s;
-    uint32_t max_rows = block_rows_in(schema, is_final ? HELD_BYTES : READ_BYTES);
-    uint32_t part_rows = block_rows_in(schema, PART_BYTES);
-    max_rows += max_rows == 0;
-    part_rows += part_rows == 0;
-    struct embd__error full = {.status = EMBD_OK};
-    struct subscriber *s = moving_subscriber(shard, call->request->session, table, &full);
-    out->waits = s == NULL; /* until earlier ones have gone */
-    if (s == NULL)
-        return EMBD_OK;
-    if (call->work->memory == NULL) {
-        call->work->memory = block_new(schema, max_rows, &out->scan);
-        out->table = table;
-    }
-    if (call->work->memory == NULL)
-        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory to read %u rows", max_rows);
-    struct store_scan part = moving_behind(schema, &out->scan);
-    uint32_t room = max_rows - count(&out->scan);
-    out->waits =
-        !moving_scan(shard, s, table, part_rows < room ? part_rows : room, &part, &call->error);
-    if (out->waits)
-        return call->error.status;
-    moving_keep_foreign(shard, table, &shard->moving.next, &part);
-    if (!is_final && !is_gone(&part))
-        part.n_candidates = 0;
-    out->scan.n_rows += part.n_rows;
-    out->scan.n_candidates += part.n_candidates;
-    bool is_last = shard->moving.is_read && count(&out->scan) > 0; /* no rows come with `done` */
-    out->is_full = is_last || is_gone(&part) || count(&out->scan) > max_rows / 2;
-    return EMBD_OK;
-}
-
-/* Every push changes all rows of such a table, also those that came too early: they leave with the
- * last round alone. */
-static struct table *next_table(struct shard *shard, bool is_final)
-{
-    struct table *table = shard->moving.loses ? moving_table(shard) : NULL;
-    while (table != NULL && !is_final && optimizer_is_global(&table->schema.s.optimizer)) {
-        shard->moving.is_read = true;
-        table = moving_table(shard);
-    }
-    return table;
-}
-
-/* That the thread has worked: while it waits for a processor, a block gets no smaller. A device
- * works meanwhile. */
-static uint64_t work_ns(const struct shard *shard)
-{
-    bool is_async = shard->engine.tables.ops->caps.is_async;
-    struct timespec t;
-    clock_gettime(is_async ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-/* Parts of one table, of which little may leave. A round that is final has as few requests as can
- * be: pushes wait, and where rows come to, each has a record that is synced. */
-static int find_block(struct call *call, bool is_final, struct block *out)
-{
-    uint64_t until_ns = work_ns(call->shard) + (is_final ? HELD_NS : READ_NS);
-    do {
-        struct table *table = next_table(call->shard, is_final);
-        out->is_done = table == NULL;
-        if (table == NULL || (out->table != NULL && out->table != table))
-            break;
-        if (scan_next(call, table, is_final, out) != EMBD_OK || out->waits || out->is_full)
-            break;
-    } while (work_ns(call->shard) < until_ns);
-    out->waits = out->waits && count(&out->scan) == 0;
-    if (out->waits || out->table == NULL)
-        out->scan.n_rows = out->scan.n_candidates = 0;
-    return call->error.status;
-}
-
-static void write_block(struct call *call, const struct block *block)
-{
-    struct msg *m = call->answer;
-    uint32_t n = count(&block->scan);
-    embd__msg_result(m, call->reader.msgid);
-    embd__msg_map(m, 4u + 4u * (n > 0));
-    embd__msg_field_bool(m, "waits", block->waits);
-    embd__msg_field_bool(m, "done", block->is_done);
-    embd__msg_field_uint(m, "rows", block->scan.n_rows);
-    embd__msg_field_uint(m, "candidates", block->scan.n_candidates);
-    if (n == 0)
-        return;
-    const embd_schema *schema = &block->table->schema.s;
-    const struct row_block rows = block_of(&block->scan);
-    embd__msg_field_str(m, "table", schema->name);
-    embd__msg_field_uint(m, "partition", schema->partition);
-    embd__msg_field_uint(m, "row_bytes", embd__value_bytes(schema->dtype, schema->dim));
-    embd__msg_field_uint(m, "state_bytes", embd__schema_state_floats(schema) * sizeof(float));
-    embd__row_block_write(m, schema, &rows);
-}
-
 static int read_rows(struct call *call, uint64_t id, bool is_final)
 {
-    struct block block = {.table = NULL};
     if (check_mover(call, id) != EMBD_OK)
         return call->error.status;
-    if (moving_lost_tables(call->shard))
-        return refuse(call, EMBD_BUSY,
-                      "tables were created, dropped or replaced while keys were moved; try again");
     if (is_final && !call->request->session->holds)
         return refuse(call, EMBD_INVALID, "the last rows are read under a hold; hold comes first");
-    if (find_block(call, is_final, &block) == EMBD_OK)
-        write_block(call, &block);
-    return call->error.status;
+    return moving_read(call, is_final);
 }
 
 /* ---- state ---- */
@@ -423,6 +295,7 @@ int handle_move_load(struct call *call)
     uint64_t id;
     place.placement = &call->shard->moving.next;
     *fields = (struct load_fields){.n_rows = 0};
+    call->work->op.is_unnamed = loads_go_beside(call->shard, call->request->session);
     if (read_fields(call, fields, &id) != EMBD_OK || check_mover(call, id) != EMBD_OK)
         return call->error.status;
     load->table = tables_find(&call->shard->engine.tables, fields->table, &call->error);

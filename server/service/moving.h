@@ -18,12 +18,14 @@
 #include "proto/placement.h"
 #include "server/engine/op.h"
 #include "server/service/shard.h"
+#include "server/store/store.h"
 
-#define MOVE_RUNS_MAX   512u  /* of a map: so many fit the head of a request, and of a record */
-#define MOVE_ERASES     8u    /* operations of the sweep on their way at once, */
-#define MOVE_ERASE_KEYS 1024u /* of so many keys at most: some 100 us of erasing */
+struct call;
 
-struct store_scan;
+#define MOVE_RUNS_MAX   512u /* of a map: so many fit the head of a request, and of a record */
+#define MOVE_ERASES     2u   /* operations of the sweep on their way at once, */
+#define MOVE_ERASE_KEYS 256u /* of so many keys at most: some 50 us of erasing */
+
 struct subscriber;
 
 /* Keys of one table that the sweep removes. */
@@ -35,6 +37,18 @@ struct moving_erase {
     uint32_t n;          /* 0: it is free */
     uint64_t keys[MOVE_ERASE_KEYS];
     uint16_t slots[MOVE_ERASE_KEYS]; /* of a `slot` table */
+};
+
+/* What the coordinator's request for rows has so far: rows of one table, of one cut. */
+struct moving_read {
+    struct request *request; /* NULL: none is being read for */
+    bool is_final;           /* under a hold */
+    const struct table *table;
+    struct store_scan scan; /* in the memory of the request's work */
+    uint64_t cut;           /* struct subscriber's `made` */
+    uint64_t work_ns;       /* that it took */
+    bool waits, is_done;    /* nothing now; the round is over */
+    bool is_full;           /* another part is for the next request */
 };
 
 struct moving {
@@ -52,6 +66,7 @@ struct moving {
     bool is_read;                  /* to its end */
     bool reads_all;                /* a cut of all rows, by the coordinator, and */
     uint64_t read_ns;              /* when it last asked */
+    struct moving_read read;
     /* The sweep. */
     bool has_foreign;         /* rows of others' keys may be here */
     bool is_swept;            /* the tables are read, and it is to be noted that they are not */
@@ -162,6 +177,15 @@ void moving_keep_own(const struct shard *shard, const struct table *table, struc
 /* Leaves those rows and candidates in `scan` whose shard by `place` is not this one. */
 void moving_keep_foreign(const struct shard *shard, const struct table *table,
                          const struct placement *place, struct store_scan *scan);
+
+/* ---- for a coordinator: moving_read.c ---- */
+
+/* As a handler: answers call->request, whose connection moves keys, with the next rows. */
+int moving_read(struct call *call, bool is_final);
+/* A slice of what a request waits for, or its answer. Whether there is one. */
+bool moving_read_go_on(struct shard *shard);
+/* The request is going, without an answer. */
+void moving_read_forget(struct shard *shard, const struct request *request);
 
 /* ---- what is erased: moving_erase.c ---- */
 

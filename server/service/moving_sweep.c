@@ -16,7 +16,7 @@
 #include "server/service/state.h"
 
 #define BLOCK_BYTES (256u << 10) /* of a cut, at once */
-#define LIST_NS     100000u      /* of keys that are listed, between two looks for requests */
+#define LIST_NS     30000u       /* of keys that are listed, between two looks for requests */
 
 /* ---- keys that are listed ---- */
 
@@ -177,7 +177,7 @@ bool moving_collect(struct shard *shard, bool *rested_out)
     struct moving *moving = &shard->moving;
     if (!may_sweep(shard)) {
         *rested_out = moving_stop_resting(moving);
-        return false;
+        return moving_read_go_on(shard);
     }
     moving_keep(shard);
     struct table *table = moving->is_swept ? NULL : moving_table(shard);
@@ -185,7 +185,9 @@ bool moving_collect(struct shard *shard, bool *rested_out)
     if (table == NULL && !moving_erases(moving))
         return tell(shard, rested_out);
     bool reads = table != NULL && read_some(shard, table);
-    return moving_erase_begin(shard, table == NULL, rested_out) || reads;
+    /* Few keys of many tables: none is full, and none takes more. */
+    bool is_stuck = table != NULL && moving_erase_for(moving, table) == NULL;
+    return moving_erase_begin(shard, table == NULL || is_stuck, rested_out) || reads;
 }
 
 /* ---- the end ---- */
