@@ -17,6 +17,7 @@
 #include "server/coordinator/move_rows.h"
 
 #define LITTLE_ROWS 1024u     /* are moved under the hold without another round before */
+#define ROUNDS_SURE 8u        /* in which shards read ever faster (service/moving_read.c); then */
 #define ROUNDS_MAX  20u       /* where each has less than three quarters of the one before */
 #define LOOK_NS     50000000u /* whether rows are removed, or followers ready */
 #define READY_LOOKS 400u      /* as many */
@@ -53,18 +54,20 @@ static int begin_all(struct job *job)
     return job->error.status;
 }
 
-/* While pushes go on: rounds, until one is little, or not much less than the one before. */
+/* While pushes go on: rounds, until one is little, or not much less than the one before, and those
+ * before did not help either. */
 static int copy(struct move_rows *m, enum move_round how)
 {
     uint64_t before;
-    uint32_t rounds = 0;
+    uint32_t rounds = 0, sure = 0;
     do {
         before = m->round_rows;
         if (!job_enter(m->job, JOB_READ) || move_rows_round(m, how) != EMBD_OK)
             return m->job->error.status;
         rounds++;
+        sure = how == MOVE_PACED && m->is_paced ? 1 : ROUNDS_SURE;
     } while (m->round_rows > LITTLE_ROWS && rounds < ROUNDS_MAX &&
-             (before == 0 || m->round_rows < before / 4 * 3));
+             (rounds <= sure || m->round_rows < before / 4 * 3));
     return EMBD_OK;
 }
 

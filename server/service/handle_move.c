@@ -2,10 +2,10 @@
  * rows that leave and says when those that left are removed, and `move_load`, for rows that come.
  *
  * The happy path: `begin` brings the map; each `read` answers the next block of rows that leave by
- * that map (moving_read.c), of one table after the other, and the last of a round says so; the next
- * round has what has changed since. A round that is `final` is read under a hold, and has the keys that wait for
- * admission too, since their counts change with every sight. What can fail: the tables are not to
- * be frozen now (`waits`), tables came or went, a record cannot be written. */
+ * that map, of one table after the other (moving_read.c), and the last of a round says so; the next
+ * round has what has changed since. A round that is `final` is read under a hold, and has the keys
+ * that wait for admission too, since their counts change with every sight. What can fail: the
+ * tables are not to be frozen now (`waits`), tables came or went, a record cannot be written. */
 #include <stdlib.h>
 
 #include "proto/placement_wire.h"
@@ -129,6 +129,7 @@ static int begin(struct call *call, uint64_t id, const struct placement *next,
     moving->n_tables = shard->engine.tables.n;
     moving->table[0] = '\0';
     moving->is_read = moving->reads_all = false;
+    moving->round = 0;
     answer_begun(call, n_lost);
     return EMBD_OK;
 }

@@ -1,9 +1,9 @@
 /* loads.h - loads that are on their way to the disk beside others.
  *
- * A load changes tables, so it waits for the end of all that is under way, and what comes next waits
- * for it. But loads behind loads of their own connection, and of nobody else, go on: one is written
- * while those before it are applied. And rows of keys that move go beside pushes: these name none of
- * their keys before the shard has the map, whose record is synced behind theirs. */
+ * A load changes tables, so it waits for the end of all that is under way, and what comes next
+ * waits for it. But loads behind loads of their own connection, and of nobody else, go on: one is
+ * written while those before it are applied. And rows of keys that move go beside pushes: these
+ * name none of their keys before the shard has the map, whose record is synced behind theirs. */
 #ifndef EMBD_SERVICE_LOADS_H
 #define EMBD_SERVICE_LOADS_H
 
@@ -11,8 +11,8 @@
 
 /* Whether the request in `call` is a load that waits for nothing that is on its way. */
 bool loads_go_on(const struct call *call);
-/* Whether rows of keys that move, from this connection, may go beside what is on its way: then their
- * operation is_unnamed. */
+/* Whether rows of keys that move, from this connection, may go beside what is on its way: then
+ * their operation is_unnamed. */
 bool loads_go_beside(const struct shard *shard, const struct shard_session *session);
 
 #endif

@@ -66,6 +66,7 @@ struct moving {
     bool is_read;                  /* to its end */
     bool reads_all;                /* a cut of all rows, by the coordinator, and */
     uint64_t read_ns;              /* when it last asked */
+    uint64_t round; /* of the table that the coordinator reads; 0: none was read yet */
     struct moving_read read;
     /* The sweep. */
     bool has_foreign;         /* rows of others' keys may be here */

@@ -1,9 +1,9 @@
 /* moving_read.c - the rows that leave a shard, for the coordinator that asks for them.
  *
  * The happy path: a request is answered with a block of one table, which is read in slices, between
- * two of which others are served; the round's last answer says that it is the last one. Under a hold
- * there is nobody to be served, and a block is read at once. What can fail: the table is not to be
- * frozen now (`waits`), tables came or went, there is no memory for a block. */
+ * two of which others are served; the round's last answer says that it is the last one. Under a
+ * hold there is nobody to be served, and a block is read at once. What can fail: the table is not
+ * to be frozen now (`waits`), tables came or went, there is no memory for a block. */
 #include <time.h>
 
 #include "server/engine/block.h"
@@ -12,8 +12,9 @@
 #include "server/store/optimizer.h"
 
 #define READ_BYTES  (512u << 10) /* of a block */
-#define READ_NS     200000u      /* of work for one, in slices of */
-#define SLICE_NS    40000u       /* so much: others wait as long */
+#define READ_NS     600000u      /* of work for one, in slices of */
+#define SLICE_NS    40000u       /* so much in the first round: others wait as long. Each further */
+#define SLICES_MOST 8u           /* round has slices longer by that, up to so many times */
 #define PART_BYTES  (8u << 10)   /* of rows that are looked at together: some 10 us */
 #define HELD_BYTES  (4u << 20)   /* the same where pushes wait for it: a larger one is loaded */
 #define HELD_NS     2000000u     /* sooner than several */
@@ -48,6 +49,14 @@ static uint64_t work_ns(const struct shard *shard)
     struct timespec t;
     clock_gettime(is_async(shard) ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Rounds become shorter as long as rows are read faster than trainers change them, so each one gets
+ * more of the thread than the one before. */
+static uint64_t slice_ns(const struct moving *moving)
+{
+    uint64_t n = moving->round < SLICES_MOST ? moving->round : SLICES_MOST;
+    return SLICE_NS * (n > 0 ? n : 1);
 }
 
 /* ---- a block ---- */
@@ -85,6 +94,7 @@ static int scan_next(struct shard *shard, struct table *table, struct moving_rea
     if (make_block(request->work, schema, max_rows, read, e) != EMBD_OK)
         return e->status;
     read->table = table;
+    shard->moving.round = s->round;
     struct store_scan part = moving_behind(schema, &read->scan);
     uint32_t room = max_rows - count(&read->scan);
     read->waits = !moving_scan(shard, s, table, part_rows < room ? part_rows : room, &part, e);
@@ -173,14 +183,15 @@ int moving_read(struct call *call, bool is_final)
 {
     struct shard *shard = call->shard;
     struct moving_read *read = &shard->moving.read;
-    uint64_t most_ns = is_final ? HELD_NS : is_async(shard) ? ASYNC_NS : SLICE_NS;
+    bool has_slices = !is_final && !is_async(shard);
+    uint64_t most_ns = has_slices ? slice_ns(&shard->moving) : is_final ? HELD_NS : ASYNC_NS;
     if (check_tables(shard, &call->error) != EMBD_OK)
         return call->error.status;
     if (read->request != NULL)
         return embd__error_set(&call->error, EMBD_BUSY, "move: rows are being read already");
     *read = (struct moving_read){.request = call->request, .is_final = is_final};
     bool has_more = read_slice(shard, read, most_ns, &call->error);
-    if (has_more && call->error.status == EMBD_OK && most_ns == SLICE_NS)
+    if (has_more && call->error.status == EMBD_OK && has_slices)
         return CALL_LATER;
     if (call->error.status == EMBD_OK)
         write_block(read, call->answer);
@@ -206,8 +217,8 @@ bool moving_read_go_on(struct shard *shard)
     struct embd__error e = {.status = EMBD_OK};
     if (read->request == NULL)
         return false;
-    if (check_tables(shard, &e) != EMBD_OK || !read_slice(shard, read, SLICE_NS, &e) ||
-        read->work_ns >= READ_NS)
+    if (check_tables(shard, &e) != EMBD_OK ||
+        !read_slice(shard, read, slice_ns(&shard->moving), &e) || read->work_ns >= READ_NS)
         answer(shard, &e);
     return true;
 }

@@ -74,7 +74,7 @@ MUTANTS = [
             ".sets = NULL,"),
     MOVES("keys that went stay where they had come to", "server/coordinator/move_rows.c", "p->is_gone = count == 0;",
           "if (count == 0) p->n_candidates = 0;"),
-    MOVES("keys that wait for admission stay", "server/service/handle_move.c", "if (!is_final && !is_gone(&part))",
+    MOVES("keys that wait for admission stay", "server/service/moving_read.c", "if (!read->is_final && !is_gone(&part))",
           "if (!is_gone(&part))"),
     MOVES("rows stay where they were, too", "server/service/moving_sweep.c", "erase->n += scan.n_rows;", ""),
     MOVES("an increment is upon an earlier map", "server/service/moving.c", "shard->cuts = (struct cuts_known){0};", ""),
