@@ -1,8 +1,10 @@
 """What a shard is told while keys move that is wrong, too early, too late, or somebody else's: it is refused and nothing changes; and
 what trainers and operators do to tables meanwhile is in the move, or ends it."""
+import os
 import subprocess
 import time
 import unittest
+import unittest.mock
 
 import test_tokens
 import wire
@@ -360,6 +362,38 @@ class Arriving(WithCluster):
                 error = peer.receive()[2]
                 self.assertEqual(error and error[0], number, error)
         cluster.check()
+
+
+class Beside(WithCluster):
+    def setUp(self):
+        slow = {"LD_PRELOAD": os.path.join(os.environ["EMBD_FAULT_TOOLS"], "libembd-slow-sync.so"), "EMBD_SYNC_MS": "100"}
+        with unittest.mock.patch.dict(os.environ, slow):
+            super().setUp()
+
+    def figures(self, shard):
+        with self.cluster.admin(shard) as peer:
+            return peer.call("stats")[0]["stats"]
+
+    def test_rows_come_beside_pushes(self):
+        """No push waits for rows that come, nor do they for it: each comes while the record of another is being synced."""
+        cluster, mover = self.cluster, Mover(self.cluster).begin()
+        to, keys = 1, self.cluster.keys_of(1)
+        blocks = [block for block in iter(lambda: mover.read(0), None) if block]
+        self.assertTrue(any(owner(mover.map, key) == to for block in blocks for key in memoryview(block[1]).cast("Q")))
+        before = self.figures(to)
+        with cluster.data(to) as first, cluster.data(to) as second:
+            part = {"parts": [{"table": cluster.tables[to], "keys": len(keys)}]}
+            for peer in (first, second):
+                peer.begin("push", part, wire.keys(keys), wire.floats([0.0] * len(keys)))
+                for block in blocks:
+                    mover.load(block)
+            for peer in (first, second):
+                self.assertIsNone(peer.receive()[2])
+        after = self.figures(to)
+        self.assertGreater(mover.moved, 0)
+        self.assertEqual(after["requests_parked"], before["requests_parked"])
+        mover.leave()
+        cluster.until_swept()
 
 
 class Returning(WithCluster):
