@@ -132,6 +132,14 @@ def beside(run, *flags):
     return {row["what"]: row for row in found["results"]}
 
 
+def against(run, part, what, found, peer):
+    """What a C peer, or one thread in memory, makes of the same rows: as much as there is to have."""
+    other, embd = found[peer], found["embd"]
+    run.figure(part, f"{what}, beside the {peer}: M keys/s", embd["keys_per_s"] / 1e6, beside=other["keys_per_s"] / 1e6,
+               ratio=other["embd_ratio"], spread=(other["embd_ratio_min"], other["embd_ratio_max"]))
+    run.figure(part, f"{what}, beside the {peer}: processor ns/key", embd["cpu_ns_per_key"], beside=other["cpu_ns_per_key"])
+
+
 def against_bare(run, what, bar, found):
     bare, embd = found["bare transport"], found["embd"]
     run.figure("tcp", f"{what}: M keys/s", embd["keys_per_s"] / 1e6, bar, beside=bare["keys_per_s"] / 1e6, ratio=bare["embd_ratio"],
@@ -143,10 +151,15 @@ def tcp(run):
     for n in (1, 2, 4):
         found = beside(run, "--clients", 8, "--shards", 8, "--in-flight", n)
         against_bare(run, f"pull, 8 clients, 8 shards, {n} in flight", 0.95, found)
-    against_bare(run, "push, 4 clients, 4 shards", 0.75, beside(run, "--mix", "push", "--clients", 4, "--shards", 4))
+        against(run, "tcp", f"pull, 8 clients, 8 shards, {n} in flight", found, "gather ceiling")
+    found = beside(run, "--mix", "push", "--clients", 4, "--shards", 4)
+    against_bare(run, "push, 4 clients, 4 shards", 0.75, found)
+    against(run, "tcp", "push, 4 clients, 4 shards", found, "adding ceiling")
     found = beside(run, "--batch", 4096)
     bare, embd = found["bare transport"]["p50_us"], found["embd"]["p50_us"]
     run.figure("tcp", "pull of 4096 keys, p50 us, over the bare one's", embd - bare, 40, True, beside=bare)
+    run.figure("tcp", "pull of 4096 keys, p50 us, beside the gather ceiling", embd, beside=found["gather ceiling"]["p50_us"],
+               ratio=embd / found["gather ceiling"]["p50_us"])
     found = beside(run, "--small")
     run.figure("tcp", "pull of 64 keys, p50 us", found["embd"]["p50_us"], beside=found["bare transport"]["p50_us"])
 
@@ -168,6 +181,8 @@ def local(run):
         ratios = [b / a for a, b in pairs]
         run.figure("local", f"lent pull of {batch} keys, beside TCP, M keys/s", statistics.median(b for _, b in pairs) / 1e6, 3,
                    beside=statistics.median(a for a, _ in pairs) / 1e6, ratio=statistics.median(ratios), spread=ratios)
+        found = beside(run, "--batch", batch, "--transport", "local", "--lent")
+        against(run, "local", f"lent pull of {batch} keys", found, "memory gather")
 
 
 def shards(run):
