@@ -298,6 +298,7 @@ char *map_write(const char *before, const struct member_server *self, const stru
         changed = true;
     }
     json_decref(own);
+    changed |= json_integer_value(json_object_get(object, "version")) < (json_int_t)known;
     if (is_last && changed)
         return write_on(object, known, e);
     json_decref(object);

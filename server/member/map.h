@@ -17,7 +17,8 @@ int map_read(const char *text, const struct member_server *servers, uint32_t n_s
 
 /* The text `before` (NULL: there was none) with server `self` where `map` has it by its placement,
  * and without servers that had its shards by an earlier one, or that left; one version on, and
- * beyond `known`. NULL where it says just that already, where another server has the shards by a
+ * beyond `known`, which an etcd that came back from a backup may not have: clients heed no earlier
+ * one. NULL where it says just that already, where another server has the shards by a
  * later placement, or with the error set. The caller's. */
 char *map_write(const char *before, const struct member_server *self, const struct member_map *map,
                 uint64_t known, const struct member_standing *standing, struct embd__error *e);

@@ -110,7 +110,7 @@ static int go_from_map(struct member *m, struct embd__error *e)
     struct etcd_value there;
     if (member_read_map(m, &there, e) != EMBD_OK)
         return e->status;
-    char *text = map_remove(there.text, m->self, &m->start, m->map.version, e);
+    char *text = map_remove(there.text, m->self, &m->start, m->newest_version, e);
     free(there.text);
     if (text != NULL)
         return put(m, text, there.mod_revision, e);
@@ -130,7 +130,7 @@ static int put_on_map(struct member *m, struct embd__error *e)
     if (member_read_map(m, &there, e) != EMBD_OK)
         return e->status;
     if (standing.is == MEMBERSHIP_HELD)
-        text = map_write(there.text, m->self, &m->start, m->map.version, &standing, e);
+        text = map_write(there.text, m->self, &m->start, m->newest_version, &standing, e);
     free(there.text);
     if (text != NULL)
         return put(m, text, there.mod_revision, e);
@@ -151,10 +151,11 @@ static int read_on(struct member *m, struct embd__error *e)
     return etcd_watch(m->etcd, MAP_KEY, m->seen, m->config.lease_s * 1000 / 3, &changed, e);
 }
 
-/* One turn of a third of the lease. */
+/* One turn of a third of the lease. An etcd that was away may have come back as it was earlier, with
+ * an earlier map: what would be watched for is not to come then. */
 static int keep(struct member *m, struct embd__error *e)
 {
-    bool lives = false, changed = false;
+    bool lives = false, changed = m->last_status != EMBD_OK;
     if (etcd_lease_keep(m->etcd, m->lease, &lives, e) != EMBD_OK)
         return e->status;
     if (!lives) {
@@ -164,8 +165,11 @@ static int keep(struct member *m, struct embd__error *e)
         m->state = MEMBER_LEASELESS;
         return EMBD_OK;
     }
-    if (etcd_watch(m->etcd, MAP_KEY, m->seen, m->config.lease_s * 1000 / 3, &changed, e) != EMBD_OK)
+    if (!changed &&
+        etcd_watch(m->etcd, MAP_KEY, m->seen, m->config.lease_s * 1000 / 3, &changed, e) != EMBD_OK)
         return e->status;
+    if (m->last_status != EMBD_OK) /* or with another one of the same revision */
+        m->map_revision = m->told = 0;
     if (changed || atomic_load(&m->is_restanding))
         m->state = MEMBER_UNLISTED; /* are we still there? */
     return EMBD_OK;

@@ -38,6 +38,7 @@ struct member {
     struct member_standing standing; /* guarded */
     atomic_bool is_restanding;       /* it is another one */
     uint64_t map_revision;           /* mod_revision of the map we know */
+    uint64_t newest_version;         /* of all maps that were known */
     bool reads_whole;                /* the map next, whatever its revision is */
     uint64_t told;                   /* and of the one that the shards know */
     uint64_t seen;                   /* etcd's revision; changes after it are still to be watched */

@@ -46,6 +46,7 @@ static int take_map(struct member *m, struct etcd_value *there, struct embd__err
         return e->status;
     }
     m->map_revision = there->mod_revision;
+    m->newest_version = m->map.version > m->newest_version ? m->map.version : m->newest_version;
     return EMBD_OK;
 }
 

@@ -16,7 +16,8 @@ import numpy as np
 import clusters
 import embd
 from embd_process import Embd
-from etcd_process import ETCD, Etcd
+from etcd_process import ETCD, Etcd, b64
+from ports import free_ports
 from test_growth import KILLS
 from test_rebalance import DIM, EMBCTL, KEYS, Trainer, digests, embctl
 from test_retire import Retiring
@@ -264,6 +265,85 @@ class Changes(InEtcd):
             self.etcd.wait()
         self.until_on_map(cluster, "abc")
         self.assertEqual({float(v) for v in table.pull(np.arange(KEYS)).ravel()}, {2.0})
+
+
+class Restored(InEtcd):
+    """An etcd whose disk is lost comes back from a backup: it has an earlier map than the servers."""
+
+    def setUp(self):
+        self.etcd = Etcd(1)
+        self.addCleanup(self.etcd.stop)
+
+    def disk(self):
+        return os.path.join(self.etcd.dir, "m0")
+
+    def back_up(self):
+        self.etcd.kill(0)
+        shutil.copytree(self.disk(), self.disk() + "-copy")
+        self.etcd.start(0)
+        self.etcd.wait()
+
+    def restore(self, n_revisions):
+        """With so many revisions more, as etcdutl's --bump-revision makes them, before anybody asks it."""
+        seen = self.revision()
+        self.etcd.kill(0)
+        shutil.rmtree(self.disk())
+        shutil.copytree(self.disk() + "-copy", self.disk())
+        ports, self.etcd.ports = self.etcd.ports, [free_ports(1)]
+        self.etcd.start(0)
+        self.etcd.wait()
+        self.assertLess(self.revision(), seen)
+        for _ in range(n_revisions):
+            self.etcd.put("/other", "value")
+        self.assertEqual(self.revision() > seen, n_revisions > 0)
+        self.etcd.kill(0)
+        self.etcd.ports = ports
+        self.etcd.start(0)
+        self.etcd.wait()
+
+    def revision(self):
+        return int(self.etcd.ask("kv/range", {"key": b64("/ready")})["header"]["revision"])
+
+    def is_back(self, cluster):
+        """The map has all of them where they are. Who started behind the backup finds the process before it there, and ends."""
+        for name, server in list(cluster.running.items()):
+            if server.process.poll() is not None:
+                self.assertIn("name_lost", server.log())
+                cluster.start(name, waits=False)
+        there = cluster.map()["servers"]
+        return {name: [entry["address"] for entry in there[name]] for name in there} == \
+            {name: server.addresses for name, server in cluster.running.items()}
+
+    def lose(self, n_revisions):
+        cluster = self.begin("abc")
+        client = self.connect(cluster)
+        self.counted(client)
+        self.back_up()
+        trainer = Trainer(cluster.address("b"), "t", 0)
+        trainer.start()
+        cluster.join("c")
+        self.add(cluster, "c")
+        self.move(cluster)
+        cluster.kill("b")  # elsewhere now
+        cluster.start("b", waits=False)
+        self.until_on_map(cluster, "abc")
+        trainer.until(10)
+        self.restore(n_revisions)
+        self.until(lambda: self.is_back(cluster))
+        trainer.until(10)
+        self.move(cluster, "--weights", "1,2,3")
+        trainer.until(10)
+        trainer.end()
+        trainer.check(self.connect(cluster))
+        before = digests(cluster.address("a"))
+        self.restart(cluster)
+        self.assertEqual(digests(cluster.address("a")), before)
+
+    def test_servers_tell_it_of_what_it_lacks(self):
+        self.lose(0)
+
+    def test_also_where_its_revisions_go_on_behind_those_that_they_have_seen(self):
+        self.lose(2000)
 
 
 class Kills(InEtcd):
