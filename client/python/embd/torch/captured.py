@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
 import torch
@@ -84,19 +84,27 @@ class Captured:
 
 
 class Capturing:
-    """What graphs have captured of one source."""
+    """What graphs have captured of one source, whose tables these are."""
 
-    def __init__(self, table: "Table"):
-        self._table = table
+    def __init__(self, tables: Sequence["Table"]):
+        self._tables = tables
         self._client: Optional[Client] = None
         self._made: list[Captured] = []
+        self._kept: list[torch.Tensor] = []
 
-    def make(self, device: torch.device, n_keys: int) -> Captured:
+    def keep(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+        """What a tensor of the host has now, on the device, for as long as there are graphs."""
+        with _while_capturing(), torch.cuda.stream(torch.cuda.Stream(device)):
+            self._kept.append(tensor.to(device))
+        return self._kept[-1]
+
+    def make(self, number: int, device: torch.device, n_keys: int) -> Captured:
+        """Of the table of that number."""
         try:
             with _while_capturing():
                 if self._client is None or len(self._made) % MEMORIES == 0:
-                    self._client = self._table.client.again(own_thread=False)
-                made = Captured(self._client.table(self._table.name), device, n_keys)
+                    self._client = self._tables[number].client.again(own_thread=False)
+                made = Captured(self._client.table(self._tables[number].name), device, n_keys)
         except (Error, NoMemory) as error:
             raise RuntimeError("a CUDA graph takes embd's modules where the only shard is on this host and has a GPU that reaches "
                                f"this one: {error}") from error

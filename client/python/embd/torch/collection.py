@@ -19,7 +19,7 @@ from .base import Reference, Weight
 from .captured import is_capturing
 from .home import Home, open_home
 from .config import definition, features_of
-from .jagged import Batch, Jagged, JaggedThere, batch_of, pooled, there, unpooled
+from .jagged import Batch, Jagged, JaggedThere, batch_of, captured, pooled, there, unpooled
 from .copies import Device, device_named
 from .lent import Lent, keys_of
 from .rows import AnyTicket, LentTicket, Source, WideTicket
@@ -72,7 +72,7 @@ class _Collection(Reference):
         """Where values and rows can stay on a GPU."""
         device = batch.values.device
         if is_capturing(batch.values):
-            raise RuntimeError("a CUDA graph takes modules of one table; a collection has several, and the host has to see its lengths")
+            return self._capture(batch)
         if self.device not in (None, device) or self.source.lending.is_refused(device) or not self._fits(batch):
             return None
         made = there(batch)
@@ -86,6 +86,22 @@ class _Collection(Reference):
             self.source.end_lending(device)
             return None
 
+    def _capture(self, batch: Batch) -> AnyTicket:
+        """The pulls as nodes of the CUDA graph that is captured. Nobody looks at the indices: the host is not there."""
+        device = batch.values.device
+        if self.device not in (None, device) or not self._fits(batch):
+            raise RuntimeError("a CUDA graph takes a collection whose features are all there, with weights for sums alone, and whose rows "
+                               "are on the GPU of its values")
+        made = captured(batch, lambda lengths: self.source.capturing.keep(lengths, device))
+        keys = [made.keys(features) for features in self.features]
+        self._make_bags(made, keys)
+        return self.source.capture(keys, made)
+
+    def _make_bags(self, made: JaggedThere, keys: Sequence[torch.Tensor]) -> None:
+        for table, mine, features in zip(self.tables, keys, self.features):
+            if table.combines:
+                made.make_bags(mine, features, table.schema.combiner)
+
     def _fits(self, batch: Batch) -> bool:
         """Otherwise the road through the host says what is wrong."""
         has_all = all(feature in batch.features for features in self.features for feature in features)
@@ -98,9 +114,7 @@ class _Collection(Reference):
         if lent.is_wide() and len(modes) == 1:
             made.widen(self.features, modes.pop())
             return WideTicket(self.source, lent, keys, limits, made, once)
-        for table, mine, features in zip(self.tables, keys.each(), self.features):
-            if table.combines:
-                made.make_bags(mine, features, table.schema.combiner)
+        self._make_bags(made, keys.each())
         return LentTicket(self.source, lent, keys, limits, made, once)
 
     def _matrices(self, ticket: AnyTicket) -> list[torch.Tensor]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
@@ -156,9 +156,8 @@ class JaggedThere:
         return [any([next(given) is not None for _ in features]) for features in self._tables]
 
     def pooled(self, number: int, rows: torch.Tensor) -> torch.Tensor:
-        """Of a table, as servers pool them."""
-        made, mode = self._bags[number]
-        return pool(rows, made, mode)
+        """Of a table, as servers pool them; single rows are as they are."""
+        return pool(rows, *self._bags[number]) if self._bags else rows
 
 
 def there(batch: Batch) -> Optional[JaggedThere]:
@@ -173,6 +172,18 @@ def there(batch: Batch) -> Optional[JaggedThere]:
     lengths = batch.lengths.detach().to(torch.int64, copy=True).reshape(n_features, -1)
     *counts, least = torch.cat([lengths.sum(1), lengths.min().reshape(1)]).tolist()
     return JaggedThere(batch, lengths, counts) if least >= 0 and sum(counts) == batch.values.numel() else None
+
+
+def captured(batch: Batch, kept: Callable[[torch.Tensor], torch.Tensor]) -> JaggedThere:
+    """A batch that a CUDA graph captures: its lengths, on the host, are those of every replay. `kept` has them on the GPU as well."""
+    n_features, lengths = len(batch.features), batch.lengths.detach().to(torch.int64)
+    if lengths.device.type != "cpu":
+        raise RuntimeError("a CUDA graph takes a collection whose lengths are on the host, and are the same at every replay")
+    if not n_features or lengths.numel() % n_features or (lengths < 0).any() or int(lengths.sum()) != batch.values.numel():
+        raise ValueError(f"{lengths.numel()} lengths of {n_features} features sum to {int(lengths.sum())}, "
+                         f"there are {batch.values.numel()} values")
+    lengths = lengths.reshape(n_features, -1)
+    return JaggedThere(batch, kept(lengths), lengths.sum(1).tolist())
 
 
 def batch_of(features: Any, values: Optional[torch.Tensor], lengths: Optional[torch.Tensor],

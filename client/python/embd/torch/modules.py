@@ -96,7 +96,7 @@ class _Rows(Reference):
         if self.padding_idx is not None or scores is not None or self.device_of(input) != input.device:
             raise RuntimeError("a CUDA graph takes no padding_idx, no scores and no other device's rows: the host has to see the indices")
         _check_integers(input)
-        return self.source.capture(keys, layout)
+        return self.source.capture([keys], layout)
 
     def _scores(self, input: torch.Tensor, scores: torch.Tensor, kept: Any) -> Any:
         """[n_keys] of the keys that are not padding, which `kept` selects; None: all."""

@@ -124,21 +124,21 @@ class WideTicket(LentTicket):
 
 
 class CapturedTicket(AnyTicket):
-    """A pull that every replay of a CUDA graph makes: captured.py."""
+    """A pull that every replay of a CUDA graph makes: captured.py. `keys` of each table."""
 
-    def __init__(self, source: "Source", captured: Captured, keys: torch.Tensor, layout: Any):
+    def __init__(self, source: "Source", captured: Sequence[Captured], keys: Sequence[torch.Tensor], layout: Any):
         self.source = source
         self.layout = layout
         self._captured = captured
-        self._rows = captured.pull(keys)
+        self._rows = [each.pull(mine) for each, mine in zip(captured, keys)]
 
     def wait(self) -> tuple[torch.Tensor, ...]:
-        return self._rows.clone(),
+        return tuple(rows.clone() for rows in self._rows)
 
     def take(self, gradients: Sequence[Optional[torch.Tensor]]) -> None:
-        gradient, = gradients
-        if gradient is not None:
-            self.source.take_captured(self._captured, gradient.detach().to(torch.float32))
+        for table, captured, gradient in zip(self.source.tables, self._captured, gradients):
+            if gradient is not None:
+                self.source.take_captured(table, captured, gradient.detach().to(torch.float32))
 
 
 class _Rows(torch.autograd.Function):
@@ -177,7 +177,7 @@ class Source:
         self.is_holding = False
         self.round: Optional[Clock] = None
         self.lending = Lending(tables)
-        self.capturing = Capturing(tables[0]) if len(tables) == 1 else None
+        self.capturing = Capturing(tables)
         self._held: list[Part] = []
         self._pushes: list[Union[Call[None], DeviceCall]] = []
 
@@ -225,17 +225,16 @@ class Source:
         self.take([Part(table, numbers, values=values, raw=True)
                    for (table, _, _), numbers, values in zip(given, arrays[::2], arrays[1::2])])
 
-    def capture(self, keys: torch.Tensor, layout: Any) -> CapturedTicket:
-        """The pull of keys [n] by every replay of the graph that is captured."""
-        if self.capturing is None:
-            raise RuntimeError("a CUDA graph takes modules of one table; a collection has several")
-        return CapturedTicket(self, self.capturing.make(keys.device, keys.numel()), keys, layout)
+    def capture(self, keys: Sequence[torch.Tensor], layout: Any) -> CapturedTicket:
+        """The pull of keys [n] of each table by every replay of the graph that is captured."""
+        made = [self.capturing.make(number, mine.device, mine.numel()) for number, mine in enumerate(keys)]
+        return CapturedTicket(self, made, keys, layout)
 
-    def take_captured(self, captured: Captured, gradient: torch.Tensor) -> None:
-        """The gradient of a CapturedTicket."""
+    def take_captured(self, table: Table, captured: Captured, gradient: torch.Tensor) -> None:
+        """The gradient of a CapturedTicket, of one of its tables."""
         if self.is_holding or self.round is not None:
             raise RuntimeError("a CUDA graph steps at each backward: capture it outside of accumulate() and synchronous()")
-        captured.push(gradient, None if self.optimizer is None else self.optimizer.rate(self.tables[0]))
+        captured.push(gradient, None if self.optimizer is None else self.optimizer.rate(table))
 
     def take(self, parts: list[Part]) -> None:
         """Gradients of a backward."""
@@ -259,8 +258,7 @@ class Source:
         """Waits until every push has been applied; raises what failed."""
         self._settle(0)
         self.lending.settle()
-        if self.capturing is not None:
-            self.capturing.settle()
+        self.capturing.settle()
 
     def _settle(self, n_left: int) -> None:
         while self._pushes and (len(self._pushes) > n_left or self._pushes[0].done()):
