@@ -96,7 +96,7 @@ static int on_erase_answer(struct exchange *x, struct reader *reader)
     return n;
 }
 
-/* A numbered push that was applied before, when the answer was lost, and with it the statuses. */
+/* A push that was applied before, when the answer was lost, and with it the statuses. */
 static void forget_statuses(const struct message *message)
 {
     for (uint32_t i = 0; i < message->n_bins; i++)
@@ -109,7 +109,7 @@ static int on_push_answer(struct exchange *x, struct reader *reader)
     struct push_answer *answers = (void *)message->answers;
     bool again;
     int n = embd__push_answer_read(reader, answers, message->answers_capacity, &again);
-    if (n == 0 && again && x->has_effect) {
+    if (n == 0 && again && (x->has_effect || x->is_of_round)) {
         forget_statuses(message);
         return n;
     }

@@ -125,6 +125,15 @@ static bool may_be_known(const struct embd_call *call)
     return call->kind != PARTS_PUSH || call->client->n_shards >= KNOWN_PUSH_SHARDS;
 }
 
+/* A push of a round that the server knows again, by its order: a step's record names so many
+ * pushes. */
+static bool is_of_round(const struct embd_call *call, const struct link *link)
+{
+    return call->kind == PARTS_PUSH && call->extra.round.n_workers > 0 &&
+           call->extra.round.n_workers <= PUSH_SOURCES_MAX && call->extra.order > 0 &&
+           embd__link_terms(link)->takes_rounds_again;
+}
+
 struct message *embd__message_begin(struct embd_call *call, uint32_t shard)
 {
     struct message *message = call->n_messages < call->messages_made
@@ -148,7 +157,9 @@ struct message *embd__message_begin(struct embd_call *call, uint32_t shard)
     message->x.knows = may_know ? embd__message_knows : NULL;
     message->x.take_known = may_know ? embd__message_take_known : NULL;
     message->x.has_effect = call->kind == PARTS_PUSH && call->extra.number.sequence > 0;
-    message->x.may_repeat = call->kind == PARTS_PULL || message->x.has_effect;
+    message->x.is_of_round = is_of_round(call, message->x.link);
+    message->x.may_repeat =
+        call->kind == PARTS_PULL || message->x.has_effect || message->x.is_of_round;
     message->x.waits_refused = call->kind == PARTS_ERASE;
     message->shard = shard;
     message->has_columns = false;

@@ -23,8 +23,8 @@ static bool is_partly_applied(const struct embd_call *call)
     return false;
 }
 
-/* A push that has a number was applied by all shards before one of them left, or by none: where one
- * that stays has it, so had that one. */
+/* A push that has a number, or is of a round, was applied by all shards before one of them left, or
+ * by none: where one that stays has it, so had that one. */
 void embd__call_forgive_left(struct embd_call *call)
 {
     uint32_t n_done = 0;
@@ -32,7 +32,8 @@ void embd__call_forgive_left(struct embd_call *call)
         n_done += call->messages[i]->x.error.status == EMBD_OK;
     for (uint32_t i = 0; i < call->n_messages && n_done > 0; i++) {
         struct exchange *x = &call->messages[i]->x;
-        bool is_kept = x->has_effect || i < call->n_openings; /* of a stream (numbered.c) */
+        bool is_kept =
+            x->has_effect || x->is_of_round || i < call->n_openings; /* of a stream (numbered.c) */
         if (is_kept && x->error.status == EMBD_MOVED && embd__link_is_retired(x->link))
             x->error = (struct embd__error){0};
     }

@@ -68,6 +68,7 @@ static void on_hello_answer(struct exchange *x, struct reader *reader)
     link->terms.takes_columns = limits.takes_columns;
     link->terms.takes_packed = limits.takes_packed;
     link->terms.takes_put_numbers = limits.takes_put_numbers;
+    link->terms.takes_rounds_again = limits.takes_rounds_again;
     link->is_loading = limits.loading[0] != '\0';
     link->share_most = limits.share_most;
     if (!link->is_local || link->config.dialer != NULL) {

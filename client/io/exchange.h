@@ -29,6 +29,7 @@ struct exchange {
     bool waits_refused;   /* sent again where the server refused it, since it ends; not where the
                              connection was lost and it may have been done */
     bool has_effect;      /* a numbered push: once sent it ends as EMBD_UNANSWERED, not as lost */
+    bool is_of_round;     /* a push that only a server that knows it again may get again */
     enum exchange_kind kind;
     uint64_t answer_bytes; /* that bins of the answer will have: rows and statuses */
     bool while_loading;    /* the server takes it before it has loaded its tables */
@@ -78,7 +79,7 @@ static inline void embd__exchange_begin(struct exchange *x, uint32_t msgid, uint
     x->fail_fast = false;
     x->may_repeat = x->has_effect = x->was_begun = x->while_loading = false;
     x->waits_refused = x->was_refused = false;
-    x->is_refused = x->is_out = false;
+    x->is_refused = x->is_out = x->is_of_round = false;
     x->is_shared = x->is_loose = false;
     x->kind = EXCHANGE_OTHER;
     x->held = 0;

@@ -149,6 +149,13 @@ void embd__fail_unshared(struct link *link)
             "the server was connected again and does not share memory any more; call again");
 }
 
+void embd__fail_not_again(struct link *link)
+{
+    give_up(embd__queue_pop(&link->queue), EMBD_CLOSED,
+            "the connection was lost, and the server that is connected now, of an earlier version, "
+            "does not take a push of a round again");
+}
+
 /* ---- of those in flight ---- */
 
 void embd__fail_sent(struct link *link, int status, const char *why)

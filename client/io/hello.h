@@ -29,7 +29,7 @@ struct server_limits {
     bool takes_order;   /* of pushes */
     bool takes_columns; /* for parts */
     bool takes_packed;  /* i8 and i4 for rows and gradients */
-    bool takes_put_numbers;
+    bool takes_put_numbers, takes_rounds_again;
     bool takes_share, takes_ring;   /* memory, of connections by its data socket */
     uint64_t share_most;            /* bytes of it on this connection; 0: none */
     char loading[LIMIT_ERROR_TEXT]; /* why it takes no requests yet; "": it does */

@@ -113,6 +113,12 @@ static bool must_wait(const struct link *link, const struct exchange *x)
            bytes_due(link) >= ANSWERS_DUE_BYTES;
 }
 
+/* A push of a round may have been made, and the server of now would make it once more. */
+static bool is_unknown_again(const struct link *link, const struct exchange *x)
+{
+    return x->is_of_round && x->was_begun && !link->terms.takes_rounds_again;
+}
+
 void embd__link_send_queued(struct link *link)
 {
     bool may_send = (link->state == LINK_READY && !link->is_leaving) || link->state == LINK_HELLO;
@@ -125,6 +131,10 @@ void embd__link_send_queued(struct link *link)
             break;
         if (link->queue.head->is_shared && !link->terms.shares) {
             embd__fail_unshared(link);
+            continue;
+        }
+        if (is_unknown_again(link, link->queue.head)) {
+            embd__fail_not_again(link);
             continue;
         }
         int result = write_exchange(link, link->queue.head);

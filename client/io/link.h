@@ -81,7 +81,8 @@ struct link_terms {
     atomic_bool takes_columns;        /* parts as columns */
     atomic_bool takes_packed;         /* rows of i8 and i4 */
     atomic_bool takes_put_numbers;
-    atomic_bool shares; /* the client's memory: of this connection */
+    atomic_bool takes_rounds_again; /* pushes of rounds that come again */
+    atomic_bool shares;             /* the client's memory: of this connection */
 };
 
 /* A link begins with them: link_internal.h. */

@@ -61,6 +61,12 @@ void sources_note(struct sources *sources, const struct push_source *push)
     *own = *push;
 }
 
+bool sources_have(const struct sources *sources, const struct push_source *push)
+{
+    uint32_t place;
+    return sources_find(sources, push->client, &place) && (int32_t)(place - push->place) >= 0;
+}
+
 bool sources_find(const struct sources *sources, uint64_t client, uint32_t *place_out)
 {
     if (sources->table == NULL || client == 0)

@@ -2,7 +2,8 @@
  *
  * A client's pushes have places, which rise and are the same on all shards. The place of the last
  * one applied is part of what a journal restores: so a shard that has started again knows that a
- * push is in its tables, and a snapshot does not wait for it.
+ * push is in its tables: a snapshot does not wait for it, and a push of a round that comes again,
+ * since its answer was lost, is in no second step (rounds/step.c).
  *
  * Room is limited. If it is full all clients are forgotten: then a snapshot waits for pushes of a
  * client that rests, as if they were on their way. Owner: the shard's thread. */
@@ -26,6 +27,9 @@ void sources_fini(struct sources *sources);
 /* A push of that client has been applied, behind later ones or not. Without memory nothing is kept.
  */
 void sources_note(struct sources *sources, const struct push_source *push);
+/* Whether that push has been applied, or a later one of its client, which comes behind it on each
+ * shard. */
+bool sources_have(const struct sources *sources, const struct push_source *push);
 /* False: no push of that client is known. */
 bool sources_find(const struct sources *sources, uint64_t client, uint32_t *place_out);
 /* All of them: [sources->n]. */

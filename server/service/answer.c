@@ -68,7 +68,7 @@ void call_answer(struct shard *shard, struct request *request, const struct embd
         e = &lost;
     }
     shard->counters.errors += e->status != EMBD_OK || request->answer.status != EMBD_OK;
-    if (request->is_push)
+    if (request->is_push && e->status != EMBD_CLOSED) /* it may come again: handle_round.c */
         push_progress_note(request->session, request, shard->now_ns);
     if (request->is_push && moving_heeds(e->status))
         shard->moving.refused_ns = shard->now_ns;

@@ -14,9 +14,10 @@
 
 /* Additions to version 1 of the protocol that a peer may rely on. */
 static const char *const features[] = {
-    "f16",     "bf16",    "weights", "status",     "create_on_pull", "admit_after", "rounds",
-    "cuts",    "writers", "streams", "jobs",       "order",          "push_scale",  "push_lr",
-    "columns", "i8",      "i4",      "put_writer", "share",          "ring",        "members"};
+    "f16",         "bf16",    "weights", "status",     "create_on_pull", "admit_after", "rounds",
+    "cuts",        "writers", "streams", "jobs",       "order",          "push_scale",  "push_lr",
+    "columns",     "i8",      "i4",      "put_writer", "share",          "ring",        "members",
+    "rounds_again"};
 #define N_FEATURES (sizeof features / sizeof features[0])
 
 static int check_protocol(struct call *call, uint64_t protocol)

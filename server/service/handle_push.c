@@ -63,6 +63,21 @@ static int answer_again(struct call *call)
     return CALL_LATER;
 }
 
+/* Its client sends both again, in their order. */
+static int refuse_behind(struct call *call)
+{
+    return embd__error_set(
+        &call->error, EMBD_CLOSED,
+        "the peer has closed its side of the connection, or goes on with another one: the push "
+        "before this one is no longer in its round, and this one was not applied");
+}
+
+static int wait_in_round(struct call *call)
+{
+    int status = round_wait(call);
+    return status == ROUND_MADE ? answer_again(call) : status;
+}
+
 int handle_push(struct call *call)
 {
     struct op *op = &call->work->op;
@@ -74,8 +89,10 @@ int handle_push(struct call *call)
     if (op->is_again)
         return answer_again(call);
     op->source = (struct push_source){call->request->session->client, call->request->place};
+    if (call->request->session->has_withdrawn)
+        return refuse_behind(call);
     if (call->extra.round.n_workers > 0)
-        return round_wait(call);
+        return wait_in_round(call);
     op->number = call->extra.number;
     if (op->n_parts == 1)
         op->parts[0].ticket = call->request->prefetch.ticket;

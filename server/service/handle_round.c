@@ -34,6 +34,34 @@ static void refuse(struct op *op, int status, const char *text)
     op_end(op);
 }
 
+/* It comes again by another connection, or has. None that its client sent behind it may be made
+ * before: it would count as made with that one. */
+static void withdraw(struct op *op, const char *text)
+{
+    work_of(op)->request->session->has_withdrawn = true;
+    refuse(op, EMBD_CLOSED, text);
+}
+
+static void give_way(struct op *op, const struct op *to)
+{
+    static const char text[] = "the worker has pushed for this round again, on another connection";
+    if (op->source.client == to->source.client && op->source.place == to->source.place)
+        withdraw(op, text);
+    else
+        refuse(op, EMBD_CLOSED, text);
+}
+
+/* Those that wait for a step which was made before the shard started, as it learns now. */
+static void refuse_late(struct shard *shard)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    struct op *op;
+    while ((op = rounds_take_late(&shard->engine.rounds, shard->now_ns, &e)) != NULL) {
+        refuse(op, e.status, e.text);
+        e.status = EMBD_OK;
+    }
+}
+
 /* A worker leaves, or is another process from now on. */
 static void on_replaced(void *arg, const struct job *job, uint32_t worker)
 {
@@ -61,16 +89,19 @@ int round_wait(struct call *call)
             "the peer has closed its side of the connection: its push cannot wait in a round");
     if (authorize_job(call, call->extra.round.job) != EMBD_OK)
         return call->error.status;
-    if (round_enter(&call->work->op, &call->extra.round, shard->now_ns, &replaced, &call->error) !=
-        EMBD_OK)
-        return call->error.status;
+    int status = round_enter(&call->work->op, &call->extra.round, call->extra.order > 0,
+                             shard->now_ns, &replaced, &call->error);
+    if (status < EMBD_OK)
+        return status;
+    refuse_late(shard);
+    if (status == PUSH_AGAIN)
+        return ROUND_MADE;
     shard->counters.parked++;
     request->state = REQUEST_PARKED;
     request->waits = WAITS_ROUND;
     request->session->in_round = request;
     if (replaced != NULL)
-        refuse(replaced, EMBD_CLOSED,
-               "the worker has pushed for this round again, on another connection");
+        give_way(replaced, &call->work->op);
     return CALL_LATER;
 }
 
@@ -84,8 +115,8 @@ static void on_made(struct op *op)
     shard->counters.push_ns += now_ns - step->began_ns;
     /* The time before is the step's, or waiting. */
     for (uint32_t m = 0; m < step->n_members; m++)
-        if (step->members[m] != NULL)
-            work_of(step->members[m])->began_ns = now_ns;
+        if (step->members[m].push != NULL)
+            work_of(step->members[m].push)->began_ns = now_ns;
     round_spread(step);
 }
 
@@ -111,8 +142,8 @@ bool round_make(struct shard *shard)
     struct op *op = &step->op;
     step->began_ns = clock_ns();
     for (uint32_t m = 0; m < step->n_members; m++)
-        if (step->members[m] != NULL)
-            token_use_bound(op, work_of(step->members[m])->request->session);
+        if (step->members[m].push != NULL)
+            token_use_bound(op, work_of(step->members[m].push)->request->session);
     op->done = on_made;
     clock_tell(op);
     if (op->error.status != EMBD_OK || engine_admit(op) != EMBD_OK ||
@@ -129,8 +160,8 @@ void round_end_session(struct shard *shard, struct shard_session *session)
     struct request *request = session->in_round;
     if (request != NULL &&
         rounds_withdraw(&shard->engine.rounds, &request->work->op, shard->now_ns))
-        refuse(
-            &request->work->op, EMBD_CLOSED,
+        withdraw(
+            &request->work->op,
             "the peer has closed its side of the connection: its push is no longer in the round");
 }
 

@@ -8,8 +8,10 @@
 /* From now on pushes of workers that leave or are replaced go with them. */
 void round_open(struct shard *shard);
 
-/* The push in `call`, checked, waits in its round from now on. CALL_LATER, or the status of an
- * error. */
+#define ROUND_MADE 2
+
+/* The push in `call`, checked, waits in its round from now on. CALL_LATER, ROUND_MADE where its step
+ * was made, or the status of an error. */
 int round_wait(struct call *call);
 
 /* The push waits no more, if it did: what is behind it is tried in its turn. */

@@ -151,6 +151,7 @@ struct shard_session {
     bool is_behind_sweep;     /* one of these waited, at first, for slices of an earlier push */
     bool has_ended;           /* the peer has ended its side */
     struct request *in_round; /* its push that waits for those of other workers; NULL: none */
+    bool has_withdrawn;       /* such a push, which comes again by another connection */
     struct request *gated;    /* that waits at its gate: gates.h; NULL: none */
     struct gate_turn *turns;  /* of requests that gates have let in, and that are not answered */
     struct request *behind, *behind_last; /* what waits behind one of these */

@@ -124,7 +124,7 @@ static int enter(struct world *w, struct request *r, const struct push_round *ro
         struct op_part *part = &r->op.parts[i];
         assert_int_equal(check_part(&w->engine.tables, &part->in, i, &part->table, &e), EMBD_OK);
     }
-    int status = round_enter(&r->op, round, w->now_ns++, &replaced, &e);
+    int status = round_enter(&r->op, round, false, w->now_ns++, &replaced, &e);
     assert_null(replaced);
     return status;
 }

@@ -36,9 +36,10 @@ void check_hello_request(struct reader *r)
 }
 
 static const char *const features[] = {
-    "f16",     "bf16",    "weights", "status",     "create_on_pull", "admit_after", "rounds",
-    "cuts",    "writers", "streams", "jobs",       "order",          "push_scale",  "push_lr",
-    "columns", "i8",      "i4",      "put_writer", "share",          "ring",        "members"};
+    "f16",         "bf16",    "weights", "status",     "create_on_pull", "admit_after", "rounds",
+    "cuts",        "writers", "streams", "jobs",       "order",          "push_scale",  "push_lr",
+    "columns",     "i8",      "i4",      "put_writer", "share",          "ring",        "members",
+    "rounds_again"};
 #define N_FEATURES (sizeof features / sizeof features[0])
 
 static const struct local_place place = {"6b1c2f0e-3a5d-4c7b-9e8f-0123456789ab",

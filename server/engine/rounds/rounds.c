@@ -104,24 +104,60 @@ static void wait(struct rounds *rounds, struct round *round, const struct push_r
     w->clock = push->clock;
 }
 
+static struct job_claim claim_of(const struct push_round *push)
+{
+    return (struct job_claim){push->job,         push->worker,
+                              push->n_workers,   push->lease_ms * UINT64_C(1000000),
+                              push->incarnation, push->epoch};
+}
+
+/* The round that the claim's worker may push to. NULL: errors of jobs_enter and make. */
+static struct round *enter(struct rounds *rounds, struct jobs *jobs, const struct job_claim *claim,
+                           const uint32_t *tables, uint32_t n_tables, uint64_t now_ns,
+                           struct embd__error *e)
+{
+    struct job *job;
+    if (jobs_enter(jobs, claim, now_ns, &job, e) != EMBD_OK)
+        return NULL;
+    struct round *round = find(rounds, job, tables, n_tables);
+    return round != NULL ? round : make(rounds, jobs, job, tables, n_tables, e);
+}
+
 int rounds_join(struct rounds *rounds, struct jobs *jobs, const struct push_round *push,
                 const uint32_t *tables, uint32_t n_tables, uint64_t now_ns, struct op *request,
                 struct op **replaced_out, struct embd__error *e)
 {
-    struct job *job;
-    struct job_claim claim = {push->job,         push->worker,
-                              push->n_workers,   push->lease_ms * UINT64_C(1000000),
-                              push->incarnation, push->epoch};
-    if (jobs_enter(jobs, &claim, now_ns, &job, e) != EMBD_OK)
-        return e->status;
-    struct round *round = find(rounds, job, tables, n_tables);
-    if (round == NULL)
-        round = make(rounds, jobs, job, tables, n_tables, e);
+    struct job_claim claim = claim_of(push);
+    struct round *round = enter(rounds, jobs, &claim, tables, n_tables, now_ns, e);
     if (round == NULL || check(round, push, e) != EMBD_OK)
         return e->status;
     *replaced_out = round->workers[push->worker].push;
-    jobs_live(job, &claim, push->clock, now_ns);
+    jobs_live(round->job, &claim, push->clock, now_ns);
     wait(rounds, round, push, request);
+    return EMBD_OK;
+}
+
+/* The step of that clock has the worker's push. */
+static void note_made(struct round *round, uint32_t worker, uint64_t clock)
+{
+    struct round_worker *w = &round->workers[worker];
+    struct job_worker *who = &round->job->workers[worker];
+    uint64_t next = clock + 1;
+    w->next = w->next < next ? next : w->next;
+    who->done = who->done < next ? next : who->done;
+    round->next = round->next < next ? next : round->next;
+    round->job->stepped = round->job->stepped < next ? next : round->job->stepped;
+}
+
+int rounds_repeat(struct rounds *rounds, struct jobs *jobs, const struct push_round *push,
+                  const uint32_t *tables, uint32_t n_tables, uint64_t now_ns, struct embd__error *e)
+{
+    struct job_claim claim = claim_of(push);
+    struct round *round = enter(rounds, jobs, &claim, tables, n_tables, now_ns, e);
+    if (round == NULL)
+        return e->status;
+    jobs_live(round->job, &claim, push->clock, now_ns);
+    note_made(round, push->worker, push->clock);
     return EMBD_OK;
 }
 
@@ -178,6 +214,21 @@ bool rounds_withdraw(struct rounds *rounds, const struct op *request, uint64_t n
             }
     }
     return false;
+}
+
+struct op *rounds_take_late(struct rounds *rounds, uint64_t now_ns, struct embd__error *e)
+{
+    for (uint32_t i = 0; i < ROUNDS_MAX && rounds->n_waiting > 0; i++) {
+        struct round *round = rounds->rounds[i];
+        for (uint32_t w = 0; round != NULL && round->n_waiting > 0 && w < round->n_workers; w++) {
+            if (round->workers[w].push == NULL || round->workers[w].clock >= round->next)
+                continue;
+            jobs_late(round->job, w, round->workers[w].clock, round->next, e);
+            renew(round, w, now_ns);
+            return take(rounds, round, w);
+        }
+    }
+    return NULL;
 }
 
 struct op *rounds_take_out(struct rounds *rounds, const struct job *job, uint32_t worker)
@@ -243,19 +294,13 @@ static uint32_t take_clock(struct rounds *rounds, struct round *round, uint64_t 
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < round->n_workers; i++) {
-        struct round_worker *w = &round->workers[i];
-        struct job_worker *who = &round->job->workers[i];
+        const struct round_worker *w = &round->workers[i];
         if (w->push == NULL || w->clock != clock)
             continue;
         requests_out[n++] = take(rounds, round, i);
         renew(round, i, now_ns);
-        w->next = clock + 1;
-        if (who->done < clock + 1)
-            who->done = clock + 1;
+        note_made(round, i, clock);
     }
-    round->next = clock + 1;
-    if (round->job->stepped < round->next)
-        round->job->stepped = round->next;
     return n;
 }
 

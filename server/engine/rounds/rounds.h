@@ -8,8 +8,9 @@
  * no step: there is one for each clock. Whatever the order in which pushes arrive, they are handed
  * out in the order of their workers.
  *
- * Here is who is waited for; making the step is step.c's. Kept in memory alone. Owner: the
- * shard's thread. */
+ * Here is who is waited for; making the step is step.c's. Kept in memory alone: after a start a
+ * round begins with the least clock that is pushed for, and learns from pushes that come again which
+ * steps were made. Owner: the shard's thread. */
 #ifndef EMBD_ENGINE_ROUNDS_H
 #define EMBD_ENGINE_ROUNDS_H
 
@@ -51,6 +52,16 @@ void rounds_fini(struct rounds *rounds);
 int rounds_join(struct rounds *rounds, struct jobs *jobs, const struct push_round *push,
                 const uint32_t *tables, uint32_t n_tables, uint64_t now_ns, struct op *request,
                 struct op **replaced_out, struct embd__error *e);
+
+/* A worker sends the push of a step again that was made with it, or is being made: after a start the
+ * shard learns by it that the step was made. Errors of jobs_enter; EMBD_FULL, EMBD_NO_MEMORY. */
+int rounds_repeat(struct rounds *rounds, struct jobs *jobs, const struct push_round *push,
+                  const uint32_t *tables, uint32_t n_tables, uint64_t now_ns,
+                  struct embd__error *e);
+
+/* Takes a push that waits for a step which was made without it, and says so in e (EMBD_LATE); NULL:
+ * none does. */
+struct op *rounds_take_late(struct rounds *rounds, uint64_t now_ns, struct embd__error *e);
 
 /* A push of another worker that waits for the same step; NULL: none does. */
 const struct op *rounds_beside(const struct rounds *rounds, const struct push_round *push,

@@ -47,7 +47,43 @@ static int check_lr(const struct op *op, const struct op *other, struct embd__er
     return EMBD_OK;
 }
 
-int round_enter(struct op *op, const struct push_round *push, uint64_t now_ns,
+/* Whether a step that was made has the push. */
+static bool is_made(const struct op *op)
+{
+    const struct engine *engine = op->engine;
+    return sources_have(op_is_of_journaled(op) ? &engine->journaled_sources : &engine->sources,
+                        &op->source);
+}
+
+/* The push in a step that is being made; NULL: there is none. */
+static struct round_member *find_member(const struct op *op)
+{
+    for (struct round_step *step = op->engine->steps; step != NULL; step = step->next)
+        for (uint32_t m = 0; m < step->n_members; m++)
+            if (step->members[m].source.client == op->source.client &&
+                step->members[m].source.place == op->source.place)
+                return &step->members[m];
+    return NULL;
+}
+
+/* EMBD_OK: this one gets the result of its step. */
+static int repeat(struct op *op, const struct push_round *push, const uint32_t *tables,
+                  uint64_t now_ns, struct op **replaced_out, struct embd__error *e)
+{
+    struct engine *engine = op->engine;
+    struct round_member *member = find_member(op);
+    if (rounds_repeat(&engine->rounds, &engine->jobs, push, tables, op->n_parts, now_ns, e) !=
+        EMBD_OK)
+        return e->status;
+    op->is_again = true;
+    if (member == NULL)
+        return PUSH_AGAIN;
+    *replaced_out = member->push;
+    member->push = op;
+    return EMBD_OK;
+}
+
+int round_enter(struct op *op, const struct push_round *push, bool may_come_again, uint64_t now_ns,
                 struct op **replaced_out, struct embd__error *e)
 {
     struct engine *engine = op->engine;
@@ -57,6 +93,8 @@ int round_enter(struct op *op, const struct push_round *push, uint64_t now_ns,
         return e->status;
     for (uint32_t i = 0; i < op->n_parts; i++)
         tables[i] = op->parts[i].in.table;
+    if (may_come_again && op->source.client != 0 && (find_member(op) != NULL || is_made(op)))
+        return repeat(op, push, tables, now_ns, replaced_out, e);
     const struct op *other = rounds_beside(&engine->rounds, push, tables, op->n_parts);
     if (other != NULL && check_lr(op, other, e) != EMBD_OK)
         return e->status;
@@ -73,8 +111,8 @@ void round_forget(struct op *op, uint64_t now_ns)
     rounds_withdraw(&op->engine->rounds, op, now_ns);
     for (struct round_step *step = op->engine->steps; step != NULL; step = step->next)
         for (uint32_t m = 0; m < step->n_members; m++)
-            if (step->members[m] == op)
-                step->members[m] = NULL;
+            if (step->members[m].push == op)
+                step->members[m].push = NULL;
 }
 
 /* ---- merging ---- */
@@ -108,7 +146,7 @@ static void lay(const struct round_step *step, uint32_t i, uint32_t dim, struct 
 {
     *l = (struct layout){0};
     for (uint32_t m = 0; m < step->n_members; m++) {
-        const struct part *in = &step->members[m]->parts[i].in;
+        const struct part *in = &step->members[m].push->parts[i].in;
         l->n_keys += in->n_keys;
         l->n_rows += in->n_rows;
         l->has_offsets |= in->offsets != NULL;
@@ -163,7 +201,7 @@ static void merge(const struct round_step *step, uint32_t i, uint8_t *buffer,
     float *weights = (float *)(buffer + l->weights), *scores = (float *)(buffer + l->scores);
     float *grads = (float *)(buffer + l->grads);
     for (uint32_t m = 0; m < step->n_members; m++) {
-        const struct op *member = step->members[m];
+        const struct op *member = step->members[m].push;
         const struct part *in = &member->parts[i].in;
         step->keys_at[m * member->n_parts + i] = key;
         if (in->n_keys > 0)
@@ -180,12 +218,12 @@ static void merge(const struct round_step *step, uint32_t i, uint8_t *buffer,
         key += in->n_keys;
         row += in->n_rows;
     }
-    to->in = (struct part){.table = step->members[0]->parts[i].in.table,
+    to->in = (struct part){.table = step->members[0].push->parts[i].in.table,
                            .dtype = EMBD_DTYPE_F32,
                            .n_keys = key,
                            .n_rows = row,
                            .want_status = l->want_status,
-                           .lr = step->members[0]->parts[i].in.lr,
+                           .lr = step->members[0].push->parts[i].in.lr,
                            .keys = keys,
                            .offsets = l->has_offsets ? offsets : NULL,
                            .slots = l->has_slots ? slots : NULL,
@@ -199,7 +237,7 @@ static int merge_part(struct round_step *step, uint32_t i, struct embd__error *e
 {
     struct op_part *to = &step->op.parts[i];
     struct layout l;
-    to->table = step->members[0]->parts[i].table;
+    to->table = step->members[0].push->parts[i].table;
     lay(step, i, to->table->schema.s.dim, &l);
     if (l.n_keys > LIMIT_KEYS || l.n_rows > LIMIT_ROWS)
         return embd__error_set(e, EMBD_TOO_LARGE,
@@ -224,17 +262,17 @@ static void add_sources(struct round_step *step)
     struct op *op = &step->op;
     op->sources = step->sources;
     for (uint32_t m = 0; m < step->n_members && op->n_sources < PUSH_SOURCES_MAX; m++)
-        if (step->members[m]->source.client != 0)
-            step->sources[op->n_sources++] = step->members[m]->source;
+        if (step->members[m].source.client != 0)
+            step->sources[op->n_sources++] = step->members[m].source;
 }
 
 /* All of it, ready for the store. */
 static int prepare(struct round_step *step, struct embd__error *e)
 {
     for (uint32_t m = 0; m < step->n_members; m++)
-        if (find_tables(step->members[m], e) != EMBD_OK)
+        if (find_tables(step->members[m].push, e) != EMBD_OK)
             return e->status;
-    uint32_t n_parts = step->members[0]->n_parts;
+    uint32_t n_parts = step->members[0].push->n_parts;
     step->keys_at = calloc((size_t)step->n_members * n_parts, sizeof *step->keys_at);
     step->buffers = malloc(n_parts * sizeof *step->buffers);
     if (step->keys_at == NULL || (step->buffers == NULL && n_parts > 0))
@@ -272,7 +310,8 @@ struct round_step *round_take(struct engine *engine, uint64_t now_ns,
         return NULL;
     }
     step->n_members = n;
-    memcpy(step->members, members, n * sizeof *members);
+    for (uint32_t m = 0; m < n; m++)
+        step->members[m] = (struct round_member){members[m], members[m]->source};
     step->next = engine->steps;
     engine->steps = step;
     op_begin(&step->op, engine, OP_PUSH);
@@ -320,11 +359,11 @@ void round_spread(struct round_step *step)
     const struct embd__error *e = &step->op.error;
     step->op.engine->counters.round_steps += e->status == EMBD_OK;
     for (uint32_t m = 0; m < step->n_members; m++) {
-        struct op *member = step->members[m];
+        struct op *member = step->members[m].push;
         if (member == NULL)
             continue;
-        step->members[m] = NULL;
-        if (e->status == EMBD_OK)
+        step->members[m].push = NULL;
+        if (e->status == EMBD_OK && !member->is_again)
             give(step, m, member);
         member->record.is_replicated = step->op.record.is_replicated;
         member->record.is_synced = step->op.record.is_synced;

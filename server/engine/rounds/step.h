@@ -3,7 +3,12 @@
  * A push of a round waits: round_enter. When its round waits for no worker (rounds.h), round_take
  * merges the pushes into one operation, which is admitted and applied like any other; round_spread
  * gives each of them the result. Members that leave meanwhile are forgotten: their arrays are
- * copied. */
+ * copied.
+ *
+ * A push may come again, by another connection or to a server that has started since: it is known
+ * by its place among its client's pushes. If it is in a step that is being made, it gets that one's
+ * result; if it is in one that was made (sources.h), it is answered as applied. Otherwise it waits
+ * in its round as it did before. */
 #ifndef EMBD_ENGINE_STEP_H
 #define EMBD_ENGINE_STEP_H
 
@@ -15,6 +20,11 @@ struct round_buffer {
     uint64_t bytes;
 };
 
+struct round_member {
+    struct op *push; /* NULL: withdrawn */
+    struct push_source source;
+};
+
 struct round_step {
     struct op op;            /* first */
     struct round_step *next; /* of engine.steps */
@@ -23,15 +33,17 @@ struct round_step {
     struct round_buffer *buffers; /* [n_buffers], one a part */
     uint32_t n_buffers;
     struct push_source sources[PUSH_SOURCES_MAX];
-    uint32_t *keys_at;    /* [n_members][parts], where a worker's keys begin among the step's */
-    struct op *members[]; /* [n_members] in the order of workers; NULL: withdrawn */
+    uint32_t *keys_at; /* [n_members][parts], where a worker's keys begin among the step's */
+    struct round_member members[]; /* [n_members] in the order of workers */
 };
 
 /* The checked push waits in its round from now on; its tables are looked up again later.
- * *replaced_out is the worker's earlier push, which waits no more, or NULL. Errors of rounds_join,
- * and EMBD_INVALID where some of its tables are journaled and others are not, or where its learning
- * rates are not those of pushes that wait for the same step. */
-int round_enter(struct op *op, const struct push_round *push, uint64_t now_ns,
+ * *replaced_out is the worker's earlier push, which waits no more, or NULL. `may_come_again`: its
+ * source is known by an order. PUSH_AGAIN: it is in a step that was made: answer it, and refuse
+ * those of rounds_take_late. Errors of rounds_join, and EMBD_INVALID where some of its tables are
+ * journaled and others are not, or where its learning rates are not those of pushes that wait for
+ * the same step. */
+int round_enter(struct op *op, const struct push_round *push, bool may_come_again, uint64_t now_ns,
                 struct op **replaced_out, struct embd__error *e);
 
 /* The step of a round that waits for no worker and whose pushes may all go on by `may` (NULL: they

@@ -1,0 +1,376 @@
+/* test_rounds_again.c - pushes of rounds that come a second time, since their answer was lost: by
+ * another connection, while their step is being made, and after the shard has started anew. A step
+ * is made once, and its pushes are answered as applied; one that was not made is made then. */
+#include "tests/server/deferred_store.h"
+#include "tests/server/journaled.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/route.h"
+
+#define WORKERS 3u
+#define LEASE   1000u
+
+static const uint64_t key_seven[1] = {7};
+static const float gradient[4] = {3, 3, 3, 3};
+
+/* A job whose workers push to the table "t"; a worker's connections are sessions. */
+struct job {
+    struct journaled j;
+    struct rig *rig;
+    struct shard_session sessions[WORKERS];
+    struct exchange *x[WORKERS];
+};
+
+static void reach(struct job *job, uint32_t w)
+{
+    job->sessions[w] = (struct shard_session){.client = 100 + w};
+}
+
+static struct part part_of_t(void)
+{
+    struct part part = part_of("t", key_seven, 1, gradient);
+    part.want_status = true;
+    return part;
+}
+
+/* Without an order: 0. */
+static struct exchange *send_ordered(struct job *job, uint32_t w, uint64_t clock, uint64_t order)
+{
+    struct push_extra extra = {.round = {"job", w, WORKERS, clock, LEASE, 100 + w, 1},
+                               .order = order};
+    struct part part = part_of_t();
+    struct exchange *x = ask(job->rig, &job->sessions[w], METHOD_PUSH);
+    embd__push_write(&x->out, &part, 1, &extra);
+    ask_send(x);
+    return x;
+}
+
+/* The same bytes as ever for this worker and clock. */
+static void push_for(struct job *job, uint32_t w, uint64_t clock)
+{
+    job->x[w] = send_ordered(job, w, clock, 10 + clock);
+}
+
+static void lose(struct job *job, uint32_t w)
+{
+    ask_free(job->x[w]);
+    job->x[w] = NULL;
+    shard_session_end(job->rig->shard, &job->sessions[w]);
+    reach(job, w);
+}
+
+static void send_all(struct job *job, uint64_t clock)
+{
+    for (uint32_t w = 0; w < WORKERS; w++)
+        push_for(job, w, clock);
+}
+
+static bool take(struct exchange *x, uint64_t *step_out)
+{
+    struct push_answer answer = {.step = 0};
+    bool again;
+    if (x->rig->config.wake != NULL)
+        ask_wait(x);
+    ask_read(x);
+    assert_int_equal(x->reader.answer_status, EMBD_OK);
+    int n = embd__push_answer_read(&x->reader, &answer, 1, &again);
+    assert_int_equal(n, again ? 0 : 1);
+    *step_out = answer.step;
+    ask_free(x);
+    return again;
+}
+
+/* Each is answered: as applied before, or by the step of that number. */
+static void check_answer(struct job *job, uint32_t w, bool is_again, uint64_t step)
+{
+    uint64_t own;
+    assert_int_equal(take(job->x[w], &own), is_again);
+    if (!is_again)
+        assert_int_equal(own, step);
+}
+
+static void check_answers(struct job *job, bool is_again, uint64_t step)
+{
+    for (uint32_t w = 0; w < WORKERS; w++)
+        check_answer(job, w, is_again, step);
+}
+
+/* Each step takes 3 from the row, whoever was in it. */
+static void check_steps(struct job *job, uint64_t n)
+{
+    float row[4];
+    struct part part = part_of("t", key_seven, 1, NULL);
+    pull(job->rig, &part, row, NULL);
+    assert_int_equal(figure(job->rig, "t", "steps"), n);
+    assert_true(row[0] == -3.0f * (float)n && row[3] == row[0]);
+}
+
+static void start(struct job *job)
+{
+    job->rig = &job->j.rig;
+    for (uint32_t w = 0; w < WORKERS; w++)
+        reach(job, w);
+}
+
+/* The shard ends as its process would: nobody hears of it. */
+static void restart(struct job *job)
+{
+    journaled_stop(&job->j);
+    journaled_start(&job->j);
+    start(job);
+}
+
+/* ---- the shard goes on ---- */
+
+static void what_was_made_is_answered_as_applied(void **state)
+{
+    struct job *job = *state;
+    send_all(job, 0);
+    check_answers(job, false, 1);
+    reach(job, 1);
+    push_for(job, 1, 0);
+    check_answer(job, 1, true, 0);
+    send_all(job, 1);
+    check_answers(job, false, 2);
+    push_for(job, 1, 0); /* a late copy */
+    check_answer(job, 1, true, 0);
+    check_steps(job, 2);
+}
+
+static void what_waited_waits_again(void **state)
+{
+    struct job *job = *state;
+    push_for(job, 0, 0);
+    push_for(job, 1, 0);
+    lose(job, 0);
+    push_for(job, 2, 0);
+    push_for(job, 0, 0);
+    check_answers(job, false, 1);
+    check_steps(job, 1);
+}
+
+/* Without an order a push that has been made is another one. */
+static void a_push_without_an_order_is_not_known_again(void **state)
+{
+    struct job *job = *state;
+    for (uint32_t w = 0; w < WORKERS; w++)
+        job->x[w] = send_ordered(job, w, 0, 0);
+    check_answers(job, false, 1);
+    ask_error(send_ordered(job, 0, 0, 0), EMBD_INVALID, "up to 0 already", NULL);
+    check_steps(job, 1);
+}
+
+static void another_process_of_the_worker_is_not_taken_for_it(void **state)
+{
+    struct job *job = *state;
+    send_all(job, 0);
+    check_answers(job, false, 1);
+    struct push_extra extra = {.round = {"job", 0, WORKERS, 0, LEASE, 999, 1}, .order = 10};
+    struct part part = part_of_t();
+    struct exchange *x = ask(job->rig, &job->sessions[0], METHOD_PUSH);
+    embd__push_write(&x->out, &part, 1, &extra);
+    ask_error(x, EMBD_INVALID, "another process", NULL);
+}
+
+/* Its client sends both again, and the second would be there before the first. */
+static void nothing_overtakes_a_push_that_left_its_round(void **state)
+{
+    struct job *job = *state;
+    struct part part = part_of_t();
+    struct push_extra extra = {.order = 11};
+    push_for(job, 0, 0);
+    struct exchange *behind = ask(job->rig, &job->sessions[0], METHOD_PUSH);
+    embd__push_write(&behind->out, &part, 1, &extra);
+    ask_send(behind);
+    shard_session_half_end(job->rig->shard, &job->sessions[0]);
+    ask_error(job->x[0], EMBD_CLOSED, "closed its side", NULL);
+    ask_error(behind, EMBD_CLOSED, "no longer in its round", NULL);
+    reach(job, 0);
+    send_all(job, 0);
+    check_answers(job, false, 1);
+    check_steps(job, 1);
+}
+
+/* The shard does not know yet that the connection is lost. */
+static void the_newer_connection_has_the_push(void **state)
+{
+    struct job *job = *state;
+    struct exchange *old;
+    struct shard_session lost;
+    struct part part = part_of_t();
+    struct push_extra extra = {.order = 11};
+    push_for(job, 0, 0);
+    struct exchange *behind = ask(job->rig, &job->sessions[0], METHOD_PUSH);
+    embd__push_write(&behind->out, &part, 1, &extra);
+    ask_send(behind);
+    old = job->x[0];
+    struct exchange *again;
+    lost = (struct shard_session){.client = 100};
+    again = ask(job->rig, &lost, METHOD_PUSH);
+    struct push_extra same = {.round = {"job", 0, WORKERS, 0, LEASE, 100, 1}, .order = 10};
+    embd__push_write(&again->out, &part, 1, &same);
+    ask_send(again);
+    ask_error(old, EMBD_CLOSED, "again, on another connection", NULL);
+    ask_error(behind, EMBD_CLOSED, "goes on with another one", NULL);
+    job->x[0] = again;
+    push_for(job, 1, 0);
+    push_for(job, 2, 0);
+    check_answers(job, false, 1);
+    check_steps(job, 1);
+}
+
+/* ---- the shard starts anew ---- */
+
+static void a_step_that_was_made_is_made_once(void **state)
+{
+    struct job *job = *state;
+    send_all(job, 0);
+    ask_wait(job->x[0]); /* the record is written; nobody takes the answers */
+    for (uint32_t w = 0; w < WORKERS; w++)
+        ask_free(job->x[w]);
+    restart(job);
+    check_steps(job, 1);
+    send_all(job, 0);
+    check_answers(job, true, 0);
+    send_all(job, 1);
+    check_answers(job, false, 2);
+    restart(job);
+    send_all(job, 1);
+    check_answers(job, true, 0);
+    check_steps(job, 2);
+}
+
+static void a_step_that_was_not_made_is_made_by_all(void **state)
+{
+    struct job *job = *state;
+    push_for(job, 0, 0);
+    push_for(job, 1, 0);
+    for (uint32_t w = 0; w < 2; w++)
+        ask_free(job->x[w]);
+    restart(job);
+    send_all(job, 0);
+    check_answers(job, false, 1);
+    check_steps(job, 1);
+}
+
+/* Worker 2 was dropped, and the shard does not know it any more. */
+static void one_that_was_not_in_the_step_is_late(void **state)
+{
+    struct job *job = *state;
+    send_all(job, 0);
+    check_answers(job, false, 1);
+    push_for(job, 0, 1);
+    push_for(job, 1, 1);
+    for (uint32_t ms = 0; ms < LEASE + 200; ms += 100) {
+        job->rig->now_ns += UINT64_C(100000000);
+        shard_tick(job->rig->shard, job->rig->now_ns);
+    }
+    ask_wait(job->x[0]);
+    ask_free(job->x[0]);
+    ask_free(job->x[1]);
+    restart(job);
+    check_steps(job, 2);
+    push_for(job, 2, 1);
+    assert_false(job->x[2]->is_answered);
+    push_for(job, 0, 1);
+    check_answer(job, 0, true, 0);
+    ask_error(job->x[2], EMBD_LATE, "worker 2", "clock 1", NULL);
+    push_for(job, 1, 1);
+    check_answer(job, 1, true, 0);
+    send_all(job, 2);
+    check_answers(job, false, 3);
+    check_steps(job, 3);
+}
+
+/* ---- a device ---- */
+
+/* The answer is that of the step, since it is being made. */
+static void a_push_whose_step_is_being_made_gets_its_result(void **state)
+{
+    struct job *job = *state;
+    send_all(job, 0);
+    lose(job, 0);
+    push_for(job, 0, 0);
+    assert_false(job->x[0]->is_answered);
+    lose(job, 0); /* and once more */
+    push_for(job, 0, 0);
+    assert_true(deferred_run());
+    assert_false(deferred_run());
+    check_answer(job, 0, true, 0);
+    check_answer(job, 1, false, 1);
+    check_answer(job, 2, false, 1);
+    assert_int_equal(figure(job->rig, "t", "steps"), 1);
+}
+
+/* ---- all ---- */
+
+static void create(struct job *job, embd_durability durability)
+{
+    embd_schema schema;
+    embd_schema_init(&schema);
+    strcpy(schema.name, "t");
+    schema.dim = 4;
+    schema.durability = durability;
+    schema.initializer = (embd_initializer){EMBD_INITIALIZER_CONSTANT, 0, 0};
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_SGD, 1);
+    create_table(job->rig, &schema);
+}
+
+static int setup(void **state)
+{
+    static struct job job;
+    job = (struct job){.rig = NULL};
+    journaled_new(&job.j);
+    start(&job);
+    create(&job, EMBD_DURABILITY_DURABLE);
+    *state = &job;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct job *job = *state;
+    journaled_end(&job->j);
+    return 0;
+}
+
+static int setup_device(void **state)
+{
+    static struct job job;
+    job = (struct job){.rig = NULL};
+    deferred_open();
+    rig_open(&job.j.rig, &store_deferred, 0, 1, NULL);
+    start(&job);
+    create(&job, EMBD_DURABILITY_SNAPSHOT);
+    *state = &job;
+    return 0;
+}
+
+static int teardown_device(void **state)
+{
+    struct job *job = *state;
+    rig_close(job->rig);
+    return 0;
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_was_made_is_answered_as_applied),
+        TEST(what_waited_waits_again),
+        TEST(a_push_without_an_order_is_not_known_again),
+        TEST(another_process_of_the_worker_is_not_taken_for_it),
+        TEST(nothing_overtakes_a_push_that_left_its_round),
+        TEST(the_newer_connection_has_the_push),
+        TEST(a_step_that_was_made_is_made_once),
+        TEST(a_step_that_was_not_made_is_made_by_all),
+        TEST(one_that_was_not_in_the_step_is_late),
+        cmocka_unit_test_setup_teardown(a_push_whose_step_is_being_made_gets_its_result,
+                                        setup_device, teardown_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
