@@ -26,6 +26,7 @@ except ImportError:
     torch = None
 
 import clusters
+from embd_process import BIN
 import embd
 from game_day import report
 import wire
@@ -33,6 +34,7 @@ from ports import free_ports
 
 SHARDS, KEYS, DIM = 3, 500, 4
 RESTARTS = int(os.environ.get("EMBD_RESTARTS", "12"))
+FORGETFUL = os.path.join(os.path.dirname(os.path.dirname(BIN)), "tests", "fault", "embd-without-sources_have")
 README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
 
 
@@ -133,6 +135,119 @@ class Ending(threading.Thread):
         self.listener.close()
 
 
+class Losing:
+    """Before a server. While it is armed no answer to a push comes through, nor what comes behind it. Those connections end when it
+    is disarmed."""
+
+    def __init__(self, port):
+        self.listener = socket.create_server(("127.0.0.2", port))
+        self.address, self.to = f"127.0.0.2:{port}", ("127.0.0.1", port)
+        self.armed, self.lost, self.sockets = False, [], []
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                peer = self.listener.accept()[0]
+                try:
+                    server = socket.create_connection(self.to)
+                except OSError:
+                    peer.close()
+                    continue
+                self.sockets += [peer, server]
+                for a, b, is_answer in ((peer, server, False), (server, peer, True)):
+                    threading.Thread(target=self.carry, args=(a, b, is_answer), daemon=True).start()
+
+    def carry(self, a, b, is_answer):
+        with contextlib.suppress(OSError):
+            while data := a.recv(1 << 16):
+                if is_answer and self.armed and b"parts" in data:
+                    self.lost.append((a, b))
+                    return
+                b.sendall(data)
+        for end in (a, b):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def disarm(self):
+        self.armed = False
+        while self.lost:
+            for end in self.lost.pop():
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self.listener.close()
+        self.disarm()
+        for end in self.sockets:
+            end.close()
+
+
+class InStep(threading.Thread):
+    """One of the workers of a job. Each step is a push of two tables at once and one of the second alone, by keys and gradients that
+    the step and the worker say."""
+
+    WORKERS = 3
+
+    def __init__(self, addresses, rank, durability):
+        super().__init__(daemon=True)
+        self.client = embd.connect(addresses, deadline=60)
+        options = {"optimizer": embd.Optimizer("adam", lr=0.05), "durability": durability}
+        self.tables = [self.client.create_table(name, DIM, **options) for name in "tu"]
+        self.clock = embd.Clock(self.client, "job", worker=rank, workers=self.WORKERS, lease=60)
+        self.rank, self.end, self.at, self.wrong = rank, 1 << 30, -1, None
+
+    def run(self):
+        try:
+            with self.clock, warnings.catch_warnings():
+                warnings.simplefilter("error", embd.WorkerWarning)
+                for step in self.clock.steps(1 << 30):
+                    if step >= self.end:
+                        break
+                    self.step(step)
+                    self.at = step
+        except Exception as error:  # pylint: disable=broad-except
+            self.wrong = error
+
+    def step(self, n):
+        chance = np.random.default_rng((n, self.rank))
+        parts = [embd.Part(table, chance.integers(0, KEYS, 32), values=chance.random((32, DIM), np.float32)) for table in self.tables]
+        self.client.push(parts, round=self.clock)
+        self.tables[1].push(chance.integers(0, KEYS, 8), chance.random((8, DIM), np.float32), round=self.clock)
+
+    def rows(self):
+        return [table.pull(np.arange(KEYS)) for table in self.tables]
+
+    @classmethod
+    def begin(cls, addresses, durability="durable"):
+        workers = [cls(addresses, rank, durability) for rank in range(cls.WORKERS)]
+        for worker in workers:
+            worker.start()
+        return workers
+
+    @staticmethod
+    def finish(workers, n):
+        """They make n steps and end, or have raised."""
+        for worker in workers:
+            worker.end = n
+        for worker in workers:
+            worker.join(120)
+        return [worker.wrong if not worker.is_alive() else "hangs" for worker in workers]
+
+
+def check_steps(test, workers, n):
+    """The rows are those of n steps that nobody disturbed."""
+    server = clusters.Embd(shards=SHARDS)
+    test.addCleanup(server.kill)
+    twins = InStep.begin(server.addresses[0], "snapshot")
+    test.assertEqual(InStep.finish(twins, n), [None] * len(twins))
+    both = [worker.rows() for worker in (workers[0], twins[0])]
+    for worker in (*workers, *twins):
+        worker.client.close()
+    for rows, twin in zip(*both):
+        np.testing.assert_array_equal(rows, twin)
+
+
 class Restarts(threading.Thread):
     """One server after the other, by SIGTERM and by SIGKILL, at random moments."""
 
@@ -213,6 +328,73 @@ class EndingTest(unittest.TestCase):
         self.assertEqual(self.rows(table), KEYS - 100)
 
 
+class LostAnswersTest(unittest.TestCase):
+    """Steps of workers, of which nobody gets the answers before the server is killed."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="embd-lost-answers-")
+        self.addCleanup(folder.cleanup)
+        self.losing, self.folder = Losing(free_ports(1)), folder.name
+        self.addCleanup(self.losing.close)
+        before = os.environ.get("EMBD_TRANSPORT")
+        self.addCleanup(lambda: os.environ.pop("EMBD_TRANSPORT") if before is None else os.environ.update(EMBD_TRANSPORT=before))
+        os.environ["EMBD_TRANSPORT"] = "tcp"
+
+    def start(self):
+        self.server = clusters.Embd("--advertise", "127.0.0.2", "--data-dir", self.folder, listen=f"127.0.0.1:{self.losing.to[1]}",
+                                    program=self.program)
+
+    def until(self, reached):
+        end = time.monotonic() + 60
+        while not reached():
+            self.assertLess(time.monotonic(), end, "not within 60 s")
+            time.sleep(0.01)
+
+    def lose_answers(self):
+        """To the pushes of a step; then the server dies, and comes back."""
+        self.losing.armed = True
+        self.until(lambda: len(self.losing.lost) == InStep.WORKERS)
+        self.server.process.kill()
+        self.server.wait()
+        self.server.kill()
+        self.start()
+        self.losing.disarm()
+
+    def go_on(self, workers):
+        before = max(worker.at for worker in workers) + 1
+        self.until(lambda: all(worker.at > before or worker.wrong for worker in workers))
+
+    def again(self):
+        with wire.connect(self.server) as peer:
+            return peer.call("stats")[0]["stats"]["pushes_again"]
+
+    def make_steps(self, program):
+        """Workers that made so many, their number, and how many pushes of them the servers have known again."""
+        self.program = program
+        self.start()
+        self.addCleanup(lambda: self.server.kill())
+        workers, again = InStep.begin(self.losing.address), 0
+        for _ in range(4):
+            self.go_on(workers)
+            self.lose_answers()
+            self.go_on(workers)
+            again += self.again()
+        n = max(worker.at for worker in workers) + 3
+        self.assertEqual(InStep.finish(workers, n), [None] * len(workers))
+        return workers, n, again
+
+    def test_each_step_is_made_once(self):
+        workers, n, again = self.make_steps(BIN)
+        self.assertEqual(again, 4 * InStep.WORKERS)
+        check_steps(self, workers, n)
+
+    def test_a_server_that_does_not_know_them_again_makes_steps_twice(self):
+        workers, n, again = self.make_steps(FORGETFUL)
+        self.assertEqual(again, 0)
+        with self.assertRaisesRegex(AssertionError, "not equal"):
+            check_steps(self, workers, n)
+
+
 class RestartsTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="embd-restarts-")
@@ -289,6 +471,17 @@ class RestartsTest(unittest.TestCase):
             client.drop_table("short")
 
         self.through_restarts(step, hows=(signal.SIGTERM,))
+
+    def test_workers_in_step(self):
+        """Each step is made once on each shard, also one that is under way where a server ends, and no worker hears of it."""
+        workers = InStep.begin(self.servers.addresses)
+        restarts = Restarts(self.servers)
+        restarts.join()
+        n = max(worker.at for worker in workers) + 3
+        self.assertEqual(InStep.finish(workers, n), [None] * len(workers))
+        again = sum(shard.shard["pushes_again"] for shard in self.client.stats())
+        check_steps(self, workers, n)
+        print(f"{n} steps, {RESTARTS} restarts: {again} pushes of steps that had been made came again to the servers that are there now")
 
     def test_buffered_tables(self):
         self.table = lambda client, **fields: client.create_table("t", DIM, durability=fields.get("durability", "buffered"))
