@@ -239,7 +239,8 @@ bool embd__awaits_outcome(const struct link *link);
 void embd__note_all_refused(struct link *link);
 /* The next to be sent names shared memory, which the server that is connected now has not. */
 void embd__fail_unshared(struct link *link);
-/* The next to be sent is the push of a round that may have been made; the server does not know it. */
+/* The next to be sent is the push of a round that may have been made, and the server would not know
+ * it again. */
 void embd__fail_not_again(struct link *link);
 /* UINT64_MAX: nothing waits. */
 void embd__deadline_arm(struct link *link, uint64_t when);

@@ -334,8 +334,9 @@ EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_par
  * a push fails, those that were started behind it and before embd_wait reported it fail too, on the
  * shards that did not apply it, with the same status.
  *
- * Pushes of a round have no numbers, nor those of a client with embd_options.unnumbered, nor those
- * to a shard that has no room for a stream: after a lost connection they are EMBD_CLOSED.
+ * Pushes of a client with embd_options.unnumbered have no numbers, nor those to a shard that has no
+ * room for a stream: after a lost connection they are EMBD_CLOSED. Pushes of a round have none
+ * either; they are sent again, and are in one step (sync.h says where not).
  *   as embd_pull, and
  *   EMBD_TOO_LARGE    the share of a shard is larger than its push_limit: nothing was sent
  *   EMBD_NOT_FINITE   a gradient is NaN or infinite and the table does not admit them; names the

@@ -28,9 +28,10 @@
  * begins again.
  *
  * Where a server restarts, or a follower takes its place, ticks wait for it until the client's
- * deadline, and workers take part as before. A push of a round that was on its way there fails as
- * EMBD_CLOSED: its step is made once or not at all on that shard. The worker goes on with its next
- * clock.
+ * deadline, and workers take part as before. A push of a round that was on its way there is sent
+ * again, until the call's deadline, and its step is made once. It fails as EMBD_CLOSED in a job of
+ * more than 128 workers, or beside a server of an earlier version: then its step is made once or
+ * not at all on that shard, and the worker goes on with its next clock.
  *
  * The loop of a worker that may stop, and of a restarted one, i being 0 at first:
  *

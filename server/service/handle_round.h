@@ -10,8 +10,8 @@ void round_open(struct shard *shard);
 
 #define ROUND_MADE 2
 
-/* The push in `call`, checked, waits in its round from now on. CALL_LATER, ROUND_MADE where its step
- * was made, or the status of an error. */
+/* The push in `call`, checked, waits in its round from now on. CALL_LATER, ROUND_MADE where its
+ * step was made, or the status of an error. */
 int round_wait(struct call *call);
 
 /* The push waits no more, if it did: what is behind it is tried in its turn. */

@@ -1,5 +1,5 @@
-/* forgetful_rounds.c - a server that does not know a push of a round again: linked in with --wrap, in
- * place of what looks them up. */
+/* forgetful_rounds.c - a server that does not know a push of a round again: linked in with --wrap,
+ * in place of what looks them up. */
 #include "server/engine/sources.h"
 
 bool __wrap_sources_have(const struct sources *sources, const struct push_source *push);

@@ -31,6 +31,7 @@ def of(test, *targets):
 
 TOKENS = of("each role may do what it may", "embd-server", "embctl")
 STREAMS = of("a stream is opened before its first push", "test-shard-streams")
+AGAIN = of("a push of a round that comes again", "test-shard-rounds-again")
 PUSHERS = of("a push of a pusher is applied once", "test-shard-pushers")
 QUOTAS = of("a token's tables and rows stay within its limits", "embd-server", "embctl")
 TURNS = of("whose requests take long gets no more of a shard", "embd-server", "embd-fast-clock")
@@ -154,7 +155,7 @@ MUTANTS = [
     QUOTAS("row_bytes bounds nothing", "server/engine/capacity.c", "return quota->limit > quota->used ? quota->limit - quota->used : 0;",
            "return quota->limit > quota->used ? UINT64_MAX : UINT64_MAX;"),
     QUOTAS("rounds are not asked for their tokens' limits", "server/service/handle_round.c",
-           "            token_use_bound(op, work_of(step->members[m])->request->session);", "            (void)op;"),
+           "            token_use_bound(op, work_of(step->members[m].push)->request->session);", "            (void)op;"),
     QUOTAS("inserting pulls are not asked for the token's limit", "server/service/handle_pull.c",
            "if (call->shard->engine.tables.n_creating > 0) {\n        token_use_bound", "if (call->shard->engine.tables.n > 256) {\n        token_use_bound"),
     QUOTAS("other limits end the connections of a token", "server/access/tokens.c", "offsetof(struct grant, most_tables)) == 0",
@@ -272,8 +273,16 @@ MUTANTS = [
             "if (embd__scope_is_all(&shard->snapshot.scope))", "if (true)"),
     ENGINE("a load sets no step", "server/engine/apply.c", "if (status == EMBD_OK && load->fields.has_step)",
            "if (status != EMBD_OK && load->fields.has_step)"),
+    AGAIN("a round does not know a step that was made", "server/engine/sources.c",
+          "(int32_t)(place - push->place) >= 0;", "(int32_t)(place - push->place) > 0;"),
+    AGAIN("a round does not know a step that is being made", "server/engine/rounds/step.c",
+          "return &step->members[m];", "return NULL;"),
+    AGAIN("pushes overtake one that left its round", "server/service/handle_push.c",
+          "if (call->request->session->has_withdrawn)", "if (0)"),
+    AGAIN("a late push makes a step of its own after a start", "server/service/handle_round.c",
+          "    refuse_late(shard);\n", ""),
     ENGINE("a round's step has the table's learning rate", "server/engine/rounds/step.c",
-           ".lr = step->members[0]->parts[i].in.lr,", ".lr = 0.0f * step->members[0]->parts[i].in.lr,"),
+           ".lr = step->members[0].push->parts[i].in.lr,", ".lr = 0.0f * step->members[0].push->parts[i].in.lr,"),
     ENGINE("workers of a round may differ in the learning rate", "server/engine/rounds/step.c", "if (lr != expected)",
            "if (lr != expected && lr > 1e30f)"),
     ENGINE("a journal has no learning rates", "proto/parts.c", 'embd__msg_field_f32(m, "lr", p->lr);',

@@ -9,8 +9,8 @@
  * out in the order of their workers.
  *
  * Here is who is waited for; making the step is step.c's. Kept in memory alone: after a start a
- * round begins with the least clock that is pushed for, and learns from pushes that come again which
- * steps were made. Owner: the shard's thread. */
+ * round begins with the least clock that is pushed for, and learns from pushes that come again
+ * which steps were made. Owner: the shard's thread. */
 #ifndef EMBD_ENGINE_ROUNDS_H
 #define EMBD_ENGINE_ROUNDS_H
 
@@ -53,8 +53,8 @@ int rounds_join(struct rounds *rounds, struct jobs *jobs, const struct push_roun
                 const uint32_t *tables, uint32_t n_tables, uint64_t now_ns, struct op *request,
                 struct op **replaced_out, struct embd__error *e);
 
-/* A worker sends the push of a step again that was made with it, or is being made: after a start the
- * shard learns by it that the step was made. Errors of jobs_enter; EMBD_FULL, EMBD_NO_MEMORY. */
+/* A worker sends the push of a step again that was made with it, or is being made: after a start
+ * the shard learns by it that the step was made. Errors of jobs_enter; EMBD_FULL, EMBD_NO_MEMORY. */
 int rounds_repeat(struct rounds *rounds, struct jobs *jobs, const struct push_round *push,
                   const uint32_t *tables, uint32_t n_tables, uint64_t now_ns,
                   struct embd__error *e);
