@@ -277,6 +277,8 @@ MUTANTS = [
           "(int32_t)(place - push->place) >= 0;", "(int32_t)(place - push->place) > 0;"),
     AGAIN("a round does not know a step that is being made", "server/engine/rounds/step.c",
           "return &step->members[m];", "return NULL;"),
+    AGAIN("a worker of a step that others send again is taken for late", "server/engine/rounds/jobs.c",
+          "return w->state == WORKER_ABSENT && claim->epoch > 0;", "return w->state == WORKER_ABSENT && claim->epoch > 99;"),
     AGAIN("pushes overtake one that left its round", "server/service/handle_push.c",
           "if (call->request->session->has_withdrawn)", "if (0)"),
     AGAIN("a late push makes a step of its own after a start", "server/service/handle_round.c",

@@ -255,6 +255,45 @@ static void a_step_that_was_not_made_is_made_by_all(void **state)
     check_steps(job, 1);
 }
 
+static int tick(struct job *job, uint32_t w, uint64_t clock, bool is_beat)
+{
+    struct exchange *x = ask(job->rig, &job->rig->data, METHOD_TICK);
+    embd__msg_map(&x->out, 8);
+    embd__msg_field_str(&x->out, "job", "job");
+    embd__msg_field_uint(&x->out, "worker", w);
+    embd__msg_field_uint(&x->out, "workers", WORKERS);
+    embd__msg_field_uint(&x->out, "clock", clock);
+    embd__msg_field_uint(&x->out, "lease_ms", LEASE);
+    embd__msg_field_uint(&x->out, "incarnation", 100 + w);
+    embd__msg_field_uint(&x->out, "epoch", 1);
+    embd__msg_field_bool(&x->out, "beat", is_beat);
+    ask_send(x);
+    ask_read(x);
+    int status = x->reader.answer_status;
+    ask_free(x);
+    return status;
+}
+
+/* Its sign of life comes before its push, and it has the answer to the step, or has not. */
+static void one_that_was_in_the_step_is_waited_for(void **state)
+{
+    struct job *job = *state;
+    send_all(job, 0);
+    check_answers(job, false, 1);
+    for (uint64_t clock = 0; clock < 2; clock++) {
+        restart(job);
+        push_for(job, 0, clock);
+        check_answer(job, 0, true, 0);
+        assert_int_equal(tick(job, 1, clock, clock == 0), EMBD_OK);
+        push_for(job, 0, clock + 1);
+        push_for(job, 2, clock + 1);
+        assert_false(job->x[0]->is_answered);
+        push_for(job, 1, clock + 1);
+        check_answers(job, false, clock + 2);
+    }
+    check_steps(job, 3);
+}
+
 /* Worker 2 was dropped, and the shard does not know it any more. */
 static void one_that_was_not_in_the_step_is_late(void **state)
 {
@@ -368,6 +407,7 @@ int main(void)
         TEST(the_newer_connection_has_the_push),
         TEST(a_step_that_was_made_is_made_once),
         TEST(a_step_that_was_not_made_is_made_by_all),
+        TEST(one_that_was_in_the_step_is_waited_for),
         TEST(one_that_was_not_in_the_step_is_late),
         cmocka_unit_test_setup_teardown(a_push_whose_step_is_being_made_gets_its_result,
                                         setup_device, teardown_device),

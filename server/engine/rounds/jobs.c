@@ -278,6 +278,13 @@ void jobs_live(struct job *job, const struct job_claim *claim, uint64_t clock, u
 
 /* ---- ticks ---- */
 
+/* It was in the job before the shard started, and no step was made since without it: it may be in
+ * those that the shard learns of (rounds_repeat), also where it has not said so yet. */
+static bool has_stayed(const struct job_worker *w, const struct job_claim *claim)
+{
+    return w->state == WORKER_ABSENT && claim->epoch > 0;
+}
+
 static void leave(struct jobs *jobs, struct job *job, const struct job_tick *tick)
 {
     struct job_worker *w = &job->workers[tick->claim.worker];
@@ -295,7 +302,8 @@ static int check_clock(const struct job *job, const struct job_tick *tick, struc
                                "tick clock: worker %u of job '%s' decreases from %llu to %llu",
                                tick->claim.worker, job->name, (unsigned long long)w->clock,
                                (unsigned long long)tick->clock);
-    if (w->state != WORKER_LIVE && !tick->asynchronous && tick->clock < jobs_clock(job))
+    if (w->state != WORKER_LIVE && !tick->asynchronous && !has_stayed(w, &tick->claim) &&
+        tick->clock < jobs_clock(job))
         return jobs_late(job, tick->claim.worker, tick->clock, jobs_clock(job), e);
     return EMBD_OK;
 }
@@ -379,7 +387,7 @@ int jobs_beat(struct jobs *jobs, const struct job_tick *tick, uint64_t now_ns, s
     if (!is_known)
         note_clock(w, tick);
     note_greater(w, tick->clock);
-    if (w->state == WORKER_LIVE || !has_gone_on(job, w)) {
+    if (w->state == WORKER_LIVE || has_stayed(w, &tick->claim) || !has_gone_on(job, w)) {
         uint64_t from = w->from;
         jobs_live(job, &tick->claim, w->clock, now_ns);
         w->from = is_known ? from : tick->clock;

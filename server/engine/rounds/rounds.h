@@ -59,8 +59,8 @@ int rounds_repeat(struct rounds *rounds, struct jobs *jobs, const struct push_ro
                   const uint32_t *tables, uint32_t n_tables, uint64_t now_ns,
                   struct embd__error *e);
 
-/* Takes a push that waits for a step which was made without it, and says so in e (EMBD_LATE); NULL:
- * none does. */
+/* Takes a push that waits for a step which was made without it, and says so in e (EMBD_LATE);
+ * NULL: none does. */
 struct op *rounds_take_late(struct rounds *rounds, uint64_t now_ns, struct embd__error *e);
 
 /* A push of another worker that waits for the same step; NULL: none does. */
