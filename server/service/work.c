@@ -9,6 +9,7 @@
 #include "proto/part_name.h"
 #include "server/engine/check.h"
 #include "server/engine/push.h"
+#include "server/engine/rounds/step.h"
 #include "server/engine/scale.h"
 #include "server/engine/unpack.h"
 #include "server/service/authorize.h"
@@ -252,6 +253,23 @@ int check_placement(struct call *call)
                            call->shard->config.index, version, (unsigned long long)theirs);
 }
 
+/* By its number, or by its place where it is of a round. */
+static bool was_applied(struct call *call)
+{
+    struct op *op = &call->work->op;
+    op->number = call->extra.number;
+    op->source = (struct push_source){call->request->session->client, call->request->place};
+    if (op->number.sequence > 0)
+        return push_look(op) == EMBD_OK && op->is_again;
+    op->is_again = call->extra.order > 0 && round_has_made(op);
+    return op->is_again;
+}
+
+static bool may_come_again(const struct push_extra *extra)
+{
+    return extra->number.sequence > 0 || extra->round.n_workers > 0;
+}
+
 /* A push that was split by an earlier map, and was applied while this shard had that one: its
  * answer was lost. The error of check_placement stays if it was not. */
 static int decode_again(struct call *call, uint32_t n)
@@ -271,8 +289,7 @@ static int decode_again(struct call *call, uint32_t n)
         if (part->table == NULL)
             n = 0;
     }
-    op->number = call->extra.number;
-    if (n > 0 && push_look(op) == EMBD_OK && op->is_again)
+    if (n > 0 && was_applied(call))
         return call_reserve_answer(call, n);
     op->is_again = false;
     call->error = moved;
@@ -288,7 +305,7 @@ int decode_parts(struct call *call, enum op_kind kind)
                             : embd__parts_read(&call->reader, parts, LIMIT_PARTS,
                                                kind == OP_PULL ? PARTS_PULL : PARTS_ERASE);
     if (n >= 0 && check_placement(call) != EMBD_OK && kind == OP_PUSH &&
-        call->extra.number.sequence > 0)
+        may_come_again(&call->extra))
         return decode_again(call, (uint32_t)n);
     if (n < 0 || e->status != EMBD_OK || work_size_parts(call->work, (uint32_t)n, e) != EMBD_OK ||
         check_all(call) != EMBD_OK)

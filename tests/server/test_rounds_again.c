@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/placement.h"
 #include "proto/route.h"
+#include "server/service/moving.h"
 
 #define WORKERS 3u
 #define LEASE   1000u
@@ -221,6 +223,25 @@ static void the_newer_connection_has_the_push(void **state)
     check_steps(job, 1);
 }
 
+/* Pushes were split by the even map, and keys have moved since. */
+static void what_was_made_is_known_by_a_later_map(void **state)
+{
+    struct job *job = *state;
+    struct placement map;
+    struct embd__error e = {.status = EMBD_OK};
+    send_all(job, 0);
+    check_answers(job, false, 1);
+    embd__placement_begin(&map, 2, 1, 1, &e);
+    embd__placement_add(&map, 0, 1024, &e);
+    assert_int_equal(embd__placement_end(&map, &e), EMBD_OK);
+    moving_take_place(job->rig->shard, &map);
+    push_for(job, 0, 0);
+    check_answer(job, 0, true, 0);
+    push_for(job, 0, 1);
+    ask_error(job->x[0], EMBD_MOVED, "version 2", NULL);
+    assert_int_equal(figure(job->rig, "t", "steps"), 1);
+}
+
 /* ---- the shard starts anew ---- */
 
 static void a_step_that_was_made_is_made_once(void **state)
@@ -405,6 +426,7 @@ int main(void)
         TEST(another_process_of_the_worker_is_not_taken_for_it),
         TEST(nothing_overtakes_a_push_that_left_its_round),
         TEST(the_newer_connection_has_the_push),
+        TEST(what_was_made_is_known_by_a_later_map),
         TEST(a_step_that_was_made_is_made_once),
         TEST(a_step_that_was_not_made_is_made_by_all),
         TEST(one_that_was_in_the_step_is_waited_for),

@@ -47,8 +47,7 @@ static int check_lr(const struct op *op, const struct op *other, struct embd__er
     return EMBD_OK;
 }
 
-/* Whether a step that was made has the push. */
-static bool is_made(const struct op *op)
+bool round_has_made(const struct op *op)
 {
     const struct engine *engine = op->engine;
     return sources_have(op_is_of_journaled(op) ? &engine->journaled_sources : &engine->sources,
@@ -93,7 +92,7 @@ int round_enter(struct op *op, const struct push_round *push, bool may_come_agai
         return e->status;
     for (uint32_t i = 0; i < op->n_parts; i++)
         tables[i] = op->parts[i].in.table;
-    if (may_come_again && op->source.client != 0 && (find_member(op) != NULL || is_made(op)))
+    if (may_come_again && op->source.client != 0 && (find_member(op) != NULL || round_has_made(op)))
         return repeat(op, push, tables, now_ns, replaced_out, e);
     const struct op *other = rounds_beside(&engine->rounds, push, tables, op->n_parts);
     if (other != NULL && check_lr(op, other, e) != EMBD_OK)

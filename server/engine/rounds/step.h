@@ -46,6 +46,10 @@ struct round_step {
 int round_enter(struct op *op, const struct push_round *push, bool may_come_again, uint64_t now_ns,
                 struct op **replaced_out, struct embd__error *e);
 
+/* Whether a step that was made has the push, whose source is known by an order. Its tables are set.
+ */
+bool round_has_made(const struct op *op);
+
 /* The step of a round that waits for no worker and whose pushes may all go on by `may` (NULL: they
  * may). NULL: there is none. If it cannot be made, step->op.error says why: round_spread then
  * passes it to the members. */
