@@ -71,7 +71,7 @@ static void give_up(struct exchange *x, int status, const char *why)
     bool is_unsure = x->has_effect && x->is_out && status != EMBD_MOVED;
     char text[LIMIT_ERROR_TEXT], shard[48];
     write_shard(x->link, shard, sizeof shard);
-    snprintf(text, sizeof text, "%s%s%.300s", shard,
+    snprintf(text, sizeof text, "%s%s%.290s", shard,
              is_unsure ? "the push was sent, and may or may not have been applied: " : "", why);
     fail(x, is_unsure ? EMBD_UNANSWERED : status, text);
 }

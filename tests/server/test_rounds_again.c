@@ -231,8 +231,9 @@ static void what_was_made_is_known_by_a_later_map(void **state)
     struct embd__error e = {.status = EMBD_OK};
     send_all(job, 0);
     check_answers(job, false, 1);
-    embd__placement_begin(&map, 2, 1, 1, &e);
-    embd__placement_add(&map, 0, 1024, &e);
+    embd__placement_begin(&map, 2, 2, 2, &e);
+    embd__placement_add(&map, 0, 256, &e);
+    embd__placement_add(&map, 1, 768, &e);
     assert_int_equal(embd__placement_end(&map, &e), EMBD_OK);
     moving_take_place(job->rig->shard, &map);
     push_for(job, 0, 0);
@@ -373,6 +374,7 @@ static void create(struct job *job, embd_durability durability)
     strcpy(schema.name, "t");
     schema.dim = 4;
     schema.durability = durability;
+    schema.partition = EMBD_PARTITION_MODULO;
     schema.initializer = (embd_initializer){EMBD_INITIALIZER_CONSTANT, 0, 0};
     embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_SGD, 1);
     create_table(job->rig, &schema);
@@ -396,19 +398,30 @@ static int teardown(void **state)
     return 0;
 }
 
-static int setup_device(void **state)
+static int open_unkept(void **state, const struct store_ops *ops, uint32_t index, uint32_t n_shards)
 {
     static struct job job;
     job = (struct job){.rig = NULL};
-    deferred_open();
-    rig_open(&job.j.rig, &store_deferred, 0, 1, NULL);
+    rig_open(&job.j.rig, ops, index, n_shards, NULL);
     start(&job);
     create(&job, EMBD_DURABILITY_SNAPSHOT);
     *state = &job;
     return 0;
 }
 
-static int teardown_device(void **state)
+static int setup_device(void **state)
+{
+    deferred_open();
+    return open_unkept(state, &store_deferred, 0, 1);
+}
+
+/* Which has the key. */
+static int setup_second(void **state)
+{
+    return open_unkept(state, &store_host, 1, 2);
+}
+
+static int teardown_unkept(void **state)
 {
     struct job *job = *state;
     rig_close(job->rig);
@@ -426,13 +439,14 @@ int main(void)
         TEST(another_process_of_the_worker_is_not_taken_for_it),
         TEST(nothing_overtakes_a_push_that_left_its_round),
         TEST(the_newer_connection_has_the_push),
-        TEST(what_was_made_is_known_by_a_later_map),
+        cmocka_unit_test_setup_teardown(what_was_made_is_known_by_a_later_map, setup_second,
+                                        teardown_unkept),
         TEST(a_step_that_was_made_is_made_once),
         TEST(a_step_that_was_not_made_is_made_by_all),
         TEST(one_that_was_in_the_step_is_waited_for),
         TEST(one_that_was_not_in_the_step_is_late),
         cmocka_unit_test_setup_teardown(a_push_whose_step_is_being_made_gets_its_result,
-                                        setup_device, teardown_device),
+                                        setup_device, teardown_unkept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
