@@ -6,7 +6,7 @@
 
 #include "proto/message.h"
 
-#define CHANGES_BYTES   (1u << 20) /* of stored rows in a part, about */
+#define CHANGES_BYTES   (1u << 20) /* of stored rows in a part, about, and up to 4 times that */
 #define CHANGES_ROWS    65536u     /* rows and keys that went in a part, at most */
 #define CHANGES_WHY_MAX 159u
 

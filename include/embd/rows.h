@@ -150,7 +150,7 @@ EMBD_API int embd_changes_open(embd_client *client, embd_table *table, embd_dtyp
  * or changed on its way is EMBD_PROTOCOL, and the next call begins with all rows. Blocks.
  *   EMBD_BUSY           a snapshot, dump or compaction has the table frozen until the deadline, or
  *                       another subscriber's round: call again
- *   EMBD_FULL           the table has 4 subscriptions on a shard, the token 8, or the shard 16
+ *   EMBD_FULL           the table has 7 subscriptions on a shard, the token 8, or the shard 16
  *   EMBD_UNSUPPORTED    rows of the table change without a push to them: lazy_global, or the decay
  *                       decoupled_global
  *   EMBD_PROTOCOL       as above

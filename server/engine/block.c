@@ -23,12 +23,12 @@ static uint64_t take(uint64_t *total, uint64_t n, uint64_t bytes)
 }
 
 /* Where the arrays begin, or with memory NULL only how many bytes they take. */
-static uint64_t point(const embd_schema *schema, uint64_t n, uint8_t *memory,
+static uint64_t point(const embd_schema *schema, uint64_t n, bool has_states, uint8_t *memory,
                       struct store_scan *scan)
 {
     uint64_t total = 0,
              slot_bytes = schema->partition == EMBD_PARTITION_SLOT ? sizeof *scan->slots : 0;
-    uint32_t state_floats = embd__schema_state_floats(schema);
+    uint32_t state_floats = has_states ? embd__schema_state_floats(schema) : 0;
     uint64_t keys = take(&total, n, sizeof *scan->keys), slots = take(&total, n, slot_bytes);
     uint64_t value_bytes = embd__value_bytes(schema->dtype, schema->dim);
     uint64_t rows = take(&total, n, value_bytes);
@@ -50,22 +50,22 @@ static uint64_t point(const embd_schema *schema, uint64_t n, uint8_t *memory,
     return total;
 }
 
-uint64_t block_bytes_of(const embd_schema *schema, uint32_t max_rows)
+uint64_t block_bytes_of(const embd_schema *schema, uint32_t max_rows, bool has_states)
 {
-    return point(schema, max_rows, NULL, NULL);
+    return point(schema, max_rows, has_states, NULL, NULL);
 }
 
-void block_point(const embd_schema *schema, uint32_t max_rows, void *memory,
+void block_point(const embd_schema *schema, uint32_t max_rows, bool has_states, void *memory,
                  struct store_scan *scan)
 {
-    point(schema, max_rows, memory, scan);
+    point(schema, max_rows, has_states, memory, scan);
 }
 
 void *block_new(const embd_schema *schema, uint32_t max_rows, struct store_scan *scan)
 {
-    void *memory = aligned_alloc(ALIGN, block_bytes_of(schema, max_rows));
+    void *memory = aligned_alloc(ALIGN, block_bytes_of(schema, max_rows, true));
     if (memory != NULL)
-        block_point(schema, max_rows, memory, scan);
+        block_point(schema, max_rows, true, memory, scan);
     return memory;
 }
 

@@ -12,9 +12,10 @@ uint32_t block_rows_in(const embd_schema *schema, uint64_t bytes);
  * points into it. NULL: out of memory. */
 void *block_new(const embd_schema *schema, uint32_t max_rows, struct store_scan *scan);
 
-/* The same in memory of the caller's, aligned to 8: how many bytes, and pointing into them. */
-uint64_t block_bytes_of(const embd_schema *schema, uint32_t max_rows);
-void block_point(const embd_schema *schema, uint32_t max_rows, void *memory,
+/* The same in memory of the caller's, aligned to 8, and without states where these are not wanted:
+ * how many bytes, and pointing into them. */
+uint64_t block_bytes_of(const embd_schema *schema, uint32_t max_rows, bool has_states);
+void block_point(const embd_schema *schema, uint32_t max_rows, bool has_states, void *memory,
                  struct store_scan *scan);
 
 struct row_block block_of(const struct store_scan *scan);

@@ -7,11 +7,22 @@
 #include "server/service/gates.h"
 #include "server/service/state.h"
 
-uint64_t clock_ns(void)
+static uint64_t read_clock(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+uint64_t clock_ns(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+uint64_t clock_work_ns(const struct shard *shard)
+{
+    bool is_async = shard->engine.tables.ops->caps.is_async;
+    return read_clock(is_async ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID);
 }
 
 /* Tables do not follow it back. */

@@ -24,6 +24,9 @@ static inline void request_fail(struct request *request, const struct embd__erro
 }
 
 uint64_t clock_ns(void);
+/* That the shard's thread has worked, and not waited for a processor. With a device, which works
+ * meanwhile, as clock_ns. */
+uint64_t clock_work_ns(const struct shard *shard);
 /* Gives the operation the time of day, which goes on while servers are down. */
 void clock_read(struct op *op);
 /* The same if a table needs it. */

@@ -12,12 +12,16 @@
 #include "server/service/state.h"
 #include "server/snapshot/cut.h"
 
+#define OTHERS_NS 2000000u /* for each that the shard has worked for others a part is larger by */
+#define PART_MOST 4u       /* CHANGES_BYTES, up to so many times that */
+
 /* One part while it is made. */
 struct changes_part {
     struct changes_ask ask;
     struct table *table;
     struct subscriber *subscriber;
     struct store_scan scan;
+    uint32_t most_rows;
     uint8_t *rows; /* as they are sent */
     struct changes_answer answer;
 };
@@ -73,24 +77,55 @@ static int write_gone(struct call *call, const struct changes_part *part, const 
 
 /* ---- a part ---- */
 
-static uint32_t rows_of_part(const embd_schema *schema)
+/* Each question waits for the thread, and pushes copy rows until the round is read. So one that
+ * long requests kept waiting gets more at once, and keeps others waiting for less than they did. */
+static uint64_t bytes_of_part(const struct shard *shard, const struct subscriber *s)
 {
-    uint32_t n = block_rows_in(schema, CHANGES_BYTES);
-    n = n == 0 ? 1 : n;
-    return n < CHANGES_ROWS ? n : CHANGES_ROWS;
+    bool goes_on = s != NULL && s->made != 0 && s->answered_ns != 0;
+    uint64_t others_ns = goes_on ? clock_work_ns(shard) - s->answered_ns : 0;
+    uint64_t n = 1 + others_ns / OTHERS_NS;
+    return CHANGES_BYTES * (n < PART_MOST ? n : PART_MOST);
 }
 
-static int make_room(struct call *call, struct changes_part *part)
+static bool has_states(const struct shard *shard)
+{
+    return shard->engine.tables.ops->caps.is_async; /* these copy them all the same */
+}
+
+static uint32_t rows_of_part(const struct shard *shard, const embd_schema *schema, uint64_t bytes)
+{
+    uint64_t value_bytes = embd__value_bytes(schema->dtype, schema->dim);
+    uint64_t n =
+        has_states(shard) ? block_rows_in(schema, bytes) : bytes / (sizeof(uint64_t) + value_bytes);
+    n = n == 0 ? 1 : n;
+    return n < CHANGES_ROWS ? (uint32_t)n : CHANGES_ROWS;
+}
+
+static int make_room_for(struct call *call, struct changes_part *part, uint64_t bytes)
 {
     const embd_schema *s = &part->table->schema.s;
-    uint64_t n = rows_of_part(s), block_bytes = block_bytes_of(s, (uint32_t)n);
-    uint8_t *memory = work_memory(
-        call->work, block_bytes + n * embd__value_bytes(part->ask.dtype, s->dim), &call->error);
+    bool states = has_states(call->shard);
+    part->most_rows = rows_of_part(call->shard, s, bytes);
+    uint64_t block_bytes = block_bytes_of(s, part->most_rows, states);
+    uint64_t row_bytes = embd__value_bytes(part->ask.dtype, s->dim);
+    uint8_t *memory =
+        work_memory(call->work, block_bytes + part->most_rows * row_bytes, &call->error);
     if (memory == NULL)
         return call->error.status;
-    block_point(s, (uint32_t)n, memory, &part->scan);
+    block_point(s, part->most_rows, states, memory, &part->scan);
     part->rows = memory + block_bytes;
     return EMBD_OK;
+}
+
+/* Takes less where peers have that much of frame_memory. */
+static int make_room(struct call *call, struct changes_part *part)
+{
+    uint64_t bytes = bytes_of_part(call->shard, part->subscriber);
+    int status = make_room_for(call, part, bytes);
+    if (status != EMBD_BUSY || bytes == CHANGES_BYTES)
+        return status;
+    call->error = (struct embd__error){.status = EMBD_OK};
+    return make_room_for(call, part, CHANGES_BYTES);
 }
 
 /* Keys that wait for admission have no rows: only those that are gone are left. */
@@ -135,8 +170,8 @@ static bool read_part(struct call *call, struct changes_part *part, bool *is_las
         return false;
     *is_last = s->from_now;
     part->scan.n_rows = part->scan.n_candidates = 0;
-    if (!s->from_now && ops->scan_frozen(part->table->store, rows_of_part(&part->table->schema.s),
-                                         &part->scan, is_last, &e) != EMBD_OK) {
+    if (!s->from_now && ops->scan_frozen(part->table->store, part->most_rows, &part->scan, is_last,
+                                         &e) != EMBD_OK) {
         subscriber_give_up_round(call->shard, s);
         return false;
     }
@@ -183,6 +218,7 @@ static int answer(struct call *call, struct changes_part *part)
         s->part = part->answer.part;
         s->chain = part->answer.chain;
         s->is_begun = true;
+        s->answered_ns = clock_work_ns(call->shard);
         if (is_last)
             subscriber_end_round(call->shard, s);
     }

@@ -42,15 +42,6 @@ static uint32_t rows_in(const embd_schema *schema, uint32_t bytes)
     return n + (n == 0);
 }
 
-/* That the thread has worked: while it waits for a processor, a block gets no smaller. A device
- * works meanwhile. */
-static uint64_t work_ns(const struct shard *shard)
-{
-    struct timespec t;
-    clock_gettime(is_async(shard) ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* Rounds become shorter as long as rows are read faster than trainers change them, so each one gets
  * more of the thread than the one before. */
 static uint64_t slice_ns(const struct moving *moving)
@@ -138,11 +129,11 @@ static bool read_part(struct shard *shard, struct moving_read *read, struct embd
 static bool read_slice(struct shard *shard, struct moving_read *read, uint64_t most_ns,
                        struct embd__error *e)
 {
-    uint64_t began_ns = work_ns(shard), ns;
+    uint64_t began_ns = clock_work_ns(shard), ns;
     bool has_more;
     do {
         has_more = read_part(shard, read, e);
-        ns = work_ns(shard) - began_ns;
+        ns = clock_work_ns(shard) - began_ns;
     } while (has_more && ns < most_ns);
     read->work_ns += ns;
     return has_more;

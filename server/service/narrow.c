@@ -16,11 +16,10 @@
 
 #include "server/log/log.h"
 #include "server/service/narrow_inside.h"
+#include "server/service/narrow_rest.h"
 
-#define PAUSE_MS      50u   /* between two sweeps, at least, and as long as the last one took: */
-#define PAUSE_MOST_MS 2000u /* the server looks at all rows of a table where some have changed */
-#define FULL_NS       1000000000u  /* a table that was refused is asked for again: it may be */
-#define REFUSED_NS    10000000000u /* others, of that name */
+#define FULL_NS    1000000000u  /* a table that was refused is asked for again: it may be */
+#define REFUSED_NS 10000000000u /* others, of that name */
 
 /* ---- opening ---- */
 
@@ -169,13 +168,6 @@ static void take_answer(struct shard *shard, const struct follower_answer *answe
     }
 }
 
-static uint32_t pause_ms(const struct narrow *n)
-{
-    uint64_t ms = (clock_ns() - n->began_ns) / 1000000;
-    ms = ms < PAUSE_MOST_MS ? ms : PAUSE_MOST_MS;
-    return ms > PAUSE_MS ? (uint32_t)ms : PAUSE_MS;
-}
-
 static void ask(struct shard *shard)
 {
     struct narrow *n = shard->narrow;
@@ -188,7 +180,9 @@ static void ask(struct shard *shard)
         narrow_ask_table(q, n->tables[n->at]->name);
     else
         narrow_ask_round(q, n->tables[n->at]);
-    q->as.pause_ms = n->rests ? pause_ms(n) : 0;
+    if (n->rests)
+        q->as.pause_ms =
+            narrow_rest_ms((clock_ns() - n->began_ns) / 1000000, n->swept_rows, n->swept_bytes);
     n->rests = false;
     n->has_asked = true;
     follower_ask_else(n->follower, &q->as);

@@ -81,8 +81,9 @@ struct narrow {
     struct narrow_question question;
     bool has_asked;
     bool rests;        /* the next question comes after a pause */
-    uint64_t began_ns; /* the sweep */
-    bool empties;      /* the map has changed: all tables go */
+    uint64_t began_ns; /* the sweep; of its rounds: */
+    uint64_t swept_rows, swept_bytes;
+    bool empties; /* the map has changed: all tables go */
     bool has_map, is_ready;
     bool lacks;                   /* the sweep has met a table that is not shown and may come */
     struct narrow_table **tables; /* [n] malloc'd each */

@@ -40,6 +40,7 @@ void narrow_leave_out(struct shard *shard, struct narrow_table *t, const char *w
 void narrow_begin_sweep(struct narrow *n)
 {
     n->began_ns = clock_ns();
+    n->swept_rows = n->swept_bytes = 0;
     n->step = NARROW_LIST;
 }
 
@@ -185,6 +186,8 @@ static void end_round(struct shard *shard, struct narrow_table *t)
 {
     struct narrow *n = shard->narrow;
     count_freshness(n, t);
+    n->swept_rows += t->n_rows;
+    n->swept_bytes += t->n_rows * t->schema.s.dim * sizeof(float);
     t->fresh_ns = t->cut_ns;
     t->is_changing = t->is_left_out = false;
     t->again_ns = 0;

@@ -146,7 +146,8 @@ struct subscriber *subscriber_find(struct shard *shard, const struct shard_sessi
 bool subscriber_freeze(struct shard *shard, struct subscriber *s, struct table *table,
                        bool is_cutting, struct embd__error *e)
 {
-    struct store_cut cut = {.id = subscribers_number(shard), .since = s->held};
+    struct store_cut cut = {
+        .id = subscribers_number(shard), .since = s->held, .no_states = !s->is_mover};
     struct store_stats stats;
     if (s->made != 0)
         return true;

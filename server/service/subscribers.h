@@ -20,8 +20,10 @@ struct shard;
 struct shard_session;
 struct table;
 
-#define SUBSCRIBERS_MAX      16u /* of a shard, beside those of admins on its admin listener */
-#define SUBSCRIBERS_OF_TABLE 4u  /* with two cuts each: the stores keep so many beside snapshots' */
+#define SUBSCRIBERS_MAX 16u /* of a shard, beside those of admins on its admin listener */
+/* A cut each, and one more for the round under way, of which a table has one: the stores keep so
+ * many beside those of snapshots. */
+#define SUBSCRIBERS_OF_TABLE 7u
 #define SUBSCRIBERS_OF_TOKEN 8u
 #define SUBSCRIBERS_ADMINS   (2u * LIMIT_TABLES) /* of admins, on their listener */
 /* With those that move keys. */
@@ -47,6 +49,7 @@ struct subscriber {
     uint64_t step;        /* of the cut */
     uint64_t round;       /* that is read, or was read last */
     uint64_t part, chain; /* of the last answer */
+    uint64_t answered_ns; /* that was then, by clock_work_ns */
     uint64_t asked_ns;
 };
 

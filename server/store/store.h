@@ -146,7 +146,8 @@ struct store_skip {
 };
 
 /* The arrays that a scan fills: as struct row_block, but writable. `rows` NULL: neither rows nor
- * states are wanted. */
+ * states are wanted. `states` NULL: they are not, of a store that is not async, or the table has
+ * none. */
 struct store_scan {
     uint32_t n_rows, n_candidates;
     const struct store_skip *skip; /* a store need not read these; NULL: all are wanted */
@@ -176,6 +177,7 @@ struct store_cut {
         since; /* only rows that changed since that cut, and keys that lost theirs; 0: all rows */
     bool has_all; /* set: the cut has all rows, also because nothing, or not enough, is known since
                      that cut */
+    bool no_states;      /* nobody reads states of it: a store need not copy them */
     uint64_t copy_bytes; /* the host: memory for copies of what changes meanwhile, without which the
                             cut is given up; 0: as much as there is */
 };

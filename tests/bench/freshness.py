@@ -91,7 +91,8 @@ class Probes(threading.Thread):
 
     def __init__(self, server, replica, table):
         super().__init__(daemon=True)
-        self.server, self.replica, self.table, self.stops = server, replica, table, threading.Event()
+        self.server, self.replica, self.table = server, replica, table
+        self.stops, self.has_all = threading.Event(), threading.Event()  # acked has all
         self.acked, self.shown, self.first = [], [], 0
         self.reader = threading.Thread(target=self.read, daemon=True)
 
@@ -102,13 +103,14 @@ class Probes(threading.Thread):
             while not self.stops.wait(0.02):
                 wire.push(peer, self.table, [1], [-1.0] * 4)
                 self.acked.append(time.monotonic())
+        self.has_all.set()
         self.reader.join()
 
     def read(self):
         with wire.connect(self.replica, timeout=120) as peer:
             end = float("inf")
-            while not self.stops.is_set() or (len(self.shown) < len(self.acked) and time.monotonic() < end):
-                if self.stops.is_set() and end == float("inf"):
+            while not self.has_all.is_set() or (len(self.shown) < len(self.acked) and time.monotonic() < end):
+                if self.has_all.is_set() and end == float("inf"):
                     end = time.monotonic() + 60
                 n, now = value(peer, self.table), time.monotonic()
                 if n is not None:  # else a narrow replica has a part of a round

@@ -136,6 +136,23 @@ class Follow(clusters.ClusterTest):
         self.assertEqual(receiver.n_all, 1)
         rounds.close()
 
+    def test_a_question_that_long_requests_kept_waiting_gets_more_at_once(self):
+        table, keys = self.table("large"), np.arange(600000, dtype=np.uint64)
+        table.put(keys, np.zeros((keys.size, 8)))
+        usual = (1 << 20) // (8 + 8 * 4)  # rows of 1 MiB
+        with wire.connect(self.server, 0) as raw:
+            part, sizes = {"id": 0, "part": 0, "chain": 0}, []
+            while not part.get("last"):
+                if len(sizes) == 3:  # the shard's thread has at least 6 ms of work with these
+                    for _ in range(10):
+                        table.push(keys[:200000], np.ones((200000, 8), np.float32))
+                part = raw.call("changes", {"table": "large", "id": part["id"], "part": part["part"], "chain": part["chain"]})[0]
+                self.assertFalse(part["waits"])
+                sizes.append(part["rows"])
+        self.assertEqual(sizes[0], usual)
+        self.assertEqual(sizes[3], min(65536, 4 * usual))
+        self.assertEqual(max(sizes), sizes[3])
+
     def test_slot_tables(self):
         table = self.table("slots", slots=2, slot_sizes=[10, 20], partition="slot", combiner="concat")
         rounds = embd.follow(self.client, table, interval=0)
@@ -158,15 +175,23 @@ class Follow(clusters.ClusterTest):
             with self.assertRaises(ValueError):
                 embd.follow(self.client, lazy, **wrong)
 
-    def test_a_table_has_four_and_the_dead_leave_nothing(self):
+    def test_a_table_has_seven_which_forget_nothing_and_the_dead_leave_nothing(self):
         table = self.table()
         table.push(range(100), np.ones((100, 8)))
-        clients = [embd.connect(self.server.addresses[0]) for _ in range(4)]
+        clients = [embd.connect(self.server.addresses[0]) for _ in range(7)]
         rounds = [embd.follow(c, "items", interval=0) for c in clients]
         for r in rounds:
             self.assertEqual(next(r).keys.size, 100)
-        with self.assertRaisesRegex(embd.FullError, "4 subscriptions"):
+        with self.assertRaisesRegex(embd.FullError, "7 subscriptions"):
             next(embd.follow(self.client, "items"))
+        for turn in range(5):  # each has cuts of its own, also where others have had many rounds since
+            table.push([turn], np.ones((1, 8)))
+            for r in rounds[turn:]:
+                got = next(r)
+                self.assertEqual((got.all, turn in got.keys), (False, True))
+        for turn, r in enumerate(rounds[:4]):
+            got = next(r)
+            self.assertEqual((got.all, sorted(got.keys)), (False, list(range(turn + 1, 5))))
         for client in clients:
             client.close()
         for _ in range(30):  # more than a table has

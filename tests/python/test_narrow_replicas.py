@@ -416,12 +416,12 @@ class Lives(Narrow):
                 return False
             self.until(is_behind, replica)
 
-    def test_a_table_has_four_and_the_fifth_is_left_out(self):
+    def test_a_table_has_seven_and_the_eighth_is_left_out(self):
         table = self.client.create_table("items", DIM, combiner="concat")
         table.push(range(50), np.ones((50, DIM)))
         self.client.create_table("others", DIM, combiner="concat").push(range(50), np.ones((50, DIM)))
         peers = []
-        for _ in range(4):
+        for _ in range(7):
             peers.append(wire.connect(self.primary))
             self.addCleanup(peers[-1].close)
             peers[-1].call("changes", {"table": "items"})

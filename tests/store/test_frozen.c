@@ -326,6 +326,59 @@ static void a_cut_has_the_rows_that_a_load_replaces(void **state)
     pair_close(&pair);
 }
 
+/* Rows of 64 columns with adam's state, which a cut for who keeps none is read without. */
+static uint64_t copies_bytes(bool no_states)
+{
+    enum { ROWS = 2000, DIM = 64 };
+    static uint64_t keys[ROWS], candidates[ROWS];
+    static uint32_t counts[ROWS];
+    static float before[ROWS][DIM], rows[ROWS][DIM];
+    struct store_scan out = {
+        .keys = keys, .rows = rows, .candidate_keys = candidates, .candidate_counts = counts};
+    struct store_cut cut = {.no_states = no_states};
+    struct store_stats stats, unfrozen;
+    struct pair pair;
+    struct embd__error e = {0};
+    embd_schema schema;
+    float *states = no_states ? NULL : calloc(ROWS * 3 * DIM, sizeof *states);
+    bool done;
+    embd_schema_init(&schema);
+    strcpy(schema.name, "narrow");
+    schema.dim = DIM;
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_ADAM, 0.1f);
+    pair_open(&pair, store_name, &schema, 5);
+    push_range(&pair, 0, ROWS);
+    uint64_t cursor = 0;
+    assert_int_equal(pair.ops->scan(pair.store, &cursor, ROWS, &out, &e), EMBD_OK);
+    for (uint32_t i = 0; i < out.n_rows; i++)
+        memcpy(before[keys[i]], rows[i], sizeof rows[i]);
+    assert_int_equal(pair.ops->freeze(pair.store, &cut, &e), EMBD_OK);
+    pair.ops->stats(pair.store, &unfrozen);
+    push_range(&pair, 0, ROWS / 2); /* these are copied */
+    pair.ops->stats(pair.store, &stats);
+    out.states = states;
+    assert_int_equal(pair.ops->scan_frozen(pair.store, ROWS, &out, &done, &e), EMBD_OK);
+    assert_true(done);
+    assert_int_equal(out.n_rows, ROWS);
+    for (uint32_t i = 0; i < ROWS; i++)
+        assert_memory_equal(rows[i], before[keys[i]], sizeof rows[i]);
+    pair.ops->thaw(pair.store);
+    pair_compare(&pair);
+    pair_close(&pair);
+    free(states);
+    return stats.memory_bytes - unfrozen.memory_bytes;
+}
+
+/* The host store copies no state for it. */
+static void a_cut_without_states_has_the_rows(void **state)
+{
+    (void)state;
+    if (strcmp(store_name, "host") != 0)
+        skip();
+    uint64_t with = copies_bytes(false), without = copies_bytes(true);
+    assert_true(without + 1000 * 64 * sizeof(float) < with);
+}
+
 static void a_store_closes_in_the_middle_of_a_cut(void **state)
 {
     (void)state;
@@ -645,6 +698,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_cut_of_rows_that_nobody_wants),
         cmocka_unit_test(a_cut_of_a_table_that_grows_and_loses_rows),
         cmocka_unit_test(a_cut_has_the_rows_that_a_load_replaces),
+        cmocka_unit_test(a_cut_without_states_has_the_rows),
         cmocka_unit_test(a_store_closes_in_the_middle_of_a_cut),
         cmocka_unit_test(a_cut_has_the_candidates_of_its_definition),
         cmocka_unit_test(a_cut_between_slices),

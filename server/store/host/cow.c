@@ -261,7 +261,7 @@ void cow_note_gone(struct store *store, uint64_t hash, uint32_t slot)
 
 static size_t chunk_bytes(const struct store *store)
 {
-    return sizeof(struct cow_chunk) + (size_t)COW_CHUNK_ROWS * store->rows.stride;
+    return sizeof(struct cow_chunk) + (size_t)COW_CHUNK_ROWS * store->cow.copy_bytes;
 }
 
 uint64_t cow_bytes(const struct store *store)
@@ -315,8 +315,8 @@ static void keep_row(struct store *store, uint64_t hash, uint32_t slot, uint32_t
     cow->n_left--;
     chunk->keys[chunk->n] = index_key(hash, slot);
     chunk->slots[chunk->n] = (uint16_t)slot;
-    memcpy(chunk->records + (size_t)chunk->n * store->rows.stride, rows_at(&store->rows, row),
-           store->rows.stride);
+    memcpy(chunk->records + (size_t)chunk->n * cow->copy_bytes, rows_at(&store->rows, row),
+           cow->copy_bytes);
     chunk->n++;
 }
 
@@ -457,6 +457,7 @@ int host_freeze(struct store *store, struct store_cut *cut, struct embd__error *
                         .moved = index_moved(&store->index, 0),
                         .generation = store->generation,
                         .has_candidates = store->schema->s.admit_after > 1,
+                        .copy_bytes = cut->no_states ? store->value_bytes : store->rows.stride,
                         .most_bytes = cut->copy_bytes};
     bool has_memory = row_set_reserve(&cow->done, cow->n_rows + 1) &&
                       (!has_candidates(store) || index_open(&cow->seen, store->index.has_slots));

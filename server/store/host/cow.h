@@ -30,7 +30,7 @@ struct cow_chunk {
     uint32_t n, n_read;
     uint64_t keys[COW_CHUNK_ROWS];
     uint16_t slots[COW_CHUNK_ROWS];
-    uint8_t records[]; /* [COW_CHUNK_ROWS][stride] */
+    uint8_t records[]; /* [COW_CHUNK_ROWS][cow.copy_bytes] */
 };
 
 struct cow_candidate {
@@ -62,6 +62,7 @@ struct cow {
     struct cow_candidate *candidates; /* [n_candidates] copied, n_candidates_read of them read */
     uint64_t n_candidates, n_candidates_read, candidates_capacity;
     uint64_t n_chunks;
+    uint32_t copy_bytes; /* of a copy: a record, or what is before its state if nobody reads that */
     uint64_t most_bytes; /* all this memory may be no more; 0: it may */
 };
 

@@ -1,5 +1,6 @@
 /* frozen.c - reads a cut (cow.h): keys that lost their rows, then copies that exist, then rows that
  * were neither copied nor read, in the order of the index, or of a list of those that changed. */
+#include "proto/assert.h"
 #include "server/store/host/table.h"
 
 /* Entries looked at in one scan: even if most of them were copied, a scan must be short. A segment
@@ -41,7 +42,7 @@ static void read_copies(struct store *store, uint32_t max_rows, struct store_sca
         struct cow_chunk *chunk = cow->first;
         for (; chunk->n_read < chunk->n && has_room(out, max_rows); chunk->n_read++)
             values_copy_row(store, chunk->keys[chunk->n_read], chunk->slots[chunk->n_read],
-                            chunk->records + (size_t)chunk->n_read * store->rows.stride, out);
+                            chunk->records + (size_t)chunk->n_read * cow->copy_bytes, out);
         if (chunk->n_read < chunk->n)
             return;
         cow->first = chunk->next;
@@ -216,6 +217,7 @@ int host_scan_frozen(struct store *store, uint32_t max_rows, struct store_scan *
                      struct embd__error *e)
 {
     struct cow *cow = &store->cow;
+    EMBD_ASSERT(out->states == NULL || cow->copy_bytes == store->rows.stride);
     out->n_rows = out->n_candidates = 0;
     if (!cow->is_broken)
         read_gone(store, max_rows, out);

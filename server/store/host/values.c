@@ -100,7 +100,7 @@ void values_copy_row(const struct store *store, uint64_t key, uint32_t slot, uin
     if (out->rows == NULL)
         return;
     memcpy((uint8_t *)out->rows + (size_t)i * store->value_bytes, record, store->value_bytes);
-    if (store->state_floats)
+    if (store->state_floats > 0 && out->states != NULL)
         memcpy(out->states + (size_t)i * store->state_floats, host_state(store, record),
                store->state_floats * sizeof(float));
 }
