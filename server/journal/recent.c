@@ -15,8 +15,11 @@
 
 struct recent {
     atomic_bool keeps;
+    atomic_uint_fast64_t bytes; /* of memory */
     pthread_mutex_t lock;
-    /* Under the lock; the writer alone changes what follows, but for the pins. */
+    /* Under the lock; the writer alone changes what follows, but for the pins and for memory that
+     * nobody needs. */
+    bool is_written; /* the writer puts bytes into the memory */
     uint8_t *memory; /* NULL: nothing is kept */
     uint64_t number, from, to;
     uint32_t pins[CHUNKS];
@@ -29,6 +32,7 @@ struct recent *recent_new(void)
     if (recent == NULL)
         return NULL;
     atomic_init(&recent->keeps, false);
+    atomic_init(&recent->bytes, 0);
     pthread_mutex_init(&recent->lock, NULL);
     return recent;
 }
@@ -42,18 +46,40 @@ void recent_free(struct recent *recent)
     free(recent);
 }
 
-void recent_keep(struct recent *recent, bool keeps)
-{
-    if (recent != NULL)
-        atomic_store_explicit(&recent->keeps, keeps, memory_order_relaxed);
-}
-
-/* ---- the writer ---- */
-
 static void forget(struct recent *recent)
 {
     recent->number = recent->from = recent->to = 0;
 }
+
+/* Under the lock. Nobody follows, and nobody is at work with the memory. */
+static void drop_unneeded(struct recent *recent)
+{
+    if (atomic_load(&recent->keeps) || recent->is_written || recent->n_pins > 0)
+        return;
+    free(recent->memory);
+    recent->memory = NULL;
+    atomic_store(&recent->bytes, 0);
+    forget(recent);
+}
+
+void recent_keep(struct recent *recent, bool keeps)
+{
+    if (recent == NULL)
+        return;
+    atomic_store(&recent->keeps, keeps);
+    if (keeps || recent_bytes(recent) == 0)
+        return;
+    pthread_mutex_lock(&recent->lock);
+    drop_unneeded(recent);
+    pthread_mutex_unlock(&recent->lock);
+}
+
+uint64_t recent_bytes(const struct recent *recent)
+{
+    return recent != NULL ? atomic_load(&recent->bytes) : 0;
+}
+
+/* ---- the writer ---- */
 
 void recent_forget(struct recent *recent)
 {
@@ -64,22 +90,13 @@ void recent_forget(struct recent *recent)
     pthread_mutex_unlock(&recent->lock);
 }
 
-/* Nobody reads, and there is no memory to give back. */
-static bool is_idle(const struct recent *recent)
-{
-    return recent->memory == NULL && !atomic_load_explicit(&recent->keeps, memory_order_relaxed);
-}
-
 /* Whether there is memory to write to. */
 static bool fit_memory(struct recent *recent)
 {
-    bool keeps = atomic_load_explicit(&recent->keeps, memory_order_relaxed);
+    bool keeps = atomic_load(&recent->keeps);
     if (keeps && recent->memory == NULL) {
         recent->memory = malloc(RECENT_BYTES);
-    } else if (!keeps && recent->n_pins == 0) {
-        free(recent->memory);
-        recent->memory = NULL;
-        forget(recent);
+        atomic_store(&recent->bytes, recent->memory != NULL ? RECENT_BYTES : 0);
     }
     return keeps && recent->memory != NULL;
 }
@@ -129,11 +146,12 @@ static void put(struct recent *recent, uint64_t at, const uint8_t *bytes, uint64
 void recent_note(struct recent *recent, uint64_t number, uint64_t at, const uint8_t *bytes,
                  uint64_t n)
 {
-    if (recent == NULL || n == 0 || is_idle(recent))
+    if (recent == NULL || n == 0 || !atomic_load(&recent->keeps))
         return;
     pthread_mutex_lock(&recent->lock);
     bool keeps = fit_memory(recent) && make_room(recent, number, at, at + n);
     uint64_t to = recent->to;
+    recent->is_written = keeps;
     pthread_mutex_unlock(&recent->lock);
     if (!keeps)
         return;
@@ -141,6 +159,8 @@ void recent_note(struct recent *recent, uint64_t number, uint64_t at, const uint
     put(recent, at, bytes, n);
     pthread_mutex_lock(&recent->lock);
     recent->to = at + n;
+    recent->is_written = false;
+    drop_unneeded(recent);
     pthread_mutex_unlock(&recent->lock);
 }
 
@@ -175,6 +195,7 @@ bool recent_read(struct recent *recent, uint64_t number, uint64_t at, uint8_t *o
     get(recent, at, out, n);
     pthread_mutex_lock(&recent->lock);
     pin(recent, at, n, false);
+    drop_unneeded(recent);
     pthread_mutex_unlock(&recent->lock);
     return true;
 }

@@ -22,8 +22,11 @@ void recent_free(struct recent *recent);
 
 /* What it has is of another journal. By the writer. */
 void recent_forget(struct recent *recent);
-/* Whether the bytes are kept from the next write on. Any thread. */
+/* Whether the bytes are kept from the next write on. If not, their memory goes: at once, or when
+ * who is at work with it is done. Any thread. */
 void recent_keep(struct recent *recent, bool keeps);
+/* Of memory. Any thread. */
+uint64_t recent_bytes(const struct recent *recent);
 /* The file of segment `number` has these bytes from `at` on. Zeros are between them and those that
  * were noted before, or they begin anew. */
 void recent_note(struct recent *recent, uint64_t number, uint64_t at, const uint8_t *bytes,

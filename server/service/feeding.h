@@ -47,9 +47,10 @@ bool feeding_look(struct shard *shard);
 void feeding_note_times(struct shard *shard);
 
 struct feeding_figures {
-    uint32_t n;     /* followers that are connected */
-    uint64_t us;    /* that one of them is behind, at most */
-    uint64_t bytes; /* likewise, as of its last answer */
+    uint32_t n;            /* followers that are connected */
+    uint64_t us;           /* that one of them is behind, at most */
+    uint64_t bytes;        /* likewise, as of its last answer */
+    uint64_t recent_bytes; /* memory of the records kept for them */
 };
 struct feeding_figures feeding_figures(const struct shard *shard); /* archives do not count */
 

@@ -401,7 +401,7 @@ int handle_follow(struct call *call)
 
 struct feeding_figures feeding_figures(const struct shard *shard)
 {
-    struct feeding_figures out = {0};
+    struct feeding_figures out = {.recent_bytes = recent_bytes(shard->feeding.recent)};
     uint64_t now_ns = clock_ns();
     for (uint32_t i = 0; i < FOLLOWERS_MAX; i++) {
         const struct feed *feed = &shard->feeding.list[i];

@@ -228,6 +228,21 @@ class Histories(Follow):
             self.fail("the records went in each of five attempts")
         wait_for(lambda: self.bases(".base"), primary.log)  # the follower is gone
 
+    def test_records_stay_in_memory_while_somebody_follows(self):
+        def kept():
+            with wire.connect(primary) as peer:
+                return peer.call("stats")[0]["stats"]["recent_records_bytes"]
+        primary = self.start_primary()
+        self.fill(primary, 5)
+        self.assertEqual(kept(), 0)
+        follower = self.start_follower()
+        self.compare(primary, follower)
+        self.fill(primary, 5, name="b")
+        self.compare(primary, follower)
+        self.assertEqual(kept(), 64 << 20)
+        follower.kill()
+        wait_for(lambda: kept() == 0, lambda: f"{kept()} bytes are kept, and nobody follows")  # and nothing is written
+
     def bases(self, end):
         return sum(name.endswith(end) for name in os.listdir(self.path("primary")))
 

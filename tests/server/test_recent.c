@@ -3,6 +3,7 @@
 #include "server/journal/recent.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -136,12 +137,30 @@ static void nothing_is_there_while_nobody_reads(void **state)
     recent_keep(NULL, true);
 }
 
+static void memory_goes_with_the_last_who_reads(void **state)
+{
+    (void)state;
+    uint8_t bytes[100];
+    struct recent *recent = recent_new();
+    assert_int_equal(recent_bytes(NULL), 0);
+    recent_keep(recent, true);
+    assert_int_equal(recent_bytes(recent), 0); /* nothing was written */
+    for (uint32_t i = 0; i < 3; i++) {
+        note(recent, bytes, 1, 100 * i, 100);
+        assert_int_equal(recent_bytes(recent), RECENT_BYTES);
+        recent_keep(recent, false); /* and without a further write: */
+        assert_int_equal(recent_bytes(recent), 0);
+        recent_keep(recent, true);
+    }
+    recent_free(recent);
+}
+
 /* ---- readers beside the writer ---- */
 
 struct race {
     struct recent *recent;
     atomic_uint_fast64_t number, written; /* bytes of a segment */
-    atomic_bool is_over;
+    atomic_bool is_over, leaves;
     atomic_uint n_wrong, n_read;
 };
 
@@ -163,6 +182,19 @@ static void *read_oldest(void *arg)
     return NULL;
 }
 
+/* At times nobody follows for a moment, in the midst of a write or a read. */
+static void *leave_and_come(void *arg)
+{
+    struct race *race = arg;
+    while (!atomic_load(&race->is_over)) {
+        if (atomic_load(&race->leaves))
+            recent_keep(race->recent, false);
+        recent_keep(race->recent, true);
+        sched_yield();
+    }
+    return NULL;
+}
+
 /* Until there were enough reads, whatever the machine runs besides. Segments begin at several
  * places, and are written in pieces that end with a chunk, or do not. */
 static void a_reader_gets_what_was_written_while_the_writer_comes_round(void **state)
@@ -171,11 +203,14 @@ static void a_reader_gets_what_was_written_while_the_writer_comes_round(void **s
     struct race race = {.recent = recent_new()};
     pthread_t threads[READERS];
     uint8_t *bytes = malloc(MIB + 4096);
+    pthread_t leaver;
     recent_keep(race.recent, true);
+    assert_int_equal(pthread_create(&leaver, NULL, leave_and_come, &race), 0);
     for (uint32_t i = 0; i < READERS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, read_oldest, &race), 0);
     for (uint64_t number = 1; number < 40 || atomic_load(&race.n_read) < 20; number++) {
         uint64_t at = number % 3 * MIB, n = MIB + number % 2 * 4096;
+        atomic_store(&race.leaves, number % 4 == 1);
         atomic_store(&race.number, number);
         for (; at < RECENT_BYTES + number % 8 * 9 * MIB; at += n) {
             note(race.recent, bytes, number, at, n);
@@ -185,7 +220,10 @@ static void a_reader_gets_what_was_written_while_the_writer_comes_round(void **s
     atomic_store(&race.is_over, true);
     for (uint32_t i = 0; i < READERS; i++)
         pthread_join(threads[i], NULL);
+    pthread_join(leaver, NULL);
     assert_int_equal(atomic_load(&race.n_wrong), 0);
+    recent_keep(race.recent, false);
+    assert_int_equal(recent_bytes(race.recent), 0);
     free(bytes);
     recent_free(race.recent);
 }
@@ -199,6 +237,7 @@ int main(void)
         cmocka_unit_test(the_last_bytes_are_there),
         cmocka_unit_test(zeros_are_between_blocks_and_nothing_between_others),
         cmocka_unit_test(nothing_is_there_while_nobody_reads),
+        cmocka_unit_test(memory_goes_with_the_last_who_reads),
         cmocka_unit_test(a_reader_gets_what_was_written_while_the_writer_comes_round),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

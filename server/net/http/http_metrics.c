@@ -87,6 +87,8 @@ static const struct metric shard_metrics[] = {
      "Longest time that a connected follower has lacked records.", GAUGE, MICROS},
     {"followers_behind_bytes", "embd_followers_behind_bytes",
      "Most bytes of records that a connected follower lacks.", GAUGE, 1},
+    {"recent_records_bytes", "embd_recent_records_bytes",
+     "Memory of the records written last, which are kept while a server follows.", GAUGE, 1},
     {"replicas", "embd_replicas", "Followers that take the records of this shard's journal now.",
      GAUGE, 1},
     {"replicas_missing", "embd_replicas_missing",

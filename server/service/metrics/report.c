@@ -124,6 +124,7 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"followers", followers.n},
         {"followers_behind_us", followers.us},
         {"followers_behind_bytes", followers.bytes},
+        {"recent_records_bytes", followers.recent_bytes},
         {"replicas", shard->replicated.n},
         {"replicas_missing", replicas_missing(shard)},
         {"replicas_lacking_us", replicated_lacks_us(shard)},
