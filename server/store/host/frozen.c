@@ -79,7 +79,7 @@ static bool take(struct store *store, const struct index_entry *entry,
     cow->n_left--;
     if (is_skipped(skip, entry))
         return false;
-    rows_prefetch(rows_at(&store->rows, row), store->rows.stride);
+    rows_prefetch(rows_at(&store->rows, row), cow->copy_bytes);
     return true;
 }
 
@@ -121,6 +121,31 @@ static uint32_t pass_over(struct store *store, uint32_t most)
 #define FEW   16u /* a row of so many is left */
 #define BATCH 32u
 
+/* The same as take() of each entry of the next bucket, of a cut without candidates whose rows are
+ * all wanted. Returns how many it took; 0 also where the segment has no more buckets. */
+static uint32_t take_bucket(struct store *store, struct index_entry *out)
+{
+    struct cow *cow = &store->cow;
+    uint64_t next, at = cow->at / INDEX_BUCKET;
+    const struct segment *segment = index_segment(&store->index, cow->address, &next);
+    if (cow->at % INDEX_BUCKET != 0 || at > segment->bucket_mask)
+        return 0;
+    const struct index_bucket *bucket = &segment->buckets[at];
+    uint32_t n = 0;
+    __builtin_prefetch(bucket + 8);
+    cow->at += INDEX_BUCKET;
+    for (unsigned i = 0; i < INDEX_BUCKET; i++) {
+        uint32_t row = bucket->ref[i] - 1; /* of empty places and candidates: none */
+        if (row >= cow->n_rows || row_set_has(&cow->done, row))
+            continue;
+        row_set_add(&cow->done, row);
+        rows_prefetch(rows_at(&store->rows, row), cow->copy_bytes);
+        out[n++] = index_entry_of(&store->index, segment, bucket, i);
+    }
+    cow->n_left -= n;
+    return n;
+}
+
 /* Some entries to copy out, with their records on the way to the cache. *visits are left. */
 static uint32_t take_batch(struct store *store, const struct store_skip *skip, uint32_t max,
                            uint32_t *visits, struct index_entry batch[BATCH])
@@ -134,11 +159,20 @@ static uint32_t take_batch(struct store *store, const struct store_skip *skip, u
         *visits = VISITS;
     }
     cow->is_read = cow->is_read || (cow->n_left == 0 && !cow->has_candidates);
-    while (!cow->is_read && n < BATCH && n < max && *visits != 0) {
+    bool takes_all = skip == NULL && !cow->has_candidates;
+    uint32_t most = takes_all ? BATCH - INDEX_BUCKET + 1 : BATCH;
+    while (!cow->is_read && n < most && n < max && *visits != 0) {
         uint64_t next;
+        uint32_t taken = 0;
         --*visits;
         if (cow->n_left < cow->n_rows / FEW && !cow->has_candidates)
             *visits -= pass_over(store, *visits * passes) / passes;
+        if (takes_all && n + INDEX_BUCKET <= max)
+            taken = take_bucket(store, batch + n);
+        n += taken;
+        *visits -= taken < *visits ? taken : *visits;
+        if (taken > 0)
+            continue;
         if (index_next_of(&store->index, cow->address, &cow->at, &batch[n], &next)) {
             n += take(store, &batch[n], skip);
             continue;
