@@ -13,15 +13,19 @@ CALLS = 100
 PATIENCE_S = 60  # other programs may have the processors
 
 
-def sleeps(pid, thread):
-    """How often a thread of this name gave its processor up to wait."""
+def thread_of(pid, name):
+    """Its number."""
     for task in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{task}/comm") as comm:
-            if comm.read().strip() != thread:
-                continue
-        with open(f"/proc/{pid}/task/{task}/status") as status:
-            return next(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches"))
-    raise AssertionError(f"no thread {thread}")
+            if comm.read().strip() == name:
+                return int(task)
+    raise AssertionError(f"no thread {name}")
+
+
+def sleeps(pid, thread):
+    """How often a thread of this name gave its processor up to wait."""
+    with open(f"/proc/{pid}/task/{thread_of(pid, thread)}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches"))
 
 
 class Spinning(LocalCase):
@@ -63,6 +67,16 @@ class Spinning(LocalCase):
         server = self.start("--local-spin", "1000")
         os.sched_setaffinity(0, {client})
         # Neither can leave its processor where another program wants it; without looking nearly every call sleeps.
+        self.find_both_awake(server, self.table(server, "1000"), CALLS * 3 / 4)
+
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "needs a processor for each side")
+    def test_and_where_cpus_pins_the_shard(self):
+        mine = os.sched_getaffinity(0)
+        self.addCleanup(os.sched_setaffinity, 0, mine)
+        client, shard = sorted(mine)[:2]
+        server = self.start("--local-spin", "1000", "--cpus", str(shard))
+        self.assertEqual(os.sched_getaffinity(thread_of(server.process.pid, "embd-shard-0")), {shard})
+        os.sched_setaffinity(0, {client})
         self.find_both_awake(server, self.table(server, "1000"), CALLS * 3 / 4)
 
     def test_without_it_both_sleep_for_every_call(self):
