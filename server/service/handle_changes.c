@@ -145,6 +145,11 @@ static void keep_gone(struct store_scan *scan)
 static void convert(struct changes_part *part)
 {
     const embd_schema *s = &part->table->schema.s;
+    if (s->dtype == EMBD_DTYPE_F32 && !embd__dtype_is_coded(part->ask.dtype)) {
+        embd__from_f32(part->rows, part->ask.dtype, part->scan.rows,
+                       (size_t)part->scan.n_rows * s->dim);
+        return;
+    }
     uint64_t from_bytes = embd__value_bytes(s->dtype, s->dim),
              to_bytes = embd__value_bytes(part->ask.dtype, s->dim);
     const uint8_t *from = part->scan.rows;
