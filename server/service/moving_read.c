@@ -4,7 +4,6 @@
  * two of which others are served; the round's last answer says that it is the last one. Under a
  * hold there is nobody to be served, and a block is read at once. What can fail: the table is not
  * to be frozen now (`waits`), tables came or went, there is no memory for a block. */
-#include <time.h>
 
 #include "server/engine/block.h"
 #include "server/service/moving.h"
