@@ -36,9 +36,12 @@ static void on_soon(uv_timer_t *timer)
     struct carrier *carrier = timer->data;
     struct trunk *trunk = carrier->trunk;
     bool is_taken = carrier->ask.error.status == EMBD_OK;
-    int fd = is_taken ? fcntl(carrier->link->channel.fd, F_DUPFD_CLOEXEC, 0) : -1;
+    struct channel *own = &carrier->link->channel, given = {.fd = -1};
+    int fd = is_taken ? fcntl(own->fd, F_DUPFD_CLOEXEC, 0) : -1;
+    if (fd >= 0)
+        given = embd__channel_move(own, fd);
     drop(carrier);
-    embd__trunk_start(trunk, fd);
+    embd__trunk_start(trunk, &given);
 }
 
 static void on_end(struct exchange *x)

@@ -70,6 +70,15 @@ static inline void embd__channel_close(struct channel *ch)
     *ch = (struct channel){.fd = -1};
 }
 
+/* What has the socket besides `fd`, goes on over that: a descriptor of the same socket. */
+static inline struct channel embd__channel_move(struct channel *from, int fd)
+{
+    struct channel moved = *from;
+    *from = (struct channel){.fd = from->fd};
+    moved.fd = fd;
+    return moved;
+}
+
 /* Before anything is sent. 1: done; 0: goes on when the socket is ready; negative: as below. */
 static inline int embd__channel_secure(struct channel *ch)
 {

@@ -230,6 +230,12 @@ void embd__connection_secure(struct link *link)
         say_hello(link);
 }
 
+/* As which TLS knows the server. */
+static const char *tls_host(const struct link *link)
+{
+    return link->config.tls_host != NULL ? link->config.tls_host : link->host.host;
+}
+
 static void on_connect(void *owner)
 {
     struct link *link = owner;
@@ -244,10 +250,7 @@ static void on_connect(void *owner)
         embd__connection_lose(link, EMBD_UNREACHABLE, "the data socket is another user's");
     else if (credentials != NULL && embd__credentials_may_send(credentials, fd, &e) != EMBD_OK)
         embd__connection_lose(link, e.status, e.text);
-    else if (embd__channel_open(&link->channel, fd, tls,
-                                link->config.tls_host != NULL ? link->config.tls_host
-                                                              : link->host.host,
-                                &e) != EMBD_OK)
+    else if (embd__channel_open(&link->channel, fd, tls, tls_host(link), &e) != EMBD_OK)
         embd__connection_lose(link, EMBD_UNREACHABLE, e.text);
     else {
         link->channel.line = link->is_by_trunk ? &link->line : NULL;
@@ -274,11 +277,13 @@ static const struct socket_events events = {on_connect, embd__link_on_ready, on_
 static void begin_line(struct link *link)
 {
     struct embd__error e = {0};
+    const struct credentials *credentials = link->config.credentials;
+    bool has_tls = credentials != NULL && credentials->tls != NULL;
     link->line.events = &line_events;
     link->line.owner = link;
     link->line.shard = link->config.shard;
     int status = embd__trunk_line_open(link->config.trunks, &link->line, link->process.process,
-                                       &link->config, &e);
+                                       has_tls ? tls_host(link) : "", &link->config, &e);
     if (status != EMBD_OK)
         embd__connection_lose(link, EMBD_UNREACHABLE, e.text);
 }

@@ -71,13 +71,15 @@ static uint64_t read_push_limit(struct fields *fields, uint64_t frame_bytes)
     return theirs < LIMIT_PUSH_BYTES ? theirs : LIMIT_PUSH_BYTES;
 }
 
+/* By the name that the way to the server has. */
 static void read_process(struct fields *hello, struct trunk_process *out)
 {
     struct fields f;
+    const char *name = embd__field_has(hello, "trunk") ? "trunk" : "trunk_tls";
     *out = (struct trunk_process){0};
-    if (!embd__field_has(hello, "trunk"))
+    if (!embd__field_has(hello, name))
         return;
-    embd__field_map(hello, "trunk", &f, "trunk");
+    embd__field_map(hello, name, &f, name);
     out->process = embd__field_uint(&f, "process", 0, UINT64_MAX - 1, FIELD_REQUIRED);
     out->shards = (uint32_t)embd__field_uint(&f, "shards", 1, LIMIT_SHARDS, FIELD_REQUIRED);
 }

@@ -2,13 +2,13 @@
 #include "client/io/trunk.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include "client/io/channel.h"
 #include "client/io/receive.h"
-#include "client/io/socket.h"
 #include "proto/little.h"
 #include "proto/trunk.h"
 
@@ -30,15 +30,16 @@ struct trunk {
     struct trunks *set;
     struct trunk *next;
     uint64_t process;
+    char host[ADDRESS_HOST_MAX + 1]; /* as which TLS knows the server; "": without TLS */
     enum trunk_state state;
     struct trunk_carrier carrier;
-    uv_poll_t poll;   /* of fd, if there is one */
-    int fd;           /* -1: none */
-    int error;        /* errno of its end; 0: the server has ended it */
-    bool is_at_work;  /* is not freed now */
-    bool is_full;     /* the socket takes no more for now */
-    bool is_awaited;  /* a line waits until there is room again */
-    uint32_t n_lines; /* those that wait, too */
+    uv_poll_t poll;         /* of the channel's fd, if there is one */
+    struct channel channel; /* fd -1: none */
+    int error;              /* errno of its end; 0: the server has ended it */
+    bool is_at_work;        /* is not freed now */
+    bool is_full;           /* the socket takes no more for now */
+    bool is_awaited;        /* a line waits until there is room again */
+    uint32_t n_lines;       /* those that wait, too */
     struct trunk_reader reader;
     uint8_t *out; /* [OUT_BYTES], out_bytes of it to be sent */
     size_t out_bytes;
@@ -92,14 +93,16 @@ static void end(struct trunk *t)
     t->state = TRUNK_LOST;
     if (t->carrier.drop != NULL)
         t->carrier.drop(t->carrier.arg);
-    if (t->fd < 0) {
+    int fd = t->channel.fd;
+    embd__channel_close(&t->channel);
+    if (fd < 0) {
         free(t->out);
         free(t);
         return;
     }
     uv_poll_stop(&t->poll);
     uv_close((uv_handle_t *)&t->poll, on_closed);
-    close(t->fd);
+    close(fd);
 }
 
 /* Nobody needs it any more. */
@@ -145,11 +148,11 @@ static void want_write(struct trunk *t, bool is_full);
 static int flush(struct trunk *t)
 {
     size_t sent = 0;
-    int error = 0;
+    int error = embd__channel_flush(&t->channel);
     bool is_full = false;
     while (sent < t->out_bytes && error == 0 && !is_full) {
         struct iovec iov = {t->out + sent, t->out_bytes - sent};
-        ssize_t n = embd__socket_send(t->fd, &iov, 1);
+        ssize_t n = embd__channel_send(&t->channel, &iov, 1);
         if (n >= 0)
             sent += (size_t)n;
         else if (n == -EAGAIN)
@@ -160,7 +163,7 @@ static int flush(struct trunk *t)
     t->out_bytes -= sent;
     if (sent > 0 && t->out_bytes > 0)
         memmove(t->out, t->out + sent, t->out_bytes);
-    want_write(t, is_full);
+    want_write(t, is_full || embd__channel_is_pending(&t->channel));
     return error;
 }
 
@@ -297,13 +300,14 @@ static int eat(struct trunk *t, uint8_t *p, size_t n)
     return 0;
 }
 
-/* True: it has ended; *error_out says how. */
+/* True: it has ended; *error_out says how. Nothing tells of what a TLS session still has. */
 static bool receive(struct trunk *t, int *error_out)
 {
-    for (int i = 0; i < READS_PER_TURN; i++) {
+    bool has_session = t->channel.tls != NULL;
+    for (int i = 0; i < READS_PER_TURN || has_session; i++) {
         uint8_t *in = t->set->in + RECEIVE_BEFORE_BYTES;
         struct iovec iov = {in, IN_BYTES};
-        ssize_t n = embd__socket_receive(t->fd, &iov, 1);
+        ssize_t n = embd__channel_receive(&t->channel, &iov, 1);
         *error_out = n < 0 ? (int)-n : 0;
         if (n == -EAGAIN)
             return false;
@@ -313,7 +317,7 @@ static bool receive(struct trunk *t, int *error_out)
         *error_out = eat(t, in, (size_t)n);
         if (*error_out != 0)
             return true;
-        if (n < IN_BYTES)
+        if (n < IN_BYTES && !has_session)
             return false;
     }
     return false;
@@ -325,12 +329,16 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     int error = 0;
     bool has_ended = false;
     t->is_at_work = true;
-    if ((events & UV_WRITABLE) != 0 && t->out_bytes > 0) {
+    if ((events & UV_WRITABLE) != 0) {
         error = -flush(t);
         has_ended = error != 0;
     }
     if (!has_ended && (status < 0 || (events & UV_READABLE) != 0))
         has_ended = receive(t, &error);
+    if (!has_ended && !t->is_full && embd__channel_is_pending(&t->channel)) {
+        error = -flush(t); /* what TLS answers by itself */
+        has_ended = error != 0;
+    }
     if (!has_ended && t->is_awaited && !t->is_full)
         unblock(t);
     t->is_at_work = false;
@@ -376,30 +384,33 @@ void embd__trunk_line_close(struct trunk_line *line)
 
 int embd__trunk_fd(const struct trunk_line *line)
 {
-    return line->trunk->fd;
+    return line->trunk->channel.fd;
 }
 
 /* ---- opening ---- */
 
-static bool watch(struct trunk *t, int fd)
+static bool watch(struct trunk *t, const struct channel *channel)
 {
+    struct channel own = *channel;
+    int fd = own.fd;
     if (fd < 0)
         return false;
     if (uv_poll_init(t->set->loop, &t->poll, fd) != 0) {
+        embd__channel_close(&own);
         close(fd);
         return false;
     }
-    t->fd = fd;
+    t->channel = own;
     t->poll.data = t;
     t->state = TRUNK_UP;
     uv_poll_start(&t->poll, UV_READABLE, on_poll);
     return true;
 }
 
-void embd__trunk_start(struct trunk *t, int fd)
+void embd__trunk_start(struct trunk *t, const struct channel *channel)
 {
     t->carrier.drop = NULL;
-    bool is_up = watch(t, fd);
+    bool is_up = watch(t, channel);
     t->is_at_work = true;
     for (uint32_t i = 0; is_up && i < TRUNK_SLOTS; i++)
         if (t->lines[i] != NULL)
@@ -418,7 +429,7 @@ static void on_prepare(uv_prepare_t *prepare)
 
 /* NULL: no memory. */
 static struct trunk *trunk_new(struct trunks *set, const struct link_config *config,
-                               uint64_t process, struct embd__error *e)
+                               uint64_t process, const char *host, struct embd__error *e)
 {
     struct trunk *t = calloc(1, sizeof *t);
     if (set->in == NULL)
@@ -434,7 +445,8 @@ static struct trunk *trunk_new(struct trunks *set, const struct link_config *con
     }
     t->set = set;
     t->process = process;
-    t->fd = -1;
+    snprintf(t->host, sizeof t->host, "%s", host);
+    t->channel.fd = -1;
     for (uint32_t i = 0; i < TRUNK_SLOTS; i++)
         t->numbers[i] = i;
     t->next = set->list;
@@ -446,20 +458,26 @@ static struct trunk *trunk_new(struct trunks *set, const struct link_config *con
     return NULL;
 }
 
-static struct trunk *find(const struct trunks *trunks, uint64_t process)
+/* A server could say another's number: with TLS it is asked for none but the shards of its name. */
+static bool is_to(const struct trunk *t, uint64_t process, const char *host)
+{
+    return t->process == process && strcmp(t->host, host) == 0 && t->state != TRUNK_LOST;
+}
+
+static struct trunk *find(const struct trunks *trunks, uint64_t process, const char *host)
 {
     struct trunk *t = trunks->list;
-    while (t != NULL && (t->process != process || t->state == TRUNK_LOST))
+    while (t != NULL && !is_to(t, process, host))
         t = t->next;
     return t;
 }
 
 int embd__trunk_line_open(struct trunks *trunks, struct trunk_line *line, uint64_t process,
-                          const struct link_config *config, struct embd__error *e)
+                          const char *host, const struct link_config *config, struct embd__error *e)
 {
-    struct trunk *t = find(trunks, process);
+    struct trunk *t = find(trunks, process, host);
     uint32_t slot = 0;
-    if (t == NULL && (t = trunk_new(trunks, config, process, e)) == NULL)
+    if (t == NULL && (t = trunk_new(trunks, config, process, host, e)) == NULL)
         return e->status;
     while (slot < TRUNK_SLOTS && t->lines[slot] != NULL)
         slot++;

@@ -20,6 +20,7 @@
 
 #include "proto/message.h"
 
+struct channel;
 struct link_config;
 struct trunk;
 
@@ -102,10 +103,12 @@ struct trunk_line {
     bool has_ended;  /* the server sends nothing more */
 };
 
-/* A line to a shard of the process, by whose configuration its server is found. `events` and
- * `owner` outlive it. on_open may be called from within. EMBD_NO_MEMORY. */
+/* A line to a shard of the process, by whose configuration its server is found; `host`: as which
+ * TLS knows the server, "" without TLS. `events` and `owner` outlive it. on_open may be called from
+ * within. EMBD_NO_MEMORY. */
 int embd__trunk_line_open(struct trunks *trunks, struct trunk_line *line, uint64_t process,
-                          const struct link_config *config, struct embd__error *e);
+                          const char *host, const struct link_config *config,
+                          struct embd__error *e);
 /* Also of one that is closed. */
 void embd__trunk_line_close(struct trunk_line *line);
 /* The trunk's; it stays its own. */
@@ -117,7 +120,8 @@ ssize_t embd__trunk_receive(const struct trunk_line *line);
 
 /* ---- for carriers ---- */
 
-/* The carrier has ended; `fd` is the trunk's now, or -1: there is none. Not from within `carry`. */
-void embd__trunk_start(struct trunk *trunk, int fd);
+/* The carrier has ended; what `channel` has is the trunk's now, its descriptor, too; fd -1: there
+ * is none. Not from within `carry`. */
+void embd__trunk_start(struct trunk *trunk, const struct channel *channel);
 
 #endif

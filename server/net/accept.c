@@ -160,10 +160,10 @@ static void begin_session(struct connection *c)
         c->session.ring = shared_agree_ring;
     if (c->door == DOOR_ADMIN_SOCKET)
         c->session.grant = &grant_of_owner;
-    bool is_plain =
-        c->door == DOOR_DATA_SOCKET || (c->door == DOOR_DATA && c->io->credentials.tls == NULL);
-    c->session.trunk_shards = is_plain ? trunks_shards(c->io->trunks) : 0;
+    bool has_data = c->door == DOOR_DATA_SOCKET || c->door == DOOR_DATA;
+    c->session.trunk_shards = has_data ? trunks_shards(c->io->trunks) : 0;
     c->session.trunk = connection_leave;
+    c->session.is_sealed = has_tls(c);
 }
 
 static struct connection *connection_new(struct shard_io *io, enum door door)

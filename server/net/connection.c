@@ -553,20 +553,30 @@ int connection_leave(struct shard_session *session, struct embd__error *e)
     return EMBD_OK;
 }
 
-/* The socket's second descriptor is the trunk's. What came behind the answer is the trunk's, too;
- * what came before it is not allowed, and was parsed as requests. */
+/* Nothing of it is at work, here or further up the stack. */
+static bool may_leave(const struct connection *c)
+{
+    bool is_quiet = connection_is_open(c) && c->n_in_flight == 0 && !c->is_writing;
+    return is_quiet && (c->tls == NULL || tls_connection_may_leave(c->tls));
+}
+
+/* The socket's second descriptor is the trunk's, and so is its TLS. What came behind the answer is
+ * the trunk's, too; what came before it is not allowed, and was parsed as requests. */
 static void leave(struct connection *c)
 {
     struct embd__error e = {0};
     struct adopted_peer peer = {.network = c->network};
+    struct trunk_wire wire = {.fd = -1, .tls = c->tls != NULL ? c->tls->session : NULL};
     uv_os_fd_t fd;
     memcpy(peer.name, c->peer, sizeof peer.name);
-    int own =
-        uv_fileno((uv_handle_t *)&c->uv.stream, &fd) == 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
-    if (own < 0)
+    if (uv_fileno((uv_handle_t *)&c->uv.stream, &fd) == 0)
+        wire.fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (wire.fd < 0)
         embd__error_set(&e, EMBD_NO_MEMORY, "trunk: no descriptor for it");
-    else if (trunks_add(c->io->trunks, own, &peer, &e) != EMBD_OK)
-        close(own);
+    else if (trunks_add(c->io->trunks, &wire, &peer, &e) != EMBD_OK)
+        close(wire.fd);
+    else if (c->tls != NULL)
+        c->tls->session = NULL;
     if (e.status != EMBD_OK)
         connection_drop(c, e.text);
     else
@@ -589,7 +599,7 @@ void connection_go(struct connection *c)
     bool is_ending = c->state == CONNECTION_FINISHING || c->state == CONNECTION_PEER_ENDED;
     if (is_ending && c->n_in_flight == 0 && !c->is_writing)
         end_stream(c);
-    if (c->is_leaving && connection_is_open(c) && c->n_in_flight == 0 && !c->is_writing)
+    if (c->is_leaving && may_leave(c))
         leave(c);
     connection_set_reading(c);
     turn_rest(&c->turn);

@@ -38,6 +38,15 @@ static inline bool tls_connection_is_drained(const struct tls_connection *tls)
     return embd__tls_fed(tls->session) == 0;
 }
 
+/* It has nothing to decrypt or to send, and is not at work. */
+static inline bool tls_connection_may_leave(const struct tls_connection *tls)
+{
+    size_t waiting;
+    embd__tls_outgoing(tls->session, &waiting);
+    return !tls->is_decrypting && waiting == 0 && tls->rest == NULL &&
+           tls_connection_is_drained(tls);
+}
+
 /* More waits than for a peer that reads: no further bytes are read that might be answered. */
 static inline bool tls_connection_is_choked(const struct tls_connection *tls)
 {

@@ -66,27 +66,36 @@ static void free_out(struct trunk *t)
     t->out = NULL;
 }
 
-static void flush(struct trunk *t)
+/* Of what is gathered, and of ciphertext, what the socket takes. */
+static size_t send_some(struct trunk *t)
 {
     size_t sent = 0;
-    while (sent < t->out_bytes && t->end.is_writable) {
-        ssize_t n =
-            send(t->end.fd, t->out + sent, t->out_bytes - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (t->end.is_writable && (sent < t->out_bytes || trunk_wire_is_pending(&t->wire))) {
+        ssize_t n = trunk_wire_send(&t->wire, t->out + sent, t->out_bytes - sent);
         if (n >= 0)
             sent += (size_t)n;
-        else if (errno == EAGAIN || errno == EWOULDBLOCK)
+        else
             t->end.is_writable = false;
-        else if (errno != EINTR) {
-            t->is_lost = true; /* it is gone */
-            return;
-        }
+        t->is_lost |= n < 0 && n != -EAGAIN; /* it is gone */
     }
-    t->moved_ms = sent > 0 ? t->desk->now_ms : t->moved_ms;
+    return sent;
+}
+
+/* While ciphertext waits `out` stays, so that the peer is watched. */
+static void flush(struct trunk *t)
+{
+    uint64_t before = t->wire.sent_bytes;
+    size_t sent = send_some(t);
+    if (t->is_lost)
+        return;
+    t->moved_ms = t->wire.sent_bytes != before ? t->desk->now_ms : t->moved_ms;
     t->out_bytes -= sent;
     if (t->out_bytes > 0 && sent > 0)
         memmove(t->out, t->out + sent, t->out_bytes);
-    else if (t->out_bytes == 0)
+    else if (t->out_bytes == 0 && !trunk_wire_is_pending(&t->wire))
         free_out(t);
+    else if (t->out_bytes == 0)
+        has_out(t);
 }
 
 /* ---- streams ---- */
@@ -357,25 +366,37 @@ static void end_streams(struct trunk *t)
     }
 }
 
+static void fail_read(struct trunk *t, ssize_t error, const struct embd__error *e)
+{
+    t->end.is_readable = error == -EINTR;
+    if (error == -EPROTO && e->status != EMBD_OK)
+        lose(t, e->text);
+    t->is_lost |= error != -EAGAIN && error != -EINTR;
+}
+
 static void read_some(struct trunk *t)
 {
-    uint8_t *in = t->desk->in;
-    ssize_t n = recv(t->end.fd, in, TRUNK_IN_BYTES, MSG_DONTWAIT);
-    if (n == 0) {
+    struct trunk_desk *desk = t->desk;
+    struct embd__error e = {0};
+    bool is_empty;
+    ssize_t n = trunk_wire_receive(&t->wire, desk->in, desk->sealed, &is_empty, &e);
+    if (n == 0)
         end_streams(t);
-        return;
-    }
-    if (n < 0 && errno != EINTR) {
-        t->end.is_readable = false;
-        t->is_lost |= errno != EAGAIN && errno != EWOULDBLOCK;
-    }
+    else if (n < 0)
+        fail_read(t, n, &e);
     if (n <= 0)
         return;
-    if ((size_t)n < TRUNK_IN_BYTES)
+    if (is_empty)
         t->end.is_readable = t->end.has_hung_up;
-    size_t used = eat(t, in, (size_t)n);
+    size_t used = eat(t, desk->in, (size_t)n);
     if (used < (size_t)n && !t->is_lost)
-        keep(t, in + used, (size_t)n - used);
+        keep(t, desk->in + used, (size_t)n - used);
+}
+
+/* Whether the next read may be made. */
+static bool may_read(const struct trunk *t)
+{
+    return t->end.is_readable && !t->is_choked && !t->is_lost && !trunk_wire_is_choked(&t->wire);
 }
 
 static void receive(struct trunk *t)
@@ -387,7 +408,7 @@ static void receive(struct trunk *t)
         free_kept(t);
         t->is_choked = false;
     }
-    for (int i = 0; i < READS_PER_TURN && t->end.is_readable && !t->is_choked && !t->is_lost; i++)
+    for (int i = 0; i < READS_PER_TURN && may_read(t); i++)
         read_some(t);
 }
 
@@ -480,9 +501,9 @@ bool trunk_turn(struct trunk *t)
     gather(t);
     if (!t->is_lost)
         flush(t);
-    t->is_lost |= t->has_ended && t->n_streams == 0 && t->out_bytes == 0;
-    bool may_read = t->end.is_readable && !t->is_choked && !t->has_ended;
-    return t->is_lost || may_read || (may_gather(t) && !TAILQ_EMPTY(&t->ready));
+    t->is_lost |= t->has_ended && t->n_streams == 0 && t->out == NULL;
+    bool has_more = may_read(t) && !t->has_ended;
+    return t->is_lost || has_more || (may_gather(t) && !TAILQ_EMPTY(&t->ready));
 }
 
 bool trunk_has_stalled(struct trunk *t, uint32_t stall_ms)
@@ -495,20 +516,28 @@ bool trunk_has_stalled(struct trunk *t, uint32_t stall_ms)
 
 /* ---- life ---- */
 
-struct trunk *trunk_new(struct trunk_desk *desk, int fd, const struct adopted_peer *peer)
+static size_t memory_of(const struct trunk *t)
+{
+    return sizeof *t + trunk_wire_memory(&t->wire);
+}
+
+struct trunk *trunk_new(struct trunk_desk *desk, const struct trunk_wire *wire,
+                        const struct adopted_peer *peer)
 {
     struct trunk *t = calloc(1, sizeof *t);
-    if (t == NULL || !quota_take_connection(desk->quota, sizeof *t)) {
-        free(t);
+    if (t == NULL)
         return NULL;
-    }
-    t->end = (struct trunk_end){.fd = fd, .is_writable = true};
+    t->end = (struct trunk_end){.fd = wire->fd, .is_writable = true};
+    t->wire = *wire;
+    t->wire.quota = desk->quota;
     t->desk = desk;
     t->peer = *peer;
     TAILQ_INIT(&t->ready);
-    if (watch(desk, &t->end))
+    bool is_charged = quota_take_connection(desk->quota, memory_of(t));
+    if (is_charged && watch(desk, &t->end))
         return t;
-    quota_give_connection(desk->quota, sizeof *t);
+    if (is_charged)
+        quota_give_connection(desk->quota, memory_of(t));
     free(t);
     return NULL;
 }
@@ -520,7 +549,8 @@ void trunk_free(struct trunk *t)
             drop(t->streams[i]);
     free_out(t);
     free_kept(t);
+    quota_give_connection(t->desk->quota, memory_of(t));
+    trunk_wire_close(&t->wire);
     close_end(t->desk, &t->end);
-    quota_give_connection(t->desk->quota, sizeof *t);
     free(t);
 }

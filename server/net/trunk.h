@@ -20,9 +20,9 @@
 #include "proto/trunk.h"
 #include "server/net/adopting.h"
 #include "server/net/quota.h"
+#include "server/net/trunk_wire.h"
 
 #define TRUNK_OUT_BYTES (256u << 10) /* for the peer, gathered */
-#define TRUNK_IN_BYTES  (64u << 10)  /* read at once */
 /* Of streams that shards do not take, in one trunk, before nothing is read. */
 #define TRUNK_HELD_BYTES (4u << 20)
 
@@ -55,6 +55,7 @@ struct trunk_desk {
     int epoll;
     uint64_t now_ms; /* when the thread woke */
     uint8_t *in;     /* [TRUNK_IN_BYTES] */
+    uint8_t *sealed; /* the same, of ciphertext */
     struct quota *quota;
     int (*adopt)(void *arg, uint32_t shard, int fd, const struct adopted_peer *peer,
                  struct embd__error *e);
@@ -63,7 +64,8 @@ struct trunk_desk {
 };
 
 struct trunk {
-    struct trunk_end end; /* first; of the peer */
+    struct trunk_end end;   /* first; of the peer */
+    struct trunk_wire wire; /* over its socket */
     struct trunk_desk *desk;
     struct adopted_peer peer;
     struct trunk_reader reader;
@@ -83,8 +85,9 @@ struct trunk {
     struct trunk_stream *streams[TRUNK_SLOTS];
 };
 
-/* Takes fd and charges the quota; NULL: no memory, and fd stays the caller's. */
-struct trunk *trunk_new(struct trunk_desk *desk, int fd, const struct adopted_peer *peer);
+/* Takes what the wire has and charges the quota; NULL: no memory, and all stays the caller's. */
+struct trunk *trunk_new(struct trunk_desk *desk, const struct trunk_wire *wire,
+                        const struct adopted_peer *peer);
 /* Ends its streams. */
 void trunk_free(struct trunk *trunk);
 /* Frees streams that are over, once no event names them any more. */

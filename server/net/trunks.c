@@ -23,7 +23,7 @@ TAILQ_HEAD(trunk_list, trunk);
 /* On its way to its thread. */
 struct arrival {
     struct arrival *next;
-    int fd;
+    struct trunk_wire wire;
     struct adopted_peer peer;
 };
 
@@ -94,9 +94,9 @@ static void take_turns(struct trunk_thread *thread)
 
 static void begin_trunk(struct trunk_thread *thread, struct arrival *a)
 {
-    struct trunk *t = trunk_new(&thread->desk, a->fd, &a->peer);
+    struct trunk *t = trunk_new(&thread->desk, &a->wire, &a->peer);
     if (t == NULL) {
-        close(a->fd);
+        trunk_wire_discard(&a->wire);
         atomic_fetch_sub(&thread->trunks->n, 1);
     } else {
         TAILQ_INSERT_TAIL(&thread->all, t, in_all);
@@ -200,6 +200,7 @@ static void close_thread(struct trunk_thread *thread)
     if (thread->wake.fd >= 0)
         close(thread->wake.fd);
     free(thread->desk.in);
+    free(thread->desk.sealed);
 }
 
 static bool open_thread(struct trunks *trunks, struct trunk_thread *thread)
@@ -207,6 +208,7 @@ static bool open_thread(struct trunks *trunks, struct trunk_thread *thread)
     *thread = (struct trunk_thread){
         .desk = {.epoll = epoll_create1(EPOLL_CLOEXEC),
                  .in = malloc(TRUNK_IN_BYTES),
+                 .sealed = malloc(TRUNK_IN_BYTES),
                  .quota = trunks->config.quota},
         .trunks = trunks,
         .wake = {.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)},
@@ -215,6 +217,7 @@ static bool open_thread(struct trunks *trunks, struct trunk_thread *thread)
     TAILQ_INIT(&thread->all);
     TAILQ_INIT(&thread->active);
     return thread->desk.epoll >= 0 && thread->wake.fd >= 0 && thread->desk.in != NULL &&
+           thread->desk.sealed != NULL &&
            epoll_ctl(thread->desk.epoll, EPOLL_CTL_ADD, thread->wake.fd, &event) == 0;
 }
 
@@ -303,13 +306,13 @@ static int hand_over(struct trunks *trunks, struct arrival *a, struct embd__erro
     return EMBD_OK;
 }
 
-int trunks_add(struct trunks *trunks, int fd, const struct adopted_peer *peer,
-               struct embd__error *e)
+int trunks_add(struct trunks *trunks, const struct trunk_wire *wire,
+               const struct adopted_peer *peer, struct embd__error *e)
 {
     struct arrival *a = malloc(sizeof *a);
     if (a == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "trunk: no memory for it");
-    *a = (struct arrival){.fd = fd, .peer = *peer};
+    *a = (struct arrival){.wire = *wire, .peer = *peer};
     pthread_mutex_lock(&trunks->mutex);
     int status =
         atomic_load(&trunks->n) >= trunks->config.most

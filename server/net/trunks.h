@@ -5,7 +5,7 @@
 #define EMBD_TRUNKS_H
 
 #include "server/net/adopting.h"
-#include "server/net/quota.h"
+#include "server/net/trunk_wire.h"
 
 struct trunks;
 
@@ -30,8 +30,9 @@ void trunks_close(struct trunks *trunks);
 
 /* Shards that a trunk reaches now; 0: none may begin. Any thread; NULL is allowed. */
 uint32_t trunks_shards(const struct trunks *trunks);
-/* Takes the socket of a peer. Any thread. EMBD_BUSY, EMBD_NO_MEMORY: it stays the caller's. */
-int trunks_add(struct trunks *trunks, int fd, const struct adopted_peer *peer,
-               struct embd__error *e);
+/* Takes a peer's socket, and its TLS. Any thread. EMBD_BUSY, EMBD_NO_MEMORY: they stay the
+ * caller's. */
+int trunks_add(struct trunks *trunks, const struct trunk_wire *wire,
+               const struct adopted_peer *peer, struct embd__error *e);
 
 #endif

@@ -115,7 +115,7 @@ int handle_hello(struct call *call)
     if (session->share != NULL)
         embd__msg_field_uint(m, "share", session->share_most);
     if (has_trunk) {
-        embd__msg_str(m, "trunk");
+        embd__msg_str(m, session->is_sealed ? "trunk_tls" : "trunk");
         embd__msg_map(m, 2);
         embd__msg_field_uint(m, "process", config->start);
         embd__msg_field_uint(m, "shards", session->trunk_shards);

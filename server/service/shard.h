@@ -143,6 +143,7 @@ struct shard_session {
     /* Likewise: the connection becomes a trunk, to this many shards; 0: it cannot. */
     int (*trunk)(struct shard_session *session, struct embd__error *e);
     uint32_t trunk_shards;
+    bool is_sealed; /* net's: its bytes go through TLS */
     /* The shard's: hello said that `share`, or `ring`, comes with a descriptor. */
     bool awaits_share, awaits_ring;
     bool holds;               /* has asked for a hold and not released it */

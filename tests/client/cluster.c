@@ -31,7 +31,26 @@ static void die_with_log(const struct cluster *cluster)
     die("the server did not become ready");
 }
 
-#define FLAGS_MAX 32
+#define FLAGS_MAX    32
+#define TLS_FLAGS    6
+#define TLS_PATH_MAX 256
+
+/* Of with_tls.py, if it runs this; how many. */
+static int add_tls(const char **words)
+{
+    static const char *const names[TLS_FLAGS / 2][2] = {
+        {"--tls-cert", "server.pem"}, {"--tls-key", "server.key"}, {"--tls-client-ca", "ca.pem"}};
+    static char paths[TLS_FLAGS / 2][TLS_PATH_MAX];
+    const char *folder = getenv("EMBD_TEST_TLS");
+    if (folder == NULL)
+        return 0;
+    for (int i = 0; i < TLS_FLAGS / 2; i++) {
+        snprintf(paths[i], sizeof paths[i], "%s/%s", folder, names[i][1]);
+        words[2 * i] = names[i][0];
+        words[2 * i + 1] = paths[i];
+    }
+    return TLS_FLAGS;
+}
 
 static void exec_server(const struct cluster *cluster, const char *program, uint32_t n_shards,
                         int port, const char *const *flags, int ready, int out)
@@ -45,11 +64,12 @@ static void exec_server(const struct cluster *cluster, const char *program, uint
     int log_fd = open(log, O_CREAT | O_WRONLY | O_APPEND, 0600);
     dup2(out, STDOUT_FILENO);
     dup2(log_fd, STDERR_FILENO);
-    const char *words[FLAGS_MAX + 10] = {program,    "--admin-dir", cluster->dir,
-                                         "--shards", shards,        "--listen",
-                                         listen,     "--ready-fd",  fd};
+    const char *words[FLAGS_MAX + TLS_FLAGS + 10] = {program,    "--admin-dir", cluster->dir,
+                                                     "--shards", shards,        "--listen",
+                                                     listen,     "--ready-fd",  fd};
+    const char **more = words + 9 + add_tls(words + 9);
     for (int i = 0; i < FLAGS_MAX && flags[i] != NULL; i++)
-        words[9 + i] = flags[i];
+        more[i] = flags[i];
     execv(program, (char *const *)(uintptr_t)words);
     _exit(127);
 }

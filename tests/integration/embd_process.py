@@ -4,6 +4,7 @@ The server says "ready" on a pipe when its shards take requests and names its po
 or sleeps. Processes are ended by their own id; each has a directory of its own for sockets and data."""
 import contextlib
 import os
+import pathlib
 import re
 import select
 import shutil
@@ -89,6 +90,10 @@ class Embd:
 
     def is_alive(self):
         return self.process.poll() is None
+
+    def threads(self):
+        """Their names."""
+        return [comm.read_text().strip() for comm in pathlib.Path(f"/proc/{self.pid}/task").glob("*/comm")]
 
     def rss_bytes(self):
         with open(f"/proc/{self.pid}/status", encoding="ascii") as status:

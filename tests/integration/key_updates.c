@@ -1,7 +1,8 @@
 /* key_updates.c - one end of TLS that asks for new keys again and again, each of which is to be
  * answered, and never reads.
- *   PORT            a client, which first sends what stands on stdin. Exit status 0: nobody reads
- *                   what it sends any more, and it says how many that were; 3: it could go on
+ *   PORT [FIRST]    a client, which first sends what stands on stdin; of it FIRST bytes, and an
+ *                   answer comes, before the rest. Exit status 0: nobody reads what it sends any
+ *                   more, and it says how many that were; 3: it could go on
  *   serve CERT KEY  a server, which says its port, and serves one client until that is gone */
 #include <arpa/inet.h>
 #include <openssl/ssl.h>
@@ -38,9 +39,18 @@ static int flood(SSL *ssl)
     return 4; /* the other end has ended it */
 }
 
-static int be_client(struct sockaddr_in *address)
+static bool say(SSL *ssl, size_t first)
 {
-    static char asked[1 << 20];
+    static char asked[1 << 20], answer[1 << 14];
+    size_t bytes = fread(asked, 1, sizeof asked, stdin), rest = bytes - first;
+    if (first > bytes || (first > 0 && (SSL_write(ssl, asked, (int)first) != (int)first ||
+                                        SSL_read(ssl, answer, sizeof answer) <= 0)))
+        return false;
+    return rest == 0 || SSL_write(ssl, asked + first, (int)rest) == (int)rest;
+}
+
+static int be_client(struct sockaddr_in *address, size_t first)
+{
     int fd = socket(AF_INET, SOCK_STREAM, 0), small = 4096;
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
@@ -48,8 +58,7 @@ static int be_client(struct sockaddr_in *address)
     if (connect(fd, (struct sockaddr *)address, sizeof *address) != 0 || !SSL_set_fd(ssl, fd) ||
         SSL_connect(ssl) != 1)
         return 1;
-    size_t bytes = fread(asked, 1, sizeof asked, stdin);
-    if (bytes > 0 && SSL_write(ssl, asked, (int)bytes) != (int)bytes)
+    if (!say(ssl, first))
         return 1;
     signal(SIGALRM, on_tick);
     setitimer(ITIMER_REAL, &(struct itimerval){{0, TICK_US}, {0, TICK_US}}, NULL);
@@ -77,11 +86,12 @@ static int be_server(struct sockaddr_in *address, const char *cert, const char *
 int main(int argc, char **argv)
 {
     bool serves = argc == 4;
-    if (!serves && argc != 2)
+    if (!serves && argc != 2 && argc != 3)
         return 2;
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((in_port_t)(serves ? 0 : atoi(argv[1])))};
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     signal(SIGPIPE, SIG_IGN);
-    return serves ? be_server(&address, argv[2], argv[3]) : be_client(&address);
+    return serves ? be_server(&address, argv[2], argv[3])
+                  : be_client(&address, argc == 3 ? (size_t)atoi(argv[2]) : 0);
 }

@@ -8,9 +8,11 @@ import subprocess
 import tempfile
 import threading
 import time
+import types
 import unittest
 
 import embd_process
+import test_trunk
 import wire
 from certificates import Authority
 from test_http import get, http_address, samples
@@ -95,6 +97,17 @@ class Budget(unittest.TestCase):
         print(f"a TLS connection at rest is charged with {each:.0f} bytes and takes {taken:.0f}")
         self.close()
         self.comes_back(before)
+
+    def test_trunks_are_charged_with_their_tls_and_all_comes_back(self):
+        self.start_sealed()
+        way = types.SimpleNamespace(connect=lambda server, shard: TlsWire(server, self.ca))
+        test_trunk.Trunk(self.server, way=way).close()
+        before = self.wait_used(0, 300000)
+        self.peers = [test_trunk.Trunk(self.server, way=way) for _ in range(30)]
+        each = (self.wait_used(before + 30 * 110000, before + 30 * 122000) - before) / 30
+        print(f"a trunk through TLS is charged with {each:.0f} bytes")
+        self.close()
+        self.wait_used(before - 10000, before + 110000)
 
     def test_handshakes_go_when_others_need_their_memory_and_frames_keep_half(self):
         self.start_sealed("--max-strangers", "1000")
@@ -228,6 +241,25 @@ class Budget(unittest.TestCase):
         self.assertLess(grown, 4 * MB)
         with TlsWire(self.server, self.ca) as peer:
             peer.call("ping")
+
+
+    def test_a_trunk_reads_key_updates_no_faster_than_their_answers_are_taken(self):
+        self.start_sealed("--frame-memory", "256M")
+        with TlsWire(self.server, self.ca) as peer:
+            table = wire.create(peer, "items", 256)
+        pulls = wire.request(1, "pull", {"parts": [{"table": table, "keys": 16000}]}, wire.keys(range(16000))) * 2
+        self.assertLess(len(pulls), test_trunk.WINDOW)
+        pieces = [pulls[at:at + test_trunk.DATA_MOST] for at in range(0, len(pulls), test_trunk.DATA_MOST)]
+        opened = b"".join(test_trunk.chunk(test_trunk.DATA, 0, len(piece), piece) for piece in pieces)
+        before = self.server.rss_bytes()
+        trunk = wire.request(1, "trunk", {})
+        done = subprocess.run([KEY_UPDATES, str(self.server.port()), str(len(trunk))],
+                              input=trunk + test_trunk.chunk(test_trunk.OPEN, 0) + opened, capture_output=True, timeout=60,
+                              check=False)
+        self.assertEqual(done.returncode, 0, "it is read on and on, and so are its answers written")
+        self.assertGreater(int(done.stdout), 1000)
+        self.assertIn("embd-trunks", self.server.threads())
+        self.assertLess(self.server.rss_bytes() - before, 4 * MB)
 
 
 class Client(unittest.TestCase):

@@ -19,6 +19,7 @@ from test_http import http_address
 
 EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
 OK, FAILED, USAGE, UNREACHABLE, REFUSED = 0, 1, 2, 3, 5
+IGNORE_UNEXPECTED_EOF = 0x80  # of OpenSSL
 
 
 def embctl(server, *arguments, **environment):
@@ -40,6 +41,7 @@ class TlsWire(wire.Wire):
         context = ssl.create_default_context(cafile=authority.path)
         if cert:
             context.load_cert_chain(*cert)
+        context.options &= ~IGNORE_UNEXPECTED_EOF  # whoever asks the socket sees how the stream ended
         if versions:
             context.minimum_version, context.maximum_version = versions
         self.socket = context.wrap_socket(self.socket, server_hostname="127.0.0.1")

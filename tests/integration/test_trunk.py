@@ -1,10 +1,12 @@
-"""One connection for all shards of a process: streams are as connections are, none stops another's, what a peer may not
-send ends its trunk alone, and every end leaves nothing."""
-import hashlib
+"""One connection for all shards of a process, plain or through TLS: streams are as connections are, none stops another's,
+what a peer may not send ends its trunk alone, and every end leaves nothing."""
+import functools
 import os
 import random
 import shutil
+import signal
 import socket
+import ssl
 import struct
 import tempfile
 import time
@@ -12,6 +14,9 @@ import unittest
 
 import embd_process
 import wire
+from certificates import Authority
+from certificates import Tokens as TokenList
+from test_tls import TlsWire
 
 OPEN, DATA, END, CLOSE, CREDIT = 1, 2, 3, 4, 5
 DRAINING, DENIED = 12, 20
@@ -23,11 +28,43 @@ def chunk(kind, stream, value=0, data=b""):
     return struct.pack("<III", kind, stream, value) + data
 
 
+@functools.cache
+def folder():
+    made = tempfile.mkdtemp(prefix="embd-test-")
+    unittest.addModuleCleanup(shutil.rmtree, made)
+    return made
+
+
+class PlainWay:
+    """How peers reach the server."""
+    flags = ()
+    offer, other_offer = "trunk", "trunk_tls"
+    connect = staticmethod(wire.connect)
+
+
+class TlsWay:
+    """With certificates of both sides."""
+    offer, other_offer = "trunk_tls", "trunk"
+
+    def __init__(self):
+        self.authority = Authority(folder(), "ca")
+        cert, key = self.authority.issue("server")
+        self.client = self.authority.issue("client")
+        self.flags = ("--tls-cert", cert, "--tls-key", key, "--tls-client-ca", self.authority.path)
+
+    def connect(self, server, shard=0):
+        return TlsWire(server, self.authority, cert=self.client, port=server.port(shard))
+
+
+PLAIN = PlainWay()
+tls = functools.cache(TlsWay)
+
+
 class Trunk:
     """A connection behind `trunk`. Streams are read as they come; what is sent on them goes at once."""
 
-    def __init__(self, server, shard=0, **shown):
-        self.peer = wire.connect(server, shard)
+    def __init__(self, server, shard=0, way=PLAIN, **shown):
+        self.peer = way.connect(server, shard)
         self.hello = self.peer.call("hello", {"protocol": 1, **shown})[0]
         self.peer.call("trunk", {})
         self.socket = self.peer.socket
@@ -62,6 +99,9 @@ class Trunk:
     def wait(self, until):
         while not until():
             assert self.step(), "the trunk ended"
+
+    def end(self):
+        socket.socket.shutdown(self.socket, socket.SHUT_WR)  # TLS goes on the other way
 
     def close(self):
         self.peer.close()
@@ -101,16 +141,23 @@ class Base(unittest.TestCase):
     flags = ("--http", "off")
 
     def setUp(self):
-        self.server = embd_process.Embd(*self.flags, shards=SHARDS)
+        self.way = self.make_way()
+        self.server = embd_process.Embd(*self.flags, *self.way.flags, shards=SHARDS)
         self.addCleanup(self.server.stop)
 
-    def trunk(self, shard=0):
-        trunk = Trunk(self.server, shard)
+    def make_way(self):
+        return PLAIN
+
+    def trunk(self, shard=0, **shown):
+        trunk = Trunk(self.server, shard, self.way, **shown)
         self.addCleanup(trunk.close)
         return trunk
 
+    def connect(self, shard=0):
+        return self.way.connect(self.server, shard)
+
     def connections(self, shard=0):
-        with wire.connect(self.server, shard) as peer:
+        with self.connect(shard) as peer:
             return peer.call("stats", {})[0]["stats"]["connections"] - 1
 
     def wait_for_connections(self, n, shard=0):
@@ -124,8 +171,10 @@ class Streams(Base):
     def test_hello_names_the_process(self):
         told = []
         for shard in range(SHARDS):
-            with wire.connect(self.server, shard) as peer:
-                told.append(peer.call("hello", {"protocol": 1})[0]["trunk"])
+            with self.connect(shard) as peer:
+                hello = peer.call("hello", {"protocol": 1})[0]
+                self.assertNotIn(self.way.other_offer, hello)
+                told.append(hello[self.way.offer])
         self.assertEqual(told, [told[0]] * SHARDS)
         self.assertEqual(told[0]["shards"], SHARDS)
 
@@ -135,8 +184,8 @@ class Streams(Base):
         for shard, stream in enumerate(streams):
             hello = stream.call("hello", {"protocol": 1})[0]
             self.assertEqual(hello["shard"], shard)
-            self.assertNotIn("trunk", hello)
-            self.assertNotIn("share", hello)
+            for field in "trunk", "trunk_tls", "share":
+                self.assertNotIn(field, hello)
         tables = [wire.create(stream, "t", 4, value=1.0) for stream in streams]
         own = [wire.owned(50, shard, SHARDS) for shard in range(SHARDS)]
         for stream, table, keys in zip(streams, tables, own):
@@ -147,7 +196,7 @@ class Streams(Base):
             kind, answered, error, result = stream.receive()
             self.assertEqual((kind, answered, error), (1, msgid, None))
             self.assertEqual(wire.unfloats(result[1]), [0.0] * 200)
-        with wire.connect(self.server, 1) as peer:  # the same rows by a connection
+        with self.connect(1) as peer:  # the same rows by a connection
             self.assertEqual(wire.pull(peer, tables[1], own[1]), [0.0] * 200)
 
     def test_bytes_may_come_one_by_one_and_streams_mixed(self):
@@ -177,7 +226,7 @@ class Streams(Base):
         trunk = self.trunk()
         streams = [trunk.open(number, number) for number in range(SHARDS)]
         begun = [stream.begin("ping", {}) for stream in streams]
-        trunk.socket.shutdown(socket.SHUT_WR)
+        trunk.end()
         self.assertEqual([stream.receive()[1] for stream in streams], begun)
         while trunk.step():
             pass
@@ -261,7 +310,23 @@ class Streams(Base):
             self.assertEqual(len(stream.receive()[3][1]), 20000 * 256)
 
 
+class StreamsByTls(Streams):
+    def make_way(self):
+        return tls()
+
+    def test_an_end_is_said(self):
+        """A server that has ended its side of TLS cannot be cut short by others unseen."""
+        trunk = self.trunk()
+        self.assertEqual(trunk.open(0, 1).call("ping", {}), [{}])
+        trunk.socket.suppress_ragged_eofs = False
+        trunk.end()
+        while trunk.step():
+            pass
+
+
 class Hostile(Base):
+    rounds = 400
+
     def ends(self, data, opens=0):
         """The trunk ends; all else goes on."""
         trunk = self.trunk()
@@ -271,10 +336,10 @@ class Hostile(Base):
         try:
             while trunk.step():
                 pass
-        except ConnectionResetError:
+        except (ConnectionResetError, ssl.SSLError):
             pass
         self.wait_for_connections(0, 1)
-        with wire.connect(self.server, 1) as peer:
+        with self.connect(1) as peer:
             peer.call("ping", {})
 
     def test_chunks_that_may_not_come(self):
@@ -298,7 +363,7 @@ class Hostile(Base):
             keys = wire.owned(256, 0, SHARDS)
             push = wire.request(7, "push", {"parts": [{"table": table, "keys": 256}]}, wire.keys(keys),
                                 wire.floats([0.0] * 64 * 256))
-            with self.assertRaises((ConnectionError, AssertionError)):
+            with self.assertRaises((ConnectionError, AssertionError, ssl.SSLError)):
                 for _ in range(1000):
                     stream.send(push)
                 trunk.wait(lambda: False)
@@ -325,7 +390,7 @@ class Hostile(Base):
 
     def test_random_bytes(self):
         source = random.Random(4711)
-        for _ in range(400):
+        for _ in range(self.rounds):
             data = b""
             for _ in range(source.randrange(1, 40)):
                 kind, stream = source.choice((OPEN, DATA, END, CLOSE)), source.choice((0, 1, 2, 0x10001))
@@ -335,14 +400,14 @@ class Hostile(Base):
             trunk = self.trunk()
             try:
                 trunk.send(data[:cut] + (source.randbytes(20) if source.random() < 0.5 else b""))
-            except ConnectionError:
+            except (ConnectionError, ssl.SSLError):
                 pass
             trunk.close()
         for shard in range(SHARDS):
             self.wait_for_connections(0, shard)
 
     def test_what_cannot_become_a_trunk(self):
-        with wire.connect(self.server) as peer:
+        with self.connect() as peer:
             peer.send(wire.request(1, "ping", {}) + wire.request(2, "trunk", {}) + wire.request(3, "ping", {}))
             self.assertEqual(peer.receive()[1:3], [1, None])
             self.assertIn(peer.receive()[1], (2, 3))
@@ -353,26 +418,85 @@ class Hostile(Base):
         self.assertEqual(caught.exception.number, wire.UNSUPPORTED)
 
 
-class Tokens(unittest.TestCase):
+class HostileByTls(Hostile):
+    rounds = 30  # each shakes hands
+
+    def make_way(self):
+        return tls()
+
+    def test_what_is_no_tls(self):
+        """In place of a record, and within the first chunk."""
+        source = random.Random(815)
+        for data in b"", chunk(OPEN, 0, 1), chunk(OPEN, 0, 1)[:7]:
+            trunk = self.trunk()
+            trunk.send(data)
+            socket.socket.sendall(trunk.socket, source.randbytes(4000))
+            with self.assertRaises((ConnectionError, ssl.SSLError)):
+                while trunk.step():
+                    pass
+                raise ConnectionError("ended")
+            self.wait_for_connections(0, 1)
+        self.server.wait_log('why="TLS: ')
+
+    def test_a_peer_cut_off_leaves_nothing(self):
+        trunk = self.trunk()
+        trunk.open(0, 1).call("ping", {})
+        socket.socket.shutdown(trunk.socket, socket.SHUT_RDWR)
+        self.wait_for_connections(0, 1)
+
+
+class Tokens(Base):
+    def setUp(self):
+        made = tempfile.mkdtemp(prefix="embd-test-")
+        self.addCleanup(shutil.rmtree, made)
+        self.tokens = TokenList(made)
+        self.secret = self.tokens.add("nightly", "trainer")
+        self.flags = ("--http", "off", "--tokens", self.tokens.path)
+        super().setUp()
+
     def test_a_trunk_gives_its_streams_no_rights(self):
-        folder = tempfile.mkdtemp(prefix="embd-test-")
-        self.addCleanup(shutil.rmtree, folder)
-        secret, path = "s" * 40, os.path.join(folder, "tokens")
-        with open(path, "w", encoding="ascii") as file:
-            file.write(f"nightly trainer * sha256:{hashlib.sha256(secret.encode()).hexdigest()}\n")
-        os.chmod(path, 0o600)
-        with embd_process.Embd("--http", "off", "--tokens", path, shards=SHARDS) as server:
-            with wire.connect(server) as peer, self.assertRaises(wire.RpcError) as caught:
-                peer.call("trunk", {})
-            self.assertEqual(caught.exception.number, DENIED)
-            trunk = Trunk(server, token=secret)
-            self.addCleanup(trunk.close)
-            with_token, without = trunk.open(0, 1), trunk.open(1, 1)
-            self.assertEqual(with_token.call("hello", {"protocol": 1, "token": secret})[0]["shard"], 1)
-            wire.create(with_token, "t", 4)
-            with self.assertRaises(wire.RpcError) as caught:
-                without.call("tables", {})
-            self.assertEqual(caught.exception.number, DENIED)
+        with self.connect() as peer, self.assertRaises(wire.RpcError) as caught:
+            peer.call("trunk", {})
+        self.assertEqual(caught.exception.number, DENIED)
+        trunk = self.trunk(token=self.secret)
+        with_token, without = trunk.open(0, 1), trunk.open(1, 1)
+        self.assertEqual(with_token.call("hello", {"protocol": 1, "token": self.secret})[0]["shard"], 1)
+        wire.create(with_token, "t", 4)
+        with self.assertRaises(wire.RpcError) as caught:
+            without.call("tables", {})
+        self.assertEqual(caught.exception.number, DENIED)
+
+    def test_streams_end_with_their_token_and_no_other_does(self):
+        trunk, reader = self.trunk(token=self.secret), self.tokens.add("evening", "reader")
+        os.kill(self.server.pid, signal.SIGHUP)
+        gone, stays = trunk.open(0, 1), trunk.open(1, 2)
+        gone.call("hello", {"protocol": 1, "token": self.secret})
+        end = time.monotonic() + 60
+        while self.is_refused(trunk, reader):  # until the list is read
+            self.assertLess(time.monotonic(), end)
+        stays.call("hello", {"protocol": 1, "token": reader})
+        self.tokens.remove("nightly")
+        os.kill(self.server.pid, signal.SIGHUP)
+        self.assertIsNone(gone.receive())
+        self.assertEqual(stays.call("ping", {}), [{}])
+        with self.assertRaises(wire.RpcError) as caught:
+            wire.create(stays, "t", 4)
+        self.assertEqual(caught.exception.number, DENIED)
+        self.assertTrue(self.is_refused(trunk, self.secret))
+
+    def is_refused(self, trunk, secret):
+        number = max(trunk.streams) + 1
+        try:
+            trunk.open(number, 3).call("hello", {"protocol": 1, "token": secret})
+        except wire.RpcError as error:
+            self.assertEqual(error.number, DENIED)
+            return True
+        return False
+
+
+class TokensByTls(Tokens):
+    def make_way(self):
+        return tls()
 
 
 class Stalled(Base):
@@ -394,14 +518,19 @@ class Stalled(Base):
             stream.begin("pull", {"parts": [{"table": table, "keys": 20000}]}, keys)
         begun = other.open(0, 1).begin("ping", {})
         if ends:
-            trunk.socket.shutdown(socket.SHUT_WR)
-        other.socket.shutdown(socket.SHUT_WR)
+            trunk.end()
+        other.end()
         self.server.wait_log("does not read its answers (stall_timeout)\" streams=", 120)
         self.assertEqual(self.server.log().count("trunk_dropped"), 1)
         self.assertEqual(other.streams[0].receive()[1], begun)
         while other.step():
             pass
         self.wait_for_connections(0, 1)
+
+
+class StalledByTls(Stalled):
+    def make_way(self):
+        return tls()
 
 
 class Limits(Base):

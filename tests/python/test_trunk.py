@@ -9,7 +9,7 @@ import numpy as np
 
 import clusters
 import embd
-from certificates import Authority
+from certificates import Authority, Tokens
 from embd_process import Embd
 from ports import free_ports
 from test_local import environment
@@ -98,16 +98,39 @@ class Trunks(unittest.TestCase):
             self.train(client, "t")
             client.drop_table("t")
 
-    def test_tls_has_a_connection_for_each_shard(self):
+    def authority(self):
         folder = tempfile.mkdtemp(prefix="embd-test-")
         self.addCleanup(shutil.rmtree, folder)
-        authority = Authority(folder, "ca")
-        cert, key = authority.issue("server")
-        server = self.serve("--tls-cert", cert, "--tls-key", key, shards=3)
+        return Authority(folder, "ca")
+
+    def test_rows_by_tls_are_those_of_connections_to_each_shard(self):
+        """With certificates of both sides and a token."""
+        authority = self.authority()
+        (cert, key), own = authority.issue("server"), authority.issue("client")
+        tokens = Tokens(authority.folder)
+        tokens.add("nightly", "trainer")
+        server = self.serve("--tls-cert", cert, "--tls-key", key, "--tls-client-ca", authority.path, "--tokens", tokens.path)
+        shown = {"tls_ca": authority.path, "tls_cert": own[0], "tls_key": own[1], "token_file": tokens.file("nightly")}
         before = sockets()
-        client = self.connect(server, "on", tls_ca=authority.path)
-        self.assertEqual(sockets() - before, 3)
-        self.train(client, "t")
+        direct = self.connect(server, "off", **shown)
+        self.assertEqual(sockets() - before, 6)
+        expected = self.train(direct, "direct")
+        direct.close()
+        for own_thread in False, True:
+            client = self.connect(server, "on", own_thread=own_thread, **shown)
+            self.assertEqual(sockets() - before, 1)
+            np.testing.assert_array_equal(self.train(client, f"t{int(own_thread)}"), expected)
+            client.close()
+            self.assertEqual(sockets(), before)
+
+    def test_many_shards_share_one_by_tls_too(self):
+        authority = self.authority()
+        cert, key = authority.issue("server")
+        server = self.serve("--tls-cert", cert, "--tls-key", key, shards=128)
+        before = sockets()
+        client = self.connect(server, "auto", tls_ca=authority.path)
+        self.assertEqual(sockets() - before, 1)
+        self.train(client, "many")
 
     def test_a_wrong_word_is_refused(self):
         server = self.serve(shards=1)
