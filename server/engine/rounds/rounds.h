@@ -54,7 +54,8 @@ int rounds_join(struct rounds *rounds, struct jobs *jobs, const struct push_roun
                 struct op **replaced_out, struct embd__error *e);
 
 /* A worker sends the push of a step again that was made with it, or is being made: after a start
- * the shard learns by it that the step was made. Errors of jobs_enter; EMBD_FULL, EMBD_NO_MEMORY. */
+ * the shard learns by it that the step was made. Errors of jobs_enter; EMBD_FULL, EMBD_NO_MEMORY.
+ */
 int rounds_repeat(struct rounds *rounds, struct jobs *jobs, const struct push_round *push,
                   const uint32_t *tables, uint32_t n_tables, uint64_t now_ns,
                   struct embd__error *e);
