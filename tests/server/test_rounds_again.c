@@ -264,6 +264,36 @@ static void a_step_that_was_made_is_made_once(void **state)
     check_steps(job, 2);
 }
 
+/* Numbered by nobody, of a client of its own, until the journal begins anew. */
+static void compact(struct job *job)
+{
+    struct shard_session other = {.client = 7};
+    struct part part = part_of_t();
+    for (uint64_t order = 1; figure(job->rig, NULL, "journal_bases") < 2; order++) {
+        struct push_extra extra = {.order = order};
+        struct exchange *x = ask(job->rig, &other, METHOD_PUSH);
+        embd__push_write(&x->out, &part, 1, &extra);
+        ask_ok(x);
+        ask_free(x);
+    }
+}
+
+static void a_base_knows_the_steps_before_it(void **state)
+{
+    struct job *job = *state;
+    journaled_stop(&job->j);
+    rig_open_limited(&job->j.rig, job->j.dir, 4096);
+    start(job);
+    send_all(job, 0);
+    check_answers(job, false, 1);
+    compact(job);
+    uint64_t n = figure(job->rig, "t", "steps");
+    restart(job);
+    send_all(job, 0);
+    check_answers(job, true, 0);
+    assert_int_equal(figure(job->rig, "t", "steps"), n);
+}
+
 static void a_step_that_was_not_made_is_made_by_all(void **state)
 {
     struct job *job = *state;
@@ -442,6 +472,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_was_made_is_known_by_a_later_map, setup_second,
                                         teardown_unkept),
         TEST(a_step_that_was_made_is_made_once),
+        TEST(a_base_knows_the_steps_before_it),
         TEST(a_step_that_was_not_made_is_made_by_all),
         TEST(one_that_was_in_the_step_is_waited_for),
         TEST(one_that_was_not_in_the_step_is_late),
