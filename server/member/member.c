@@ -151,8 +151,8 @@ static int read_on(struct member *m, struct embd__error *e)
     return etcd_watch(m->etcd, MAP_KEY, m->seen, m->config.lease_s * 1000 / 3, &changed, e);
 }
 
-/* One turn of a third of the lease. An etcd that was away may have come back as it was earlier, with
- * an earlier map: what would be watched for is not to come then. */
+/* One turn of a third of the lease. An etcd that was away may have come back as it was earlier,
+ * with an earlier map: what would be watched for is not to come then. */
 static int keep(struct member *m, struct embd__error *e)
 {
     bool lives = false, changed = m->last_status != EMBD_OK;
