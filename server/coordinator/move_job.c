@@ -17,8 +17,8 @@
 #include "server/coordinator/move_rows.h"
 
 #define LITTLE_ROWS 1024u     /* are moved under the hold without another round before */
-#define ROUNDS_SURE 8u        /* in which shards read ever faster (service/moving_read.c); then */
-#define ROUNDS_MAX  20u       /* where each has less than three quarters of the one before */
+#define ROUNDS_SURE 8u        /* rounds behind the first, in which shards read ever faster */
+#define ROUNDS_MAX  20u       /* where each further one has less than 3/4 of the one before */
 #define LOOK_NS     50000000u /* whether rows are removed, or followers ready */
 #define READY_LOOKS 400u      /* as many */
 

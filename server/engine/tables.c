@@ -332,6 +332,7 @@ void tables_put(struct tables *tables, struct table *table)
     table->number = old->number;
     tables->by_name[i] = table;
     *place_of(tables, old) = table;
+    tables->n_opened++; /* also where it was opened before whoever looks at that began */
     tables_close_table(tables, old);
 }
 

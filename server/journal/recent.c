@@ -20,6 +20,7 @@ struct recent {
     /* Under the lock; the writer alone changes what follows, but for the pins and for memory that
      * nobody needs. */
     bool is_written; /* the writer puts bytes into the memory */
+    bool has_gap;    /* it may have left out some, since nobody followed */
     uint8_t *memory; /* NULL: nothing is kept */
     uint64_t number, from, to;
     uint32_t pins[CHUNKS];
@@ -70,6 +71,7 @@ void recent_keep(struct recent *recent, bool keeps)
     if (keeps || recent_bytes(recent) == 0)
         return;
     pthread_mutex_lock(&recent->lock);
+    recent->has_gap = true;
     drop_unneeded(recent);
     pthread_mutex_unlock(&recent->lock);
 }
@@ -149,6 +151,9 @@ void recent_note(struct recent *recent, uint64_t number, uint64_t at, const uint
     if (recent == NULL || n == 0 || !atomic_load(&recent->keeps))
         return;
     pthread_mutex_lock(&recent->lock);
+    if (recent->has_gap)
+        forget(recent);
+    recent->has_gap = false;
     bool keeps = fit_memory(recent) && make_room(recent, number, at, at + n);
     uint64_t to = recent->to;
     recent->is_written = keeps;

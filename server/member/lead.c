@@ -262,6 +262,8 @@ static int learn_map(struct member *m, struct embd__error *e)
         return e->status;
     member_deliver(m);
     m->seen = seen;
+    if (m->map.version < m->newest_version) /* etcd came back with an earlier one */
+        m->state = MEMBER_UNLISTED;
     return EMBD_OK;
 }
 

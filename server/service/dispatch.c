@@ -374,7 +374,7 @@ void shard_handle(struct shard *shard, struct request *request)
     EMBD_ASSERT(request->session != NULL && request->on_answer != NULL);
     request->state = REQUEST_RECEIVED;
     request->has_answer = true;
-    request->is_push = request->is_guarded = false;
+    request->is_push = request->is_guarded = request->goes_beside = false;
     request->place_kind = PLACE_UNKNOWN;
     request->stopped_at = 0;
     request->gate.number = 0;
@@ -484,6 +484,7 @@ static bool collect_journal(struct shard *shard)
         has_more = mark_collect(shard, &rested) || has_more;
     if (shard->moving.has_foreign && !rested)
         has_more = moving_collect(shard, &rested) || has_more;
+    has_more = has_more || shard->moving.read.request != NULL;
     if (rested)
         dispatch_parked(shard);
     return has_more;

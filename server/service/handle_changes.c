@@ -81,7 +81,8 @@ static int write_gone(struct call *call, const struct changes_part *part, const 
  * long requests kept waiting gets more at once, and keeps others waiting for less than they did. */
 static uint64_t bytes_of_part(const struct shard *shard, const struct subscriber *s)
 {
-    bool goes_on = s != NULL && s->made != 0 && s->answered_ns != 0;
+    bool is_async = shard->engine.tables.ops->caps.is_async; /* its clock goes on at rest */
+    bool goes_on = s != NULL && s->made != 0 && s->answered_ns != 0 && !is_async;
     uint64_t others_ns = goes_on ? clock_work_ns(shard) - s->answered_ns : 0;
     uint64_t n = 1 + others_ns / OTHERS_NS;
     return CHANGES_BYTES * (n < PART_MOST ? n : PART_MOST);

@@ -11,7 +11,6 @@
 #include "proto/placement_wire.h"
 #include "server/engine/check.h"
 #include "server/identity/identity.h"
-#include "server/service/loads.h"
 #include "server/service/move_members.h"
 #include "server/snapshot/disk_phase.h"
 
@@ -296,7 +295,7 @@ int handle_move_load(struct call *call)
     uint64_t id;
     place.placement = &call->shard->moving.next;
     *fields = (struct load_fields){.n_rows = 0};
-    call->work->op.is_unnamed = loads_go_beside(call->shard, call->request->session);
+    call->work->op.is_unnamed = call->request->goes_beside;
     if (read_fields(call, fields, &id) != EMBD_OK || check_mover(call, id) != EMBD_OK)
         return call->error.status;
     load->table = tables_find(&call->shard->engine.tables, fields->table, &call->error);

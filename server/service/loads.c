@@ -9,11 +9,11 @@
 #define LOAD_ROOM (4 * (uint64_t)LIMIT_FRAME_BYTES)
 
 /* Loads on their way have no rows yet: row_memory and a token's share are exact only where there is
- * room for all of them. */
+ * room for all of this connection's. */
 static bool has_room(const struct shard *shard, const struct shard_session *session)
 {
     const struct row_memory *memory = shard->engine.tables.memory;
-    uint64_t room = LOAD_ROOM * (shard->engine.n_recorded + 1);
+    uint64_t room = LOAD_ROOM * (session->n_journaled + 1);
     bool is_bounded = session->access != NULL && session->grant->most_row_bytes != GRANT_UNLIMITED;
     return !is_bounded && (memory == NULL || row_memory_room(memory, 0) >= room);
 }
@@ -33,7 +33,7 @@ static bool goes_with_loads(const struct shard *shard, const struct shard_sessio
 }
 
 /* A push that a table is stepped for in slices has all of it to itself. */
-bool loads_go_beside(const struct shard *shard, const struct shard_session *session)
+static bool goes_beside(const struct shard *shard, const struct shard_session *session)
 {
     const struct engine *engine = &shard->engine;
     return is_free(shard) && !shard->commit.is_alone && !shard->commit.settles &&
@@ -50,6 +50,6 @@ bool loads_go_on(const struct call *call)
     int method = call->error.status == EMBD_OK ? call->reader.method : -1;
     if (method != METHOD_LOAD && method != METHOD_MOVE_LOAD)
         return false;
-    return goes_with_loads(shard, session) ||
-           (method == METHOD_MOVE_LOAD && loads_go_beside(shard, session));
+    call->request->goes_beside = method == METHOD_MOVE_LOAD && goes_beside(shard, session);
+    return call->request->goes_beside || goes_with_loads(shard, session);
 }

@@ -9,10 +9,8 @@
 
 #include "server/service/answer.h"
 
-/* Whether the request in `call` is a load that waits for nothing that is on its way. */
+/* Whether the request in `call` is a load that waits for nothing that is on its way. Sets
+ * request->goes_beside: rows of keys that move, whose operation is_unnamed then. */
 bool loads_go_on(const struct call *call);
-/* Whether rows of keys that move, from this connection, may go beside what is on its way: then
- * their operation is_unnamed. */
-bool loads_go_beside(const struct shard *shard, const struct shard_session *session);
 
 #endif

@@ -314,18 +314,29 @@ static bool is_other(const struct shard *shard, const struct table *table, const
                                  slots != NULL ? slots[i] : 0, keys[i]) != shard->config.index;
 }
 
+static bool has_other(const struct shard *shard, const struct op_load *load)
+{
+    const struct row_block *block = &load->block;
+    bool has = false;
+    for (uint32_t i = 0; i < block->n_rows && !has; i++)
+        has = is_other(shard, load->table, block->slots, block->keys, i);
+    for (uint32_t i = 0; i < block->n_candidates && !has; i++)
+        has = is_other(shard, load->table, block->candidate_slots, block->candidate_keys, i);
+    return has;
+}
+
+/* What a coordinator that has left had sent may be applied behind where the sweep has come to. */
 void moving_note_loaded(void *arg, const struct op_load *load)
 {
     struct shard *shard = arg;
-    const struct row_block *block = &load->block;
-    bool is_foreign = false;
-    if (shard->moving.has_foreign || shard->config.placement == NULL || !is_behind_base(shard))
+    struct moving *moving = &shard->moving;
+    bool is_late = moving->has_foreign && moving->mover == NULL;
+    bool is_first = !moving->has_foreign && is_behind_base(shard);
+    if (shard->config.placement == NULL || !(is_late || is_first) || !has_other(shard, load))
         return;
-    for (uint32_t i = 0; i < block->n_rows && !is_foreign; i++)
-        is_foreign = is_other(shard, load->table, block->slots, block->keys, i);
-    for (uint32_t i = 0; i < block->n_candidates && !is_foreign; i++)
-        is_foreign = is_other(shard, load->table, block->candidate_slots, block->candidate_keys, i);
-    if (is_foreign)
+    if (is_late)
+        moving_read_anew(moving);
+    else
         note_foreign(shard);
 }
 

@@ -209,8 +209,8 @@ void moving_erase_later(struct shard *shard);
 
 /* ---- the sweep: moving_sweep.c ---- */
 
-/* Removes rows of others' keys, some at a time. Whether there is more to do now; *rested_out:
- * parked requests may go on. */
+/* Removes rows of others' keys, some at a time; while a coordinator moves keys, goes on with what
+ * it reads. Whether there is more to do now; *rested_out: parked requests may go on. */
 bool moving_collect(struct shard *shard, bool *rested_out);
 void moving_leave(struct shard *shard, const struct shard_session *session);
 /* Behind the journal's last record: one may be of the sweep. */

@@ -237,7 +237,8 @@ struct request {
                           request */
     bool has_answer;   /* false: a notification; nothing is sent */
     bool is_push;
-    bool is_guarded; /* by the fence (server/follow/failover.h): its answer says what is so */
+    bool goes_beside; /* rows of keys that move: loads.h */
+    bool is_guarded;  /* by the fence (server/follow/failover.h): its answer says what is so */
     enum request_place place_kind;
     uint32_t place;
     uint64_t stopped_at;      /* parked, and looked at: sweeps.c */

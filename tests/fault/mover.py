@@ -190,20 +190,28 @@ class Mover:
 
     def load(self, block):
         """Of tables without slots."""
+        for to in range(SHARDS):
+            if self.send(block, to):
+                reply = self.peers[to].receive()
+                if reply[2] is not None:
+                    raise wire.RpcError(*reply[2])
+
+    def send(self, block, to):
+        """What of the block goes to that shard; nobody waits for the answer. Whether there is any."""
         head, keys, rows, *states, candidates, counts = block
         keys, candidates, counts = memoryview(keys).cast("Q"), memoryview(candidates).cast("Q"), memoryview(counts).cast("I")
         gone = len(keys) == 0 and len(counts) > 0 and counts[0] == 0
         widths = [head["row_bytes"], head["state_bytes"]]
-        for to in range(SHARDS):
-            r = [i for i, key in enumerate(keys) if owner(self.map, key) == to]
-            c = [i for i, key in enumerate(candidates) if owner(self.map, key) == to]
-            if not r and not c:
-                continue
-            arrays = [b"".join(array[i * width:(i + 1) * width] for i in r) for array, width in zip([rows, *states], widths)]
-            self.peers[to].call("move_load", {"id": self.id, "table": head["table"], "rows": len(r), "candidates": len(c), "gone": gone},
-                                wire.keys([keys[i] for i in r]), *arrays, wire.keys([candidates[i] for i in c]),
-                                wire.offsets([counts[i] for i in c]))
-            self.moved += len(r)
+        r = [i for i, key in enumerate(keys) if owner(self.map, key) == to]
+        c = [i for i, key in enumerate(candidates) if owner(self.map, key) == to]
+        if not r and not c:
+            return False
+        arrays = [b"".join(array[i * width:(i + 1) * width] for i in r) for array, width in zip([rows, *states], widths)]
+        self.peers[to].begin("move_load", {"id": self.id, "table": head["table"], "rows": len(r), "candidates": len(c), "gone": gone},
+                             wire.keys([keys[i] for i in r]), *arrays, wire.keys([candidates[i] for i in c]),
+                             wire.offsets([counts[i] for i in c]))
+        self.moved += len(r)
+        return True
 
     def round(self, final=False):
         for shard in range(SHARDS):

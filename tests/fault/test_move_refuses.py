@@ -396,6 +396,26 @@ class Beside(WithCluster):
         cluster.until_swept()
 
 
+    def test_rows_that_come_behind_their_coordinator_go_too(self):
+        """It has gone when they are applied, and the sweep has looked at the table before."""
+        cluster, mover = self.cluster, Mover(self.cluster).begin()
+        to, keys = 1, self.cluster.keys_of(1)
+        blocks = [block for block in iter(lambda: mover.read(0), None) if block]
+        with cluster.data(to) as first, cluster.data(to) as second:
+            part = {"parts": [{"table": cluster.tables[to], "keys": len(keys)}]}
+            for peer in (first, second):  # the second one's record waits for the sync of the first, and with it the rows
+                peer.begin("push", part, wire.keys(keys), wire.floats([0.0] * len(keys)))
+                time.sleep(0.02)
+            for block in blocks:
+                mover.send(block, to)
+            mover.leave()
+            for peer in (first, second):
+                self.assertIsNone(peer.receive()[2])
+        cluster.until_swept()
+        with cluster.data(to) as peer:
+            self.assertEqual(cluster.listed(peer, "t"), keys)
+
+
 class Returning(WithCluster):
     CLIENT = 77
 

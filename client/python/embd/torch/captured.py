@@ -39,6 +39,14 @@ def _while_capturing() -> Iterator[None]:
         library.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
 
 
+def _other_stream(device: torch.device) -> torch.cuda.Stream:
+    """Not the one that captures: PyTorch has some streams, and gives each of them again and again."""
+    while True:
+        stream = torch.cuda.Stream(device)
+        if stream.cuda_stream != torch.cuda.current_stream(device).cuda_stream:
+            return stream
+
+
 class Captured:
     """One forward of a graph, and its backwards: keys [n] and rows [n, dim] in memory of their own."""
 
@@ -94,7 +102,7 @@ class Capturing:
 
     def keep(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
         """What a tensor of the host has now, on the device, for as long as there are graphs."""
-        with _while_capturing(), torch.cuda.stream(torch.cuda.Stream(device)):
+        with _while_capturing(), torch.cuda.stream(_other_stream(device)):
             self._kept.append(tensor.to(device))
         return self._kept[-1]
 
