@@ -11,9 +11,9 @@
  *
  * Other operations (erase, create, drop, load) are written by the same thread, each in a group of
  * its own: what was found out about tables when it was admitted is so when it is applied. Pulls go
- * on meanwhile. What is_unnamed comes in groups of pushes; a load of that kind may find no room
- * (EMBD_FULL) that there was, as a push may. Loads come behind each other, as those of a restore do: one is written while the
- * one before it is applied.
+ * on meanwhile. Loads come behind each other, as those of a restore do: one is written while the
+ * one before it is applied. What is_unnamed comes in groups of pushes; a load of that kind may find
+ * no room (EMBD_FULL) that there was, as a push may.
  *
  * What can fail after the record is written: making way, which is tried again, since answers on
  * their way come to an end; and memory that is not for rows: to merge and look up keys, for an

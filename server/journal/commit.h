@@ -19,8 +19,9 @@ struct commit {
     int data_dir;
     uint32_t shard;
     bool is_deferred; /* a thread writes records; else they are written inline */
-    bool is_alone;   /* the record on its way shares no group (operations that do: pushes, openings,
-                      what is_unnamed): until it is applied, nothing else that changes tables is submitted */
+    bool is_alone;    /* the record on its way shares no group, as pushes, openings and what
+                         is_unnamed do: until it is applied, nothing else that changes tables is
+                         submitted */
     bool is_load;    /* it is a load's: other loads may be submitted behind it */
     bool rests;      /* it would be applied now, were no store calls under way */
     uint32_t n_long; /* recorded pushes that are not applied yet, to tables that are is_long */
