@@ -22,9 +22,9 @@ struct commit {
     bool is_alone;    /* the record on its way shares no group, as pushes, openings and what
                          is_unnamed do: until it is applied, nothing else that changes tables is
                          submitted */
-    bool is_load;    /* it is a load's: other loads may be submitted behind it */
-    bool rests;      /* it would be applied now, were no store calls under way */
-    uint32_t n_long; /* recorded pushes that are not applied yet, to tables that are is_long */
+    bool is_load;     /* it is a load's: other loads may be submitted behind it */
+    bool rests;       /* it would be applied now, were no store calls under way */
+    uint32_t n_long;  /* recorded pushes that are not applied yet, to tables that are is_long */
     uint64_t n_refused, refused_since_ns; /* operations since the disk takes no records */
     uint64_t n_errors;                    /* ever */
     uint64_t n_were_long;                 /* pushes that n_long had, ever */
