@@ -177,6 +177,7 @@ struct op {
 
     struct push_number number;         /* of a push or put; sequence 0: it has none */
     struct push_source source;         /* of a push; client 0: it did not say */
+    uint64_t connection;               /* of a push; rises with the connections of its client */
     const struct push_source *sources; /* [n_sources] of a step made of several; NULL: `source` */
     uint32_t n_sources;
     bool is_left_out; /* a record's, without parts: its tables are left out, its number counts */

@@ -89,6 +89,7 @@ int handle_push(struct call *call)
     if (op->is_again)
         return answer_again(call);
     op->source = (struct push_source){call->request->session->client, call->request->place};
+    op->connection = call->request->session->serial;
     if (call->request->session->has_withdrawn)
         return refuse_behind(call);
     if (call->extra.round.n_workers > 0)

@@ -22,6 +22,8 @@ void round_leave(struct shard_work *work)
     struct shard_session *session = request->session;
     if (session->in_round != request)
         return;
+    if (work->op.error.status != EMBD_OK && session->has_ended)
+        session->has_withdrawn = true; /* it may come again by another connection */
     session->in_round = NULL;
     request->state = REQUEST_RECEIVED;
     behind_go_on(work->shard, session);
@@ -78,19 +80,26 @@ void round_open(struct shard *shard)
     shard->engine.jobs.arg = shard;
 }
 
-int round_wait(struct call *call)
+static int enter(struct call *call, struct op **replaced_out)
 {
-    struct shard *shard = call->shard;
-    struct request *request = call->request;
-    struct op *replaced;
-    if (request->session->has_ended)
+    if (call->request->session->has_ended)
         return embd__error_set(
             &call->error, EMBD_CLOSED,
             "the peer has closed its side of the connection: its push cannot wait in a round");
     if (authorize_job(call, call->extra.round.job) != EMBD_OK)
         return call->error.status;
-    int status = round_enter(&call->work->op, &call->extra.round, call->extra.order > 0,
-                             shard->now_ns, &replaced, &call->error);
+    return round_enter(&call->work->op, &call->extra.round, call->extra.order > 0,
+                       call->shard->now_ns, replaced_out, &call->error);
+}
+
+int round_wait(struct call *call)
+{
+    struct shard *shard = call->shard;
+    struct request *request = call->request;
+    struct op *replaced;
+    int status = enter(call, &replaced);
+    if (status == EMBD_CLOSED)
+        request->session->has_withdrawn = true;
     if (status < EMBD_OK)
         return status;
     refuse_late(shard);

@@ -72,6 +72,7 @@ void push_progress_name(struct push_progress *progress, struct shard_session *se
     session->pushed_ns = 0;
     if (client == 0)
         return;
+    session->serial = ++progress->last_serial;
     session->next_client = progress->first;
     session->client_at = &progress->first;
     if (progress->first != NULL)

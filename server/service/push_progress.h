@@ -40,6 +40,7 @@ struct push_progress {
     struct shard_session *first;
     struct push_progress_left *left; /* [n_left] in the order in which they left; of n_room */
     uint32_t n_left, n_room;
+    uint64_t last_serial; /* of a session that named itself */
 };
 
 void push_progress_fini(struct push_progress *progress);

@@ -157,6 +157,7 @@ struct shard_session {
     struct gate_turn *turns;  /* of requests that gates have let in, and that are not answered */
     struct request *behind, *behind_last; /* what waits behind one of these */
     uint64_t client; /* who pushes on it, see push_progress.h; 0: did not say */
+    uint64_t serial; /* greater than that of sessions that said so before; 0: did not say */
     bool is_admin;
     bool sends_aside;    /* the shard's: its large answers need not be sent by the shard's thread */
     bool is_own_process; /* net's: the peer is this process */

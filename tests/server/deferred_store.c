@@ -111,6 +111,15 @@ void deferred_open(void)
     store_deferred.cancel = cancel;
 }
 
+bool deferred_fail(void)
+{
+    if (first == last)
+        return false;
+    struct store_done *done = calls[first++ % MAX_CALLS].done;
+    done->fn(done, embd__error_set(&done->error, EMBD_NO_MEMORY, "no memory on the device"));
+    return true;
+}
+
 bool deferred_run(void)
 {
     if (first == last)

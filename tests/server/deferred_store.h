@@ -11,6 +11,8 @@ extern struct store_ops store_deferred;
 void deferred_open(void);
 /* Has the oldest waiting call take effect and return; false: none waits. */
 bool deferred_run(void);
+/* Has it return an error instead, without effect. */
+bool deferred_fail(void);
 /* Calls that were cancelled while they waited, since deferred_open. */
 uint32_t deferred_cancelled(void);
 

@@ -37,16 +37,34 @@ static struct part part_of_t(void)
     return part;
 }
 
+static struct exchange *send_extra(struct job *job, struct shard_session *session,
+                                   const struct push_extra *extra)
+{
+    struct part part = part_of_t();
+    struct exchange *x = ask(job->rig, session, METHOD_PUSH);
+    embd__push_write(&x->out, &part, 1, extra);
+    ask_send(x);
+    return x;
+}
+
+/* A push that is of no round. */
+static struct exchange *send_plain(struct job *job, struct shard_session *session, uint64_t order)
+{
+    return send_extra(job, session, &(struct push_extra){.order = order});
+}
+
+static struct exchange *send_by(struct job *job, struct shard_session *session, uint32_t w,
+                                uint64_t clock, uint64_t order)
+{
+    const struct push_extra extra = {.round = {"job", w, WORKERS, clock, LEASE, 100 + w, 1},
+                                     .order = order};
+    return send_extra(job, session, &extra);
+}
+
 /* Without an order: 0. */
 static struct exchange *send_ordered(struct job *job, uint32_t w, uint64_t clock, uint64_t order)
 {
-    struct push_extra extra = {.round = {"job", w, WORKERS, clock, LEASE, 100 + w, 1},
-                               .order = order};
-    struct part part = part_of_t();
-    struct exchange *x = ask(job->rig, &job->sessions[w], METHOD_PUSH);
-    embd__push_write(&x->out, &part, 1, &extra);
-    ask_send(x);
-    return x;
+    return send_by(job, &job->sessions[w], w, clock, order);
 }
 
 /* The same bytes as ever for this worker and clock. */
@@ -223,6 +241,63 @@ static void the_newer_connection_has_the_push(void **state)
     check_steps(job, 1);
 }
 
+/* It comes on the ended connection as a whole, and another push behind it. */
+static void nothing_overtakes_a_push_that_came_too_late_for_its_round(void **state)
+{
+    struct job *job = *state;
+    shard_session_half_end(job->rig->shard, &job->sessions[0]);
+    push_for(job, 0, 0);
+    ask_error(job->x[0], EMBD_CLOSED, "cannot wait", NULL);
+    ask_error(send_plain(job, &job->sessions[0], 11), EMBD_CLOSED, "no longer in its round", NULL);
+    reach(job, 0);
+    send_all(job, 0);
+    check_answers(job, false, 1);
+    check_steps(job, 1);
+}
+
+/* As hello does. */
+static void name_client(struct job *job, struct shard_session *session)
+{
+    struct exchange *x = ask(job->rig, session, METHOD_HELLO);
+    embd__msg_map(&x->out, 2);
+    embd__msg_field_uint(&x->out, "protocol", LIMIT_PROTOCOL);
+    embd__msg_field_uint(&x->out, "client_id", 100);
+    ask_ok(x);
+    ask_free(x);
+}
+
+/* Worker 0 has gone on from `sessions[0]` to `sessions[1]`. */
+static void name_two(struct job *job, struct shard_session *sessions)
+{
+    for (uint32_t i = 0; i < 2; i++)
+        name_client(job, &sessions[i]);
+}
+
+static void end_two(struct job *job, struct shard_session *sessions)
+{
+    for (uint32_t i = 0; i < 2; i++)
+        shard_session_end(job->rig->shard, &sessions[i]);
+}
+
+/* The bytes of the connection that the worker has left come last. */
+static void a_late_copy_does_not_displace_the_push(void **state)
+{
+    struct job *job = *state;
+    struct shard_session sessions[2] = {{0}};
+    uint64_t step;
+    name_two(job, sessions);
+    job->x[0] = send_by(job, &sessions[1], 0, 0, 10);
+    struct exchange *next = send_plain(job, &sessions[1], 11);
+    ask_error(send_by(job, &sessions[0], 0, 0, 10), EMBD_CLOSED, "newer connection", NULL);
+    ask_error(send_plain(job, &sessions[0], 11), EMBD_CLOSED, "goes on with another one", NULL);
+    push_for(job, 1, 0);
+    push_for(job, 2, 0);
+    check_answers(job, false, 1);
+    assert_false(take(next, &step));
+    assert_int_equal(step, 2);
+    end_two(job, sessions);
+}
+
 /* Pushes were split by the even map, and keys have moved since. */
 static void what_was_made_is_known_by_a_later_map(void **state)
 {
@@ -395,6 +470,37 @@ static void a_push_whose_step_is_being_made_gets_its_result(void **state)
     assert_int_equal(figure(job->rig, "t", "steps"), 1);
 }
 
+static void a_late_copy_does_not_take_the_result(void **state)
+{
+    struct job *job = *state;
+    struct shard_session sessions[2] = {{0}};
+    name_two(job, sessions);
+    job->x[0] = send_by(job, &sessions[1], 0, 0, 10);
+    push_for(job, 1, 0);
+    push_for(job, 2, 0);
+    ask_error(send_by(job, &sessions[0], 0, 0, 10), EMBD_CLOSED, "newer connection", NULL);
+    ask_error(send_plain(job, &sessions[0], 11), EMBD_CLOSED, "goes on with another one", NULL);
+    assert_true(deferred_run());
+    check_answers(job, false, 1);
+    end_two(job, sessions);
+}
+
+/* It was being made when the connection ended, and fails. */
+static void nothing_overtakes_a_push_whose_step_fails(void **state)
+{
+    struct job *job = *state;
+    send_all(job, 0);
+    struct exchange *behind = send_plain(job, &job->sessions[0], 11);
+    shard_session_half_end(job->rig->shard, &job->sessions[0]);
+    assert_false(job->x[0]->is_answered);
+    assert_true(deferred_fail());
+    for (uint32_t w = 0; w < WORKERS; w++)
+        ask_error(job->x[w], EMBD_NO_MEMORY, "no memory", NULL);
+    shard_tick(job->rig->shard, job->rig->now_ns);
+    assert_false(deferred_run());
+    ask_error(behind, EMBD_CLOSED, "no longer in its round", NULL);
+}
+
 /* ---- all ---- */
 
 static void create(struct job *job, embd_durability durability)
@@ -469,6 +575,8 @@ int main(void)
         TEST(another_process_of_the_worker_is_not_taken_for_it),
         TEST(nothing_overtakes_a_push_that_left_its_round),
         TEST(the_newer_connection_has_the_push),
+        TEST(nothing_overtakes_a_push_that_came_too_late_for_its_round),
+        TEST(a_late_copy_does_not_displace_the_push),
         cmocka_unit_test_setup_teardown(what_was_made_is_known_by_a_later_map, setup_second,
                                         teardown_unkept),
         TEST(a_step_that_was_made_is_made_once),
@@ -478,6 +586,10 @@ int main(void)
         TEST(one_that_was_not_in_the_step_is_late),
         cmocka_unit_test_setup_teardown(a_push_whose_step_is_being_made_gets_its_result,
                                         setup_device, teardown_unkept),
+        cmocka_unit_test_setup_teardown(a_late_copy_does_not_take_the_result, setup_device,
+                                        teardown_unkept),
+        cmocka_unit_test_setup_teardown(nothing_overtakes_a_push_whose_step_fails, setup_device,
+                                        teardown_unkept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

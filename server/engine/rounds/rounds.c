@@ -183,6 +183,18 @@ const struct op *rounds_beside(const struct rounds *rounds, const struct push_ro
     return NULL;
 }
 
+const struct op *rounds_own(const struct rounds *rounds, const struct push_round *push,
+                            const uint32_t *tables, uint32_t n_tables)
+{
+    for (uint32_t i = 0; i < ROUNDS_MAX && rounds->n_waiting > 0; i++) {
+        const struct round *round = rounds->rounds[i];
+        if (round != NULL && waits_for_tables(round, push->job, tables, n_tables) &&
+            push->worker < round->n_workers && round->workers[push->worker].push != NULL)
+            return round->workers[push->worker].push;
+    }
+    return NULL;
+}
+
 /* ---- leaving ---- */
 
 static struct op *take(struct rounds *rounds, struct round *round, uint32_t worker)

@@ -68,6 +68,10 @@ struct op *rounds_take_late(struct rounds *rounds, uint64_t now_ns, struct embd_
 const struct op *rounds_beside(const struct rounds *rounds, const struct push_round *push,
                                const uint32_t *tables, uint32_t n_tables);
 
+/* The worker's own push that waits there, for any clock; NULL: none does. */
+const struct op *rounds_own(const struct rounds *rounds, const struct push_round *push,
+                            const uint32_t *tables, uint32_t n_tables);
+
 /* Withdraws a push whose connection is closed. The others still wait for its worker, for its lease.
  * False: the push does not wait. */
 bool rounds_withdraw(struct rounds *rounds, const struct op *request, uint64_t now_ns);

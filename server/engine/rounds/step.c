@@ -54,15 +54,31 @@ bool round_has_made(const struct op *op)
                         &op->source);
 }
 
+static bool is_same(const struct push_source *a, const struct push_source *b)
+{
+    return a->client == b->client && a->place == b->place;
+}
+
 /* The push in a step that is being made; NULL: there is none. */
 static struct round_member *find_member(const struct op *op)
 {
     for (struct round_step *step = op->engine->steps; step != NULL; step = step->next)
         for (uint32_t m = 0; m < step->n_members; m++)
-            if (step->members[m].source.client == op->source.client &&
-                step->members[m].source.place == op->source.place)
+            if (is_same(&step->members[m].source, &op->source))
                 return &step->members[m];
     return NULL;
+}
+
+/* What its client sent by a connection that it has left may arrive late. `other`: the same push, or
+ * NULL. */
+static int check_newest(const struct op *op, const struct op *other, struct embd__error *e)
+{
+    if (other == NULL || !is_same(&other->source, &op->source) ||
+        other->connection <= op->connection)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_CLOSED,
+                           "the worker has sent this push on a newer connection: this one came "
+                           "late, and is in no round");
 }
 
 /* EMBD_OK: this one gets the result of its step. */
@@ -73,6 +89,8 @@ static int repeat(struct op *op, const struct push_round *push, const uint32_t *
     struct round_member *member = find_member(op);
     if (rounds_repeat(&engine->rounds, &engine->jobs, push, tables, op->n_parts, now_ns, e) !=
         EMBD_OK)
+        return e->status;
+    if (member != NULL && check_newest(op, member->push, e) != EMBD_OK)
         return e->status;
     op->is_again = true;
     if (member == NULL)
@@ -94,7 +112,10 @@ int round_enter(struct op *op, const struct push_round *push, bool may_come_agai
         tables[i] = op->parts[i].in.table;
     if (may_come_again && op->source.client != 0 && (find_member(op) != NULL || round_has_made(op)))
         return repeat(op, push, tables, now_ns, replaced_out, e);
-    const struct op *other = rounds_beside(&engine->rounds, push, tables, op->n_parts);
+    const struct op *other = rounds_own(&engine->rounds, push, tables, op->n_parts);
+    if (may_come_again && op->source.client != 0 && check_newest(op, other, e) != EMBD_OK)
+        return e->status;
+    other = rounds_beside(&engine->rounds, push, tables, op->n_parts);
     if (other != NULL && check_lr(op, other, e) != EMBD_OK)
         return e->status;
     if (rounds_join(&engine->rounds, &engine->jobs, push, tables, op->n_parts, now_ns, op,
