@@ -63,7 +63,8 @@ static int answer_again(struct call *call)
     return CALL_LATER;
 }
 
-/* Its client sends both again, in their order. */
+/* Its client sends again, in their order, the push before this one and this one, if it is numbered
+ * or of a round. */
 static int refuse_behind(struct call *call)
 {
     return embd__error_set(

@@ -382,23 +382,30 @@ static void a_step_that_was_not_made_is_made_by_all(void **state)
     check_steps(job, 1);
 }
 
-static int tick(struct job *job, uint32_t w, uint64_t clock, bool is_beat)
+/* `flag`: a field that is true, or NULL. */
+static int tick_in(struct job *job, const char *name, uint32_t w, uint64_t clock, const char *flag)
 {
     struct exchange *x = ask(job->rig, &job->rig->data, METHOD_TICK);
-    embd__msg_map(&x->out, 8);
-    embd__msg_field_str(&x->out, "job", "job");
+    embd__msg_map(&x->out, flag != NULL ? 8 : 7);
+    embd__msg_field_str(&x->out, "job", name);
     embd__msg_field_uint(&x->out, "worker", w);
     embd__msg_field_uint(&x->out, "workers", WORKERS);
     embd__msg_field_uint(&x->out, "clock", clock);
     embd__msg_field_uint(&x->out, "lease_ms", LEASE);
     embd__msg_field_uint(&x->out, "incarnation", 100 + w);
     embd__msg_field_uint(&x->out, "epoch", 1);
-    embd__msg_field_bool(&x->out, "beat", is_beat);
+    if (flag != NULL)
+        embd__msg_field_bool(&x->out, flag, true);
     ask_send(x);
     ask_read(x);
     int status = x->reader.answer_status;
     ask_free(x);
     return status;
+}
+
+static int tick(struct job *job, uint32_t w, uint64_t clock, const char *flag)
+{
+    return tick_in(job, "job", w, clock, flag);
 }
 
 /* Its sign of life comes before its push, and it has the answer to the step, or has not. */
@@ -411,7 +418,7 @@ static void one_that_was_in_the_step_is_waited_for(void **state)
         restart(job);
         push_for(job, 0, clock);
         check_answer(job, 0, true, 0);
-        assert_int_equal(tick(job, 1, clock, clock == 0), EMBD_OK);
+        assert_int_equal(tick(job, 1, clock, clock == 0 ? "beat" : NULL), EMBD_OK);
         push_for(job, 0, clock + 1);
         push_for(job, 2, clock + 1);
         assert_false(job->x[0]->is_answered);
@@ -419,6 +426,14 @@ static void one_that_was_in_the_step_is_waited_for(void **state)
         check_answers(job, false, clock + 2);
     }
     check_steps(job, 3);
+}
+
+static void pass_lease(struct job *job)
+{
+    for (uint32_t ms = 0; ms < LEASE + 200; ms += 100) {
+        job->rig->now_ns += UINT64_C(100000000);
+        shard_tick(job->rig->shard, job->rig->now_ns);
+    }
 }
 
 /* Worker 2 was dropped, and the shard does not know it any more. */
@@ -429,10 +444,7 @@ static void one_that_was_not_in_the_step_is_late(void **state)
     check_answers(job, false, 1);
     push_for(job, 0, 1);
     push_for(job, 1, 1);
-    for (uint32_t ms = 0; ms < LEASE + 200; ms += 100) {
-        job->rig->now_ns += UINT64_C(100000000);
-        shard_tick(job->rig->shard, job->rig->now_ns);
-    }
+    pass_lease(job);
     ask_wait(job->x[0]);
     ask_free(job->x[0]);
     ask_free(job->x[1]);
@@ -448,6 +460,103 @@ static void one_that_was_not_in_the_step_is_late(void **state)
     send_all(job, 2);
     check_answers(job, false, 3);
     check_steps(job, 3);
+}
+
+/* ---- what such a push says of its worker ---- */
+
+/* It is known by a later one: its clock may be any. */
+static void the_clock_of_an_earlier_push_says_nothing(void **state)
+{
+    struct job *job = *state;
+    for (uint64_t clock = 0; clock < 2; clock++) {
+        send_all(job, clock);
+        check_answers(job, false, clock + 1);
+    }
+    for (uint64_t clock = 2; clock < 4; clock++) {
+        uint64_t step;
+        assert_true(take(send_ordered(job, 0, UINT64_C(1) << 62, 10), &step));
+        push_for(job, 1, clock);
+        push_for(job, 2, clock);
+        assert_false(job->x[1]->is_answered);
+        push_for(job, 0, clock);
+        check_answers(job, false, clock + 1);
+        restart(job);
+    }
+    check_steps(job, 4);
+}
+
+/* A late copy of its last push comes. */
+static void one_that_was_dropped_stays_so(void **state)
+{
+    struct job *job = *state;
+    send_all(job, 0);
+    check_answers(job, false, 1);
+    for (uint64_t clock = 1; clock < 3; clock++) {
+        push_for(job, 0, clock);
+        push_for(job, 1, clock);
+        if (clock == 1)
+            pass_lease(job);
+        check_answer(job, 0, false, clock + 1);
+        check_answer(job, 1, false, clock + 1);
+        push_for(job, 2, 0);
+        check_answer(job, 2, true, 0);
+    }
+    check_steps(job, 3);
+}
+
+/* Nor does its job begin anew. */
+static void one_that_has_left_stays_so(void **state)
+{
+    struct job *job = *state;
+    send_all(job, 0);
+    check_answers(job, false, 1);
+    assert_int_equal(tick(job, 2, 1, "leave"), EMBD_OK);
+    push_for(job, 2, 0);
+    check_answer(job, 2, true, 0);
+    push_for(job, 0, 1);
+    push_for(job, 1, 1);
+    check_answer(job, 0, false, 2);
+    check_answer(job, 1, false, 2);
+    assert_int_equal(tick(job, 0, 2, "leave"), EMBD_OK);
+    assert_int_equal(tick(job, 1, 2, "leave"), EMBD_OK);
+    push_for(job, 2, 0);
+    check_answer(job, 2, true, 0);
+    assert_int_equal(tick(job, 1, 2, "leave"), EMBD_OK);
+    check_steps(job, 2);
+}
+
+/* Its first push, which joined, comes when another process is the worker. */
+static void a_process_before_does_not_join_again(void **state)
+{
+    struct job *job = *state;
+    send_all(job, 0);
+    check_answers(job, false, 1);
+    struct push_extra extra = {.round = {"job", 0, WORKERS, 0, LEASE, 999, 0}, .order = 10};
+    ask_error(send_extra(job, &job->sessions[0], &extra), EMBD_INVALID, "another process", NULL);
+    send_all(job, 1);
+    check_answers(job, false, 2);
+}
+
+/* Others have all the room since the start. */
+static void what_was_made_is_known_without_room_for_its_job(void **state)
+{
+    struct job *job = *state;
+    send_all(job, 0);
+    check_answers(job, false, 1);
+    restart(job);
+    int status = EMBD_OK;
+    for (uint32_t i = 0; i < 1000 && status == EMBD_OK; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "other-%u", i);
+        status = tick_in(job, name, 0, 0, NULL);
+    }
+    assert_int_equal(status, EMBD_FULL);
+    send_all(job, 0);
+    check_answers(job, true, 0);
+    send_all(job, 1);
+    for (uint32_t w = 0; w < WORKERS; w++)
+        ask_error(job->x[w], EMBD_FULL, "jobs", NULL);
+    check_steps(job, 1);
 }
 
 /* ---- a device ---- */
@@ -584,6 +693,11 @@ int main(void)
         TEST(a_step_that_was_not_made_is_made_by_all),
         TEST(one_that_was_in_the_step_is_waited_for),
         TEST(one_that_was_not_in_the_step_is_late),
+        TEST(the_clock_of_an_earlier_push_says_nothing),
+        TEST(one_that_was_dropped_stays_so),
+        TEST(one_that_has_left_stays_so),
+        TEST(a_process_before_does_not_join_again),
+        TEST(what_was_made_is_known_without_room_for_its_job),
         cmocka_unit_test_setup_teardown(a_push_whose_step_is_being_made_gets_its_result,
                                         setup_device, teardown_unkept),
         cmocka_unit_test_setup_teardown(a_late_copy_does_not_take_the_result, setup_device,

@@ -149,15 +149,38 @@ static void note_made(struct round *round, uint32_t worker, uint64_t clock)
     round->job->stepped = round->job->stepped < next ? next : round->job->stepped;
 }
 
+static const struct job *job_named(const struct jobs *jobs, const char *name)
+{
+    for (uint32_t i = 0; i < JOBS_MAX; i++)
+        if (jobs->jobs[i] != NULL && strcmp(jobs->jobs[i]->name, name) == 0)
+            return jobs->jobs[i];
+    return NULL;
+}
+
+static bool has_left(const struct job *job, const struct job_claim *claim)
+{
+    return claim->worker < job->n_workers && job->workers[claim->worker].state == WORKER_LEFT &&
+           job->workers[claim->worker].incarnation == claim->incarnation;
+}
+
 int rounds_repeat(struct rounds *rounds, struct jobs *jobs, const struct push_round *push,
-                  const uint32_t *tables, uint32_t n_tables, uint64_t now_ns, struct embd__error *e)
+                  bool is_last, const uint32_t *tables, uint32_t n_tables, uint64_t now_ns,
+                  struct embd__error *e)
 {
     struct job_claim claim = claim_of(push);
+    const struct job *job = job_named(jobs, push->job);
+    if (job != NULL && claim.epoch == 0)
+        claim.epoch = job->epoch; /* it joined when it came first */
+    if (job != NULL && has_left(job, &claim))
+        return EMBD_OK;
     struct round *round = enter(rounds, jobs, &claim, tables, n_tables, now_ns, e);
     if (round == NULL)
         return e->status;
-    jobs_live(round->job, &claim, push->clock, now_ns);
-    note_made(round, push->worker, push->clock);
+    enum worker_state state = round->job->workers[push->worker].state;
+    if (state == WORKER_ABSENT || state == WORKER_LIVE)
+        jobs_live(round->job, &claim, is_last ? push->clock : 0, now_ns);
+    if (is_last)
+        note_made(round, push->worker, push->clock);
     return EMBD_OK;
 }
 

@@ -54,10 +54,11 @@ int rounds_join(struct rounds *rounds, struct jobs *jobs, const struct push_roun
                 struct op **replaced_out, struct embd__error *e);
 
 /* A worker sends the push of a step again that was made with it, or is being made: after a start
- * the shard learns by it that the step was made. Errors of jobs_enter; EMBD_FULL, EMBD_NO_MEMORY.
- */
+ * the shard learns by it that the step was made, if `is_last`: it is the last of its client in a
+ * step. The clock of an earlier one says nothing. A worker that has left, or was dropped, does not
+ * become live. Errors of jobs_enter; EMBD_FULL, EMBD_NO_MEMORY. */
 int rounds_repeat(struct rounds *rounds, struct jobs *jobs, const struct push_round *push,
-                  const uint32_t *tables, uint32_t n_tables, uint64_t now_ns,
+                  bool is_last, const uint32_t *tables, uint32_t n_tables, uint64_t now_ns,
                   struct embd__error *e);
 
 /* Takes a push that waits for a step which was made without it, and says so in e (EMBD_LATE);

@@ -47,11 +47,22 @@ static int check_lr(const struct op *op, const struct op *other, struct embd__er
     return EMBD_OK;
 }
 
-bool round_has_made(const struct op *op)
+static const struct sources *sources_of(const struct op *op)
 {
     const struct engine *engine = op->engine;
-    return sources_have(op_is_of_journaled(op) ? &engine->journaled_sources : &engine->sources,
-                        &op->source);
+    return op_is_of_journaled(op) ? &engine->journaled_sources : &engine->sources;
+}
+
+bool round_has_made(const struct op *op)
+{
+    return sources_have(sources_of(op), &op->source);
+}
+
+/* No later one of its client has been applied. */
+static bool is_last(const struct op *op)
+{
+    uint32_t place;
+    return sources_find(sources_of(op), op->source.client, &place) && place == op->source.place;
 }
 
 static bool is_same(const struct push_source *a, const struct push_source *b)
@@ -81,15 +92,23 @@ static int check_newest(const struct op *op, const struct op *other, struct embd
                            "late, and is in no round");
 }
 
+/* Who waits keeps no table: it may be dropped meanwhile. */
+static void forget_tables(struct op *op)
+{
+    for (uint32_t i = 0; i < op->n_parts; i++)
+        op->parts[i].table = NULL;
+}
+
 /* EMBD_OK: this one gets the result of its step. */
 static int repeat(struct op *op, const struct push_round *push, const uint32_t *tables,
                   uint64_t now_ns, struct op **replaced_out, struct embd__error *e)
 {
     struct engine *engine = op->engine;
     struct round_member *member = find_member(op);
-    if (rounds_repeat(&engine->rounds, &engine->jobs, push, tables, op->n_parts, now_ns, e) !=
-        EMBD_OK)
+    if (rounds_repeat(&engine->rounds, &engine->jobs, push, member != NULL || is_last(op), tables,
+                      op->n_parts, now_ns, e) == EMBD_INVALID)
         return e->status;
+    e->status = EMBD_OK; /* without room nothing is learned, and the push is in its step */
     if (member != NULL && check_newest(op, member->push, e) != EMBD_OK)
         return e->status;
     op->is_again = true;
@@ -97,6 +116,7 @@ static int repeat(struct op *op, const struct push_round *push, const uint32_t *
         return PUSH_AGAIN;
     *replaced_out = member->push;
     member->push = op;
+    forget_tables(op);
     return EMBD_OK;
 }
 
@@ -121,8 +141,7 @@ int round_enter(struct op *op, const struct push_round *push, bool may_come_agai
     if (rounds_join(&engine->rounds, &engine->jobs, push, tables, op->n_parts, now_ns, op,
                     replaced_out, e) != EMBD_OK)
         return e->status;
-    for (uint32_t i = 0; i < op->n_parts; i++)
-        op->parts[i].table = NULL;
+    forget_tables(op);
     return EMBD_OK;
 }
 
