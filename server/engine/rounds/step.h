@@ -37,13 +37,13 @@ struct round_step {
     struct round_member members[]; /* [n_members] in the order of workers */
 };
 
-/* The checked push waits, in its round or for a step that is being made; its tables are NULL, and
- * looked up again where its round makes a step. *replaced_out is the worker's earlier push, which
- * waits no more, or NULL. `may_come_again`: its source is known by an order. PUSH_AGAIN: it is in a step that was made: answer it, and refuse
- * those of rounds_take_late. EMBD_CLOSED: the same push waits, or is in a step that is being made,
- * and came by a later connection. Errors of rounds_join, and EMBD_INVALID where some of its tables
- * are journaled and others are not, or where its learning rates are not those of pushes that wait
- * for the same step. */
+/* The checked push waits, in its round or for a step that is being made; its tables are NULL,
+ * and looked up again where its round makes a step. *replaced_out is the worker's earlier push,
+ * which waits no more, or NULL. `may_come_again`: its source is known by an order. PUSH_AGAIN:
+ * it is in a step that was made: answer it, and refuse those of rounds_take_late. EMBD_CLOSED:
+ * the same push waits, or is in a step that is being made, and came by a later connection.
+ * Errors of rounds_join, and EMBD_INVALID where some of its tables are journaled and others are
+ * not, or where its learning rates are not those of pushes that wait for the same step. */
 int round_enter(struct op *op, const struct push_round *push, bool may_come_again, uint64_t now_ns,
                 struct op **replaced_out, struct embd__error *e);
 
