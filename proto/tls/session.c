@@ -41,10 +41,23 @@ static int bio_read(BIO *bio, char *to, size_t n, size_t *n_out)
     return 1;
 }
 
+/* What waits moves to the front once as much was sent before it: a byte sent costs one moved at
+ * most, and the memory is twice what waits at most, however seldom nothing does. */
+static void move_to_front(struct tls_session *s)
+{
+    size_t waiting = s->out_end - s->out_first;
+    if (s->out_first == 0 || s->out_first < waiting)
+        return;
+    if (waiting > 0)
+        memmove(s->out, s->out + s->out_first, waiting);
+    s->out_first = 0;
+    s->out_end = waiting;
+}
+
 static bool make_room(struct tls_session *s, size_t n)
 {
-    if (s->out_first == s->out_end)
-        s->out_first = s->out_end = 0;
+    if (s->out_first == s->out_end || n > s->out_capacity - s->out_end)
+        move_to_front(s);
     if (n <= s->out_capacity - s->out_end)
         return true;
     size_t capacity = s->out_end + n;

@@ -85,7 +85,7 @@ void embd__tls_end(struct tls_session *s);
  * embd__tls_sent: its first n bytes were sent. */
 const uint8_t *embd__tls_outgoing(const struct tls_session *s, size_t *n_out);
 void embd__tls_sent(struct tls_session *s, size_t n);
-/* Memory allocated for these bytes. */
+/* Memory allocated for these bytes: about twice as many as ever waited, at most. */
 size_t embd__tls_out_bytes(const struct tls_session *s);
 /* The same bytes handed to the caller: from *first_out on, in memory that the caller frees. NULL:
  * nothing waits. */

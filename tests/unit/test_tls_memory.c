@@ -1,6 +1,6 @@
-/* What OpenSSL takes for one connection on the server's side: the charges of tls.h are no less,
- * whatever the peer does. Each block remembers for whom it was taken, so that the client beside it
- * does not count. */
+/* What OpenSSL takes for one connection on the server's side, and what waits to be sent: the
+ * charges of tls.h are no less, whatever the peer does. Each block remembers for whom it was taken,
+ * so that the client beside it does not count. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -230,12 +230,57 @@ static void a_hello_that_announces_much_takes_no_more_than_a_handshake_is_charge
     announce(0xffffff, 16384);
 }
 
+/* ---- what waits to be sent ---- */
+
+static struct tls_session *slow_end;
+static uint32_t n_read;
+
+/* `slow_end` gets n bytes more, which go on with the numbers that it got before. */
+static void read_numbers(const uint8_t *bytes, size_t n)
+{
+    uint32_t number;
+    struct embd__error e = {0};
+    long got;
+    embd__tls_feed(slow_end, bytes, n);
+    while ((got = embd__tls_read(slow_end, &number, sizeof number, &e)) > 0) {
+        assert_int_equal(got, sizeof number);
+        assert_int_equal(number, n_read++);
+    }
+    assert_int_equal(got, 0);
+}
+
+static void a_peer_that_reads_slowly_is_kept_no_more_than_twice_what_waits(void **state)
+{
+    enum { RECORDS = 100000, MOST = 40000 };
+    struct tls_session *here = open_server(server);
+    struct embd__error e = {0};
+    size_t waiting;
+    (void)state;
+    slow_end = open_end(client, "localhost");
+    shake(here, slow_end);
+    n_read = 0;
+    for (uint32_t i = 0; i < RECORDS; i++) {
+        assert_int_equal(embd__tls_write(here, &i, sizeof i, &e), EMBD_OK);
+        const uint8_t *out = embd__tls_outgoing(here, &waiting);
+        size_t step = waiting > MOST ? 61 : 0; /* it lags, and never has all */
+        read_numbers(out, step);
+        embd__tls_sent(here, step);
+        assert_in_range(embd__tls_out_bytes(here), waiting, 2 * MOST + 1000);
+    }
+    const uint8_t *out = embd__tls_outgoing(here, &waiting);
+    read_numbers(out, waiting);
+    assert_int_equal(n_read, RECORDS);
+    close_end(slow_end, false);
+    close_end(here, true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_session_takes_no_more_than_it_is_charged_with),
         cmocka_unit_test(
             a_hello_that_announces_much_takes_no_more_than_a_handshake_is_charged_with),
+        cmocka_unit_test(a_peer_that_reads_slowly_is_kept_no_more_than_twice_what_waits),
     };
     struct embd__error e = {0};
     if (CRYPTO_set_mem_functions(take, take_again, give) != 1 || mkdtemp(folder) == NULL)
