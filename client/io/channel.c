@@ -80,6 +80,9 @@ static ssize_t unseal(struct channel *ch, void *to, size_t n)
             embd__channel_flush_tls(ch); /* the alert */
             return -EPROTO;
         }
+        if (ch->has_turns && ch->turn_reads == 0)
+            return -EAGAIN;
+        ch->turn_reads--;
         int more = refill(ch);
         if (more <= 0)
             return more;

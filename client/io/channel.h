@@ -20,6 +20,8 @@ struct channel {
     uint8_t *in;               /* [CHANNEL_IN_BYTES] of ciphertext; NULL when plain */
     struct embd__error error;  /* of what returned -EPROTO */
     size_t empty_bytes;        /* of ciphertext that came since there was plaintext in it */
+    uint32_t turn_reads;       /* of the socket that the turn may still make; has_turns */
+    bool has_turns;            /* else it is read until the socket is empty */
 };
 
 /* Each key update requires an answer. A server that sends nothing else is given up after this
@@ -40,6 +42,14 @@ ssize_t embd__channel_seal(struct channel *ch, struct iovec *iov, size_t n);
 ssize_t embd__channel_unseal(struct channel *ch, struct iovec *iov, size_t n);
 bool embd__channel_has_ciphertext(const struct channel *ch);
 int embd__channel_flush_tls(struct channel *ch);
+
+/* From here on receive reads the socket so many times, and then says -EAGAIN. All that was read has
+ * been returned by then: what is left is in the socket, which a poll tells of. */
+static inline void embd__channel_begin_turn(struct channel *ch, uint32_t reads)
+{
+    ch->has_turns = true;
+    ch->turn_reads = reads;
+}
 
 /* ---- a ring, channel_ring.c ---- */
 
@@ -86,9 +96,9 @@ static inline int embd__channel_secure(struct channel *ch)
 }
 
 /* As sendmsg and recvmsg: the number of bytes, or a negative errno; -EAGAIN: later. -EPROTO: the
- * peer does not speak TLS or is not trusted, and `error` says why. Through TLS, receive returns
- * fewer bytes than there is room for only when the socket is empty. 0 from receive: the server has
- * ended the stream. */
+ * peer does not speak TLS or is not trusted, and embd__channel_error says why. Through TLS, receive
+ * returns fewer bytes than there is room for only when the socket is empty, or the turn is over. 0
+ * from receive: the server has ended the stream. */
 static inline ssize_t embd__channel_send(struct channel *ch, struct iovec *iov, size_t n)
 {
     if (ch->ring != NULL)
@@ -106,6 +116,12 @@ static inline ssize_t embd__channel_receive(struct channel *ch, struct iovec *io
         return embd__trunk_receive(ch->line);
     return ch->tls == NULL ? embd__socket_receive(ch->fd, iov, n)
                            : embd__channel_unseal(ch, iov, n);
+}
+
+/* Why it returned -EPROTO; EMBD_OK: nobody said. */
+static inline const struct embd__error *embd__channel_error(const struct channel *ch)
+{
+    return ch->line != NULL ? embd__trunk_error(ch->line) : &ch->error;
 }
 
 /* Ciphertext waits for the socket: ask for writability, then flush. */

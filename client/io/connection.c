@@ -440,8 +440,9 @@ void embd__link_leave(struct link *link)
 void embd__connection_lose_channel(struct link *link, int error)
 {
     link->receiver.has_ended |= error == -EPIPE || error == -ECONNRESET;
-    if (error == -EPROTO && link->channel.error.status != EMBD_OK)
-        embd__connection_lose(link, EMBD_PROTOCOL, link->channel.error.text);
+    const struct embd__error *e = embd__channel_error(&link->channel);
+    if (error == -EPROTO && e->status != EMBD_OK)
+        embd__connection_lose(link, EMBD_PROTOCOL, e->text);
     else
         embd__connection_lose(link, link->state == LINK_SECURING ? EMBD_UNREACHABLE : EMBD_CLOSED,
                               strerror(-error));

@@ -253,8 +253,8 @@ static int read_all(struct receiver *r, struct channel *ch, struct embd__error *
         ssize_t got = embd__channel_receive(ch, is_direct ? iov : iov + 1, is_direct ? 2 : 1);
         if (got == -EAGAIN)
             return EMBD_OK;
-        if (got == -EPROTO && ch->error.status != EMBD_OK)
-            return embd__error_set(e, EMBD_PROTOCOL, "%s", ch->error.text);
+        if (got == -EPROTO && embd__channel_error(ch)->status != EMBD_OK)
+            return embd__error_set(e, EMBD_PROTOCOL, "%s", embd__channel_error(ch)->text);
         if (got <= 0)
             return ended(r, ch, (int)-got, e);
         r->has_heard = true;

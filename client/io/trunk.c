@@ -15,6 +15,7 @@
 enum {
     IN_BYTES = 256 << 10,
     READS_PER_TURN = 16,
+    TLS_READS_PER_TURN = 64, /* of CHANNEL_IN_BYTES, as many bytes */
     OUT_BYTES = 512 << 10,
     OUT_SPARE = 32 << 10,    /* of it, for what is not data: lines that open and close */
     FLUSH_BYTES = 128 << 10, /* the server can begin with so much */
@@ -237,6 +238,11 @@ ssize_t embd__trunk_receive(const struct trunk_line *line)
     return line->trunk->state == TRUNK_LOST ? -line->trunk->error : -EAGAIN;
 }
 
+const struct embd__error *embd__trunk_error(const struct trunk_line *line)
+{
+    return &line->trunk->channel.error;
+}
+
 static struct trunk_line *line_of(const struct trunk *t, uint32_t number)
 {
     struct trunk_line *line = t->lines[embd__trunk_slot(number)];
@@ -281,10 +287,9 @@ static void look_ahead(const struct trunk *t, const uint8_t *p, size_t n)
 /* 0, or errno. */
 static int eat(struct trunk *t, uint8_t *p, size_t n)
 {
-    struct embd__error e = {0};
     size_t at = 0, used;
     while (at < n) {
-        int event = embd__trunk_read(&t->reader, false, p + at, n - at, &used, &e);
+        int event = embd__trunk_read(&t->reader, false, p + at, n - at, &used, &t->channel.error);
         if (event < 0)
             return EPROTO;
         bool is_data = event == TRUNK_BYTES;
@@ -300,10 +305,12 @@ static int eat(struct trunk *t, uint8_t *p, size_t n)
     return 0;
 }
 
-/* True: it has ended; *error_out says how. Nothing tells of what a TLS session still has. */
+/* True: it has ended; *error_out says how. Nothing tells of what a TLS session still has: it is
+ * read until that has nothing, and the channel ends the turn. */
 static bool receive(struct trunk *t, int *error_out)
 {
     bool has_session = t->channel.tls != NULL;
+    embd__channel_begin_turn(&t->channel, TLS_READS_PER_TURN);
     for (int i = 0; i < READS_PER_TURN || has_session; i++) {
         uint8_t *in = t->set->in + RECEIVE_BEFORE_BYTES;
         struct iovec iov = {in, IN_BYTES};
@@ -323,6 +330,13 @@ static bool receive(struct trunk *t, int *error_out)
     return false;
 }
 
+static void on_poll(uv_poll_t *poll, int status, int events);
+
+static void watch_again(struct trunk *t)
+{
+    uv_poll_start(&t->poll, t->is_full ? UV_READABLE | UV_WRITABLE : UV_READABLE, on_poll);
+}
+
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     struct trunk *t = poll->data;
@@ -339,6 +353,8 @@ static void on_poll(uv_poll_t *poll, int status, int events)
         error = -flush(t); /* what TLS answers by itself */
         has_ended = error != 0;
     }
+    if (!has_ended && status < 0)
+        watch_again(t);
     if (!has_ended && t->is_awaited && !t->is_full)
         unblock(t);
     t->is_at_work = false;
@@ -350,9 +366,10 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 
 static void want_write(struct trunk *t, bool is_full)
 {
-    if (t->is_full != is_full)
-        uv_poll_start(&t->poll, is_full ? UV_READABLE | UV_WRITABLE : UV_READABLE, on_poll);
+    bool was_full = t->is_full;
     t->is_full = is_full;
+    if (was_full != is_full)
+        watch_again(t);
 }
 
 /* ---- lines ---- */

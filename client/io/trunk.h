@@ -117,6 +117,8 @@ int embd__trunk_fd(const struct trunk_line *line);
 ssize_t embd__trunk_send(struct trunk_line *line, const struct iovec *iov, size_t n);
 /* As recvmsg on a socket without bytes: 0 at its end, or a negative errno. */
 ssize_t embd__trunk_receive(const struct trunk_line *line);
+/* Why either returned -EPROTO; EMBD_OK: nobody said. */
+const struct embd__error *embd__trunk_error(const struct trunk_line *line);
 
 /* ---- for carriers ---- */
 
