@@ -1,8 +1,11 @@
 """Clients of many shards have one connection for each process, where its server offers one, and the rows and errors of a
 connection to each shard."""
+import contextlib
 import os
 import shutil
+import socket
 import tempfile
+import threading
 import unittest
 
 import numpy as np
@@ -21,6 +24,33 @@ def sockets():
     """Of this process."""
     links = (os.path.join("/proc/self/fd", fd) for fd in os.listdir("/proc/self/fd"))
     return sum(os.readlink(link).startswith("socket:") for link in links if os.path.islink(link))
+
+
+class Relay:
+    """Before a server that advertises it. Once `garbles`, what the server says next comes as no TLS."""
+
+    def __init__(self, address, server):
+        self.server, self.garbles = server, False
+        self.listener = socket.create_server(address)
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                ends = self.listener.accept()[0], socket.create_connection(self.server)
+                for source, to in ends, ends[::-1]:
+                    threading.Thread(target=self.run, args=(source, to, source is ends[1]), daemon=True).start()
+
+    def run(self, source, to, is_answer):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if is_answer and self.garbles:
+                    data, self.garbles = b"?" * len(data), False
+                to.sendall(data)
+        for end in source, to:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
 
 
 class Trunks(unittest.TestCase):
@@ -131,6 +161,23 @@ class Trunks(unittest.TestCase):
         client = self.connect(server, "auto", tls_ca=authority.path)
         self.assertEqual(sockets() - before, 1)
         self.train(client, "many")
+
+    def test_calls_are_told_why_tls_ended(self):
+        """By a trunk as by a connection."""
+        authority, port = self.authority(), free_ports(1, ("127.0.0.1", "127.0.0.2"))
+        cert, key = authority.issue("server", "IP:127.0.0.1,IP:127.0.0.2")
+        relay = Relay(("127.0.0.2", port), ("127.0.0.1", port))
+        self.addCleanup(relay.listener.close)
+        self.serve("--advertise", "127.0.0.2", "--tls-cert", cert, "--tls-key", key, listen=f"127.0.0.1:{port}", shards=1)
+        for trunk in "off", "on":
+            with environment(EMBD_TRUNK=trunk, EMBD_TRANSPORT="tcp", EMBD_SHARED_MIB="0"):
+                client = embd.connect(f"127.0.0.2:{port}", tls_ca=authority.path, deadline=60)
+            self.addCleanup(client.close)
+            table = client.create_table(trunk, 8)
+            table.pull(KEYS)
+            relay.garbles = True
+            with self.assertRaisesRegex(embd.Error, "TLS: "):
+                table.pull(KEYS)
 
     def test_a_wrong_word_is_refused(self):
         server = self.serve(shards=1)
