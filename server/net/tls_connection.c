@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/assert.h"
 #include "server/log/log.h"
 #include "server/net/connection_internal.h"
 
@@ -264,6 +265,7 @@ void tls_connection_read(struct connection *c)
             connection_take(c, &buf, (size_t)n);
     }
     c->tls->is_decrypting = false;
+    EMBD_ASSERT(c->tls->session == session); /* no trunk got it meanwhile */
     if (connection_is_open(c) && n == TLS_ENDED)
         connection_on_end(c);
     else if (connection_is_open(c) && n < 0)
