@@ -135,6 +135,7 @@ static int put_on_map(struct member *m, struct embd__error *e)
     if (text != NULL)
         return put(m, text, there.mod_revision, e);
     if (e->status == EMBD_OK) {
+        m->newest_version = m->map.version; /* a later one is for others to write, if any */
         m->state = MEMBER_LISTED;
         member_deliver(m);
     }

@@ -334,10 +334,12 @@ void moving_note_loaded(void *arg, const struct op_load *load)
     bool is_first = !moving->has_foreign && is_behind_base(shard);
     if (shard->config.placement == NULL || !(is_late || is_first) || !has_other(shard, load))
         return;
-    if (is_late)
-        moving_read_anew(moving);
-    else
+    if (!is_late) {
         note_foreign(shard);
+        return;
+    }
+    subscribers_leave(shard, &moving->own); /* cuts of before */
+    moving_read_anew(moving);
 }
 
 void moving_forget(struct shard *shard)

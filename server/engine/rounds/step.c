@@ -105,12 +105,12 @@ static int repeat(struct op *op, const struct push_round *push, const uint32_t *
 {
     struct engine *engine = op->engine;
     struct round_member *member = find_member(op);
+    if (member != NULL && check_newest(op, member->push, e) != EMBD_OK)
+        return e->status;
     if (rounds_repeat(&engine->rounds, &engine->jobs, push, member != NULL || is_last(op), tables,
                       op->n_parts, now_ns, e) == EMBD_INVALID)
         return e->status;
     e->status = EMBD_OK; /* without room nothing is learned, and the push is in its step */
-    if (member != NULL && check_newest(op, member->push, e) != EMBD_OK)
-        return e->status;
     op->is_again = true;
     if (member == NULL)
         return PUSH_AGAIN;
