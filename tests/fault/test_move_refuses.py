@@ -366,7 +366,8 @@ class Arriving(WithCluster):
 
 class Beside(WithCluster):
     def setUp(self):
-        slow = {"LD_PRELOAD": os.path.join(os.environ["EMBD_FAULT_TOOLS"], "libembd-slow-sync.so"), "EMBD_SYNC_MS": "100"}
+        slow = {"LD_PRELOAD": os.path.join(os.environ["EMBD_FAULT_TOOLS"], "libembd-slow-sync.so"), "EMBD_SYNC_MS": "100",
+                "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
         with unittest.mock.patch.dict(os.environ, slow):
             super().setUp()
 
