@@ -54,20 +54,26 @@ static int begin_all(struct job *job)
     return job->error.status;
 }
 
-/* While pushes go on: rounds, until one is little, or not much less than the one before, and those
- * before did not help either. */
+/* A round may be no smaller than the one before, since the next one reads faster. At a rate none
+ * does. */
+static bool is_sure(const struct move_rows *m, enum move_round how, uint32_t rounds)
+{
+    bool is_paced = how == MOVE_PACED && m->is_paced;
+    return rounds <= (is_paced ? 1 : ROUNDS_SURE);
+}
+
+/* While pushes go on: rounds, until there is little to copy, or it becomes hardly less. */
 static int copy(struct move_rows *m, enum move_round how)
 {
     uint64_t before;
-    uint32_t rounds = 0, sure = 0;
+    uint32_t rounds = 0;
     do {
         before = m->round_rows;
         if (!job_enter(m->job, JOB_READ) || move_rows_round(m, how) != EMBD_OK)
             return m->job->error.status;
         rounds++;
-        sure = how == MOVE_PACED && m->is_paced ? 1 : ROUNDS_SURE;
     } while (m->round_rows > LITTLE_ROWS && rounds < ROUNDS_MAX &&
-             (rounds <= sure || m->round_rows < before / 4 * 3));
+             (is_sure(m, how, rounds) || m->round_rows < before / 4 * 3));
     return EMBD_OK;
 }
 

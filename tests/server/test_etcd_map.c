@@ -61,8 +61,8 @@ static void of_two_that_had_a_number_the_later_one_has_it_and_stays(void **state
 }
 
 /* What server `self` makes of the text, standing so; NULL: nothing. */
-static char *write_at(const struct member_server *self, const char *text, uint64_t placement,
-                      uint32_t n_shards)
+static char *write_beyond(const struct member_server *self, const char *text, uint64_t placement,
+                          uint32_t n_shards, uint64_t known)
 {
     struct embd__error e = {.status = EMBD_OK};
     const struct member_standing standing = {MEMBERSHIP_HELD, placement, n_shards, placement};
@@ -71,10 +71,16 @@ static char *write_at(const struct member_server *self, const char *text, uint64
         free(map.addresses[i]);
         map.addresses[i] = strdup("h:5");
     }
-    char *written = map_write(text, self, &map, 0, &standing, &e);
+    char *written = map_write(text, self, &map, known, &standing, &e);
     assert_int_equal(e.status, EMBD_OK);
     map_fini(&map);
     return written;
+}
+
+static char *write_at(const struct member_server *self, const char *text, uint64_t placement,
+                      uint32_t n_shards)
+{
+    return write_beyond(self, text, placement, n_shards, 0);
 }
 
 static void a_member_takes_those_off_that_had_its_shards_before_it(void **state)
@@ -88,6 +94,19 @@ static void a_member_takes_those_off_that_had_its_shards_before_it(void **state)
     assert_non_null(strstr(text, "\"c\""));
     assert_non_null(strstr(text, "\"version\":8"));
     assert_null(write_at(&c, text, 5, 3)); /* it says so already */
+    free(text);
+}
+
+/* Clients have seen version 20: none of them would heed what it says. */
+static void a_map_of_before_a_backup_gets_a_version_beyond_all_that_were_known(void **state)
+{
+    (void)state;
+    char *text = write_at(&c, MAP("\"b\":" ENTRY("h:2", 1, 1)), 5, 3);
+    char *beyond = write_beyond(&c, text, 5, 3, 20);
+    assert_non_null(beyond);
+    assert_non_null(strstr(beyond, "\"version\":21"));
+    assert_null(write_beyond(&c, beyond, 5, 3, 21));
+    free(beyond);
     free(text);
 }
 
@@ -152,6 +171,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(servers_that_were_added_are_found_by_the_numbers_of_their_shards),
         cmocka_unit_test(of_two_that_had_a_number_the_later_one_has_it_and_stays),
+        cmocka_unit_test(a_map_of_before_a_backup_gets_a_version_beyond_all_that_were_known),
         cmocka_unit_test(a_member_takes_those_off_that_had_its_shards_before_it),
         cmocka_unit_test(who_takes_a_place_keeps_the_placement_that_readers_know),
         cmocka_unit_test(a_server_whose_shards_another_one_has_by_now_is_not_put),

@@ -155,6 +155,12 @@ static struct job **find(struct jobs *jobs, const char *name)
     return NULL;
 }
 
+const struct job *jobs_named(struct jobs *jobs, const char *name)
+{
+    struct job **place = find(jobs, name);
+    return place != NULL ? *place : NULL;
+}
+
 uint32_t jobs_beside(const struct jobs *jobs, const char *name,
                      bool (*counts)(const void *arg, const char *name), const void *arg)
 {

@@ -78,6 +78,8 @@ struct job_tick {
 
 void jobs_fini(struct jobs *jobs);
 
+/* NULL: there is none of that name. Until the next call. */
+const struct job *jobs_named(struct jobs *jobs, const char *name);
 /* The job of a claim, whose worker it is now, whatever its state; `job_out` stays until the next
  * call. EMBD_INVALID: the job has another number of workers, the worker is another process now, or
  * of an epoch that is over; EMBD_FULL: there are JOBS_MAX jobs with live workers; EMBD_NO_MEMORY.

@@ -149,14 +149,6 @@ static void note_made(struct round *round, uint32_t worker, uint64_t clock)
     round->job->stepped = round->job->stepped < next ? next : round->job->stepped;
 }
 
-static const struct job *job_named(const struct jobs *jobs, const char *name)
-{
-    for (uint32_t i = 0; i < JOBS_MAX; i++)
-        if (jobs->jobs[i] != NULL && strcmp(jobs->jobs[i]->name, name) == 0)
-            return jobs->jobs[i];
-    return NULL;
-}
-
 static bool has_left(const struct job *job, const struct job_claim *claim)
 {
     return claim->worker < job->n_workers && job->workers[claim->worker].state == WORKER_LEFT &&
@@ -168,7 +160,7 @@ int rounds_repeat(struct rounds *rounds, struct jobs *jobs, const struct push_ro
                   struct embd__error *e)
 {
     struct job_claim claim = claim_of(push);
-    const struct job *job = job_named(jobs, push->job);
+    const struct job *job = jobs_named(jobs, push->job);
     if (job != NULL && claim.epoch == 0)
         claim.epoch = job->epoch; /* it joined when it came first */
     if (job != NULL && has_left(job, &claim))
