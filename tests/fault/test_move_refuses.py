@@ -364,6 +364,27 @@ class Arriving(WithCluster):
         cluster.check()
 
 
+class Leaving(WithCluster):
+    def test_a_coordinator_that_goes_while_its_rows_are_read_leaves_nothing_of_that(self):
+        """They are read in slices: it has gone between two of them."""
+        cluster = self.cluster
+        keys = [key for key in range(40000) if owner(cluster.map, key) == 0]
+        with cluster.data(0) as peer:
+            wire.create(peer, "large", 64, durability="durable")
+            table = cluster.id(peer, "large")
+            peer.call("push", {"parts": [{"table": table, "keys": len(keys)}]}, wire.keys(keys), wire.floats([1.0] * 64 * len(keys)))
+        for shard in range(1, SHARDS):
+            with cluster.data(shard) as peer:
+                wire.create(peer, "large", 64, durability="durable")
+        for _ in range(20):
+            mover = Mover(cluster).begin()
+            mover.peers[0].begin("move", {"phase": "read", "id": mover.id, "final": False})
+            mover.leave()
+            cluster.until_swept()
+        Mover(cluster).all()
+        cluster.check()
+
+
 class Beside(WithCluster):
     def setUp(self):
         slow = {"LD_PRELOAD": os.path.join(os.environ["EMBD_FAULT_TOOLS"], "libembd-slow-sync.so"), "EMBD_SYNC_MS": "100",
