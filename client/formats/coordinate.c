@@ -223,6 +223,16 @@ static int name_loss(embd_client *client, const char *name)
                            inner.text, name);
 }
 
+int embd__job_forgotten(embd_client *client, const char *name)
+{
+    struct embd__error *e = embd__client_error(client);
+    *e = (struct embd__error){0};
+    return embd__error_set(e, EMBD_CLOSED,
+                           "%s: the server that coordinated '%s' was restarted, or has coordinated "
+                           "eight others since; the snapshot may or may not be complete",
+                           embd_shard_address(client, 0), name);
+}
+
 static bool may_pass(int status)
 {
     return status == EMBD_CLOSED || status == EMBD_UNREACHABLE || status == EMBD_DEADLINE;
@@ -251,11 +261,7 @@ static int look_again(embd_client *client, struct job_told *job)
         return EMBD_OK;
     if (e->status != EMBD_OK && e->status != EMBD_INVALID)
         return name_loss(client, name);
-    *e = (struct embd__error){0};
-    return embd__error_set(e, EMBD_CLOSED,
-                           "%s: the server that coordinated '%s' was restarted, or has coordinated "
-                           "eight others since; the snapshot may or may not be complete",
-                           embd_shard_address(client, 0), name);
+    return embd__job_forgotten(client, name);
 }
 
 int embd__job_await(embd_client *client, struct job_told *job, const char *phase)

@@ -40,6 +40,8 @@ int embd__job_start(embd_client *client, const struct job_ask *ask, struct job_t
 /* The newest of that name, or the newest of all (""). */
 int embd__job_look(embd_client *client, const char *name, struct job_told *out);
 int embd__job_go(embd_client *client, const struct job_told *job);
+/* The server knows of no such job: sets the error EMBD_CLOSED, and returns it. */
+int embd__job_forgotten(embd_client *client, const char *name);
 /* Asks for its end. *out: the job, or the one that cleans up. */
 int embd__job_cancel(embd_client *client, const char *name, struct job_told *out);
 

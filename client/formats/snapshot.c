@@ -36,17 +36,21 @@ static void give_up(embd_client *client, const char *name)
     client->error = kept;
 }
 
-/* A blob may be refused because the snapshot has failed: then that is the error. */
+/* A blob may be refused because the snapshot has failed, or because its server was restarted and
+ * knows of none: then that is the error. */
 static void name_cause(embd_client *client, struct job_told *job)
 {
     struct job_told told;
     struct embd__error kept = client->error;
     client->error = (struct embd__error){0};
-    bool is_it = embd__job_look(client, job->name, &told) == EMBD_OK && told.id == job->id;
+    int status = embd__job_look(client, job->name, &told);
+    bool is_it = status == EMBD_OK && told.id == job->id;
     bool has_failed = is_it && !embd__job_runs(&told) && told.error.status != EMBD_OK;
     client->error = has_failed ? told.error : kept;
     if (has_failed)
         *job = told;
+    else if (!is_it && (status == EMBD_OK || status == EMBD_INVALID))
+        embd__job_forgotten(client, job->name);
 }
 
 static int take_scope(const embd_snapshot_options *options, struct table_scope *out,
