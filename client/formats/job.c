@@ -2,8 +2,8 @@
  * replaces them.
  *
  * The happy path of a checkpoint: the caller's blobs and one with the step, and embd_snapshot.
- * That of a resume: the newest snapshot of the job that is complete in all directories; these
- * gathered in one; tables that it does not have dropped; embd_load_tables.
+ * That of a resume: the newest snapshot of the job whose shares are there for all shards; these
+ * gathered in one directory; tables that it does not have dropped; embd_load_tables.
  *
  * A server that was killed may have left a checkpoint's name: what is incomplete is removed, and
  * what is complete keeps it, the next one of that step being called JOB-STEP-r1. */
@@ -263,14 +263,15 @@ static int replace(struct named_job *j, const void *path)
 }
 
 /* The directory that has the blobs, and the step out of these. */
-static int read_step(struct named_job *j, embd_checkpoint *at)
+static int read_step(struct named_job *j, const struct checkpoint *found, embd_checkpoint *at)
 {
     void *text = NULL;
     uint64_t bytes;
     int status = EMBD_INVALID;
-    for (uint32_t i = 0; i < j->given.n_directories && status == EMBD_INVALID; i++) {
-        snprintf(at->path, sizeof at->path, "%s/%s", j->given.directories[i], at->name);
-        status = embd_blob_read(at->path, STEP_BLOB, &text, &bytes);
+    for (uint32_t i = 0; i < found->n_shares && status == EMBD_INVALID; i++) {
+        status = embd__checkpoint_path(&j->kept, &found->shares[i], at->path, j->e);
+        if (status == EMBD_OK)
+            status = embd_blob_read(at->path, STEP_BLOB, &text, &bytes);
     }
     if (status == EMBD_OK)
         at->step = strtoull(text, NULL, 10);
@@ -278,32 +279,29 @@ static int read_step(struct named_job *j, embd_checkpoint *at)
     return status;
 }
 
-static int go_back(struct named_job *j, const char *name, embd_checkpoint *at)
+static int go_back(struct named_job *j, const struct checkpoint *found, embd_checkpoint *at)
 {
-    struct gathered shares;
-    int status = embd__checkpoints_gather(&j->kept, name, &shares, j->e);
+    int status = keep_only(j, found->path);
     if (status == EMBD_OK)
-        status = keep_only(j, shares.path);
-    else
-        embd__error_keep(j->e, status);
-    if (status == EMBD_OK)
-        status = patiently(j, replace, shares.path);
-    embd__checkpoints_scatter(&shares);
-    snprintf(at->name, sizeof at->name, "%s", name);
-    return status ? status : read_step(j, at);
+        status = patiently(j, replace, found->path);
+    snprintf(at->name, sizeof at->name, "%s", found->shares->name);
+    return status ? status : read_step(j, found, at);
 }
 
 EMBD_API int embd_job_resume(embd_client *client, const embd_job *job, embd_checkpoint *at)
 {
     struct named_job j;
-    char name[CHECKPOINT_NAME_BYTES];
-    embd_checkpoint found = {.struct_bytes = sizeof found};
-    if (take(client, job, &j) || embd__checkpoints_newest(&j.kept, name, j.e))
+    struct checkpoint newest;
+    embd_checkpoint out = {.struct_bytes = sizeof out};
+    if (take(client, job, &j))
         return embd__error_keep(j.e, j.e->status);
-    int status = name[0] ? go_back(&j, name, &found) : EMBD_OK;
-    if (status)
-        return status;
-    found.is_there = name[0] != '\0';
-    embd__struct_give(at, at->struct_bytes, &found, sizeof found);
-    return EMBD_OK;
+    int status = embd__error_keep(j.e, embd__checkpoints_newest(&j.kept, &newest, j.e));
+    out.is_there = newest.shares != NULL;
+    if (status == EMBD_OK && out.is_there)
+        status = go_back(&j, &newest, &out);
+    embd__checkpoint_leave(&newest);
+    embd__checkpoints_fini(&j.kept);
+    if (status == EMBD_OK)
+        embd__struct_give(at, at->struct_bytes, &out, sizeof out);
+    return status;
 }

@@ -23,7 +23,8 @@ typedef struct embd_job {
     uint32_t keep;         /* checkpoints that stay; 0: all */
     const char *name;      /* named like a table, without "--", and not with a '-' at its end */
     const char *const *directories; /* [n_directories] data directories of all server processes, as
-                                       this host reads them */
+                                       this host reads them: each has the checkpoints that were
+                                       made while it served */
     uint32_t n_directories;
 } embd_job;
 
@@ -69,6 +70,8 @@ EMBD_API int embd_job_checkpoint(embd_client *client, const embd_job *job, uint6
  * nothing is changed, and at->is_there is false. Where it fails, call it again. The caller sets
  * at->struct_bytes. Blocks.
  *   EMBD_IO        names the directory that cannot be read
+ *   EMBD_INVALID   there are checkpoints behind step 0, and of each the directories lack the share
+ *                  of a shard: names the newest; nothing is changed
  *   others as embd_load_tables, embd_table_drop and embd_blob_read */
 EMBD_API int embd_job_resume(embd_client *client, const embd_job *job, embd_checkpoint *at);
 

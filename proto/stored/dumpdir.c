@@ -352,34 +352,44 @@ void embd__dumpdir_totals(const struct dump_dir *dir, const char *only, embd_dum
     }
 }
 
-struct completeness {
+struct looking {
     const struct dump_dir *dir;
-    struct embd__error *e;
+    struct dump_missing *out;
 };
 
-static int check_table_complete(void *arg, const struct manifest_table *table)
+static int find_missing(void *arg, const struct manifest_table *table)
 {
-    struct completeness *c = arg;
+    const struct looking *l = arg;
     const char *name = table->schema.s.name;
-    uint32_t n_shards = c->dir->shares[0].manifest.n_shards;
+    uint32_t n_shards = l->dir->shares[0].manifest.n_shards;
     for (uint32_t shard = 0; shard < n_shards; shard++) {
         bool found = false;
-        for (uint32_t i = 0; i < c->dir->n_shares && !found; i++) {
-            const struct manifest_table *share = embd__dumpdir_table(&c->dir->shares[i], name);
+        for (uint32_t i = 0; i < l->dir->n_shares && !found; i++) {
+            const struct manifest_table *share = embd__dumpdir_table(&l->dir->shares[i], name);
             found = share && has_shard(share, shard);
         }
-        if (!found)
-            return embd__error_set(
-                c->e, EMBD_INVALID,
-                "%s: shard %" PRIu32 " of %" PRIu32 " of table '%s' is in no manifest; gather "
-                "the snapshot directories of all processes in one directory and name that",
-                c->dir->path, shard, n_shards, name);
+        if (!found) {
+            *l->out = (struct dump_missing){shard, n_shards, name};
+            return 1;
+        }
     }
     return 0;
 }
 
+bool embd__dumpdir_missing(const struct dump_dir *dir, struct dump_missing *out)
+{
+    struct looking l = {dir, out};
+    return embd__dumpdir_each(dir, NULL, find_missing, &l) != 0;
+}
+
 int embd__dumpdir_complete(const struct dump_dir *dir, struct embd__error *e)
 {
-    struct completeness c = {dir, e};
-    return embd__dumpdir_each(dir, NULL, check_table_complete, &c);
+    struct dump_missing missing;
+    if (!embd__dumpdir_missing(dir, &missing))
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_INVALID,
+                           "%s: shard %" PRIu32 " of %" PRIu32 " of table '%s' is in no manifest; "
+                           "gather the snapshot directories of all processes in one directory and "
+                           "name that",
+                           dir->path, missing.shard, missing.n_shards, missing.table);
 }

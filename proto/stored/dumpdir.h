@@ -46,6 +46,14 @@ void *embd__blob_read(const struct dump_share *share, const struct manifest_blob
 /* Rows and bytes that the manifests promise; `only` as above, and then without the blobs. */
 void embd__dumpdir_totals(const struct dump_dir *dir, const char *only, embd_dump_report *out);
 
+struct dump_missing {
+    uint32_t shard, n_shards; /* of the cluster that it was taken from */
+    const char *table;        /* the directory's */
+};
+
+/* Whether a part of a table is missing: the first one. */
+bool embd__dumpdir_missing(const struct dump_dir *dir, struct dump_missing *out);
+
 /* Whether every shard of the cluster it was taken from has its part of every table; else
  * EMBD_INVALID names the first one missing, and how to complete the directory. */
 int embd__dumpdir_complete(const struct dump_dir *dir, struct embd__error *e);

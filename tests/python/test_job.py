@@ -297,9 +297,41 @@ class Going(clusters.ClusterTest):
             shutil.rmtree(sixth)
             shutil.copytree(fifth, sixth)  # one share is another checkpoint's: it is none
             self.assertEqual(embd.Job(client, "wide", data).resume().step, 5)
-        shutil.rmtree(os.path.join(data[2], "wide-5"))  # complete on two of three: it is no checkpoint
+        shutil.rmtree(os.path.join(data[2], "wide-5"))  # on two of three: it is no checkpoint, and the job was behind it
         with embd.connect(servers[1].addresses[0]) as client:
-            self.assertIsNone(embd.Job(client, "wide", data).resume())
+            kept = client.table("wide--t").pull(keys)
+            with self.assertRaisesRegex(embd.InvalidError, "no complete checkpoint. Of 'wide-6', the newest, shard 1 of 3 of table"):
+                embd.Job(client, "wide", data).resume()
+            with self.assertRaisesRegex(embd.StorageError, "data9: No such file"):
+                embd.Job(client, "wide", [*data, os.path.join(links, "data9")]).resume()
+            np.testing.assert_array_equal(client.table("wide--t").pull(keys), kept)
+
+    def test_a_first_checkpoint_that_is_not_whole_is_none(self):
+        """Servers and trainer died while it was made: nothing was pushed, and the job begins."""
+        start, data = self.processes(2)
+        servers = [start(i) for i in range(2)]
+        with embd.connect(servers[0].addresses[0]) as client:
+            job = embd.Job(client, "early", data)
+            job.table("t", 1, **FIELDS)
+            job.checkpoint(0)
+            shutil.rmtree(os.path.join(data[1], "early-0"))
+            self.assertIsNone(job.resume())
+            job.checkpoint(0)
+            self.assertEqual(job.resume().step, 0)
+
+    def test_a_server_that_came_later_has_no_share_of_an_earlier_checkpoint(self):
+        start, data = self.processes(2)
+        servers = [start(i) for i in range(2)]
+        later = tempfile.mkdtemp(dir=self.folder.name)
+        with embd.connect(servers[0].addresses[0]) as client:
+            job = embd.Job(client, "grown", [later, *data])
+            table = job.table("t", 1, **FIELDS)
+            table.push(range(30), np.ones((30, 1), np.float32))
+            job.checkpoint(7)
+            rows = table.pull(range(30))
+            table.push(range(30), np.ones((30, 1), np.float32))
+            self.assertEqual(job.resume().step, 7)
+            np.testing.assert_array_equal(table.pull(range(30)), rows)
 
     def test_names_that_meet_those_of_another_job_are_refused(self):
         for name in ("a--b", "a-"):

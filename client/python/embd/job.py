@@ -35,7 +35,7 @@ class Checkpoint(NamedTuple):
 
 class Job:
     """`directory`: the data directory of the servers, as this host reads it; of several server processes a sequence of
-    theirs. `keep`: how many checkpoints stay."""
+    theirs, with failover also of those that follow. `keep`: how many checkpoints stay in each."""
 
     def __init__(self, client: Client, name: str, directory: Union[Path, Sequence[Path]], *, keep: int = 2):
         self.client, self.name, self.keep = client, name, keep
@@ -90,7 +90,8 @@ class Job:
     def resume(self, model: Any = None, optimizer: Any = None) -> Optional[Checkpoint]:
         """Puts the tables of the newest complete checkpoint back in their place, loads the dense state, and returns it.
         Tables that the job made since are dropped; those of others are not touched. A worker of the job that still pushes
-        gets an Error. None, and nothing is changed, if there is no checkpoint. Where a call fails, call it again."""
+        gets an Error. None, and nothing is changed, if there is no checkpoint. InvalidError, and nothing is changed, if there
+        are some behind step 0 and none is complete in the directories. Where a call fails otherwise, call it again."""
         at = structs.new("embd_checkpoint")
         job, held = self._c()
         with self.client.handle as c:
