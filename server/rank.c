@@ -3,7 +3,8 @@
  * The happy path: the notes of all shards say whose records the directory has, and of which epoch;
  * etcd says who serves. A process that is to follow begins with what it followed with before, or
  * with nothing: a journal of its own, which may have records that the other server never had, is
- * moved to a directory below, and stays there until an operator removes it. */
+ * moved to a directory below, and stays there until an operator removes it. Its snapshots stay
+ * where they are (elder.h). */
 #include "server/rank.h"
 
 #include <dirent.h>
@@ -16,6 +17,7 @@
 
 #include "server/follow/note.h"
 #include "server/journal/tail.h"
+#include "server/snapshot/elder.h"
 
 #define ASIDE "aside-"
 
@@ -98,7 +100,8 @@ static int move_all(const struct process *p, DIR *from, int to, struct embd__err
 {
     int dir = dirfd(from);
     for (struct dirent *entry; e->status == EMBD_OK && (entry = readdir(from)) != NULL;)
-        if (!stays(entry->d_name) && !has_sockets(p, dir, entry->d_name) &&
+        if (!stays(entry->d_name) && !elder_stays(dir, entry->d_name) &&
+            !has_sockets(p, dir, entry->d_name) &&
             renameat(dir, entry->d_name, to, entry->d_name) != 0)
             complain("cannot keep aside", entry->d_name, e);
     if (e->status == EMBD_OK && (fsync(to) != 0 || fsync(dirfd(from)) != 0))
@@ -110,7 +113,7 @@ static int keep_aside(const struct process *p, int dir, const struct notes *note
                       struct embd__error *e)
 {
     char name[64];
-    if (make_aside(dir, notes->epoch, name, e) != EMBD_OK)
+    if (elder_note(dir, e) != EMBD_OK || make_aside(dir, notes->epoch, name, e) != EMBD_OK)
         return e->status;
     int to = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *from = opendir(p->config.data_dir);

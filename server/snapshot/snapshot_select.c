@@ -18,6 +18,7 @@
 
 #include "server/log/log.h"
 #include "server/snapshot/archived.h"
+#include "server/snapshot/elder.h"
 #include "server/snapshot/snapshot_verify.h"
 
 struct choice {
@@ -34,6 +35,8 @@ struct snapshot_select {
     struct choice *choices; /* [n_choices], room for all */
     uint32_t n_choices;
     struct embd__error why;
+    bool has_elder; /* of this sequence and lower ones: elder.h */
+    uint64_t elder;
     /* Any thread's. */
     atomic_int state; /* enum snapshot_select_state */
     atomic_uint at;   /* in `all` */
@@ -166,6 +169,11 @@ static bool is_decided(const struct snapshot_select *c, const struct snapshot_ke
     return is_hidden;
 }
 
+static bool is_elder(const struct snapshot_select *c, const struct snapshot_kept *one)
+{
+    return c->has_elder && one->sequence <= c->elder;
+}
+
 /* False: an error that ends the start. */
 static bool look_at(struct snapshot_select *c, uint32_t i, bool is_named)
 {
@@ -173,6 +181,13 @@ static bool look_at(struct snapshot_select *c, uint32_t i, bool is_named)
     const struct snapshot_kept *one = &c->all.list[i];
     if (is_decided(c, one))
         return true;
+    if (is_elder(c, one) && !is_named) {
+        log_event(LOG_INFO, "snapshot_passed_over",
+                  "snapshot=%s why=\"another process has served in the place of this one since it "
+                  "was made; --restore names it\"",
+                  one->name);
+        return true;
+    }
     atomic_store(&c->at, i);
     if (try_one(c, one, &e) == EMBD_OK || atomic_load(&c->stops))
         return true;
@@ -224,7 +239,8 @@ static int list(struct snapshot_select *c, struct embd__error *e)
     if (dir < 0)
         return embd__error_set(e, EMBD_IO, "data directory '%s' cannot be opened: %m",
                                c->config.data_dir);
-    snapshot_list(dir, &c->all, e);
+    if (snapshot_list(dir, &c->all, e) == EMBD_OK)
+        elder_read(dir, &c->has_elder, &c->elder, e);
     close(dir);
     return e->status;
 }
