@@ -172,8 +172,9 @@ int op_durability(const struct op *op, embd_durability *out, struct embd__error 
         *out = op->as.opening.is_journaled ? EMBD_DURABILITY_DURABLE : EMBD_DURABILITY_SNAPSHOT;
         return EMBD_OK;
     case OP_STREAMS:
-        *out = op->as.streams.is_journaled && op->as.streams.n > 0 ? EMBD_DURABILITY_DURABLE
-                                                                   : EMBD_DURABILITY_SNAPSHOT;
+        *out = op->as.streams.is_journaled && op->as.streams.n + op->as.streams.n_clients > 0
+                   ? EMBD_DURABILITY_DURABLE
+                   : EMBD_DURABILITY_SNAPSHOT;
         return EMBD_OK;
     case OP_STAGE:
         *out = op->as.stage.schema.s.durability;

@@ -197,22 +197,23 @@ static int tell_streams(struct call *call, uint64_t id)
     return EMBD_OK;
 }
 
-/* How far the clients had come when it was no member: it need not wait for these pushes. */
+/* How far the clients had come when it was no member: it need not wait for these pushes, also when
+ * it has started again, or a follower has its place. */
 static int take_marks(struct call *call, uint64_t id, uint32_t n)
 {
-    struct engine *engine = &call->shard->engine;
-    const uint64_t *clients = embd__read_bin(&call->reader, "clients", n * sizeof *clients);
-    const uint32_t *pushed = embd__read_bin(&call->reader, "pushed", n * sizeof *pushed);
+    struct op_streams *streams = &work_op(call->work, OP_STREAMS)->as.streams;
+    *streams =
+        (struct op_streams){.n_clients = n, .is_journaled = call->shard->commit.journal != NULL};
+    streams->clients = embd__read_bin(&call->reader, "clients", n * sizeof *streams->clients);
+    streams->places = embd__read_bin(&call->reader, "pushed", n * sizeof *streams->places);
     if (embd__reader_end(&call->reader) != EMBD_OK || check_mover(call, id) != EMBD_OK)
         return call->error.status;
     if (!shard_joins(call->shard))
         return refuse(call, EMBD_INVALID, "marks are for a shard that becomes a member");
     for (uint32_t i = 0; i < n; i++)
-        if (clients[i] != 0)
-            sources_note(&engine->sources, &(struct push_source){clients[i], pushed[i]});
-    embd__msg_result(call->answer, call->reader.msgid);
-    embd__msg_map(call->answer, 0);
-    return EMBD_OK;
+        if (streams->clients[i] == 0)
+            return refuse(call, EMBD_INVALID, "a client of the marks has the number 0");
+    return submit(call, submit_result_empty);
 }
 
 /* Servers of earlier versions do not know `retires`, and refuse it: they would keep their map. */

@@ -308,6 +308,20 @@ class Adds(Growth):
         self.assertEqual(ran.returncode, 0, ran.stderr)
         self.assertEqual(digests(cluster.address("a")), before)
 
+    def test_a_server_that_was_added_and_starts_again_has_no_snapshot_wait(self):
+        """A client that has not pushed since has left nothing half sent, and the new shard still knows."""
+        cluster = self.begin("abc")
+        client = self.connect(cluster)
+        self.counted(client).push(np.arange(KEYS), -np.ones((KEYS, DIM), np.float32))
+        cluster.join("c")
+        self.add(cluster, "c")
+        cluster.kill("c")
+        cluster.start("c", waits=False)
+        self.assertEqual(embctl(cluster.address("a"), "wait").returncode, 0)
+        ran = embctl(cluster.address("a"), "snapshot", "behind")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertNotIn("client_left_out", cluster.running["a"].log())
+
     def test_what_cannot_be_added_is_named_and_nothing_changes(self):
         cluster = self.begin("abcd")
         client = self.connect(cluster)
