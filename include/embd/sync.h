@@ -25,7 +25,8 @@
  * it goes on. Steps are made once: n clocks are n steps of each shard, whoever stops or dies. A
  * process that joins in a worker's place is the worker from then on; it joins a job under way as a
  * late worker does. A job that all have left, or without a live worker when a new process joins,
- * begins again.
+ * begins again. So does one after a table of its rounds went back to a checkpoint (embd/job.h):
+ * clients that were workers before are refused (EMBD_INVALID) from then on.
  *
  * Where a server restarts, or a follower takes its place, ticks wait for it until the client's
  * deadline, and workers take part as before. A push of a round that was on its way there is sent

@@ -147,6 +147,28 @@ int apply_check_replace(struct op *op, struct embd__error *e)
     return pushers_check_rollback(&engine->journaled_pushers, &replace->back[1], e);
 }
 
+static bool pushes_to(const struct engine *engine, const struct job *job,
+                      const struct table_set *replaced)
+{
+    for (uint32_t i = 0; i < engine->tables.n; i++) {
+        const struct table *table = engine->tables.by_name[i];
+        if (table_set_has(replaced, table->number) &&
+            rounds_push_to(&engine->rounds, job, table->id))
+            return true;
+    }
+    return false;
+}
+
+/* What their workers would push is of rows that are not there any more. */
+static void end_jobs(struct engine *engine, const struct table_set *replaced)
+{
+    for (uint32_t i = 0; i < JOBS_MAX; i++) {
+        struct job *job = engine->jobs.jobs[i];
+        if (job != NULL && !job->is_over && pushes_to(engine, job, replaced))
+            jobs_end(&engine->jobs, job);
+    }
+}
+
 static void replace_tables(struct op *op)
 {
     struct engine *engine = op->engine;
@@ -154,10 +176,11 @@ static void replace_tables(struct op *op)
     struct pushers *const pushers[2] = {&engine->pushers, &engine->journaled_pushers};
     struct table_set replaced[2];
     staged_replace(&engine->tables, op->as.replace.id, replaced);
+    const struct table_set both = table_set_both(&replaced[0], &replaced[1]);
+    end_jobs(engine, &both);
     for (int kind = 0; kind < 2; kind++) {
-        const struct rolled_tables tables = {.replaced = table_set_both(&replaced[0], &replaced[1]),
-                                             .own = replaced[kind],
-                                             .all = all_of(&engine->tables, kind == 1)};
+        const struct rolled_tables tables = {
+            .replaced = both, .own = replaced[kind], .all = all_of(&engine->tables, kind == 1)};
         pushers_roll_back(pushers[kind], &back[kind], &tables, op->now_ns);
     }
 }

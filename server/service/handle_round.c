@@ -71,7 +71,8 @@ static void on_replaced(void *arg, const struct job *job, uint32_t worker)
     struct op *op;
     while ((op = rounds_take_out(&shard->engine.rounds, job, worker)) != NULL)
         refuse(op, EMBD_CLOSED,
-               "the worker has left, or another process has joined as this worker");
+               "the worker has left, another process has joined as this worker, or a table of the "
+               "round went back to a checkpoint");
 }
 
 void round_open(struct shard *shard)

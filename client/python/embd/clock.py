@@ -36,7 +36,7 @@ class Clock:
     """This worker's clock: iterations it has finished. `staleness` None: wait() does not wait (asynchronous);
     0: bulk-synchronous; s: up to s iterations ahead of the slowest. `lease`: seconds after which others stop waiting for
     a worker that is not heard of; while its process runs, the client gives signs of life by itself. `start`: the clock
-    to begin with, of a job that is resumed."""
+    to begin with, of a job that is resumed: Job.resume ends clocks whose rounds pushed to its tables."""
 
     def __init__(self, client: Client, job: str, *, worker: int, workers: int, staleness: Optional[int] = 0,
                  lease: float = 10.0, start: int = 0):

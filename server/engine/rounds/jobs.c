@@ -128,6 +128,8 @@ static bool is_of(const struct job *job, const struct job_claim *claim)
 /* A new process joins where none lives, its own forerunner aside, or all have left. */
 static bool begins_anew(const struct job *job, const struct job_claim *claim)
 {
+    if (job->is_over)
+        return claim->epoch == 0;
     if (is_left(job))
         return claim->epoch == 0 || is_of(job, claim);
     return claim->epoch == 0 && !is_of(job, claim) && !is_live_but(job, claim->worker);
@@ -209,6 +211,12 @@ static void replace(struct jobs *jobs, const struct job *job, uint32_t worker)
 
 static int refuse_old(const struct job *job, const struct job_claim *claim, struct embd__error *e)
 {
+    if (job->is_over)
+        return embd__error_set(e, EMBD_INVALID,
+                               "worker %u belongs to epoch %llu of job '%s', which is over: a "
+                               "table of its rounds went back to a checkpoint; a new client joins "
+                               "the next epoch",
+                               claim->worker, (unsigned long long)job->epoch, job->name);
     if (claim->epoch < job->epoch)
         return embd__error_set(e, EMBD_INVALID,
                                "worker %u belongs to epoch %llu of job '%s', which is over: epoch "
@@ -228,6 +236,8 @@ static int take_place(struct jobs *jobs, struct job *job, const struct job_claim
         return embd__error_set(e, EMBD_INVALID, "workers: %u, job '%s' has %u", claim->n_workers,
                                job->name, job->n_workers);
     struct job_worker *w = &job->workers[claim->worker];
+    if (job->is_over)
+        return refuse_old(job, claim, e);
     if (is_of(job, claim))
         return EMBD_OK;
     if (claim->epoch > 0 && (w->state != WORKER_ABSENT || claim->epoch < job->epoch))
@@ -262,6 +272,17 @@ int jobs_enter(struct jobs *jobs, const struct job_claim *claim, uint64_t now_ns
         return e->status;
     *job_out = *place;
     return EMBD_OK;
+}
+
+void jobs_end(struct jobs *jobs, struct job *job)
+{
+    job->is_over = true;
+    for (uint32_t i = 0; i < job->n_workers; i++) {
+        if (job->workers[i].state == WORKER_ABSENT)
+            continue;
+        replace(jobs, job, i);
+        job->workers[i].state = WORKER_LEFT;
+    }
 }
 
 static void renew(struct job_worker *w, const struct job_claim *claim, uint64_t now_ns)

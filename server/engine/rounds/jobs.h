@@ -9,7 +9,8 @@
  * Joining takes three forms. The process that the shard knows goes on. Another process that joins
  * takes the place of the one before. A job that all have left, or without a live worker when a new
  * process joins, begins again as its next epoch; workers of an earlier epoch are refused. Leases
- * that run out, however many at once, do not begin a new epoch.
+ * that run out, however many at once, do not begin a new epoch. A job is over, too, where a table
+ * of its rounds goes back to a checkpoint: its workers are refused, and the next process begins.
  *
  * The answer for a clock, the iterations that a worker has finished, is the slowest of the live
  * workers. The worker decides with it whether to go on: bulk-synchronous with a staleness of 0,
@@ -46,6 +47,7 @@ struct job {
     uint64_t serial;  /* no other job or epoch of this shard has it */
     uint64_t epoch;   /* 1, 2, ... */
     uint64_t stepped; /* no round has made a step for this clock, or a later one */
+    bool is_over;     /* nobody of this epoch takes part any more */
     uint32_t n_workers;
     struct job_worker workers[]; /* [n_workers] */
 };
@@ -86,6 +88,9 @@ const struct job *jobs_named(struct jobs *jobs, const char *name);
  */
 int jobs_enter(struct jobs *jobs, const struct job_claim *claim, uint64_t now_ns,
                struct job **job_out, struct embd__error *e);
+
+/* All workers leave, and are refused from now on, though they have not said so: jobs_enter. */
+void jobs_end(struct jobs *jobs, struct job *job);
 
 /* A worker that was found by jobs_enter is live from now on, at `clock` where it was not. */
 void jobs_live(struct job *job, const struct job_claim *claim, uint64_t clock, uint64_t now_ns);

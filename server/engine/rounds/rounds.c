@@ -299,6 +299,19 @@ static bool is_complete(const struct round *round, uint64_t clock)
     return true;
 }
 
+bool rounds_push_to(const struct rounds *rounds, const struct job *job, uint32_t table)
+{
+    for (uint32_t i = 0; i < ROUNDS_MAX; i++) {
+        const struct round *round = rounds->rounds[i];
+        if (round == NULL || round->serial != job->serial)
+            continue;
+        for (uint32_t t = 0; t < round->n_tables; t++)
+            if (round->tables[t] == table)
+                return true;
+    }
+    return false;
+}
+
 bool rounds_awaited(const struct rounds *rounds, const struct job *job, uint32_t asker,
                     uint32_t *worker_out)
 {

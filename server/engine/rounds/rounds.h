@@ -81,6 +81,9 @@ bool rounds_withdraw(struct rounds *rounds, const struct op *request, uint64_t n
  * nothing of the worker. */
 struct op *rounds_take_out(struct rounds *rounds, const struct job *job, uint32_t worker);
 
+/* Whether the job has a round in which that table is pushed to. */
+bool rounds_push_to(const struct rounds *rounds, const struct job *job, uint32_t table);
+
 /* The worker other than the asker that pushes of the job wait for. False: none. */
 bool rounds_awaited(const struct rounds *rounds, const struct job *job, uint32_t asker,
                     uint32_t *worker_out);
