@@ -511,7 +511,20 @@ static void heed_identity(struct shard *shard)
     recovery_heed_identity(shard);
 }
 
-/* A table may go while its neighbour's calls end: what is left is counted, not remembered. */
+/* The parked go on behind all stores: what they do may drop a table. */
+static void collect_stores(struct shard *shard)
+{
+    struct engine *engine = &shard->engine;
+    shard->is_collecting = true;
+    for (uint32_t i = 0; i < engine->tables.n && engine->n_in_flight > 0; i++)
+        engine->tables.ops->collect(engine->tables.by_name[i]->store);
+    shard->is_collecting = false;
+    if (!shard->has_returned)
+        return;
+    shard->has_returned = false;
+    dispatch_parked(shard);
+}
+
 bool shard_collect(struct shard *shard)
 {
     struct engine *engine = &shard->engine;
@@ -520,8 +533,7 @@ bool shard_collect(struct shard *shard)
     if (doubt_may_be(shard) && doubt_look(shard))
         dispatch_parked(shard);
     bool loads = shard->is_loading && recovery_go_on(shard);
-    for (uint32_t i = 0; i < engine->tables.n && engine->n_in_flight > 0; i++)
-        engine->tables.ops->collect(engine->tables.by_name[i]->store);
+    collect_stores(shard);
     bool has_more = sweep(shard);
     has_more = collect_journal(shard) || has_more;
     if (shard->gated != NULL && gates_look(shard))

@@ -69,9 +69,14 @@ static void before_drop(void *arg, const struct table *table)
     end_cuts(arg, table);
 }
 
+/* From inside a store's collect the parked wait for its end: they may drop its table. */
 static void on_returned(void *arg)
 {
-    dispatch_parked(arg);
+    struct shard *shard = arg;
+    if (shard->is_collecting)
+        shard->has_returned = true;
+    else
+        dispatch_parked(shard);
 }
 
 static void open_engine(struct shard *shard)

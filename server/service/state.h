@@ -108,6 +108,7 @@ struct shard {
     struct operation_reader replayed; /* of the journal's records, at the start */
     struct access *access;            /* a share; NULL: no tokens */
     struct shard_map *map;            /* that config's lists are of; NULL: the caller's */
+    bool is_collecting, has_returned; /* calls of stores end, and an operation has with them */
     bool draining;
 };
 
