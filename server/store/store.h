@@ -64,6 +64,11 @@ struct store_pull {
     uint32_t first, count;
     void *values;      /* [count][dim] of dtype */
     uint8_t *statuses; /* [n_keys] or NULL; entries of the keys of these rows are set */
+    /* Called from inside collect, any number of times before done: the first n_rows of `values`,
+     * fewer than count, have the result, and stay as they are. A store need not call it. NULL:
+     * nobody asks. */
+    void (*made)(struct store_pull *pull, uint32_t n_rows);
+    bool is_sure; /* set by the store: nothing but a failure of its device ends it with an error */
 };
 
 enum store_change_kind {

@@ -1,7 +1,11 @@
 /* stand_in_device.c - device.h without a device: memory is the host's, and whatever is enqueued has
  * happened when the call returns. Some of what the store sees is made worse than usual: memory
  * counts as pinned, the device's or neither by its address, events are pending the first time they
- * are asked (EMBD_STAND_IN_POLLS=N: N times), and memory runs out where a test says so. */
+ * are asked (EMBD_STAND_IN_POLLS=N: N times), and memory runs out where a test says so.
+ *
+ * EMBD_STAND_IN_STEPS=FILE: the pieces of a pull that has several are made as the file says, one
+ * for each `.` in it; at a `!` the device fails. All memory then counts as neither pinned nor the
+ * device's, so that bytes come to the caller's memory when they are made, and not before. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,11 +130,13 @@ int device_event_query(void *event, int *error_out)
 
 struct device_flag {
     int polls_left;
+    uint32_t left;    /* raises that were not reached */
+    bool has_several; /* of them at once */
 };
 
 int device_flag_new(struct device_flag **flag_out)
 {
-    *flag_out = malloc(sizeof **flag_out);
+    *flag_out = calloc(1, sizeof **flag_out);
     return 0;
 }
 
@@ -139,14 +145,54 @@ void device_flag_free(struct device_flag *flag)
     free(flag);
 }
 
-int device_flag_raise(struct device_flag *flag, void *stream)
+/* Of the file that says when pieces are made; NULL: none does. */
+static const char *steps_path(void)
 {
-    return device_event_record(&flag->polls_left, stream);
+    static const char *path;
+    static bool is_known;
+    if (!is_known)
+        path = getenv("EMBD_STAND_IN_STEPS");
+    is_known = true;
+    return path;
 }
 
+/* Whether the next piece may be made. */
+static bool takes_step(void)
+{
+    static off_t n_taken;
+    char step = 0;
+    int fd = open(steps_path(), O_RDONLY | O_CLOEXEC);
+    bool is_there = fd >= 0 && pread(fd, &step, 1, n_taken) == 1;
+    if (fd >= 0)
+        close(fd);
+    n_taken += is_there;
+    if (step == '!')
+        stand_in_failure = 700;
+    return is_there;
+}
+
+int device_flag_raise(struct device_flag *flag, void *stream)
+{
+    flag->has_several = flag->left++ > 0;
+    return flag->has_several ? stand_in_failure : device_event_record(&flag->polls_left, stream);
+}
+
+/* One raise is reached at a time. */
 int device_flag_query(struct device_flag *flag, int *error_out)
 {
-    return device_event_query(&flag->polls_left, error_out);
+    bool is_stepped = flag->has_several && steps_path() != NULL;
+    if (flag->left > 0 && device_event_query(&flag->polls_left, error_out) == DEVICE_DONE &&
+        (!is_stepped || takes_step())) {
+        flag->left = stand_in_failure != 0 ? 0 : flag->left - 1;
+        flag->polls_left = polls_until_done();
+    }
+    *error_out = stand_in_failure;
+    return flag->left > 0 ? DEVICE_PENDING : DEVICE_DONE;
+}
+
+uint32_t device_flag_left(const struct device_flag *flag)
+{
+    return flag->left;
 }
 
 /* The size lies in front. Fresh memory is no zeros. */
@@ -276,6 +322,8 @@ int device_fetch(void *to, const void *from, uint64_t bytes)
 
 enum memory_kind memory_kind(const void *memory)
 {
+    if (steps_path() != NULL)
+        return MEMORY_HOST;
     return (enum memory_kind)((uintptr_t)memory / 32 % 3);
 }
 

@@ -13,6 +13,7 @@
 #include "tests/store/pair.h"
 
 enum { POOL = 600, TURNS = 60, KEYS_MIN = 20 };
+enum { PIECE = 200 }; /* bytes of the first piece of a pull */
 
 static embd_schema schema_of(uint32_t dim, embd_optimizer_kind optimizer)
 {
@@ -32,6 +33,7 @@ static void begin(struct pair *pair, const embd_schema *schema, uint64_t *pool)
     pair->pool = pool;
     pair->n_pool = POOL;
     pair->store->lookup_keys_min = KEYS_MIN;
+    pair->store->piece_bytes = PIECE;
 }
 
 /* Every pull is kept. */
@@ -40,6 +42,7 @@ static void trust_pulls(struct pair *pair)
     pair->store->lookups.n_trusted = LOOKUPS_MAX;
     pair->store->lookups.n_resting = 0;
     pair->store->lookup_keys_min = KEYS_MIN;
+    pair->store->piece_bytes = PIECE;
 }
 
 static void call_other(struct pair *pair, uint32_t what, uint32_t n)

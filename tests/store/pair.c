@@ -157,6 +157,32 @@ static void await(struct pair *pair, const struct outcome *outcome)
 
 /* ---- pull ---- */
 
+/* The pull under way, and its rows that the store said are made: those of the first n_rows. */
+static struct {
+    struct pair *pair;
+    const struct store_pull *pull;
+    uint8_t *rows;
+    size_t row_bytes;
+    uint32_t n_rows;
+} told;
+
+static void on_made(struct store_pull *pull, uint32_t n_rows)
+{
+    size_t from = told.n_rows * told.row_bytes;
+    assert_ptr_equal(pull, told.pull);
+    assert_true(n_rows > told.n_rows && n_rows < pull->count);
+    memcpy(told.rows + from, (uint8_t *)pull->values + from, n_rows * told.row_bytes - from);
+    told.n_rows = n_rows;
+    told.pair->n_told++;
+}
+
+/* They are there, and stay. */
+static void compare_told(const struct store_pull *pull)
+{
+    assert_memory_equal(told.rows, pull->values, told.n_rows * told.row_bytes);
+    free(told.rows);
+}
+
 /* As one call or cut into ranges of rows. */
 static void pull_store(struct pair *pair, struct store_pull *pull, bool in_pieces)
 {
@@ -169,9 +195,17 @@ static void pull_store(struct pair *pair, struct store_pull *pull, bool in_piece
         uint32_t left = n_rows - pull->first;
         pull->count = in_pieces && left ? 1 + dice_below(&pair->dice, left) : left;
         pull->values = malloc(pull->count * row_bytes + 1);
+        memset(pull->values, 0xee, pull->count * row_bytes);
+        told.n_rows = 0;
+        told.pair = pair;
+        told.pull = pull;
+        told.row_bytes = row_bytes;
+        told.rows = malloc(pull->count * row_bytes + 1);
+        pull->made = on_made;
         pair->ops->pull(pair->store, pull, &outcome.done);
         await(pair, &outcome);
         assert_int_equal(outcome.status, EMBD_OK);
+        compare_told(pull);
         assert_int_equal(outcome.calls, 1);
         memcpy(values + pull->first * row_bytes, pull->values, pull->count * row_bytes);
         free(pull->values);

@@ -37,6 +37,7 @@ struct pair {
     float gradient;                /* every gradient of a push; 0: they are drawn */
     bool spares_first;             /* the first column gets none */
     const struct store_skip *skip; /* what cuts are read without; NULL: nothing */
+    uint64_t n_told;               /* times that a store told of rows before a pull had ended */
 };
 
 /* Of store nccl: peer, nccl or auto. Before the first table is opened. */

@@ -64,6 +64,8 @@ struct call {
     uint8_t *statuses, *statuses_out; /* in staging, and the caller's; or NULL */
     uint8_t *values_out;              /* the caller's, where it is not pinned */
     uint64_t values_bytes;
+    uint64_t handed_bytes;     /* of values, already there */
+    uint32_t n_pieces, n_told; /* of a pull that is under way; pieces whose end was told */
     enum call_batching batching;
     uint32_t n_batched;                /* CALL_BATCH_FIRST: calls of the batch */
     struct batch_report *batch_report; /* of the whole batch, in staging */

@@ -151,6 +151,7 @@ int cuda_open_on(const struct table_schema *schema, int device, struct store **o
     store->room = UINT64_MAX;
     store->window_bytes = WINDOW_BYTES;
     store->window_keys = WINDOW_KEYS;
+    store->piece_bytes = PIECE_BYTES;
     store->lookup_keys_min = LOOKUP_KEYS_MIN;
     store->is_global = optimizer_is_global(&schema->s.optimizer);
     store->is_wholerow = embd__schema_is_wholerow(&schema->s);

@@ -46,6 +46,11 @@
 #define WINDOW_BYTES ((uint64_t)64 << 30)
 #define WINDOW_KEYS  ((uint32_t)1 << 17)
 
+/* The first piece of a large pull that is told of while the rest is made; each further one is twice
+ * as large. A device makes rows some five times as fast as a socket takes them: so the socket waits
+ * for the first alone, and few launches are added. */
+#define PIECE_BYTES ((uint64_t)512 << 10)
+
 struct call;
 
 struct store {
@@ -72,6 +77,7 @@ struct store {
     uint64_t room, needed;
     uint64_t window_bytes; /* WINDOW_BYTES; tests make it small */
     uint32_t window_keys;  /* WINDOW_KEYS; likewise */
+    uint64_t piece_bytes;  /* PIECE_BYTES; likewise */
     struct lookups lookups;
     uint32_t lookup_keys_min; /* LOOKUP_KEYS_MIN; likewise */
     struct change_sets changes;

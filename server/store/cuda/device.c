@@ -315,6 +315,11 @@ int device_flag_raise(struct device_flag *flag, void *stream)
                                    CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
+uint32_t device_flag_left(const struct device_flag *flag)
+{
+    return flag->number - atomic_load_explicit(flag->word, memory_order_acquire);
+}
+
 /* After an error the stream never sets the word: ask the driver. */
 int device_flag_query(struct device_flag *flag, int *error_out)
 {

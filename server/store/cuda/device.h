@@ -45,6 +45,9 @@ int device_flag_new(struct device_flag **flag_out);
 void device_flag_free(struct device_flag *flag); /* NULL is allowed; no raise is under way */
 int device_flag_raise(struct device_flag *flag, void *stream);
 int device_flag_query(struct device_flag *flag, int *error_out);
+/* A flag may be raised several times before it is queried, and is done with the last. How many of
+ * these the stream has not come to: the earliest are counted off first. */
+uint32_t device_flag_left(const struct device_flag *flag);
 
 /* Device memory, valid from the stream's next operation until the free, in stream order. */
 int device_new(void **memory_out, uint64_t bytes, void *stream);

@@ -2,6 +2,9 @@
  * than a copy at every size measured. Memory of the caller that is not pinned is filled from there
  * at the end. */
 #include "server/store/cuda/pull.h"
+
+#include <string.h>
+
 #include "server/store/cuda/memory.h"
 
 /* Bytes of values up to which a pull may go in one launch with others: more take longer to write
@@ -89,6 +92,68 @@ static enum way way_of(const struct call *call)
     return needs_windows(call->store, &view) ? WAY_WINDOWS : WAY_GATHER;
 }
 
+/* ---- pieces ---- */
+
+/* Rows before the end of piece i. */
+static uint32_t piece_end(const struct call *call, uint32_t i)
+{
+    uint64_t n_rows = call->pull->count, row_bytes = call->values_bytes / n_rows;
+    uint64_t bytes = call->store->piece_bytes * ((UINT64_C(2) << i) - 1);
+    return i + 1 < call->n_pieces ? (uint32_t)(bytes / row_bytes) : (uint32_t)n_rows;
+}
+
+/* A piece ends where at least as much follows as it has. Windows make rows in the table's order. */
+static uint32_t count_pieces(const struct call *call, enum way way)
+{
+    uint64_t first = call->store->piece_bytes;
+    uint32_t n = 1;
+    if (call->pull->made == NULL || call->is_lent || way == WAY_WINDOWS)
+        return 1;
+    while (first * ((UINT64_C(3) << (n - 1)) - 1) <= call->values_bytes)
+        n++;
+    return n;
+}
+
+/* Raises the call's flag behind each piece but the last, which the call's end is behind. */
+static int make_pieces(struct call *call, enum way way, struct pull_view view, const uint32_t *refs)
+{
+    struct store *store = call->store;
+    int status = 0;
+    for (uint32_t i = 0; i < call->n_pieces && status == 0; i++) {
+        if (i > 0)
+            status = device_flag_raise(call->flag, store->stream);
+        view.in.n_rows = call->n_pieces > 1 ? piece_end(call, i) : view.in.n_rows;
+        view.in.n = way == WAY_GATHER ? view.in.n_rows : view.in.n;
+        if (status == 0 && way == WAY_GATHER)
+            status = launch_gather(store->view, view, store->stream);
+        else if (status == 0)
+            status = launch_pool(store->view, view, refs, store->stream);
+        view.first_row = view.in.n_rows;
+    }
+    return status;
+}
+
+void pull_tell(struct call *call)
+{
+    struct store_pull *pull = call->pull;
+    uint32_t left = device_flag_left(call->flag);
+    uint32_t n = left < call->n_pieces ? call->n_pieces - left : 0;
+    if (n <= call->n_told || n == call->n_pieces)
+        return;
+    call->n_told = n;
+    uint32_t n_rows = piece_end(call, n - 1);
+    pull_hand_over(call, n_rows * (call->values_bytes / pull->count));
+    pull->made(pull, n_rows);
+}
+
+void pull_hand_over(struct call *call, uint64_t bytes)
+{
+    uint64_t from = call->handed_bytes;
+    if (call->values_out != NULL && bytes > from)
+        memcpy(call->values_out + from, call->values + from, bytes - from);
+    call->handed_bytes = bytes;
+}
+
 static int enqueue(struct call *call, enum way way, uint8_t *block, uint32_t *refs,
                    uint32_t *row_of)
 {
@@ -98,7 +163,7 @@ static int enqueue(struct call *call, enum way way, uint8_t *block, uint32_t *re
     if (status == 0 && way == WAY_WINDOWS)
         return gather_windows(store, view, refs);
     if (status == 0 && way == WAY_GATHER)
-        return launch_gather(store->view, view, store->stream);
+        return make_pieces(call, way, view, NULL);
     if (call->in.offsets && call->in.slots) {
         view.in.row_of = row_of;
         status = status ? status : launch_expand(view.in, store->stream);
@@ -107,7 +172,7 @@ static int enqueue(struct call *call, enum way way, uint8_t *block, uint32_t *re
         status = launch_find(store->view, view.in, refs, call->statuses, store->stream);
     if (status == 0)
         status = note_found(store, &view, refs);
-    return status ? status : launch_pool(store->view, view, refs, store->stream);
+    return status ? status : make_pieces(call, way, view, refs);
 }
 
 int pull_prepare(struct call *call)
@@ -143,6 +208,7 @@ int pull_start(struct call *call)
     uint64_t n_refs = way == WAY_GATHER ? 0 : call->in.n,
              n_rows_of = call->inputs[IN_SLOTS].from != NULL && way == WAY_POOL ? call->in.n : 0;
     int status = 0;
+    call->n_pieces = count_pieces(call, way);
     lookup_begin(call);
     for (int turn = 0; turn < 2 && status == 0; turn++) {
         struct arena arena = {.base = call->scratch};

@@ -75,8 +75,8 @@ static void finish(struct call *call)
 {
     if (call->statuses_out && call->in.n)
         memcpy(call->statuses_out, call->statuses, call->in.n);
-    if (call->values_out && call->values_bytes)
-        memcpy(call->values_out, call->values, call->values_bytes);
+    if (call->kind == CALL_PULL)
+        pull_hand_over(call, call->values_bytes);
     set_counts(call);
     end(call, EMBD_OK);
 }
@@ -86,6 +86,8 @@ static void record(struct call *call, enum call_state state)
     int status = device_flag_raise(call->flag, call->store->stream);
     if (call->state != state) /* set already for the first call of a batch */
         move_to(call, state);
+    if (call->kind == CALL_PULL)
+        call->pull->is_sure = status == 0;
     if (status != 0)
         fail_batch(call, status, "signalling the end of a call");
 }
@@ -299,6 +301,8 @@ bool cuda_collect(struct store *store)
     while (store->first != NULL && advance(store->first))
         if (store->first->state == CALL_ENDED)
             call_done(store->first);
+    if (store->first != NULL && store->first->n_pieces > 1)
+        pull_tell(store->first);
     return store->first != NULL;
 }
 

@@ -83,7 +83,7 @@ __device__ static inline void gather_keys(const table_view &t, const pull_view &
 template <uint32_t UNITS, bool HAS_SLOTS>
 static __global__ void __launch_bounds__(BLOCK, 8) gather(table_view t, pull_view p)
 {
-    uint64_t base = lane_index() / 32 * keys_of(UNITS);
+    uint64_t base = p.first_row + lane_index() / 32 * keys_of(UNITS);
     if (base < p.in.n)
         gather_keys<UNITS, HAS_SLOTS>(t, p, base);
 }
@@ -138,8 +138,9 @@ static uint32_t warps_of(uint32_t n, uint32_t stride)
 int launch_gather(struct table_view t, struct pull_view pull, void *stream)
 {
     /* Small blocks: the last ones end together. */
-    unsigned grid = (warps_of(pull.in.n, t.stride) + BLOCK_WARPS - 1) / BLOCK_WARPS;
-    if (pull.in.n == 0)
+    uint32_t n = pull.in.n - pull.first_row;
+    unsigned grid = (warps_of(n, t.stride) + BLOCK_WARPS - 1) / BLOCK_WARPS;
+    if (n == 0)
         return 0;
     return t.row_slots ? LAUNCH_GATHER(gather, true, grid, t, pull)
                        : LAUNCH_GATHER(gather, false, grid, t, pull);

@@ -139,6 +139,7 @@ struct pull_view {
     bool is_aligned;         /* four columns at a time may be stored at once */
     uint8_t *statuses;       /* [n] or NULL */
     struct found_view found; /* set by launch_gather */
+    uint32_t first_row;      /* launch_gather and launch_pool make rows from here on */
 };
 
 /* Whether launch_gather supports this pull: one key a row, the table's dtype, 16-byte pieces a

@@ -7,9 +7,9 @@ template <bool IS_CODED>
 static __global__ void __launch_bounds__(256) pool(table_view t, pull_view p, const uint32_t *refs)
 {
     uint32_t fours = fours_of(t.dim);
-    uint64_t n = (uint64_t)p.in.n_rows * fours;
+    uint64_t n = (uint64_t)(p.in.n_rows - p.first_row) * fours;
     for (uint64_t i = lane_index(); i < n; i += lane_count()) {
-        uint64_t row = i / fours;
+        uint64_t row = p.first_row + i / fours;
         uint32_t column = (uint32_t)(i % fours) * 4;
         four sum = pooled_columns<IS_CODED>(t, p, refs, row, column);
         packed_store(p.values, p.dtype, row * t.dim, column, t.dim, p.is_aligned, sum);
@@ -18,7 +18,8 @@ static __global__ void __launch_bounds__(256) pool(table_view t, pull_view p, co
 
 int launch_pool(struct table_view t, struct pull_view pull, const uint32_t *refs, void *stream)
 {
-    struct shape s = shape_of((uint64_t)pull.in.n_rows * ((t.dim + 3) / 4));
+    uint64_t n_rows = pull.in.n_rows - pull.first_row;
+    struct shape s = shape_of(n_rows * ((t.dim + 3) / 4));
     if (embd__dtype_is_coded(t.dtype))
         return LAUNCH(pool<true>, s.grid, s.block, stream, t, pull, refs);
     return LAUNCH(pool<false>, s.grid, s.block, stream, t, pull, refs);
