@@ -330,6 +330,7 @@ void op_leave(struct op *op)
         op->record.then = NULL;
     else
         op->done = NULL;
+    op->made = NULL;
     op->in_flight = false;
     op->engine->n_in_flight--;
     end_calls(op);

@@ -43,6 +43,7 @@ struct op_part {
     struct table *table; /* NULL once nothing of it is needed: it may be dropped then */
     uint8_t *statuses;   /* [in.n_keys] in op->statuses, or NULL */
     void *values;        /* of a pull that is made as a whole: [in.n_rows][dim] of in.dtype */
+    uint32_t n_made;     /* of these rows, so far; all: its statuses are there, too */
     /* In the first part of a pull for a table whose rows it creates: the keys to insert there. */
     uint32_t n_joined; /* parts of the table; 0: the part is not the first, or creates nothing */
     struct store_keys inserted;
@@ -163,6 +164,8 @@ struct op {
     uint64_t seconds; /* UNIX time when it came, where a table of it is timed; its record has it, so
                          that a replay expires the same rows. 0: the tables' clocks stay */
     void (*done)(struct op *op); /* called once by engine_apply, when it has ended; or NULL */
+    /* Of a pull that is made as a whole, before that: n_made of a part has risen; or NULL. */
+    void (*made)(struct op *op);
     bool is_unnamed; /* an erase or a load of keys that no request names, where stores are not
                         is_async: its record is written beside those of pushes, and waits for no
                         sync */
@@ -205,6 +208,8 @@ struct op {
     bool in_flight;        /* left with calls that have not returned, or a set with rows that go */
     struct op_call *calls; /* [2 * parts_capacity]: n_calls made, n_out have not returned */
     uint32_t at, n_calls, n_out;
+    uint32_t
+        n_sure; /* calls of a pull that are known to have returned, or to be sure to end well */
 
     /* op_begin sets neither of these, but the error's status. */
     struct embd__error error; /* of the first that failed: nothing is done behind it */
@@ -238,7 +243,7 @@ static inline int op_size_parts(struct op *op, uint32_t n, struct embd__error *e
     if (n > 0)
         memset(op->parts, 0, n * sizeof *op->parts);
     op->n_parts = n;
-    op->at = op->n_applied = op->n_calls = 0;
+    op->at = op->n_applied = op->n_calls = op->n_sure = 0;
     return EMBD_OK;
 }
 /* Reserves the statuses of the parts that ask for them; sets their `statuses`. EMBD_NO_MEMORY. */

@@ -1,5 +1,8 @@
 /* pull.c - rows out of the tables, and the rows that a pull makes (insert.c) before them. */
 #include "server/engine/pull.h"
+
+#include <stddef.h>
+
 #include "proto/assert.h"
 #include "proto/packed.h"
 
@@ -144,14 +147,48 @@ uint64_t pull_wide_bytes(const struct op_part *part)
     return 63 + sizeof(float) * part->in.n_rows * (uint64_t)dim;
 }
 
+/* The first n_rows are there. */
+static void take_made(struct op_part *part, const struct store_pull *pull, uint32_t n_rows)
+{
+    uint32_t dim = part->table->schema.s.dim, before = part->n_made;
+    if (embd__is_packed(part->in.dtype))
+        embd__rows_from_f32(
+            (uint8_t *)part->values + before * embd__wire_row_bytes(part->in.dtype, dim),
+            part->in.dtype, (float *)pull->values + before * (uint64_t)dim, dim, n_rows - before);
+    part->n_made = n_rows;
+}
+
 static void on_pulled(struct store_done *done, int status)
 {
     struct op_call *call = (struct op_call *)(void *)done;
-    const struct op_part *part = call->part;
-    if (status == EMBD_OK && embd__is_packed(part->in.dtype))
-        embd__rows_from_f32(part->values, part->in.dtype, call->as.pull.values,
-                            part->table->schema.s.dim, part->in.n_rows);
+    struct op *op = call->op;
+    if (status == EMBD_OK) {
+        take_made(call->part, &call->as.pull, call->part->in.n_rows);
+        if (op->made != NULL && op->n_out > 1)
+            op->made(op);
+    }
     op_returned(call, status);
+}
+
+static void on_some_made(struct store_pull *pull, uint32_t n_rows)
+{
+    struct op_call *call =
+        (struct op_call *)(void *)((char *)pull - offsetof(struct op_call, as.pull));
+    take_made(call->part, pull, n_rows);
+    if (call->op->made != NULL)
+        call->op->made(call->op);
+}
+
+static bool is_sure(const struct op_call *call)
+{
+    return call->store == NULL || (call->done.fn == on_pulled && call->as.pull.is_sure);
+}
+
+bool pull_is_sure(struct op *op)
+{
+    while (op->n_sure < op->n_calls && is_sure(&op->calls[op->n_sure]))
+        op->n_sure++;
+    return op->n_sure == op->n_calls && op->at == 2 * op->n_parts && op->error.status == EMBD_OK;
 }
 
 static void pull_whole(struct op *op, struct op_part *part)
@@ -160,6 +197,7 @@ static void pull_whole(struct op *op, struct op_part *part)
     bool is_packed = embd__is_packed(part->in.dtype);
     set_pull(&call->as.pull, part, 0, part->in.n_rows,
              (uint8_t *)part->values + (is_packed ? wide_at(part) : 0));
+    call->as.pull.made = op->made != NULL ? on_some_made : NULL;
     op->engine->tables.ops->pull(call->store, &call->as.pull, &call->done);
 }
 

@@ -16,6 +16,10 @@ static inline bool pull_is_whole(const struct engine *engine)
     return engine->tables.ops->caps.is_async;
 }
 
+/* Of such a store, for op->made: whether nothing but the failure of a device ends the pull with an
+ * error any more. True once, it stays true until then. */
+bool pull_is_sure(struct op *op);
+
 /* Of such a store and a part of i8 or i4: bytes behind its values, for its rows as f32. Else 0. */
 uint64_t pull_wide_bytes(const struct op_part *part);
 

@@ -259,6 +259,15 @@ void connection_on_answer(struct request *request)
     connection_mark(x->connection);
 }
 
+/* More of an answer that is sent while it is made. The peer knows a cut one by the end. */
+void connection_on_more(struct request *request)
+{
+    struct exchange *x = (struct exchange *)request;
+    if (!request->has_answer)
+        connection_move(x->connection, CONNECTION_FAILED);
+    connection_mark(x->connection);
+}
+
 void connection_took(struct connection *c, uint64_t n)
 {
     c->bytes_out += n;

@@ -88,6 +88,8 @@ void connection_on_end(struct connection *c);
 void connection_forget(struct connection *c, struct exchange *x, bool was_in_flight);
 /* For request.on_answer. */
 void connection_on_answer(struct request *request);
+/* For request.on_more. */
+void connection_on_more(struct request *request);
 /* Sends what may be sent now. */
 void connection_flush(struct connection *c);
 

@@ -111,15 +111,24 @@ static void next_piece(struct outlet *out)
     out->offset = 0;
 }
 
-/* Puts as much of a piece in memory as a batch takes. */
-static void put_memory(struct outlet *out, const struct msg_piece *piece)
+/* Puts as much of a piece in memory, whose first `made` bytes are there, as a batch takes; false:
+ * none. */
+static bool put_memory(struct outlet *out, const struct msg_piece *piece, uint64_t made)
 {
-    uint64_t rest = piece->bytes - out->offset, room = out->most - out->batch_bytes;
+    uint64_t rest = made - out->offset, room = out->most - out->batch_bytes;
     uint64_t bytes = rest < room ? rest : room;
     put(out, (const uint8_t *)piece->data + out->offset, bytes);
     out->offset += bytes;
-    if (bytes == rest)
+    if (out->offset == piece->bytes)
         next_piece(out);
+    return bytes > 0;
+}
+
+/* Bytes of the next piece that are there. */
+static uint64_t made_of(const struct outlet *out, struct exchange *x, const struct msg_piece *piece)
+{
+    bool is_bin = out->piece % 2 == 1;
+    return x->request.is_partial && is_bin ? shard_made(&x->request, out->piece / 2) : piece->bytes;
 }
 
 /* Makes the next bytes of a piece that is not in memory; false: the chunk is too full for it, or
@@ -151,8 +160,8 @@ static bool has_room(const struct outlet *out)
     return out->n < OUTLET_BUFS && out->batch_bytes < out->most;
 }
 
-/* Adds pieces of the first ready answer; false: the batch is full, or there is no memory to go
- * on. */
+/* Adds pieces of the first ready answer; false: the batch is full, the rest is not made yet, or
+ * there is no memory to go on. */
 static bool put_answer(struct outlet *out, struct shard_io *io, struct exchange *x, int *status_out)
 {
     const struct msg *answer = &x->request.answer;
@@ -165,9 +174,8 @@ static bool put_answer(struct outlet *out, struct shard_io *io, struct exchange 
         }
         if (!has_room(out))
             return false;
-        if (piece.data != NULL)
-            put_memory(out, &piece);
-        else if (!put_made(out, io, x, &piece, status_out))
+        if (piece.data != NULL ? !put_memory(out, &piece, made_of(out, x, &piece))
+                               : !put_made(out, io, x, &piece, status_out))
             return false;
     }
     out->piece = 0;

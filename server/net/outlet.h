@@ -3,7 +3,7 @@
  * A batch is what one writev takes: pieces of answers that lie in memory, in place, and one chunk
  * of rows that the shard makes now (shard_fill), small enough to be in the cache still when the
  * kernel copies it. Many small answers share a batch. An answer is freed when the batch with its
- * last byte was taken. */
+ * last byte was taken. One that is still being made (request.is_partial) goes as far as it is. */
 #ifndef EMBD_OUTLET_H
 #define EMBD_OUTLET_H
 

@@ -158,6 +158,7 @@ static void take_request(struct connection *c, struct exchange *x)
     x->request.listener = c->listener;
     x->request.session = &c->session;
     x->request.on_answer = connection_on_answer;
+    x->request.on_more = connection_on_more;
     x->request.received_ns = uv_hrtime();
     if (x->refusal.status != EMBD_OK) {
         exchange_refuse(x);

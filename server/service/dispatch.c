@@ -374,7 +374,7 @@ void shard_handle(struct shard *shard, struct request *request)
     EMBD_ASSERT(request->session != NULL && request->on_answer != NULL);
     request->state = REQUEST_RECEIVED;
     request->has_answer = true;
-    request->is_push = request->is_guarded = request->goes_beside = false;
+    request->is_push = request->is_guarded = request->goes_beside = request->is_partial = false;
     request->place_kind = PLACE_UNKNOWN;
     request->stopped_at = 0;
     request->gate.number = 0;

@@ -3,16 +3,19 @@
  * The happy path is: check all parts; write the head of the answer, with empty bins; have the
  * engine create rows if the table's pulls create rows; hand the answer to net. Net has shard_fill
  * make the rows chunk by chunk, directly into the socket's buffers. A store that computes a request
- * as a whole does so before the answer.
+ * as a whole does so before the answer; a large one is answered when its first rows are made, and
+ * net sends as far as shard_made says.
  *
  * What can fail: the checks, an answer beyond the frame limit, and no room for a new row. All of
- * that comes before the first change. */
+ * that comes before the first change. And a device, in the midst of an answer: then its connection
+ * ends. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "proto/packed.h"
 #include "server/engine/pull.h"
 #include "proto/assert.h"
+#include "server/log/log.h"
 #include "server/service/following.h"
 #include "server/service/narrow.h"
 #include "server/service/state.h"
@@ -134,6 +137,46 @@ static void make_shared(struct shard_work *work, uint32_t i)
 
 /* ---- the answer ---- */
 
+/* Large answers are sent while their rows are made, where the store makes them as a whole. */
+#define EARLY_BYTES (2u << 20)
+
+/* Some rows are made. All the others will be, unless the device fails: the answer may begin. */
+static void on_made(struct op *op)
+{
+    struct shard_work *work = work_of(op);
+    struct request *request = work->request;
+    if (request->is_partial) {
+        request->on_more(request);
+    } else if (pull_is_sure(op)) {
+        stage_ends(&request->times, STAGE_STORE);
+        request->is_partial = true;
+        call_answer(work->shard, request, &op->error);
+    }
+}
+
+/* The peer has the head of an answer that the device has not made to its end. */
+static void cut_answer(struct shard_work *work)
+{
+    struct request *request = work->request;
+    work->shard->counters.errors++;
+    request->has_answer = false;
+    log_event(LOG_ERROR, "answer_cut", "shard=%u why=\"%s\"", work->shard->config.index,
+              work->op.error.text);
+}
+
+/* The rest of an answer that was begun. */
+static void end_partial(struct shard_work *work)
+{
+    struct request *request = work->request;
+    struct stage_times *times = &request->times;
+    if (times->weight > 0)
+        work->shard->counters.pull_ns += (clock_ns() - work->began_ns) * times->weight;
+    if (work->op.error.status != EMBD_OK)
+        cut_answer(work);
+    request->is_partial = false;
+    request->on_more(request);
+}
+
 /* The bins that had to be made in advance are made. */
 static void on_done(struct op *op)
 {
@@ -152,6 +195,10 @@ static void on_done(struct op *op)
     }
     if (has_rows)
         begin_streaming(work);
+    if (work->request->is_partial) {
+        end_partial(work);
+        return;
+    }
     stage_ends_call(&work->request->times, STAGE_STORE, work->began_ns, &counters->pull_ns);
     call_answer(work->shard, work->request, &op->error);
 }
@@ -187,15 +234,20 @@ static int charge_wide(struct shard_work *work, struct embd__error *e)
     return bytes > 0 ? work_charge_unpacked(work, bytes, "rows", e) : EMBD_OK;
 }
 
-/* Memory for all rows, of a store that makes them as a whole. */
+/* Memory for all rows, of a store that makes them as a whole. Rows in shared memory are there
+ * before their answer. */
 static int make_room(struct shard_work *work, struct embd__error *e)
 {
+    uint64_t sent_bytes = 0;
+    bool has_into = false;
     if (charge_wide(work, e) != EMBD_OK)
         return e->status;
     for (uint32_t i = 0; i < work->op.n_parts; i++) {
         struct op_part *part = &work->op.parts[i];
         struct answer_rows *rows = &work->rows[i];
         uint64_t bytes = part->in.n_rows * rows->row_bytes, wide = pull_wide_bytes(part);
+        sent_bytes += bytes;
+        has_into |= part->in.into > 0;
         if (bytes == 0)
             continue;
         part->values = rows->values = work->shard->engine.tables.ops->buffer_new(bytes + wide);
@@ -205,6 +257,8 @@ static int make_room(struct shard_work *work, struct embd__error *e)
             return embd__error_set(e, EMBD_NO_MEMORY, "no memory for %llu bytes of answer",
                                    (unsigned long long)bytes);
     }
+    if (sent_bytes >= EARLY_BYTES && !has_into && work->request->on_more != NULL)
+        work->op.made = on_made;
     return EMBD_OK;
 }
 
@@ -276,6 +330,18 @@ int handle_pull(struct call *call)
 }
 
 /* ---- while the answer is sent ---- */
+
+uint64_t shard_made(struct request *request, uint32_t bin)
+{
+    struct shard_work *work = request->work;
+    const struct op *op = &work->op;
+    while (work->fill + 1 < op->n_parts && work->rows[work->fill + 1].bin <= bin)
+        work->fill++;
+    const struct op_part *part = &op->parts[work->fill];
+    if (bin == work->rows[work->fill].bin)
+        return part->n_made * work->rows[work->fill].row_bytes;
+    return part->n_made == part->in.n_rows ? part->in.n_keys : 0;
+}
 
 static uint32_t part_of_bin(struct shard_work *work, uint32_t bin)
 {

@@ -8,7 +8,10 @@
  * and shard_fill() makes the next bytes when the socket takes them, so that a chunk goes from the
  * rows through the cache into the kernel. A request that changes a table first materializes such
  * answers: it makes their remaining bytes in memory. So every pull shows the table at the moment it
- * took effect: in the order of its connection, and at the latest when its first row is made. */
+ * took effect: in the order of its connection, and at the latest when its first row is made.
+ *
+ * A large pull of a GPU is answered when its first rows are made, and is_partial until the device
+ * has made the others: all of one moment, in the memory that they are sent from. */
 #ifndef EMBD_SERVICE_SHARD_H
 #define EMBD_SERVICE_SHARD_H
 
@@ -229,7 +232,11 @@ struct request {
     struct shard_session *session;
     struct frame_scanner *frame; /* complete; head and bin payloads stay until shard_request_fini */
     void (*on_answer)(struct request *request); /* called once, from within shard_handle or later */
-    uint64_t received_ns;                       /* monotonic, at the last byte */
+    /* Of an answer that is_partial, from within shard_collect: shard_made has risen, or all is made
+     * and it is partial no more; without has_answer the rest will never be, and what was sent is
+     * to be cut off. NULL: no answer is partial. */
+    void (*on_more)(struct request *request);
+    uint64_t received_ns; /* monotonic, at the last byte */
     /* The shard's. */
     enum request_state state;
     enum request_waits waits;
@@ -237,6 +244,7 @@ struct request {
                           Net initializes and frees it, and may keep its buffers for another
                           request */
     bool has_answer;   /* false: a notification; nothing is sent */
+    bool is_partial;   /* answered, and its bins are still being made: shard_made */
     bool is_push;
     bool goes_beside; /* rows of keys that move: loads.h */
     bool is_guarded;  /* by the fence (server/follow/failover.h): its answer says what is so */
@@ -272,6 +280,10 @@ size_t shard_fill(struct shard *shard, struct request *request, uint32_t bin, vo
 #define LIMIT_FILL_BYTES (32u << 10) /* two rows of 4096 floats */
 /* Bytes a chunk should have to stay in cache between making and sending. */
 size_t shard_fill_bytes(const struct shard *shard);
+
+/* Of an answer that is_partial: how many bytes of the bin are made and stay as they are. Bins in
+ * order. */
+uint64_t shard_made(struct request *request, uint32_t bin);
 
 /* The last byte of the answer is with the kernel: how long it took is counted. Before
  * shard_request_fini. */

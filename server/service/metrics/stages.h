@@ -11,7 +11,8 @@
  * that trainers who always ask for the same things in the same order have each of them looked at.
  * The whole duration is counted of every request. What is not split has weight 0.
  *
- * The host store makes rows while they are sent; that time is taken out of `send` and is `store`.
+ * The host store makes rows while they are sent; that time is taken out of `send` and is `store`. A
+ * large pull of a GPU is answered when its first rows are made: what the others take is `send`.
  * Every WINDOW the histograms are remembered, so that there are quantiles of the last moments,
  * not only since the start. Owner: the shard's thread. */
 #ifndef EMBD_SERVICE_STAGES_H
@@ -25,7 +26,8 @@
 enum stage {
     STAGE_QUEUE,  /* from its last byte until it is handled: behind others, or held */
     STAGE_DECODE, /* reading the request and checking it against its tables */
-    STAGE_STORE,  /* store calls, and rows made while they are sent; on a GPU, the device's time */
+    STAGE_STORE,  /* store calls, and rows made while they are sent; on a GPU, the device's time: of
+                     a large pull, until its first rows are there */
     STAGE_ENCODE, /* writing the answer around the rows */
     STAGE_SEND,   /* from the answer until the kernel has its last byte */
     STAGE_COUNT
