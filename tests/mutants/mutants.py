@@ -55,6 +55,9 @@ LATE = of("a push of very many keys is applied in slices", "test-shard-late")
 REFUSALS = of("a shard on the cuda store refuses whole what finds no room", "test_cuda_refusals")
 EXPECTED = of("keys that a cuda store expects to be new", "test_cuda_expected")
 FAILURES = of("a cuda store without memory changes nothing", "test_cuda_failures")
+EARLY = of("large pulls of a GPU are sent while it makes them", "embd-server", "embd-cuda-emulated")
+PIECES = of("a large pull of the cuda store is made piece by piece", "test_cuda_pieces")
+ANSWERED = of("a large pull of the cuda store is answered while it is made", "test_cuda_early_pulls")
 LENT = of("keys, rows and gradients in memory that a GPU's owner lends", "test_cuda_lent")
 LENDING = of("requests that name memory of a GPU do what others do", "test_cuda_lent_requests")
 DURABILITY = of("kill -9 while a table becomes durable", "embd-server", "embctl", "embd-gated-disk")
@@ -67,6 +70,13 @@ VECTORS = of("proto/vectors has the oracle's bits", "embd-server", "embd-cuda-em
 MUTANTS = [
     ENGINE("a stream goes back with a table that is one of several it pushed to", "server/engine/rolled.c",
            "? CONCERNS_ALL : CONCERNS_SOME", "? CONCERNS_ALL : CONCERNS_ALL"),
+    EARLY("bytes that are not made yet are sent", "server/net/outlet.c", "return x->request.is_partial && is_bin ?",
+          "return x->request.is_partial && !is_bin ?"),
+    EARLY("a part in shared memory is answered before it is there", "server/service/handle_pull.c", "&& !has_into &&", "&&"),
+    PIECES("rows are told of before they are made", "server/store/cuda/pull.c", "piece_end(call, n - 1)", "piece_end(call, n)"),
+    ANSWERED("an answer begins that may still be refused", "server/engine/pull.c", "op->n_sure == op->n_calls &&", "true &&"),
+    ANSWERED("rows that the device has not made go on without an end", "server/service/handle_pull.c",
+             "request->has_answer = false;", "request->has_answer = true;"),
     ENGINE("a worker without scores gives its keys 0 in a round", "server/engine/rounds/step.c", "in->scores[k] : -INFINITY;",
            "in->scores[k] : 0.0f;"),
     QUEUE("a row whose score falls is not among those that go", "server/store/host/eviction_queue.c",
