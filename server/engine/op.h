@@ -208,8 +208,7 @@ struct op {
     bool in_flight;        /* left with calls that have not returned, or a set with rows that go */
     struct op_call *calls; /* [2 * parts_capacity]: n_calls made, n_out have not returned */
     uint32_t at, n_calls, n_out;
-    uint32_t
-        n_sure; /* calls of a pull that are known to have returned, or to be sure to end well */
+    uint32_t n_sure; /* calls of a pull, from the first, that pull_is_sure looks at no more */
 
     /* op_begin sets neither of these, but the error's status. */
     struct embd__error error; /* of the first that failed: nothing is done behind it */

@@ -1,6 +1,6 @@
 /* pull.c - enqueues pulls. Kernels write the answer straight into pinned memory, which was faster
  * than a copy at every size measured. Memory of the caller that is not pinned is filled from there
- * at the end. */
+ * when the caller is told of the rows. */
 #include "server/store/cuda/pull.h"
 
 #include <string.h>
