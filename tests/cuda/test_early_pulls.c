@@ -11,8 +11,6 @@
 #include "proto/schema.h"
 #include "tests/cuda/stand_in_device.h"
 
-extern const struct store_ops store_cuda;
-
 enum { N = 2048, DIM = 256 }; /* 2 MiB of f32 */
 
 struct world {
