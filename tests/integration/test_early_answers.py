@@ -90,13 +90,13 @@ class Base(unittest.TestCase):
         return ()
 
     def connect_to_host(self):
-        peer = wire.connect(self.host, timeout=60)
+        peer = wire.connect(self.host, timeout=30)
         self.addCleanup(peer.close)
         return peer
 
     def other(self):
         """A connection that is served between the pieces."""
-        peer = wire.Wire(data_socket(self.server), timeout=60)
+        peer = wire.Wire(data_socket(self.server), timeout=30)
         self.addCleanup(peer.close)
         return peer
 
@@ -165,7 +165,7 @@ class Ways(Base):
     """By TCP; the ways below do the same."""
 
     def peer(self):
-        return wire.connect(self.server, timeout=60)
+        return wire.connect(self.server, timeout=30)
 
     def cut(self, peer):
         peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -242,7 +242,7 @@ class Ways(Base):
 
 class WaysBySocket(Ways):
     def peer(self):
-        return wire.Wire(data_socket(self.server), timeout=60)
+        return wire.Wire(data_socket(self.server), timeout=30)
 
     def cut(self, peer):
         peer.close()
@@ -256,7 +256,7 @@ class WaysByTls(Ways):
 
     def peer(self):
         peer = TlsWire(self.server, self.authority)
-        peer.socket.settimeout(60)
+        peer.socket.settimeout(30)
         return peer
 
     def has_more(self, peer):
@@ -280,7 +280,7 @@ class WaysByRings(Ways):
 class WaysByTrunk(Ways):
     def peer(self):
         stream = Trunk(self.server).open(1, 0)
-        stream.trunk.socket.settimeout(60)
+        stream.trunk.socket.settimeout(30)
         stream.socket, stream.close = stream.trunk.socket, stream.trunk.close
         return stream
 
@@ -293,7 +293,7 @@ class Between(Base):
 
     def setUp(self):
         super().setUp()
-        self.peer = wire.connect(self.server, timeout=60)
+        self.peer = wire.connect(self.server, timeout=30)
         self.addCleanup(self.peer.close)
 
     def half_made(self, call):
@@ -355,7 +355,7 @@ class Between(Base):
     def test_a_peer_that_reads_slowly_delays_no_other(self):
         call, slow = pull_of(self.table), socket.socket()
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        slow.settimeout(60)
+        slow.settimeout(30)
         slow.connect(("127.0.0.1", self.server.port()))
         self.addCleanup(slow.close)
         slow.sendall(wire.request(MSGID, *call))
@@ -395,7 +395,7 @@ class Kinds(Base):
             call = ("pull", {"parts": parts}, *bins)
             with self.subTest(parts=parts):
                 expected, lengths = self.expected(call), set()
-                peer = wire.connect(self.server, timeout=60)
+                peer = wire.connect(self.server, timeout=30)
                 self.addCleanup(peer.close)
                 self.begin(peer, call)
                 self.ping()
