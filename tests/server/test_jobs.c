@@ -357,6 +357,33 @@ static void another_process_takes_the_place_and_the_one_before_is_refused(void *
     jobs_fini(&jobs);
 }
 
+static void note_replaced(void *arg, const struct job *job, uint32_t worker)
+{
+    (void)job;
+    *(uint32_t *)arg |= 1u << worker;
+}
+
+static void a_job_that_is_ended_refuses_its_workers_and_begins_anew_at_once(void **state)
+{
+    uint32_t replaced = 0;
+    struct jobs jobs = {.on_replaced = note_replaced, .arg = &replaced};
+    uint64_t now = MS;
+    (void)state;
+    struct job *job = join_all(&jobs, now);
+    jobs_end(&jobs, job);
+    assert_int_equal(replaced, (1u << WORKERS) - 1);
+    assert_int_equal(jobs_count(job, WORKER_LIVE), 0);
+    tell_error(&jobs, &(struct ask){1, 2, 1, 5, false, false}, now, EMBD_INVALID, "checkpoint");
+    tell_error(&jobs, &(struct ask){1, 9, 1, 5, false, false}, now, EMBD_INVALID, "checkpoint");
+    job = tell_ok(&jobs, 2, 7, now); /* the same process, with a new clock */
+    assert_int_equal(job->epoch, 2);
+    assert_int_equal(job->workers[2].clock, 7);
+    assert_int_equal(jobs_count(job, WORKER_ABSENT), WORKERS - 1);
+    tell_error(&jobs, &(struct ask){1, 2, 1, 7, false, false}, now, EMBD_INVALID, "epoch 2");
+    assert_int_equal(jobs_count(job, WORKER_ABSENT), WORKERS - 1);
+    jobs_fini(&jobs);
+}
+
 static void a_job_that_is_started_again_begins_anew_without_the_processes_before(void **state)
 {
     struct jobs jobs = {0};
@@ -473,6 +500,7 @@ int main(void)
         cmocka_unit_test(a_sign_of_life_changes_no_clock_and_brings_back_who_is_not_late),
         cmocka_unit_test(who_has_left_and_says_so_again_has_left),
         cmocka_unit_test(another_process_takes_the_place_and_the_one_before_is_refused),
+        cmocka_unit_test(a_job_that_is_ended_refuses_its_workers_and_begins_anew_at_once),
         cmocka_unit_test(a_job_that_is_started_again_begins_anew_without_the_processes_before),
         cmocka_unit_test(a_server_that_was_started_again_takes_workers_at_their_clocks),
         cmocka_unit_test(time_in_which_the_shard_slept_counts_for_no_lease),
