@@ -420,6 +420,27 @@ static void a_server_that_was_started_again_takes_workers_at_their_clocks(void *
     jobs_fini(&jobs);
 }
 
+/* That one has not heard of the second epoch. */
+static void a_worker_of_an_earlier_epoch_that_comes_first_behind_a_start_is_refused(void **state)
+{
+    uint32_t replaced = 0;
+    struct jobs jobs = {.on_replaced = note_replaced, .arg = &replaced};
+    uint64_t now = MS;
+    struct job *job;
+    struct embd__error e;
+    (void)state;
+    assert_int_equal(tell(&jobs, &(struct ask){2, 3, 1, 4, false, true}, now, &job, &e), EMBD_OK);
+    assert_int_equal(job->epoch, 1);
+    assert_int_equal(tell(&jobs, &(struct ask){0, 11, 2, 9, false, true}, now, &job, &e), EMBD_OK);
+    assert_int_equal(job->epoch, 2);
+    assert_int_equal(replaced, 1u << 2);
+    tell_error(&jobs, &(struct ask){2, 3, 1, 4, false, false}, now, EMBD_INVALID, "epoch 2");
+    assert_int_equal(tell(&jobs, &(struct ask){2, 13, 2, 9, false, true}, now, &job, &e), EMBD_OK);
+    assert_int_equal(jobs_count(job, WORKER_LIVE), 2);
+    assert_int_equal(job->workers[2].clock, 9);
+    jobs_fini(&jobs);
+}
+
 static void time_in_which_the_shard_slept_counts_for_no_lease(void **state)
 {
     struct jobs jobs = {0};
@@ -503,6 +524,7 @@ int main(void)
         cmocka_unit_test(a_job_that_is_ended_refuses_its_workers_and_begins_anew_at_once),
         cmocka_unit_test(a_job_that_is_started_again_begins_anew_without_the_processes_before),
         cmocka_unit_test(a_server_that_was_started_again_takes_workers_at_their_clocks),
+        cmocka_unit_test(a_worker_of_an_earlier_epoch_that_comes_first_behind_a_start_is_refused),
         cmocka_unit_test(time_in_which_the_shard_slept_counts_for_no_lease),
         cmocka_unit_test(an_asynchronous_worker_never_comes_late),
         cmocka_unit_test(jobs_have_a_limit_and_make_room_when_they_are_over),

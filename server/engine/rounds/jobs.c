@@ -228,6 +228,19 @@ static int refuse_old(const struct job *job, const struct job_claim *claim, stru
         claim->worker, job->name);
 }
 
+/* The shard has started since that epoch began, and processes of an earlier one came first. */
+static void forget_earlier(struct jobs *jobs, struct job *job, uint64_t epoch)
+{
+    for (uint32_t i = 0; i < job->n_workers; i++) {
+        struct job_worker *w = &job->workers[i];
+        if (w->state == WORKER_ABSENT || w->epoch == 0 || w->epoch >= epoch)
+            continue;
+        replace(jobs, job, i);
+        *w = (struct job_worker){.state = WORKER_ABSENT};
+    }
+    job->epoch = epoch;
+}
+
 /* The worker is this process, as far as it may be. */
 static int take_place(struct jobs *jobs, struct job *job, const struct job_claim *claim,
                       uint64_t now_ns, struct embd__error *e)
@@ -238,6 +251,8 @@ static int take_place(struct jobs *jobs, struct job *job, const struct job_claim
     struct job_worker *w = &job->workers[claim->worker];
     if (job->is_over)
         return refuse_old(job, claim, e);
+    if (claim->epoch > job->epoch)
+        forget_earlier(jobs, job, claim->epoch);
     if (is_of(job, claim))
         return EMBD_OK;
     if (claim->epoch > 0 && (w->state != WORKER_ABSENT || claim->epoch < job->epoch))
@@ -247,9 +262,8 @@ static int take_place(struct jobs *jobs, struct job *job, const struct job_claim
         *w = (struct job_worker){.state = WORKER_DROPPED};
     }
     w->incarnation = claim->incarnation;
+    w->epoch = claim->epoch;
     w->seen_ns = now_ns;
-    if (claim->epoch > job->epoch) /* known before a restart of the server */
-        job->epoch = claim->epoch;
     return EMBD_OK;
 }
 

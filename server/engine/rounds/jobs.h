@@ -32,6 +32,7 @@ enum worker_state { WORKER_ABSENT, WORKER_LIVE, WORKER_DROPPED, WORKER_LEFT };
 
 struct job_worker {
     uint64_t incarnation; /* of the process; not ABSENT */
+    uint64_t epoch;       /* that it knew when it came; 0: it joined */
     uint64_t clock;       /* in its last request */
     uint64_t done;        /* it has finished this many, by its ticks and by rounds it was in */
     uint64_t from;        /* no round of a clock before waits for it: that of its last tick */
