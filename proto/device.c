@@ -1,7 +1,7 @@
 /* device.c - see device.h. */
 #include "proto/device.h"
 
-#include <stdio.h>
+#include <string.h>
 
 #include "proto/names.h"
 #include "proto/reading.h"
@@ -34,11 +34,13 @@ int embd__device_open_read(struct reader *r, struct device_lent *out)
 
 void embd__device_opened_write(struct msg *m, const struct device_opened *opened)
 {
-    embd__msg_map(m, 2u + opened->has_gates);
+    embd__msg_map(m, 2u + opened->has_gates + opened->takes_own);
     embd__msg_field_uint(m, "number", opened->number);
     embd__msg_field_bool(m, "takes_turns", opened->takes_turns);
     if (opened->has_gates)
         embd__msg_field_bool(m, "gates", true);
+    if (opened->takes_own)
+        embd__msg_field_bool(m, "own", true);
 }
 
 int embd__device_opened_read(struct reader *r, struct device_opened *out)
@@ -48,6 +50,7 @@ int embd__device_opened_read(struct reader *r, struct device_opened *out)
     out->number = embd__field_uint(&f, "number", 1, UINT64_MAX - 1, FIELD_REQUIRED);
     out->takes_turns = embd__field_bool(&f, "takes_turns", false);
     out->has_gates = embd__field_bool(&f, "gates", false);
+    out->takes_own = embd__field_bool(&f, "own", false);
     embd__fields_end(&f);
     return embd__reader_end(r);
 }
@@ -69,11 +72,31 @@ int embd__device_close_read(struct reader *r, uint64_t *number_out)
 
 /* ---- pulls and pushes ---- */
 
+static void write_gate(struct msg *m, const struct device_gate *gate)
+{
+    if (gate->number != 0) {
+        embd__msg_field_uint(m, "gate_at", gate->at);
+        embd__msg_field_uint(m, "gate", gate->number);
+    }
+    if (gate->needs != 0)
+        embd__msg_field_uint(m, "needs", gate->needs);
+}
+
+static void write_own(struct msg *m, const uint8_t *own)
+{
+    uint8_t *copy = embd__msg_own(m, PLACEMENT_SET_BYTES);
+    if (copy == NULL)
+        return;
+    memcpy(copy, own, PLACEMENT_SET_BYTES);
+    embd__msg_bin(m, copy, PLACEMENT_SET_BYTES);
+}
+
 void embd__device_batch_write(struct msg *m, const struct device_batch *batch)
 {
-    bool has_gate = batch->gate.number != 0;
-    embd__msg_map(m, 7u + batch->zero_missing + (batch->lr > 0) + (has_gate ? 2u : 0) +
-                         (batch->gate.needs != 0));
+    const struct device_gate *gate = &batch->gate;
+    bool has_own = batch->own != NULL, has_placement = has_own && batch->placement != 0;
+    embd__msg_map(m, 7u + batch->zero_missing + (batch->lr > 0) + (gate->number != 0 ? 2u : 0) +
+                         (gate->needs != 0) + has_own + has_placement);
     embd__msg_field_uint(m, "table", batch->table);
     embd__msg_field_uint(m, "n_keys", batch->n_keys);
     embd__msg_field_str(m, "dtype", embd_dtype_name(batch->dtype));
@@ -85,12 +108,13 @@ void embd__device_batch_write(struct msg *m, const struct device_batch *batch)
         embd__msg_field_bool(m, "zero", true);
     if (batch->lr > 0)
         embd__msg_field_f32(m, "lr", batch->lr);
-    if (has_gate) {
-        embd__msg_field_uint(m, "gate_at", batch->gate.at);
-        embd__msg_field_uint(m, "gate", batch->gate.number);
+    write_gate(m, gate);
+    if (has_placement)
+        embd__msg_field_uint(m, "placement", batch->placement);
+    if (has_own) {
+        embd__msg_field_bool(m, "own", true);
+        write_own(m, batch->own);
     }
-    if (batch->gate.needs != 0)
-        embd__msg_field_uint(m, "needs", batch->gate.needs);
 }
 
 static uint32_t read_n_keys(struct fields *f)
@@ -137,6 +161,7 @@ static struct device_gate read_gate(struct fields *f)
 int embd__device_batch_read(struct reader *r, bool is_push, struct device_batch *out)
 {
     struct fields f;
+    const char *own_name = is_push ? "device_push own" : "device_pull own";
     *out = (struct device_batch){.table = 0};
     embd__read_fields(&f, r, is_push ? "device_push" : "device_pull");
     out->table = (uint32_t)embd__field_uint(&f, "table", 1, UINT32_MAX, FIELD_REQUIRED);
@@ -150,7 +175,12 @@ int embd__device_batch_read(struct reader *r, bool is_push, struct device_batch 
     else
         out->zero_missing = embd__field_bool(&f, "zero", false);
     out->gate = read_gate(&f);
+    embd__request_placement_read(&f);
+    out->placement = r->placement;
+    bool has_own = embd__field_bool(&f, "own", false);
     embd__fields_end(&f);
+    if (has_own)
+        out->own = embd__read_bin(r, own_name, PLACEMENT_SET_BYTES);
     return embd__reader_end(r);
 }
 

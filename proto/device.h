@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "proto/message.h"
+#include "proto/placement.h"
 
 #define DEVICE_HANDLE_BYTES 64u /* of cudaIpcMemHandle_t */
 #define DEVICE_UUID_BYTES   16u
@@ -71,6 +72,7 @@ struct device_opened {
     uint64_t number;  /* names the memory on this connection */
     bool takes_turns; /* server and client work on one GPU, which serves one of them at a time */
     bool has_gates;   /* the server knows them */
+    bool takes_own;   /* and sets of vshards: device_batch.own */
 };
 
 void embd__device_opened_write(struct msg *m, const struct device_opened *opened);
@@ -94,9 +96,16 @@ struct device_batch {
     bool zero_missing;        /* of a pull */
     float lr;                 /* of a push; 0: the table's */
     struct device_gate gate;
+    /* [PLACEMENT_SET_BYTES] the vshards (residues of a `modulo` table) whose keys take part, all of
+     * one shard; NULL: all keys do. It was made by the map of version `placement`; 0: the even
+     * one. */
+    const uint8_t *own;
+    uint64_t placement;
 };
 
+/* Copies `own` into the message. */
 void embd__device_batch_write(struct msg *m, const struct device_batch *batch);
+/* out->own lies in the message. EMBD_INVALID, EMBD_MALFORMED: naming the field. */
 int embd__device_batch_read(struct reader *r, bool is_push, struct device_batch *out);
 
 #endif

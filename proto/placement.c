@@ -175,6 +175,16 @@ uint32_t embd__placement_count(const struct placement *p, uint32_t shard)
     return n;
 }
 
+void embd__placement_set(const struct placement *p, embd_partition partition, uint32_t shard,
+                         uint8_t *set)
+{
+    bool is_hash = partition == EMBD_PARTITION_HASH;
+    const uint16_t *of = is_hash ? p->of_vshard : p->of_residue;
+    memset(set, 0, PLACEMENT_SET_BYTES);
+    for (uint32_t v = 0; v < (is_hash ? N : p->n_residues); v++)
+        set[v / 8] = (uint8_t)(set[v / 8] | (uint32_t)(of[v] == shard) << v % 8);
+}
+
 bool embd__placement_is_same(const struct placement *a, const struct placement *b)
 {
     return a->n_shards == b->n_shards && a->base == b->base &&

@@ -12,6 +12,7 @@
 
 #define PLACEMENT_VSHARDS     1024u
 #define PLACEMENT_VERSION_MAX (UINT64_C(1) << 53) /* JSON holds it */
+#define PLACEMENT_SET_BYTES   128u                /* of a set of vshards */
 
 struct placement {
     uint64_t version;  /* 1 or more; a later map has a greater one */
@@ -37,6 +38,16 @@ static inline uint32_t embd__placement_shard(const struct placement *p, embd_par
     }
     return p->of_vshard[embd__mix64_high(key) >> 54];
 }
+
+/* A set of vshards, or of residues for tables that go by these: bit v % 8 of byte v / 8 says whether
+ * v is in it. */
+static inline bool embd__placement_set_has(const uint8_t *set, uint32_t v)
+{
+    return (set[v / 8] >> v % 8 & 1) != 0;
+}
+/* set [PLACEMENT_SET_BYTES]: those of a shard. */
+void embd__placement_set(const struct placement *p, embd_partition partition, uint32_t shard,
+                         uint8_t *set);
 
 /* The map that every cluster begins with, unless another one is given. 1 <= n_shards <= 1024. */
 void embd__placement_even(struct placement *p, uint64_t version, uint32_t n_shards);

@@ -45,7 +45,7 @@ void check_device_open_request(struct reader *r)
 
 void build_device_open_result(struct msg *m)
 {
-    const struct device_opened opened = {5, true, true};
+    const struct device_opened opened = {5, true, true, true};
     embd__msg_result(m, 3);
     embd__device_opened_write(m, &opened);
     embd__msg_end(m);
@@ -61,7 +61,18 @@ void check_device_open_result(struct reader *r)
 {
     struct device_opened opened;
     if (embd__device_opened_read(r, &opened) == EMBD_OK)
-        expect(r, opened.number == 5 && opened.takes_turns && opened.has_gates, "what was opened");
+        expect(r, opened.number == 5 && opened.takes_turns && opened.has_gates && opened.takes_own,
+               "what was opened");
+}
+
+/* Of shard 1 of 2. */
+static const uint8_t *own_set(void)
+{
+    static uint8_t set[PLACEMENT_SET_BYTES];
+    struct placement p;
+    embd__placement_even(&p, 1, 2);
+    embd__placement_set(&p, EMBD_PARTITION_HASH, 1, set);
+    return set;
 }
 
 static struct device_batch batch_of(bool is_push)
@@ -75,15 +86,27 @@ static struct device_batch batch_of(bool is_push)
                                  .gate = {is_push ? 128 : 0, is_push ? 8 : 0, is_push ? 7 : 0}};
 }
 
-static void build_batch(struct msg *m, bool is_push)
+static void build_batch(struct msg *m, uint32_t msgid, bool is_push, bool has_own)
 {
-    const struct device_batch batch = batch_of(is_push);
-    embd__msg_request(m, is_push ? 6 : 4, is_push ? METHOD_DEVICE_PUSH : METHOD_DEVICE_PULL);
+    struct device_batch batch = batch_of(is_push);
+    if (has_own) {
+        batch.own = own_set();
+        batch.placement = 3;
+    }
+    embd__msg_request(m, msgid, is_push ? METHOD_DEVICE_PUSH : METHOD_DEVICE_PULL);
     embd__device_batch_write(m, &batch);
     embd__msg_end(m);
 }
 
-static void check_batch(struct reader *r, bool is_push)
+static bool is_own(const struct device_batch *got, bool has_own)
+{
+    if (!has_own)
+        return got->own == NULL && got->placement == 0;
+    return got->own != NULL && memcmp(got->own, own_set(), PLACEMENT_SET_BYTES) == 0 &&
+           got->placement == 3;
+}
+
+static void check_batch(struct reader *r, bool is_push, bool has_own)
 {
     struct device_batch got;
     const struct device_batch expected = batch_of(is_push);
@@ -94,13 +117,13 @@ static void check_batch(struct reader *r, bool is_push)
                    got.keys.at == 0 && got.rows.at == expected.rows.at &&
                    got.zero_missing == expected.zero_missing && got.lr == expected.lr &&
                    got.gate.at == expected.gate.at && got.gate.number == expected.gate.number &&
-                   got.gate.needs == expected.gate.needs,
+                   got.gate.needs == expected.gate.needs && is_own(&got, has_own),
                "the batch");
 }
 
 void build_device_pull_request(struct msg *m)
 {
-    build_batch(m, false);
+    build_batch(m, 4, false, false);
 }
 
 void read_device_pull_request(struct reader *r)
@@ -111,12 +134,22 @@ void read_device_pull_request(struct reader *r)
 
 void check_device_pull_request(struct reader *r)
 {
-    check_batch(r, false);
+    check_batch(r, false, false);
+}
+
+void build_device_pull_own_request(struct msg *m)
+{
+    build_batch(m, 5, false, true);
+}
+
+void check_device_pull_own_request(struct reader *r)
+{
+    check_batch(r, false, true);
 }
 
 void build_device_push_request(struct msg *m)
 {
-    build_batch(m, true);
+    build_batch(m, 6, true, false);
 }
 
 void read_device_push_request(struct reader *r)
@@ -127,7 +160,7 @@ void read_device_push_request(struct reader *r)
 
 void check_device_push_request(struct reader *r)
 {
-    check_batch(r, true);
+    check_batch(r, true, false);
 }
 
 void build_device_close_request(struct msg *m)

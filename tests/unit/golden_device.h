@@ -13,6 +13,8 @@ void check_device_open_result(struct reader *r);
 void build_device_pull_request(struct msg *m);
 void read_device_pull_request(struct reader *r);
 void check_device_pull_request(struct reader *r);
+void build_device_pull_own_request(struct msg *m);
+void check_device_pull_own_request(struct reader *r);
 void build_device_push_request(struct msg *m);
 void read_device_push_request(struct reader *r);
 void check_device_push_request(struct reader *r);
