@@ -255,47 +255,52 @@ void pinned_free(void *memory)
 }
 
 /* ---- memory of other processes ----
- * A handle is the path of a file that both can map: "/proc/PID/fd/N". */
+ * A handle is the path of a file that both can map: "/proc/PID/fd/N". As with some versions of
+ * CUDA, one that is open cannot be opened again. */
 
 #define IMPORTS 64
 
 static struct {
     void *memory;
-    size_t bytes;
+    uint64_t bytes;
+    uint8_t handle[DEVICE_HANDLE];
 } imports[IMPORTS];
 
-static int keep_import(void *memory, uint64_t bytes)
+/* imports.c has a lock. */
+static int keep_import(void *memory, uint64_t bytes, const uint8_t *handle)
 {
-    for (int i = 0; i < IMPORTS; i++)
-        if (imports[i].memory == NULL) {
-            imports[i].memory = memory;
-            imports[i].bytes = bytes;
-            return 0;
-        }
-    munmap(memory, bytes);
-    return DEVICE_NO_MEMORY;
+    int at = -1;
+    for (int i = 0; i < IMPORTS; i++) {
+        if (imports[i].memory == NULL)
+            at = i;
+        else if (memcmp(imports[i].handle, handle, DEVICE_HANDLE) == 0)
+            return 1;
+    }
+    if (at < 0)
+        return DEVICE_NO_MEMORY;
+    imports[at].memory = memory;
+    imports[at].bytes = bytes;
+    memcpy(imports[at].handle, handle, DEVICE_HANDLE);
+    return 0;
 }
 
-int device_import(const uint8_t handle[DEVICE_HANDLE], const uint8_t uuid[DEVICE_UUID],
-                  uint64_t bytes, void **memory_out, bool *takes_turns_out)
+int device_import(const uint8_t handle[DEVICE_HANDLE], void **memory_out, uint64_t *bytes_out)
 {
     char path[DEVICE_HANDLE + 1] = {0};
-    struct stat file;
+    struct stat file = {0};
     memcpy(path, handle, DEVICE_HANDLE);
     int fd = strncmp(path, "/proc/", 6) == 0 ? open(path, O_RDWR | O_CLOEXEC) : -1;
-    if (fd < 0 || fstat(fd, &file) != 0)
+    if (fd < 0)
         return 1;
-    bool fits = (uint64_t)file.st_size >= bytes;
-    *memory_out = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    *bytes_out = fstat(fd, &file) == 0 ? (uint64_t)file.st_size : 0;
+    *memory_out = mmap(NULL, *bytes_out, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
-    *takes_turns_out = uuid[0] == 1;
     if (*memory_out == MAP_FAILED)
-        return DEVICE_TOO_SMALL;
-    if (!fits) {
-        munmap(*memory_out, bytes);
-        return DEVICE_TOO_SMALL;
-    }
-    return keep_import(*memory_out, bytes);
+        return 1;
+    int status = keep_import(*memory_out, *bytes_out, handle);
+    if (status != 0)
+        munmap(*memory_out, *bytes_out);
+    return status;
 }
 
 void device_unimport(void *memory)
@@ -306,6 +311,11 @@ void device_unimport(void *memory)
             imports[i].memory = NULL;
             stand_in_unimports++;
         }
+}
+
+bool device_takes_turns(const uint8_t uuid[DEVICE_UUID])
+{
+    return uuid[0] == 1;
 }
 
 int device_reach(void *memory, uint64_t bytes)

@@ -6,6 +6,7 @@
  *   table        the table's failure, its bound, memory for rows and entries (this header)
  *   call         one call: its memory, and its arrays' way to the device
  *   lent         memory of GPUs that other processes lend
+ *   imports      as this process has it open
  *   queue        the calls, from submission to done
  *   pull         enqueues pulls
  *   insert_plan  counts what a request creates, then creates its rows and entries

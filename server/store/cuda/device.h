@@ -65,17 +65,18 @@ void *pinned_new(size_t bytes);
 void pinned_free(void *memory);
 
 /* Memory of a device that another process has lent, by its handle (cudaIpcMemHandle_t), which may
- * be any bytes: where the device in use reaches it. DEVICE_TOO_SMALL: it has fewer bytes. Any other
- * status: it is of no memory that this device can reach; nothing has failed. *takes_turns_out: it
- * is of the device in use, which serves one process at a time. */
+ * be any bytes: where the device in use reaches it, and how many bytes it has. Any other status
+ * than 0: it is of no memory that this device can reach; nothing has failed. Only imports.c calls
+ * these, which opens a handle once. */
 #define DEVICE_HANDLE    64u
 #define DEVICE_UUID      16u
 #define DEVICE_TOO_SMALL (-2)
-int device_import(const uint8_t handle[DEVICE_HANDLE], const uint8_t uuid[DEVICE_UUID],
-                  uint64_t bytes, void **memory_out, bool *takes_turns_out);
+int device_import(const uint8_t handle[DEVICE_HANDLE], void **memory_out, uint64_t *bytes_out);
 void device_unimport(void *memory);
+/* Whether that is the device in use, and it serves one process at a time. */
+bool device_takes_turns(const uint8_t uuid[DEVICE_UUID]);
 /* Memory of this process, of any device: makes the device in use reach it. The address may be
- * anything. DEVICE_TOO_SMALL, and any other status, as of device_import. */
+ * anything. DEVICE_TOO_SMALL: it has fewer bytes. Any other status as of device_import. */
 int device_reach(void *memory, uint64_t bytes);
 /* Copies device memory into the host's, and waits. */
 int device_fetch(void *to, const void *from, uint64_t bytes);

@@ -44,7 +44,7 @@ static uint64_t bytes_at(void *memory)
 
 #define MPS_ENABLED 133 /* cudaDevAttrMpsEnabled, which older headers lack */
 
-static bool takes_turns(const uint8_t uuid[DEVICE_UUID])
+bool device_takes_turns(const uint8_t uuid[DEVICE_UUID])
 {
     struct cudaDeviceProp properties;
     int device = 0, mps = 0;
@@ -57,8 +57,7 @@ static bool takes_turns(const uint8_t uuid[DEVICE_UUID])
     return mps == 0;
 }
 
-int device_import(const uint8_t handle[DEVICE_HANDLE], const uint8_t uuid[DEVICE_UUID],
-                  uint64_t bytes, void **memory_out, bool *takes_turns_out)
+int device_import(const uint8_t handle[DEVICE_HANDLE], void **memory_out, uint64_t *bytes_out)
 {
     cudaIpcMemHandle_t ipc;
     memcpy(&ipc, handle, sizeof ipc);
@@ -67,11 +66,7 @@ int device_import(const uint8_t handle[DEVICE_HANDLE], const uint8_t uuid[DEVICE
         cudaGetLastError(); /* not a lasting error: clears it */
         return (int)error;
     }
-    if (bytes_at(*memory_out) < bytes) {
-        device_unimport(*memory_out);
-        return DEVICE_TOO_SMALL;
-    }
-    *takes_turns_out = takes_turns(uuid);
+    *bytes_out = bytes_at(*memory_out);
     return 0;
 }
 

@@ -2,7 +2,7 @@
  * peer may write there at any time: call.c copies what kernels read more than once. */
 #include "server/store/cuda/lent.h"
 
-#include "server/store/cuda/device.h"
+#include "server/store/cuda/imports.h"
 
 _Static_assert(STORE_DEVICE_HANDLE == DEVICE_HANDLE && STORE_DEVICE_UUID == DEVICE_UUID,
                "store.h and device.h agree");
@@ -16,7 +16,8 @@ static int reach(const struct store_device_lent *lent, struct store_device_memor
         memory = (void *)(uintptr_t)lent->address;
         status = device_reach(memory, lent->bytes);
     } else if (status == 0) {
-        status = device_import(lent->handle, lent->uuid, lent->bytes, &memory, &out->takes_turns);
+        status = imports_open(device_of_thread(), lent->handle, lent->bytes, &memory);
+        out->takes_turns = status == 0 && device_takes_turns(lent->uuid);
     }
     out->base = memory;
     return status;
@@ -41,7 +42,7 @@ int cuda_device_open(const struct store_device_lent *lent, struct store_device_m
 void cuda_device_close(struct store_device_memory *memory)
 {
     if (!memory->is_own && device_use(device_of_thread()) == 0)
-        device_unimport(memory->base);
+        imports_close(device_of_thread(), memory->base);
     *memory = (struct store_device_memory){0};
 }
 
