@@ -9,6 +9,8 @@
 #include "embd/embd.h"
 #include "embd/sync.h"
 
+struct key_set;
+
 /* ---- one table's share of a pull, push or erase ---- */
 
 /* An erase has no offsets: slots are those of its keys. */
@@ -36,6 +38,7 @@ struct part {
     const void *grads;       /* push: [n_rows][dim] of dtype; values_bytes */
     uint64_t grads_bytes;
     bool on_device; /* a server's: keys, rows and gradients lie in memory of a GPU */
+    const struct key_set *own; /* with on_device: only these keys take part; NULL: all do */
 };
 
 /* Parts that lie `stride` bytes apart. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "proto/assert.h"
+#include "proto/key_set.h"
 #include "proto/load.h"
 #include "proto/opening.h"
 #include "proto/placement.h"
@@ -355,9 +356,15 @@ static inline void op_forget(struct op *op)
 static inline struct store_keys op_keys(const struct part *in)
 {
     return (struct store_keys){
-        in->n_keys, in->n_rows,  in->keys,   in->offsets,
-        in->slots,  in->weights, in->scores, in->on_device,
+        in->n_keys,  in->n_rows, in->keys,      in->offsets, in->slots,
+        in->weights, in->scores, in->on_device, in->own,
     };
+}
+
+/* About how many keys take part, which a device alone knows where there is a set of them. */
+static inline uint32_t op_n_keys(const struct part *in)
+{
+    return in->own == NULL ? in->n_keys : embd__key_set_share(in->own, in->n_keys);
 }
 
 /* Those of whom a push is; n 0: nobody said. */

@@ -119,7 +119,7 @@ static void count(struct engine_counters *counters, struct op_part *part,
     part->n_full = push->n_full;
     part->n_filtered = push->n_filtered;
     part->n_evicted = push->n_evicted;
-    counters->keys_pushed += part->in.n_keys;
+    counters->keys_pushed += op_n_keys(&part->in);
     counters->keys_inserted += push->n_inserted;
     counters->keys_full += push->n_full;
     counters->keys_filtered += push->n_filtered;

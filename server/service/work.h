@@ -3,6 +3,7 @@
 #ifndef EMBD_SERVICE_WORK_H
 #define EMBD_SERVICE_WORK_H
 
+#include "proto/key_set.h"
 #include "server/engine/op.h"
 #include "server/service/shard.h"
 
@@ -19,7 +20,8 @@ struct answer_rows {
 
 /* Owner: the shard's thread. */
 struct shard_work {
-    struct op op; /* first: the work is found by it */
+    struct op op;       /* first: the work is found by it */
+    struct key_set own; /* of a part in memory of a GPU that has a set */
     struct shard *shard;
     struct request *request;
     uint64_t parts_bytes;     /* of many parts, counted in the pool */

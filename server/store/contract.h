@@ -10,6 +10,7 @@ static inline void contract_keys(const struct store_keys *in)
     EMBD_ASSERT(in->n_keys == 0 || in->keys != NULL);
     EMBD_ASSERT(!in->on_device || (in->offsets == NULL && in->slots == NULL &&
                                    in->weights == NULL && in->scores == NULL));
+    EMBD_ASSERT(in->own == NULL || (in->on_device && in->own->n_residues <= KEY_SET_PLACES));
     if (in->offsets == NULL)
         EMBD_ASSERT(in->n_rows == in->n_keys);
     else

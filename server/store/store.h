@@ -17,6 +17,7 @@
 #ifndef EMBD_STORE_H
 #define EMBD_STORE_H
 
+#include "proto/key_set.h"
 #include "proto/message.h"
 #include "proto/schema.h"
 
@@ -41,6 +42,10 @@ struct store_keys {
      * a copy, and uses that. No other arrays, and no statuses. A push whose gradients are to be
      * finite, and are not, is refused with EMBD_NOT_FINITE before any effect. */
     bool on_device;
+    /* With on_device: only keys of this set take part. Those outside are as if the request did not
+     * have them, but for their places: their rows are not written, and their gradients not read.
+     * A push whose keys are all outside is one without keys. NULL: all do. */
+    const struct key_set *own;
 };
 
 /* A store's state of one request: all zero for a new one, then the store's. It may be moved

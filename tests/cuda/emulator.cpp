@@ -224,11 +224,15 @@ void run_block(unsigned block)
 
 } // namespace
 
+void (*emulator_before_launch)();
+
 void emulator_run(unsigned grid, unsigned block, void (*to_run)(void *), void *arg)
 {
     if (grid == 0 || block == 0 || block > 1024)
         stop("no such launch");
     std::lock_guard<std::mutex> launch(one_launch);
+    if (emulator_before_launch != nullptr)
+        emulator_before_launch();
     body = to_run;
     body_arg = arg;
     gridDim.x = grid;

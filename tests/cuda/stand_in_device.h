@@ -16,4 +16,7 @@ extern uint64_t stand_in_reach;         /* bytes that memory of this process has
 extern uint32_t stand_in_unimports;     /* memory of others that was given back, so often */
 extern uint64_t stand_in_queries_left;  /* of events until all stay pending; UINT64_MAX: no end */
 
+/* Called before each launch of a kernel, unless it is NULL: what others do to memory meanwhile. */
+extern void (*emulator_before_launch)(void);
+
 #endif

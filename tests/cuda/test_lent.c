@@ -2,50 +2,13 @@
  * any time: the model's bits, also where keys and gradients change right behind the call; gradients
  * that are not finite are refused whole. Runs under the emulator, and on a device. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "proto/convert.h"
-#include "server/store/cuda/cuda_store.h"
-#include "tests/store/pair.h"
+#include "tests/cuda/lent_pair.h"
 
 enum { POOL = 300, TURNS = 40, ROWS_MAX = 90 };
-
-/* Device memory with a copy of what is given, or of zeros. */
-static void *to_device(const struct pair *pair, const void *from, uint64_t bytes)
-{
-    void *memory = NULL, *stream = pair->store->stream;
-    assert_int_equal(device_new(&memory, bytes + 1, stream), 0);
-    int status =
-        from ? device_copy(memory, from, bytes, stream) : device_fill(memory, 0, bytes, stream);
-    assert_int_equal(status, 0);
-    assert_int_equal(device_stream_wait(stream), 0);
-    return memory;
-}
-
-static void spoil(const struct pair *pair, void *memory, uint64_t bytes)
-{
-    assert_int_equal(device_fill(memory, 0xff, bytes, pair->store->stream), 0);
-}
-
-static void await(const struct pair *pair, const struct outcome *outcome)
-{
-    while (outcome->calls == 0)
-        pair->ops->collect(pair->store);
-}
-
-static struct store_keys lent_keys(const struct batch *batch, const uint64_t *keys)
-{
-    struct store_keys in = batch_keys(batch);
-    in.keys = keys;
-    in.on_device = true;
-    return in;
-}
 
 static void lent_pull(struct pair *pair, const struct batch *batch, embd_dtype wire, bool zero)
 {
@@ -53,24 +16,23 @@ static void lent_pull(struct pair *pair, const struct batch *batch, embd_dtype w
     uint64_t size = embd__dtype_bytes(wire), bytes = n * dim * size;
     float *expected = malloc(n * dim * sizeof *expected + 1);
     uint8_t *got = malloc(bytes + 1), *should = malloc(bytes + 1);
-    uint64_t *keys = to_device(pair, batch->keys, n * sizeof *keys);
+    uint64_t *keys = lent_new(pair, batch->keys, n * sizeof *keys);
     struct outcome outcome;
     outcome_init(&outcome);
-    struct store_pull pull = {.in = lent_keys(batch, keys),
+    struct store_pull pull = {.in = lent_keys(keys, n),
                               .dtype = wire,
                               .zero_missing = zero,
                               .count = n,
-                              .values = to_device(pair, NULL, bytes)};
+                              .values = lent_new(pair, NULL, bytes)};
     model_pull(pair->model, &batch->in, zero, false, expected, NULL);
     embd__from_f32(should, wire, expected, (size_t)n * dim);
     pair->ops->pull(pair->store, &pull, &outcome.done);
-    await(pair, &outcome);
+    lent_await(pair, &outcome);
     assert_int_equal(outcome.status, EMBD_OK);
-    assert_int_equal(device_copy(got, pull.values, bytes, pair->store->stream), 0);
-    assert_int_equal(device_stream_wait(pair->store->stream), 0);
+    lent_fetch(pair, got, pull.values, bytes);
     assert_memory_equal(got, should, bytes);
-    device_free(pull.values, pair->store->stream);
-    device_free(keys, pair->store->stream);
+    lent_free(pair, pull.values);
+    lent_free(pair, keys);
     free(expected);
     free(should);
     free(got);
@@ -82,21 +44,21 @@ static struct outcome lent_push(struct pair *pair, const struct batch *batch, em
 {
     uint32_t n = batch->in.n_keys;
     uint64_t bytes = n * (uint64_t)pair->schema.s.dim * embd__dtype_bytes(wire);
-    uint64_t *keys = to_device(pair, batch->keys, n * sizeof *keys);
-    void *values = to_device(pair, grads, bytes);
+    uint64_t *keys = lent_new(pair, batch->keys, n * sizeof *keys);
+    void *values = lent_new(pair, grads, bytes);
     struct outcome outcome;
     outcome_init(&outcome);
-    *push = (struct store_change){.in = lent_keys(batch, keys),
+    *push = (struct store_change){.in = lent_keys(keys, n),
                                   .dtype = wire,
                                   .grads = values,
                                   .lr = lr,
                                   .seconds = pair_draw_seconds(pair)};
     pair->ops->apply(pair->store, push, &outcome.done);
-    spoil(pair, keys, n * sizeof *keys);
-    spoil(pair, values, bytes);
-    await(pair, &outcome);
-    device_free(keys, pair->store->stream);
-    device_free(values, pair->store->stream);
+    lent_spoil(pair, keys, n * sizeof *keys);
+    lent_spoil(pair, values, bytes);
+    lent_await(pair, &outcome);
+    lent_free(pair, keys);
+    lent_free(pair, values);
     return outcome;
 }
 

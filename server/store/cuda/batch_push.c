@@ -11,6 +11,7 @@
  * between its own step and the next. So do pushes with scores, and pushes with arrays in device
  * memory, because the host concatenates the keys. A push whose arrays are lent (lent.h) takes this
  * path alone, where there is room for all its keys: its gradients are copied and looked at first.
+ * Keys outside its set, if it has one, are copied, and have no rows.
  */
 #include "server/store/cuda/batch_push.h"
 #include "server/store/cuda/memory.h"
@@ -230,6 +231,7 @@ static void set_view(struct call *const *calls, uint32_t n, const struct staged 
     j->may_create = may_create(store, j->n_keys);
     j->set = (uint8_t)store->changes.n;
     j->keys = calls[0]->is_lent ? calls[0]->change->in.keys : s->keys;
+    j->own = calls[0]->change->in.own;
     j->checks = calls[0]->is_lent && !store->schema->s.admit_nonfinite;
     j->slots = s->slots;
     j->statuses = s->statuses;
@@ -245,20 +247,29 @@ static void set_rest(const struct staged *s, struct batch_view *j)
         j->weights = (const float *)(const void *)(rest + ((uint8_t *)s->weights - s->rest));
 }
 
-static int copy_lent(const struct store *store, const struct batch_view *j)
+/* With a set the plan reads the keys that gradients were taken for. */
+static int copy_lent(const struct store *store, struct batch_view *j)
 {
     const struct batch_fetch *f = &j->fetch[0];
-    if (!j->checks)
-        return device_copy(j->block + f->at, f->from, f->bytes, store->stream);
-    return launch_checked_copy((struct taken){.from = f->from,
-                                              .to = j->block + f->at,
-                                              .bytes = f->bytes,
-                                              .dtype = j->dtype,
-                                              .bad = &j->report->bad},
-                               store->stream);
+    struct taken taken = {.from = f->from,
+                          .to = j->block + f->at,
+                          .bytes = f->bytes,
+                          .dtype = j->dtype,
+                          .bad = j->checks ? &j->report->bad : NULL};
+    if (j->own == NULL && !j->checks)
+        return device_copy(taken.to, taken.from, taken.bytes, store->stream);
+    if (j->own == NULL)
+        return launch_checked_copy(taken, store->stream);
+    taken.own = j->own;
+    taken.keys = j->keys;
+    taken.keys_to = j->d_keys;
+    taken.n_keys = j->n_keys;
+    taken.row_bytes = (uint32_t)(f->bytes / j->n_keys);
+    j->keys = j->d_keys;
+    return launch_own_copy(taken, store->stream);
 }
 
-static int launch(struct call *const *calls, struct store *store, const struct batch_view *j)
+static int launch(struct call *const *calls, struct store *store, struct batch_view *j)
 {
     const embd_schema *s = &store->schema->s;
     struct batch_steps steps;

@@ -78,6 +78,7 @@ void call_set_keys(struct call *call, const struct store_keys *in, uint32_t firs
     uint32_t end = in->offsets ? in->offsets[first + n_rows] : first + n_rows;
     uint64_t n = end - begin;
     call->is_lent = in->on_device;
+    call->in.own = in->own;
     call->in.n = end - begin;
     call->in.n_rows = n_rows;
     call->in.first = begin;
@@ -99,7 +100,6 @@ static void set_view(struct call *call)
     call->in.offsets = call->inputs[IN_OFFSETS].on_device;
     call->in.slots = call->inputs[IN_SLOTS].on_device;
     call->in.weights = call->inputs[IN_WEIGHTS].on_device;
-    call->in.scores = call->inputs[IN_SCORES].on_device;
 }
 
 static void stage(const struct call *call, const struct input *input)
@@ -144,6 +144,24 @@ static int upload_one(struct call *call, struct input *input, uint8_t *block)
     return device_copy(block + input->at, from, input->bytes, call->store->stream);
 }
 
+static struct taken taken_of(const struct call *call, uint8_t *block)
+{
+    const struct input *keys = &call->inputs[IN_KEYS], *grads = &call->inputs[IN_VALUES];
+    return (struct taken){
+        .keys = keys->from,
+        .keys_to = (uint64_t *)(void *)(block + keys->at),
+        .n_keys = call->in.n,
+        .row_bytes = call->in.n > 0 ? (uint32_t)(grads->bytes / call->in.n) : 0,
+        .own = call->in.own,
+        .from = grads->from,
+        .to = block + grads->at,
+        .bytes = grads->bytes,
+        .dtype = grads->from != NULL ? call->change->dtype : EMBD_DTYPE_F32,
+        .bad = call->bad,
+        .stop = call->bad != NULL ? &call->counts->stop : NULL,
+    };
+}
+
 /* Read once, into memory that is the store's. */
 static int take_lent(struct call *call, uint8_t *block)
 {
@@ -154,19 +172,12 @@ static int take_lent(struct call *call, uint8_t *block)
     keys->on_device = block + keys->at;
     if (grads->from != NULL)
         call->inputs[IN_VALUES].on_device = block + grads->at;
-    if (call->bad != NULL) {
+    if (call->bad != NULL)
         *call->bad = 0;
-        return launch_checked_copy((struct taken){.keys = keys->from,
-                                                  .keys_to = (void *)(block + keys->at),
-                                                  .n_keys = call->in.n,
-                                                  .from = grads->from,
-                                                  .to = block + grads->at,
-                                                  .bytes = grads->bytes,
-                                                  .dtype = call->change->dtype,
-                                                  .bad = call->bad,
-                                                  .stop = &call->counts->stop},
-                                   stream);
-    }
+    if (call->in.own != NULL)
+        return launch_own_copy(taken_of(call, block), stream);
+    if (call->bad != NULL)
+        return launch_checked_copy(taken_of(call, block), stream);
     status = device_copy(block + keys->at, keys->from, keys->bytes, stream);
     if (status != 0 || grads->from == NULL)
         return status;

@@ -19,11 +19,15 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Of a few keys, evenly apart; of keys in device memory their number alone is known. */
+/* Of a few keys, evenly apart; of keys in device memory their number alone is known, and the set of
+ * those that take part. */
 static uint64_t print_of(const struct call *call)
 {
     const struct input *keys = &call->inputs[IN_KEYS];
+    const struct key_set *own = call->in.own;
     uint64_t n = call->in.n, print = mix(n);
+    for (uint32_t i = 0; own != NULL && i < KEY_SET_WORDS; i++)
+        print = mix(print ^ own->words[i]);
     for (uint64_t i = 0; i < PRINT_KEYS && keys->kind != MEMORY_DEVICE; i++)
         print = mix(print ^ ((const uint64_t *)keys->from)[i * (n - 1) / (PRINT_KEYS - 1)]);
     return print;
@@ -63,7 +67,7 @@ bool lookup_drop_all(struct store *store)
 static void lay_out(struct lookup *lookup, bool has_slots, struct arena *arena)
 {
     uint64_t n = lookup->n_keys;
-    lookup->found.keys = arena_take(arena, n * sizeof *lookup->found.keys);
+    lookup->found.keys = arena_take(arena, (n + lookup->has_own) * sizeof *lookup->found.keys);
     lookup->found.items = arena_take(arena, n * sizeof *lookup->found.items);
     lookup->found.slots = has_slots ? arena_take(arena, n * sizeof *lookup->found.slots) : NULL;
     lookup->bytes = arena->bytes;
@@ -116,10 +120,18 @@ static void add(struct call *call, uint64_t print)
     struct store *store = call->store;
     struct lookups *l = &store->lookups;
     struct lookup lookup = {.print = print, .n_keys = call->in.n};
+    lookup.has_own = call->in.own != NULL;
+    if (lookup.has_own)
+        lookup.own = *call->in.own;
     while (l->n > 0 && (l->n == LOOKUPS_MAX || l->bytes > LOOKUPS_BYTES_MAX / 2))
         drop_oldest(store);
     if ((uint64_t)call->in.n * KEY_BYTES > LOOKUPS_BYTES_MAX / 2 || !take_memory(call, &lookup))
         return;
+    if (lookup.has_own && device_fill(lookup.found.keys + call->in.n, 0, sizeof *lookup.found.keys,
+                                      store->stream) != 0) {
+        device_free(lookup.memory, store->stream);
+        return;
+    }
     l->bytes += lookup.bytes;
     l->at[l->n++] = lookup;
     call->found = lookup.found;
@@ -179,6 +191,14 @@ static void trust(struct lookups *l)
         l->n_trusted = TRUST;
 }
 
+static bool is_of(const struct lookup *lookup, const struct call *call, uint64_t print)
+{
+    const struct key_set *own = call->in.own;
+    return lookup->print == print && lookup->n_keys == call->in.n &&
+           lookup->has_own == (own != NULL) &&
+           (own == NULL || memcmp(&lookup->own, own, sizeof *own) == 0);
+}
+
 bool lookup_take(struct call *call)
 {
     struct lookups *l = &call->store->lookups;
@@ -188,7 +208,7 @@ bool lookup_take(struct call *call)
     if (was_pulled(l, print))
         trust(l);
     for (uint32_t i = l->n; i-- > 0;)
-        if (l->at[i].print == print && l->at[i].n_keys == call->in.n) {
+        if (is_of(&l->at[i], call, print)) {
             call->found = l->at[i].found;
             call->found_memory = l->at[i].memory;
             remove_at(l, i);

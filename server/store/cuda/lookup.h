@@ -22,6 +22,8 @@ struct store;
 struct lookup {
     uint64_t print;
     uint32_t n_keys; /* 0: there is none */
+    bool has_own;    /* only keys of `own` took part */
+    struct key_set own;
     uint64_t bytes;
     void *memory; /* of the device */
     struct found_view found;

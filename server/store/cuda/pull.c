@@ -181,8 +181,8 @@ int pull_prepare(struct call *call)
     call_set_keys(call, &pull->in, pull->first, pull->count);
     call_lay_out_inputs(call);
     int status = take_staging(call);
-    bool can_batch = status == 0 && call->is_small && call->values_bytes <= BATCHED_BYTES_MAX &&
-                     way_of(call) == WAY_GATHER;
+    bool can_batch = status == 0 && call->is_small && call->in.own == NULL &&
+                     call->values_bytes <= BATCHED_BYTES_MAX && way_of(call) == WAY_GATHER;
     call->batching = can_batch ? CALL_CAN_BATCH : CALL_ALONE;
     return status;
 }

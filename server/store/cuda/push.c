@@ -146,6 +146,8 @@ static bool may_expect(const struct call *call)
     const struct store *store = call->store;
     const struct push_view view = view_of(call);
     bool is_push = call->kind == CALL_PUSH;
+    if (call->in.own != NULL)
+        return false;
     if (is_push && (store->is_global || store->is_wholerow || !first_fits(&store->view, &view)))
         return false;
     return insert_plan_may_expect(call);
@@ -217,13 +219,13 @@ static int enqueue_apply(struct call *call, const struct push_view *view,
 
 static int note_use(const struct call *call, const struct push_view *view)
 {
+    const float *scores = call->inputs[IN_SCORES].on_device;
     struct store *store = call->store;
     struct use_view use = cuda_use(store);
     uint32_t n = call->in.n;
     int status = launch_note_use(store->view, use, view->items, n, store->stream);
-    if (status == 0 && use.rule.scores && view->in.scores != NULL)
-        status =
-            launch_note_scores(store->view, use, view->items, view->in.scores, n, store->stream);
+    if (status == 0 && use.rule.scores && scores != NULL)
+        status = launch_note_scores(store->view, use, view->items, scores, n, store->stream);
     return status;
 }
 
@@ -374,7 +376,8 @@ static int commit_push(struct call *call, struct embd__error *e)
 static int forget_candidates(struct call *call, struct embd__error *e)
 {
     struct store *store = call->store;
-    if (!call->forgets)
+    bool has_keys = call->in.own == NULL || call->report->has_own;
+    if (!call->forgets || !has_keys)
         return EMBD_OK;
     call->forgets = false;
     store->n_tombstones += store->n_candidates;

@@ -54,7 +54,6 @@ void exchange_lay_out(struct flow *flow, uint32_t device, struct arena *arena)
         .keys = (const uint64_t *)(void *)m->lanes[LANE_KEYS].owner,
         .slots = (const uint16_t *)(void *)m->lanes[LANE_SLOTS].owner,
         .weights = (const float *)(void *)m->lanes[LANE_WEIGHTS].owner,
-        .scores = (const float *)(void *)m->lanes[LANE_SCORES].owner,
     };
     if (flow->lanes[LANE_STARTS].bytes) {
         m->offsets = arena_take(arena, (m->in.n_rows + 1ull) * sizeof *m->offsets);

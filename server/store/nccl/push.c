@@ -24,6 +24,7 @@ static int open_call(struct flow *flow, struct member *m)
     call->statuses = flow->lanes[LANE_STATUSES].bytes ? m->lanes[LANE_STATUSES].owner : NULL;
     call->inputs[IN_OFFSETS].from = m->in.offsets;
     call->inputs[IN_VALUES].on_device = m->lanes[LANE_GRADS].owner;
+    call->inputs[IN_SCORES].on_device = m->lanes[LANE_SCORES].owner;
     m->push.dtype = flow->kind == CALL_PUSH ? flow->change->dtype : EMBD_DTYPE_F32;
     m->push.lr = flow->kind == CALL_PUSH ? flow->change->lr : 0.0f;
     call->staging_bytes = sizeof *call->report;

@@ -8,6 +8,7 @@
  */
 #include "server/store/cuda/kernels/batch_push.h"
 #include "server/store/cuda/kernels/keytable.cuh"
+#include "server/store/cuda/kernels/own.cuh"
 
 #define BLOCK_MOST  512u
 #define FETCH_UNIT  8u
@@ -53,16 +54,20 @@ __device__ static inline void fetch(const batch_view &j, uint32_t block)
 
 /* ---- finding ---- */
 
-template <bool HAS_SLOTS>
-__device__ static inline void find_own(const table_view &t, const batch_view &j)
+template <bool HAS_SLOTS, class Own>
+__device__ static inline void find_keys(const table_view &t, const batch_view &j, const Own &set)
 {
     uint32_t i = (uint32_t)lane_index();
     bool active = i < j.n_keys;
     uint64_t key = active ? __ldcs(j.keys + i) : 0;
     uint32_t slot = HAS_SLOTS && active ? j.slots[i] : 0;
-    uint32_t ref = find_warp<32, HAS_SLOTS>(t, key, slot, active);
+    bool mine = own_has(own_begin(set), key);
+    uint32_t ref = find_warp<32, HAS_SLOTS>(t, mine ? key : 0, slot, active && mine);
     if (!active)
         return;
+    if (!std::is_same<Own, own_all>::value)
+        j.groups[i] = mine ? 0 : GROUP_OUTSIDE;
+    ref = mine ? ref : 0;
     j.d_keys[i] = key;
     if (HAS_SLOTS)
         j.d_slots[i] = slot;
@@ -96,6 +101,13 @@ __device__ static inline uint32_t push_of(const batch_view &j, uint32_t i)
     return push;
 }
 
+/* Whether key i takes part, and has no row. */
+template <class Own> __device__ static inline bool is_new(const batch_view &j, uint32_t i)
+{
+    bool is_outside = !std::is_same<Own, own_all>::value && __ldcg(j.groups + i) == GROUP_OUTSIDE;
+    return __ldcg(j.refs + i) == 0 && !is_outside;
+}
+
 /* The place of key i's group, as claim of insert_plan.cu. In the end it holds the first of the
  * group's positions. */
 __device__ static inline uint32_t claim(const table_view &t, const batch_view &j, uint32_t *claims,
@@ -117,6 +129,7 @@ __device__ static inline uint32_t claim(const table_view &t, const batch_view &j
 }
 
 /* Ranks the new keys by first occurrence; returns how many there are. */
+template <class Own>
 __device__ static inline uint32_t rank_new(const table_view &t, const batch_view &j,
                                            uint32_t *claims, uint32_t *n_inserted)
 {
@@ -125,12 +138,12 @@ __device__ static inline uint32_t rank_new(const table_view &t, const batch_view
         claims[i] = 0;
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < j.n_keys; i += blockDim.x)
-        if (__ldcg(j.refs + i) == 0)
+        if (is_new<Own>(j, i))
             j.groups[i] = claim(t, j, claims, i);
     __syncthreads();
     for (uint32_t base = 0; base < j.n_keys; base += blockDim.x) {
         uint32_t i = base + threadIdx.x, n;
-        bool is_first = i < j.n_keys && __ldcg(j.refs + i) == 0 && claims[j.groups[i]] == i + 1;
+        bool is_first = i < j.n_keys && is_new<Own>(j, i) && claims[j.groups[i]] == i + 1;
         uint32_t rank = n_new + count_before(is_first, &n);
         if (is_first) {
             j.ranks[i] = rank;
@@ -144,11 +157,12 @@ __device__ static inline uint32_t rank_new(const table_view &t, const batch_view
 
 /* Sets the refs of keys that had no row. Their status is INSERTED in the first push that names them
  * and HIT in later ones. */
+template <class Own>
 __device__ static inline void resolve(const batch_view &j, const uint32_t *claims, bool has_new)
 {
     for (uint32_t i = threadIdx.x; i < j.n_keys; i += blockDim.x) {
         uint8_t status = EMBD_KEY_HIT;
-        if (has_new && __ldcg(j.refs + i) == 0) {
+        if (has_new && is_new<Own>(j, i)) {
             uint32_t first = claims[j.groups[i]] - 1;
             j.refs[i] = (uint32_t)(j.first_row + j.ranks[first] + 1);
             if (first >= j.first_key[push_of(j, i)])
@@ -211,6 +225,7 @@ __device__ static inline void tell(const batch_view &j, bool is_done, uint32_t n
     j.report->n_new = n_new;
 }
 
+template <class Own>
 __device__ static inline void plan_all(const table_view &t, const batch_view &j)
 {
     __shared__ union {
@@ -223,30 +238,30 @@ __device__ static inline void plan_all(const table_view &t, const batch_view &j)
     if (threadIdx.x < BATCH_PUSHES_MAX)
         n_inserted[threadIdx.x] = 0;
     for (uint32_t i = threadIdx.x; i < j.n_keys; i += blockDim.x)
-        misses = misses || __ldcg(j.refs + i) == 0;
+        misses = misses || is_new<Own>(j, i);
     misses = __syncthreads_or(misses);
     bool is_bad = j.checks && __ldcg(&j.report->bad) != 0;
     bool is_done = !is_bad && (!misses || j.may_create);
     if (is_done) {
         if (misses)
-            n_new = rank_new(t, j, shared.claims, n_inserted);
-        resolve(j, shared.claims, misses);
+            n_new = rank_new<Own>(t, j, shared.claims, n_inserted);
+        resolve<Own>(j, shared.claims, misses);
         __syncthreads();
         sort_refs(j, shared.items);
     }
     tell(j, is_done, n_new, n_inserted);
 }
 
-template <bool HAS_SLOTS>
+template <bool HAS_SLOTS, class Own>
 static __global__ void __launch_bounds__(BLOCK_MOST)
-    batch_plan(table_view t, batch_view j, uint32_t n_find)
+    batch_plan(table_view t, batch_view j, Own own, uint32_t n_find)
 {
     __shared__ bool is_last;
     if (blockIdx.x >= n_find) {
         fetch(j, blockIdx.x - n_find);
         return;
     }
-    find_own<HAS_SLOTS>(t, j);
+    find_keys<HAS_SLOTS>(t, j, own);
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0)
@@ -255,7 +270,7 @@ static __global__ void __launch_bounds__(BLOCK_MOST)
     if (!is_last)
         return;
     __threadfence();
-    plan_all(t, j);
+    plan_all<Own>(t, j);
 }
 
 int launch_batch_plan(struct table_view t, struct batch_view j, void *stream)
@@ -264,7 +279,9 @@ int launch_batch_plan(struct table_view t, struct batch_view j, void *stream)
     while (block < BLOCK_MOST && block < j.n_keys)
         block *= 2;
     unsigned n_find = (j.n_keys + block - 1) / block, grid = n_find + j.n_fetch_blocks;
+    if (j.own)
+        return LAUNCH((batch_plan<false, key_set>), grid, block, stream, t, j, *j.own, n_find);
     if (t.row_slots)
-        return LAUNCH(batch_plan<true>, grid, block, stream, t, j, n_find);
-    return LAUNCH(batch_plan<false>, grid, block, stream, t, j, n_find);
+        return LAUNCH((batch_plan<true, own_all>), grid, block, stream, t, j, own_all{}, n_find);
+    return LAUNCH((batch_plan<false, own_all>), grid, block, stream, t, j, own_all{}, n_find);
 }

@@ -45,14 +45,15 @@ struct batch_view {
     struct batch_fetch
         fetch[BATCH_PUSHES_MAX + 1]; /* gradients of each push; last, row_of and weights */
     uint32_t n_fetches, n_fetch_blocks;
-    embd_dtype dtype;      /* of the gradients */
-    uint64_t first_row;    /* number of the first new row */
-    bool may_create;       /* there is a free row and entry for each key */
-    uint8_t set;           /* change set of changed rows, or unused */
-    bool checks;           /* report->bad is to be looked at */
-    const uint64_t *keys;  /* [n_keys] pinned, as are slots, statuses, report; or lent, read once */
-    const uint16_t *slots; /* [n_keys], slot tables only */
-    uint8_t *statuses;     /* [n_keys] or NULL */
+    embd_dtype dtype;     /* of the gradients */
+    uint64_t first_row;   /* number of the first new row */
+    bool may_create;      /* there is a free row and entry for each key */
+    uint8_t set;          /* change set of changed rows, or unused */
+    bool checks;          /* report->bad is to be looked at */
+    const uint64_t *keys; /* [n_keys] pinned, as are slots, statuses, report; or lent, read once */
+    const struct key_set *own; /* as of keys_view; `keys` are d_keys then */
+    const uint16_t *slots;     /* [n_keys], slot tables only */
+    uint8_t *statuses;         /* [n_keys] or NULL */
     struct batch_report *report;
 
     /* Device memory. */
@@ -63,7 +64,7 @@ struct batch_view {
     uint64_t *d_keys;       /* [n_keys] */
     uint32_t *d_slots;      /* [n_keys], slot tables only */
     uint32_t *refs;         /* [n_keys] */
-    uint32_t *groups;       /* [n_keys] groups of keys without a row, then ranks */
+    uint32_t *groups;       /* [n_keys] groups of keys without a row, or GROUP_OUTSIDE */
     uint32_t *ranks;        /* [n_keys] */
     uint64_t *sorted;       /* [n_keys] ref, push, place among the keys: 32, 16, 16 bits; rising */
 };

@@ -1,5 +1,6 @@
 /* create.cu - creates rows and entries for new keys, and rehashes all entries into a larger table.
  */
+#include "server/store/cuda/kernels/own.cuh"
 #include "server/store/cuda/kernels/place.cuh"
 
 /* Existing entries: candidates that get a row, or that were seen once more. */
@@ -162,7 +163,8 @@ static __global__ void __launch_bounds__(256) place_new(table_view t, keys_view 
     if (p.report->n_filtered_new == 0)
         return;
     for (uint64_t i = lane_index(); i < in.n; i += lane_count())
-        if (p.refs[i] == 0 && !p.is_leader[i] && p.claims[p.group[i]] == i + 1)
+        if (p.refs[i] == 0 && !p.is_leader[i] && !is_outside(in, p, i) &&
+            p.claims[p.group[i]] == i + 1)
             entry_place(t, in.keys[i], slot_at(t, in, (uint32_t)i), REF_CANDIDATE | 1u);
 }
 

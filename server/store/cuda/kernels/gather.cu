@@ -3,9 +3,12 @@
  * a lane in flight. Row loads bypass the first-level cache and stores are streaming: neither is
  * reused soon. */
 #include "server/store/cuda/kernels/found.cuh"
+#include "server/store/cuda/kernels/own.cuh"
 #include "server/store/cuda/kernels/values.cuh"
 
 #define BLOCK 128u
+/* nvcc 13 gives the kernels here more registers, and so fewer warps, where it is larger. */
+static_assert(sizeof(pull_view) <= 128, "a pull_view has at most 128 bytes");
 /* Keys of a warp for rows of `units` 16-byte pieces: as many as it can find at once for narrow
  * rows, else half of that, so that the last warps end closer together. */
 __host__ __device__ static constexpr uint32_t keys_of(uint32_t units)
@@ -29,7 +32,7 @@ __device__ static inline void fill_missing(const table_view &t, const pull_view 
 }
 
 /* UNITS: 16-byte pieces of a row. */
-template <uint32_t UNITS>
+template <uint32_t UNITS, class Own>
 __device__ static inline void copy_rows(const table_view &t, const pull_view &p, uint64_t base,
                                         uint32_t ref)
 {
@@ -46,7 +49,7 @@ __device__ static inline void copy_rows(const table_view &t, const pull_view &p,
         for (uint32_t u = 0; u < AT_ONCE; u++) {
             uint32_t c = (j + u) * 32 + lane;
             uint32_t r = __shfl_sync(ALL_LANES, ref, (int)(c / UNITS));
-            is_written[u] = c < left && (is_row(r) || p.zero_missing);
+            is_written[u] = c < left && (is_row(r) || (p.zero_missing && !is_outside<Own>(r)));
             v[u] = make_uint4(0, 0, 0, 0);
             if (is_row(r))
                 v[u] = load_once(row_of_ref(t, r) + c % UNITS * 16);
@@ -58,21 +61,25 @@ __device__ static inline void copy_rows(const table_view &t, const pull_view &p,
     }
 }
 
-/* Keys base .. base + KEYS of a pull, by one warp. */
-template <uint32_t UNITS, bool HAS_SLOTS>
-__device__ static inline void gather_keys(const table_view &t, const pull_view &p, uint64_t base)
+/* Keys base .. base + KEYS of a pull, by one warp. Keys outside a set all look in the same bucket.
+ */
+template <uint32_t UNITS, bool HAS_SLOTS, class Own>
+__device__ static inline void gather_keys(const table_view &t, const pull_view &p, const Own &set,
+                                          uint64_t base)
 {
     constexpr uint32_t KEYS = keys_of(UNITS);
     uint32_t lane = threadIdx.x % 32;
     bool active = lane < KEYS && base + lane < p.in.n;
     uint64_t key = active ? __ldcs(p.in.keys + base + lane) : 0;
     uint32_t slot = HAS_SLOTS && active ? slot_at(t, p.in, (uint32_t)(base + lane)) : 0;
-    uint32_t ref = find_warp<KEYS, HAS_SLOTS>(t, key, slot, active);
+    bool mine = own_has(own_begin(set), key);
+    uint32_t ref = find_warp<KEYS, HAS_SLOTS>(t, mine ? key : 0, slot, active && mine);
     if (!active || !is_row(ref))
         ref = 0;
-    copy_rows<UNITS>(t, p, base, ref);
+    ref = mine ? ref : REF_OUTSIDE;
+    copy_rows<UNITS, Own>(t, p, base, ref);
     if (active && p.found.keys)
-        found_set(p.found, (uint32_t)base + lane, key, slot, ref);
+        found_set<Own>(p.found, p.in.n, (uint32_t)base + lane, key, slot, ref);
     if (active && p.statuses)
         p.statuses[base + lane] = ref ? EMBD_KEY_HIT : EMBD_KEY_MISSING;
     uint32_t missing = __ballot_sync(ALL_LANES, active && !ref && !p.zero_missing);
@@ -85,7 +92,17 @@ static __global__ void __launch_bounds__(BLOCK, 8) gather(table_view t, pull_vie
 {
     uint64_t base = p.first_row + lane_index() / 32 * keys_of(UNITS);
     if (base < p.in.n)
-        gather_keys<UNITS, HAS_SLOTS>(t, p, base);
+        gather_keys<UNITS, HAS_SLOTS>(t, p, own_all{}, base);
+}
+
+/* Keys of a set. */
+template <uint32_t UNITS, bool HAS_SLOTS>
+static __global__ void __launch_bounds__(BLOCK, 8)
+    gather_own(table_view t, pull_view p, key_set own)
+{
+    uint64_t base = lane_index() / 32 * keys_of(UNITS);
+    if (base < p.in.n)
+        gather_keys<UNITS, HAS_SLOTS>(t, p, own, base);
 }
 
 template <uint32_t UNITS, bool HAS_SLOTS>
@@ -105,7 +122,8 @@ static __global__ void __launch_bounds__(BLOCK, 8) gather_each(table_view t, gat
     p.zero_missing = piece.zero_missing;
     p.values = piece.values;
     p.statuses = piece.statuses;
-    gather_keys<UNITS, HAS_SLOTS>(t, p, (uint64_t)(warp - piece.first_warp) * keys_of(UNITS));
+    gather_keys<UNITS, HAS_SLOTS>(t, p, own_all{},
+                                  (uint64_t)(warp - piece.first_warp) * keys_of(UNITS));
 }
 
 bool gather_fits(const struct table_view *t, const struct pull_view *pull)
@@ -142,6 +160,8 @@ int launch_gather(struct table_view t, struct pull_view pull, void *stream)
     unsigned grid = (warps_of(n, t.stride) + BLOCK_WARPS - 1) / BLOCK_WARPS;
     if (n == 0)
         return 0;
+    if (pull.in.own)
+        return LAUNCH_GATHER(gather_own, false, grid, t, pull, *pull.in.own);
     return t.row_slots ? LAUNCH_GATHER(gather, true, grid, t, pull)
                        : LAUNCH_GATHER(gather, false, grid, t, pull);
 }
@@ -206,6 +226,8 @@ __device__ static inline void fill_zero(const table_view &t, const pull_view &p,
                 make_uint4(0, 0, 0, 0);
 }
 
+/* Own: key_set where refs may be REF_OUTSIDE. */
+template <class Own>
 static __global__ void __launch_bounds__(BLOCK)
     gather_window(table_view t, pull_view p, const uint32_t *refs, uint64_t first, uint64_t end)
 {
@@ -217,7 +239,8 @@ static __global__ void __launch_bounds__(BLOCK)
         bool has_row = active && is_row(ref);
         bool is_here = has_row && ref - 1 >= first && ref - 1 < end;
         uint32_t here = __ballot_sync(ALL_LANES, is_here);
-        uint32_t missing = __ballot_sync(ALL_LANES, active && !has_row && first == 0);
+        uint32_t missing =
+            __ballot_sync(ALL_LANES, active && !has_row && first == 0 && !is_outside<Own>(ref));
         __syncwarp();
         if (is_here)
             places[__popc(here & ((1u << lane) - 1))] = lane;
@@ -235,5 +258,9 @@ int launch_gather_window(struct table_view t, struct pull_view pull, const uint3
                          uint64_t first, uint64_t end, void *stream)
 {
     unsigned grid = (pull.in.n + BLOCK - 1) / BLOCK;
-    return grid ? LAUNCH(gather_window, grid, BLOCK, stream, t, pull, refs, first, end) : 0;
+    if (grid == 0)
+        return 0;
+    return pull.in.own
+               ? LAUNCH(gather_window<key_set>, grid, BLOCK, stream, t, pull, refs, first, end)
+               : LAUNCH(gather_window<own_all>, grid, BLOCK, stream, t, pull, refs, first, end);
 }

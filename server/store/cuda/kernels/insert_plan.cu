@@ -5,6 +5,7 @@
  * position was written before, so no lane waits for another. Which of several equal keys claims a
  * place first varies; in the end the place holds the smallest of their positions. */
 #include "server/store/cuda/kernels/mark.cuh"
+#include "server/store/cuda/kernels/own.cuh"
 
 /* Adds the number of lanes of the warp with `counts`; all lanes call it. */
 __device__ static inline void count_lanes(uint32_t *to, bool counts)
@@ -49,7 +50,7 @@ static __global__ void __launch_bounds__(256) group(table_view t, keys_view in, 
         return;
     for (uint64_t at = lane_index(); at < in.n; at += lane_count()) {
         uint32_t i = (uint32_t)at;
-        if (is_row(p.refs[i]))
+        if (is_row(p.refs[i]) || is_outside(in, p, i))
             continue;
         uint64_t key = in.keys[i];
         uint32_t slot = slot_at(t, in, i);
@@ -102,6 +103,8 @@ static __global__ void __launch_bounds__(256)
 {
     for (uint64_t i = lane_index(); i < in.n; i += lane_count()) {
         uint32_t ref = p.refs[i];
+        if (is_outside(in, p, i))
+            continue;
         bool is_leader = p.is_leader[i];
         uint8_t status = EMBD_KEY_HIT;
         if (is_leader || !is_row(ref)) {

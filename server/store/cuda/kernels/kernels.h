@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "proto/initializer.h"
+#include "proto/key_set.h"
 #include "server/store/secret.h"
 #include "server/store/use.h"
 #include "server/store/wholerow.h"
@@ -31,6 +32,8 @@ extern "C" {
 #define REF_CANDIDATE  0x80000000u
 #define REF_SIGHTS_MAX 0x3fffffffu /* as on the host */
 #define REF_ROWS_MAX   0x7fffffffu
+/* No entry has it. Of keys outside keys_view.own, in the refs of pulls; elsewhere these have 0. */
+#define REF_OUTSIDE 0xffffffffu
 
 #define ENTRY_BUCKET 4u
 #define ENTRY_OVERFLOW                                                                             \
@@ -75,8 +78,10 @@ struct keys_view {
     const uint32_t *offsets; /* [n_rows + 1] or NULL: row r is key r */
     const uint16_t *slots;   /* [n_rows], slot tables only */
     const float *weights;    /* [n] or NULL */
-    const float *scores;     /* [n] or NULL */
     uint32_t *row_of;        /* [n] row of each key, where a push or slots need it; else NULL */
+    /* Only these keys take part; NULL: all. Memory of the host: launchers read it, and kernels get
+     * it by value. Not with offsets or slots. */
+    const struct key_set *own;
 };
 
 /* row_of of every key, from the offsets. */
@@ -87,6 +92,8 @@ struct taken {
     const uint64_t *keys;
     uint64_t *keys_to; /* [n_keys] */
     uint32_t n_keys;
+    uint32_t row_bytes;        /* of a gradient, with `own` */
+    const struct key_set *own; /* as of keys_view: gradients of other keys are not read */
     const void *from;
     void *to; /* [bytes] */
     uint64_t bytes;
@@ -94,8 +101,11 @@ struct taken {
     uint32_t *bad;  /* starts at 0; one more than which 16 bytes have a value that is not finite */
     uint32_t *stop; /* set to 1 then; or NULL */
 };
-/* Copies them, each byte read once. */
+/* Copies them, each byte read once. Without `own`. */
 int launch_checked_copy(struct taken taken, void *stream);
+/* The same with `own`, in which `from`, and `bad`, may be NULL: there are no gradients, or they may
+ * be anything. */
+int launch_own_copy(struct taken taken, void *stream);
 
 /* What a push sorts: a ref, row + 1 or 0: dropped, and the position of its key. */
 EMBD_INLINE uint64_t item_of(uint32_t ref, uint32_t position)
@@ -118,7 +128,8 @@ int launch_find(struct table_view t, struct keys_view in, uint32_t *refs, uint8_
 
 /* What a pull found, kept for a push of the same keys: lookup.h. */
 struct found_view {
-    uint64_t *keys;  /* [n]; NULL: it is not kept */
+    uint64_t *keys;  /* [n]; NULL: it is not kept. With keys_view.own [n + 1]: the last starts at 0
+                      * and is 1 where a key that takes part has no row */
     uint64_t *items; /* [n] */
     uint16_t *slots; /* [n], slot tables only */
 };
@@ -182,16 +193,18 @@ struct plan_report {
     uint32_t n_filtered_new; /* of these, without an entry */
     uint32_t n_promoted;     /* leaders with room that already have an entry */
     uint32_t is_wrong;       /* 1: not all of the keys that were expected to be new are */
+    uint32_t has_own;        /* 1: with keys_view.own: a key takes part */
 };
 
 /* The distinct keys without a row. A group is a place in a hash table of n_groups places, a power
  * of two of at least twice the keys; `claims`, and `marks` if given, start at 0. A key that is
  * alone at its mark is a leader and has no group. */
-#define PLAN_MARKS 4u /* marks of each group; two bits each: seen once, seen again */
+#define GROUP_OUTSIDE 0xffffffffu /* with keys_view.own: the key takes no part */
+#define PLAN_MARKS    4u          /* marks of each group; two bits each: seen once, seen again */
 struct plan_view {
     uint32_t *refs;      /* [n] of the keys' entries, or 0 */
     uint32_t *positions; /* [n] 0, 1, 2, ... */
-    uint32_t *group;     /* [n] the group of each key without a row */
+    uint32_t *group;     /* [n] the group of each key without a row, or GROUP_OUTSIDE */
     uint32_t n_groups;
     uint32_t *claims;           /* [n_groups] first position of the group + 1, or 0 */
     uint32_t *marks;            /* [n_groups * PLAN_MARKS / 16], or NULL: every key gets a group */
