@@ -37,7 +37,7 @@ struct part {
     const float *scores;     /* push: [n_keys] or NULL, of evict_score; -inf: the key gets none */
     const void *grads;       /* push: [n_rows][dim] of dtype; values_bytes */
     uint64_t grads_bytes;
-    bool on_device; /* a server's: keys, rows and gradients lie in memory of a GPU */
+    bool on_device;            /* a server's: keys, rows and gradients lie in memory of a GPU */
     const struct key_set *own; /* with on_device: only these keys take part; NULL: all do */
 };
 

@@ -39,8 +39,8 @@ static inline uint32_t embd__placement_shard(const struct placement *p, embd_par
     return p->of_vshard[embd__mix64_high(key) >> 54];
 }
 
-/* A set of vshards, or of residues for tables that go by these: bit v % 8 of byte v / 8 says whether
- * v is in it. */
+/* A set of vshards, or of residues for tables that go by these: bit v % 8 of byte v / 8 says
+ * whether v is in it. */
 static inline bool embd__placement_set_has(const uint8_t *set, uint32_t v)
 {
     return (set[v / 8] >> v % 8 & 1) != 0;

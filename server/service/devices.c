@@ -79,7 +79,7 @@ int devices_open(struct call *call, const struct device_lent *lent, struct devic
     session->devices = device;
     if (device->memory.takes_turns)
         tell_turns(call->shard);
-    *out = (struct device_opened){device->number, device->memory.takes_turns, true};
+    *out = (struct device_opened){device->number, device->memory.takes_turns, true, true};
     return EMBD_OK;
 }
 

@@ -59,6 +59,9 @@ EARLY = of("large pulls of a GPU are sent while it makes them", "embd-server", "
 PIECES = of("a large pull of the cuda store is made piece by piece", "test_cuda_pieces")
 ANSWERED = of("a large pull of the cuda store is answered while it is made", "test_cuda_early_pulls")
 LENT = of("keys, rows and gradients in memory that a GPU's owner lends", "test_cuda_lent")
+OWN = of("of a call in lent memory each cuda store takes the keys of its set", "test_cuda_own")
+RACED = of("a cuda store takes keys of its set alone, also where their owner writes others", "test_cuda_own_hostile")
+SHARES = of("in memory of a GPU the shards of a cluster do together what one does", "test_cuda_own_requests")
 LENDING = of("requests that name memory of a GPU do what others do", "test_cuda_lent_requests")
 DURABILITY = of("kill -9 while a table becomes durable", "embd-server", "embctl", "embd-gated-disk")
 MOVES = of("keys move between shards while trainers go on", "embd-server", "embctl", "embd_python", "embd_python_files")
@@ -228,15 +231,28 @@ MUTANTS = [
          "int status = push_check(call, &call->done->error);", "int status = EMBD_OK;"),
     LENT("lent memory: the last bytes of gradients are not looked at", "server/store/cuda/kernels/checked_copy.cu",
          "        if (is_bad(e, word))\n            note_bad(t, first);", "        (void)word;"),
-    LENT("lent memory: a step is made although a gradient is not finite", "server/store/cuda/kernels/checked_copy.cu",
+    LENT("lent memory: a step is made although a gradient is not finite", "server/store/cuda/kernels/finite.cuh",
          "        *t.stop = 1;", "        (void)0;"),
     LENT("a step is made although a key has no row", "server/store/cuda/kernels/apply.cu", "if (p.counts->stop)", "if (false)"),
     LENT("lent memory: gradients of a small push are not looked at", "server/store/cuda/kernels/batch_plan.cu",
          "bool is_bad = j.checks &&", "bool is_bad = false && j.checks &&"),
+    OWN("sets of keys: a push creates keys outside", "server/store/cuda/kernels/own.cuh", "return in.own && p.group[i] == GROUP_OUTSIDE;",
+        "return in.own && p.group[i] == GROUP_OUTSIDE - 1;"),
+    OWN("sets of keys: a pooled pull writes rows of keys outside", "server/store/cuda/kernels/pool.cu", "is_outside<Own>(refs[row]))",
+        "refs[row] == 1u << 31)"),
+    OWN("sets of keys: a push of other keys alone forgets candidates", "server/store/cuda/push.c",
+        "bool has_keys = call->in.own == NULL || call->report->has_own;", "bool has_keys = true;"),
+    RACED("sets of keys: the keys of a small push are read again", "server/store/cuda/batch_push.c", "    j->keys = j->d_keys;\n", ""),
+    SHARES("sets of keys: a set may have vshards of others", "server/service/handle_device.c",
+           "if (check_placement(call) != EMBD_OK || check_set(call, &place, is_hash, own) != EMBD_OK)", "if (check_placement(call) != EMBD_OK)"),
+    SHARES("sets of keys: a set may be of another map", "server/service/handle_device.c",
+           "if (check_placement(call) != EMBD_OK || check_set", "if (check_set"),
+    SHARES("sets of keys: a record has all keys", "server/service/handle_device.c", "if (!embd__key_set_has(in->own, keys[i]))\n            continue;", ""),
+    SHARES("lent memory: a handle is closed while others have it open", "server/store/cuda/imports.c", "    if (import->n > 0)\n        return;\n", ""),
     LENDING("lent memory: a place ends beyond it", "server/service/devices.c", "place->at <= device->memory.bytes - bytes",
             "place->at <= device->memory.bytes"),
     LENDING("lent memory: gradients of a journaled push are not looked at", "server/service/handle_device.c",
-            "return check_grads(part->table, &part->in, 0, 0, e);", "return EMBD_OK;"),
+            "if (check_grads(part->table, &part->in, 0, 0, e) == EMBD_OK && ", "if ("),
     LENDING("lent memory: it stays when its connection ends", "server/service/shard.c", "    devices_leave(shard, session);\n", ""),
     LENDING("lent memory: a connection lends any number", "server/service/devices.c", "if (n < DEVICES_MOST)", "if (true)"),
     LENDING("lent memory: a gate's word rises before earlier calls have ended", "proto/device.c",

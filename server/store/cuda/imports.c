@@ -1,5 +1,5 @@
-/* imports.c - see imports.h. The lock is held while the driver opens or closes a handle, so that the
- * list says what is open. */
+/* imports.c - see imports.h. The lock is held while the driver opens or closes a handle, so that
+ * the list says what is open. */
 #include "server/store/cuda/imports.h"
 
 #include <pthread.h>

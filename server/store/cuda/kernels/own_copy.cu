@@ -1,8 +1,8 @@
-/* own_copy.cu - as checked_copy.cu, where only keys of a set take part: all keys are copied, and the
- * gradients of those of the set, each to its own place. Nobody reads what is between them.
+/* own_copy.cu - as checked_copy.cu, where only keys of a set take part: all keys are copied, and
+ * the gradients of those of the set, each to its own place. Nobody reads what is between them.
  *
- * A warp looks at 32 keys, and its lanes then share the pieces of the gradients that it found. Which
- * those are is decided by the keys that it copies: their owner may write others meanwhile. */
+ * A warp looks at 32 keys, and its lanes then share the pieces of the gradients that it found.
+ * Which those are is decided by the keys that it copies: their owner may write others meanwhile. */
 #include "server/store/cuda/kernels/finite.cuh"
 #include "server/store/cuda/kernels/own.cuh"
 
