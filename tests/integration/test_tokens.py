@@ -264,6 +264,7 @@ class Hidden(TokenCase):
         for fields in place, {**place, "rows_at": 8}, {"n_keys": 2}:
             yield "device_pull", {"table": number, "n_keys": 1, **fields}
             yield "device_push", {"table": number, "n_keys": 1, **fields}
+            yield "device_pull", {"table": number, "n_keys": 1, **fields, "own": True}, bytes(128)
         yield "keys", {"table": name}
         yield "keys", {"table": name, "cursor": 1, "scan": 1}
         yield "keys", {"table": name, "keys": 0}
