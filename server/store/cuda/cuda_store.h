@@ -31,6 +31,9 @@
  * finite. Small pushes go together, in one step where there is room. The host waits for the device
  * only in scan, load, erase, cancel, and a prepare that has to look keys up.
  *
+ * Of a call in lent memory that has a set of keys (kernels/own.cuh) the others stay in their
+ * places, as keys that were dropped: nobody counts them.
+ *
  * Owner: the shard's thread. */
 #ifndef EMBD_CUDA_CUDA_STORE_H
 #define EMBD_CUDA_CUDA_STORE_H

@@ -1,9 +1,10 @@
 /* lookup.h - what pulls found, kept for the pushes of the same keys. A trainer pulls a batch and
  * then pushes its gradients: that push need not look its keys up and sort them again.
  *
- * A push finds its lookup by a print of a few of its keys. The device then compares all of them, so
- * a lookup of other keys costs time and changes nothing. Rows that move or go away take all lookups
- * with them (lookup_drop_all). Pulls are kept only while pushes of the same keys come.
+ * A push finds its lookup by a print of a few of its keys, and of the set of those that take part.
+ * The device then compares all of them, so a lookup of other keys costs time and changes nothing.
+ * Rows that move or go away take all lookups with them (lookup_drop_all). Pulls are kept only while
+ * pushes of the same keys come.
  *
  * Owner: the shard's thread. */
 #ifndef EMBD_CUDA_LOOKUP_H
