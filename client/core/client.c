@@ -230,6 +230,7 @@ void embd_close(embd_client *client)
     embd__tables_fini(client);
     embd__device_nodes_fini(client);
     embd__device_calls_fini(client);
+    embd__device_run_fini(client);
     embd__devices_fini(client);
     embd__distinct_fini(&client->distinct);
     embd__msg_fini(&client->request.msg);

@@ -86,6 +86,7 @@ struct embd_client {
     struct opened opened;                                      /* streams of pushers */
     struct numbering numbering;                                /* of pushes that name none */
     struct embd_device *devices;                               /* memory of GPUs that is lent */
+    struct device_sending *device_sending;                     /* of device_run.c; NULL: none yet */
     struct embd_device_call *device_calls, *free_device_calls; /* all ever made; not in use */
     struct embd_device_node *device_nodes; /* calls of CUDA graphs; guarded, as all they do: */
     pthread_mutex_t nodes_lock;
@@ -166,6 +167,8 @@ int embd__table_grow(struct embd_client *client, struct embd_table *table, uint3
 void embd__tables_fini(struct embd_client *client);
 /* device.c: frees what is lent; the server's end of it is the connection's. */
 void embd__devices_fini(struct embd_client *client);
+/* device_run.c; the loop stands still. */
+void embd__device_run_fini(embd_client *client);
 void embd__device_calls_init(embd_client *client);
 /* device_node.c */
 void embd__device_nodes_init(embd_client *client);

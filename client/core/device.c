@@ -1,9 +1,11 @@
-/* device.c - embd/device.h: memory of GPUs that is lent to the server of the only shard.
+/* device.c - embd/device.h: memory of GPUs that is lent to the servers of all shards.
  *
- * A server knows memory by a number that is its connection's. Where the connection was lost, the
- * memory is lent again before the next call that names it; the caller notices nothing. */
+ * A server knows memory by a number that is its connection's. Where the connection was lost, or a
+ * shard was added, the memory is lent there before the next call that names it; the caller notices
+ * nothing. */
 #include "embd/device.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,74 +19,126 @@ _Static_assert(EMBD_DEVICE_HANDLE_BYTES == DEVICE_HANDLE_BYTES &&
                    EMBD_DEVICE_ALIGNMENT == DEVICE_ALIGNMENT,
                "the header says what the protocol has");
 
+/* A memory with one shard. */
+struct lent {
+    const struct link *link; /* to the shard; another one may have its number later. NULL: none */
+    uint64_t connection;     /* of the link, that it was opened on */
+    struct device_opened opened;
+};
+
 struct embd_device {
     struct embd_client *client;
     struct embd_device *next; /* of the client's */
     uint8_t handle[DEVICE_HANDLE_BYTES], uuid[DEVICE_UUID_BYTES];
     uint64_t bytes, address; /* address: of memory of this process; 0: the handle is another's */
-    struct device_opened opened;
-    uint64_t connection; /* that it was opened on: how many there had been */
+    struct lent lent[];      /* [LIMIT_SHARDS] */
 };
 
-static uint64_t connections(const embd_client *client)
+uint64_t embd__device_connection(const embd_client *client, uint32_t shard)
 {
-    const struct link_figures *f = embd__link_figures(client->shards[0].link);
+    const struct link_figures *f = embd__link_figures(client->shards[shard].link);
     return atomic_load_explicit(&f->connections, memory_order_relaxed);
 }
 
 /* ---- lending ---- */
 
-/* Of an answer that is a result without fields. */
-static int end_empty(embd_client *client, struct answer *answer)
+static bool is_lent(const embd_device *device, uint32_t shard)
 {
-    struct fields f;
-    embd__read_fields(&f, &answer->reader, "the answer");
-    embd__fields_end(&f);
-    embd__answer_free(answer);
-    return client->error.status;
+    const embd_client *client = device->client;
+    return device->lent[shard].link == client->shards[shard].link &&
+           device->lent[shard].connection == embd__device_connection(client, shard);
 }
 
+/* The client's error gets the shard's number, where there are several. */
+static int name_shard(embd_client *client, uint32_t shard)
+{
+    const struct embd__error why = client->error;
+    if (client->n_shards == 1)
+        return why.status;
+    client->error = (struct embd__error){0};
+    return embd__error_set(
+        &client->error, why.status,
+        "memory of a GPU is lent to all of %u shards, and shard %u does not take "
+        "it: %.260s",
+        client->n_shards, shard, why.text);
+}
+
+static int lend_to(embd_device *device, uint32_t shard)
+{
+    embd_client *client = device->client;
+    struct lent *lent = &device->lent[shard];
+    const struct device_lent what = {device->bytes, device->handle, device->uuid, device->address};
+    struct answer *answer;
+    struct msg *m = embd__request_begin(client, METHOD_DEVICE_OPEN);
+    embd__device_open_write(m, &what);
+    if (embd__request(client, shard, LISTENER_DATA, &answer) != EMBD_OK)
+        return name_shard(client, shard);
+    embd__device_opened_read(&answer->reader, &lent->opened);
+    embd__answer_free(answer);
+    if (client->error.status != EMBD_OK)
+        return client->error.status;
+    lent->link = client->shards[shard].link;
+    lent->connection = embd__device_connection(client, shard); /* a later one: it is lent again */
+    if (client->n_shards == 1 || lent->opened.takes_own)
+        return EMBD_OK;
+    embd__error_set(&client->error, EMBD_UNSUPPORTED,
+                    "%s: is of an earlier version, in which a single shard takes it",
+                    client->shards[shard].address);
+    return name_shard(client, shard);
+}
+
+/* To those of all shards that it is not lent to. */
 static int lend(embd_device *device)
 {
     embd_client *client = device->client;
-    const struct device_lent lent = {device->bytes, device->handle, device->uuid, device->address};
-    struct answer *answer;
-    struct msg *m = embd__request_begin(client, METHOD_DEVICE_OPEN);
-    embd__device_open_write(m, &lent);
-    if (embd__request(client, 0, LISTENER_DATA, &answer) != EMBD_OK)
-        return client->error.status;
-    embd__device_opened_read(&answer->reader, &device->opened);
-    embd__answer_free(answer);
-    device->connection = connections(client); /* a later one: it is lent once more */
-    return client->error.status;
-}
-
-static int check_open(embd_client *client, uint64_t bytes)
-{
-    struct embd__error *e = &client->error;
-    if (bytes == 0 || bytes > LIMIT_DEVICE_BYTES)
-        return embd__error_set(e, EMBD_INVALID, "bytes is %llu, expected 1 to %llu",
-                               (unsigned long long)bytes, (unsigned long long)LIMIT_DEVICE_BYTES);
-    if (client->n_shards > 1)
-        return embd__error_set(e, EMBD_UNSUPPORTED,
-                               "the cluster has %u shards; memory of a GPU is lent to one",
-                               client->n_shards);
+    for (uint32_t i = 0; i < client->n_shards; i++)
+        if (!is_lent(device, i) && lend_to(device, i) != EMBD_OK)
+            return client->error.status;
     return EMBD_OK;
 }
 
-/* What is lent is in `given`. */
+static void take_back(embd_device *device, uint32_t shard)
+{
+    embd_client *client = device->client;
+    struct answer *answer;
+    if (!is_lent(device, shard)) /* the server of another connection does not know it */
+        return;
+    device->lent[shard].link = NULL;
+    struct msg *m = embd__request_begin(client, METHOD_DEVICE_CLOSE);
+    embd__device_close_write(m, device->lent[shard].opened.number);
+    if (embd__request(client, shard, LISTENER_DATA, &answer) == EMBD_OK)
+        embd__answer_free(answer);
+}
+
+/* The client's error stays. */
+static void take_all_back(embd_device *device)
+{
+    embd_client *client = device->client;
+    const struct embd__error before = client->error;
+    for (uint32_t i = 0; i < client->n_shards; i++) {
+        client->error = (struct embd__error){0};
+        take_back(device, i);
+    }
+    client->error = before;
+}
+
+/* What is lent is in `given`, which has no shards. */
 static int open_device(embd_client *client, const embd_device *given, embd_device **device_out)
 {
-    if (check_open(client, given->bytes) != EMBD_OK)
-        return client->error.status;
-    embd_device *device = malloc(sizeof *device);
+    struct embd__error *e = &client->error;
+    if (given->bytes == 0 || given->bytes > LIMIT_DEVICE_BYTES)
+        return embd__error_set(e, EMBD_INVALID, "bytes is %llu, expected 1 to %llu",
+                               (unsigned long long)given->bytes,
+                               (unsigned long long)LIMIT_DEVICE_BYTES);
+    embd_device *device = calloc(1, sizeof *device + LIMIT_SHARDS * sizeof device->lent[0]);
     if (device == NULL)
-        return embd__error_set(&client->error, EMBD_NO_MEMORY, "no memory to lend a GPU's");
-    *device = *given;
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to lend a GPU's");
+    memcpy(device, given, sizeof *device);
     device->client = client;
     if (lend(device) != EMBD_OK) {
+        take_all_back(device);
         free(device);
-        return client->error.status;
+        return e->status;
     }
     device->next = client->devices;
     client->devices = device;
@@ -136,19 +190,10 @@ static void unlink_device(embd_device *device)
 
 void embd_device_close(embd_device *device)
 {
-    struct answer *answer;
     if (device == NULL)
         return;
-    embd_client *client = device->client;
     unlink_device(device);
-    if (device->connection ==
-        connections(client)) { /* the server of another one does not know it */
-        client->error = (struct embd__error){0};
-        struct msg *m = embd__request_begin(client, METHOD_DEVICE_CLOSE);
-        embd__device_close_write(m, device->opened.number);
-        if (embd__request(client, 0, LISTENER_DATA, &answer) == EMBD_OK)
-            end_empty(client, answer);
-    }
+    take_all_back(device);
     free(device);
 }
 
@@ -163,10 +208,13 @@ void embd__devices_fini(embd_client *client)
 
 bool embd_device_takes_turns(const embd_device *device)
 {
-    return device->opened.takes_turns;
+    for (uint32_t i = 0; i < device->client->n_shards; i++)
+        if (device->lent[i].link != NULL && device->lent[i].opened.takes_turns)
+            return true;
+    return false;
 }
 
-/* ---- pulls and pushes ---- */
+/* ---- parts ---- */
 
 static int check_part(embd_client *client, const embd_device_part *part)
 {
@@ -182,47 +230,10 @@ static int check_part(embd_client *client, const embd_device_part *part)
     if (part->dtype > EMBD_DTYPE_BF16)
         return embd__error_set(e, EMBD_UNSUPPORTED, "part.dtype is %s, expected f32, f16 or bf16",
                                embd_dtype_name(part->dtype));
+    if (part->n_gates > LIMIT_SHARDS)
+        return embd__error_set(e, EMBD_TOO_LARGE, "part.n_gates is %u, the limit is %u",
+                               part->n_gates, LIMIT_SHARDS);
     return EMBD_OK;
-}
-
-static int lend_again(embd_device *device)
-{
-    return device->connection == connections(device->client) ? EMBD_OK : lend(device);
-}
-
-struct device_batch embd__device_batch_of(const embd_device_part *part)
-{
-    return (struct device_batch){
-        .table = part->table->ids[0],
-        .dtype = part->dtype,
-        .n_keys = (uint32_t)part->n_keys,
-        .keys = {part->keys_in->opened.number, part->keys_at},
-        .rows = {part->rows_in->opened.number, part->rows_at},
-        .zero_missing = part->zero_missing,
-        .lr = part->lr,
-    };
-}
-
-int embd__device_end(embd_client *client, enum method method, struct answer *answer)
-{
-    if (method == METHOD_DEVICE_PULL)
-        return end_empty(client, answer);
-    struct push_answer pushed;
-    bool again;
-    embd__push_answer_read(&answer->reader, &pushed, 1, &again);
-    embd__answer_free(answer);
-    return client->error.status;
-}
-
-static int ask(embd_client *client, const embd_device_part *part, enum method method)
-{
-    const struct device_batch batch = embd__device_batch_of(part);
-    struct answer *answer;
-    struct msg *m = embd__request_begin(client, method);
-    embd__device_batch_write(m, &batch);
-    if (embd__request(client, 0, LISTENER_DATA, &answer) != EMBD_OK)
-        return client->error.status;
-    return embd__device_end(client, method, answer);
 }
 
 int embd__device_take(embd_client *client, const embd_device_part *given, embd_device_part *part)
@@ -234,52 +245,39 @@ int embd__device_take(embd_client *client, const embd_device_part *given, embd_d
     return check_part(client, part);
 }
 
-int embd__device_lend_again(const embd_device_part *part)
+int embd__device_lend(const embd_device_part *part)
 {
     embd_client *client = part->keys_in->client;
-    if (lend_again(part->keys_in) != EMBD_OK || lend_again(part->rows_in) != EMBD_OK)
+    if (lend(part->keys_in) != EMBD_OK || lend(part->rows_in) != EMBD_OK)
         return client->error.status;
     return EMBD_OK;
 }
 
+struct device_batch embd__device_batch_of(const embd_device_part *part, uint32_t shard)
+{
+    return (struct device_batch){
+        .table = part->table->ids[shard],
+        .dtype = part->dtype,
+        .n_keys = (uint32_t)part->n_keys,
+        .keys = {part->keys_in->lent[shard].opened.number, part->keys_at},
+        .rows = {part->rows_in->lent[shard].opened.number, part->rows_at},
+        .zero_missing = part->zero_missing,
+        .lr = part->lr,
+    };
+}
+
 int embd__device_check_gates(const embd_device *device)
 {
+    embd_client *client = device->client;
     if (device->address != 0)
-        return embd__error_set(&device->client->error, EMBD_UNSUPPORTED,
+        return embd__error_set(&client->error, EMBD_UNSUPPORTED,
                                "the server is in this process, where CUDA may let its kernels wait "
                                "for the stream that would wait for them: embd_device_pull and "
                                "embd_device_push");
-    if (!device->opened.has_gates)
-        return embd__error_set(&device->client->error, EMBD_UNSUPPORTED,
-                               "the server is of an earlier version");
+    for (uint32_t i = 0; i < client->n_shards; i++)
+        if (device->lent[i].link != NULL && !device->lent[i].opened.has_gates)
+            return embd__error_set(&client->error, EMBD_UNSUPPORTED,
+                                   "%s: the server is of an earlier version",
+                                   client->shards[i].address);
     return EMBD_OK;
-}
-
-/* A number that the server does not know is of a connection that was lost meanwhile: nothing has
- * been done, and the second time it knows it. */
-static int run(embd_client *client, const embd_device_part *given, enum method method)
-{
-    embd_device_part part = {0};
-    struct embd__error *e = &client->error;
-    if (embd__device_take(client, given, &part) != EMBD_OK)
-        return e->status;
-    for (int turn = 0; turn < 2; turn++) {
-        uint64_t connection = connections(client);
-        *e = (struct embd__error){0};
-        if (embd__device_lend_again(&part) != EMBD_OK)
-            return e->status;
-        if (ask(client, &part, method) != EMBD_INVALID || connection == connections(client))
-            break;
-    }
-    return e->status;
-}
-
-int embd_device_pull(embd_client *client, const embd_device_part *part)
-{
-    return embd__error_keep(&client->error, run(client, part, METHOD_DEVICE_PULL));
-}
-
-int embd_device_push(embd_client *client, const embd_device_part *part)
-{
-    return embd__error_keep(&client->error, run(client, part, METHOD_DEVICE_PUSH));
 }

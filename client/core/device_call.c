@@ -1,27 +1,26 @@
 /* device_call.c - embd/device.h: calls in lent memory of a GPU that begin and end in the order of a
  * stream of the caller's.
  *
- * The happy path: the request goes out at once; the server waits for the gate's word, then works,
- * and raises the other word, for which the stream waits. The answer comes by the socket behind that
- * and is read by embd_device_wait. What can fail: whatever ends the request, the loop's thread
- * raises the word too, so that no stream waits for a server that is gone. */
+ * The happy path: a request goes out to each shard at once; the servers wait for the words of their
+ * gates, then work, and raise the other words, for which the stream waits. The answers come by the
+ * sockets behind that and are read by embd_device_wait. What can fail: whatever ends a request, the
+ * loop's thread raises its word too, so that no stream waits for a server that is gone. A call of
+ * keys that have moved fails, as the stream has gone on: the next one goes by the new map. */
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "client/core/client.h"
-#include "client/core/device_part.h"
+#include "client/core/device_sending.h"
 
 _Static_assert(EMBD_DEVICE_GATE_BYTES == GATE_BYTES && EMBD_DEVICE_GATE_READY == GATE_READY_AT &&
                    EMBD_DEVICE_GATE_DONE == GATE_DONE_AT && EMBD_DEVICE_GATE_MOST == LIMIT_GATE,
                "the header says what the protocol has");
 
 struct embd_device_call {
+    struct device_sending sending; /* first */
     embd_client *client;
     struct embd_device_call *next, *next_free; /* of the client's */
-    struct started_request *request;
-    enum method method;
-    embd_device_gate gate;
-    struct gate_turn turn; /* guarded by the client's turns_lock */
+    embd_device_gate gate;                     /* of shard 0, with those of the others behind it */
 };
 
 /* ---- the pool ---- */
@@ -34,12 +33,11 @@ static embd_device_call *take_call(embd_client *client)
         return call;
     }
     call = calloc(1, sizeof *call);
-    if (call == NULL || embd__started_new(client, &call->request) != EMBD_OK) {
-        free(call);
+    if (call == NULL) {
         embd__error_set(&client->error, EMBD_NO_MEMORY, "no memory for a call");
         return NULL;
     }
-    call->client = client;
+    call->client = call->sending.client = client;
     call->next = client->device_calls;
     client->device_calls = call;
     return call;
@@ -62,12 +60,51 @@ void embd__device_calls_fini(embd_client *client)
     while (client->device_calls != NULL) {
         embd_device_call *call = client->device_calls;
         client->device_calls = call->next;
-        embd__started_free(call->request);
+        embd__device_sending_fini(&call->sending);
         free(call);
     }
 }
 
 /* ---- start ---- */
+
+static uint8_t *words_of(const embd_device_call *call, uint32_t shard)
+{
+    return (uint8_t *)call->gate.words + shard * (size_t)GATE_BYTES;
+}
+
+static int check_numbers(embd_client *client, const embd_device_gate *gate)
+{
+    if (gate->number == 0 || gate->number > LIMIT_GATE || gate->needs >= gate->number)
+        return embd__error_set(&client->error, EMBD_INVALID,
+                               "gate.number is %u and gate.needs %u; expected 1 to %u, and less",
+                               gate->number, gate->needs, LIMIT_GATE);
+    return EMBD_OK;
+}
+
+/* Gates for all shards, in memory that these share. */
+static int check_words(embd_client *client, const embd_device_part *part,
+                       const embd_device_gate *gate)
+{
+    struct embd__error *e = &client->error;
+    uint32_t n = part->n_gates == 0 ? 1 : part->n_gates;
+    if ((uintptr_t)gate->words % GATE_ALIGNMENT != 0 ||
+        !embd__shared_has(client->shared, gate->words, n * (uint64_t)GATE_BYTES))
+        return embd__error_set(e, EMBD_INVALID,
+                               "gate.words is not %u gates of %u bytes, at a multiple of %u, of a "
+                               "buffer that the server shares (embd_buffer_new)",
+                               n, GATE_BYTES, GATE_ALIGNMENT);
+    if (n < client->n_shards)
+        return embd__error_set(e, EMBD_INVALID,
+                               "part.n_gates is %u, and the cluster has %u shards, of which each "
+                               "needs a gate",
+                               n, client->n_shards);
+    for (uint32_t i = 0; i < client->n_shards && client->n_shards > 1; i++)
+        if (!embd__link_terms(client->shards[i].link)->shares)
+            return embd__error_set(e, EMBD_UNSUPPORTED,
+                                   "the server at %s shares no memory with this process",
+                                   client->shards[i].address);
+    return EMBD_OK;
+}
 
 static int check_gate(embd_client *client, const embd_device_part *part,
                       const embd_device_gate *gate)
@@ -77,62 +114,77 @@ static int check_gate(embd_client *client, const embd_device_part *part,
         return embd__error_set(e, EMBD_UNSUPPORTED,
                                "the client has no thread of its own (own_thread), which lets a "
                                "stream go on when its server is gone");
-    if (gate->number == 0 || gate->number > LIMIT_GATE || gate->needs >= gate->number)
-        return embd__error_set(e, EMBD_INVALID,
-                               "gate.number is %u and gate.needs %u; expected 1 to %u, and less",
-                               gate->number, gate->needs, LIMIT_GATE);
+    if (check_numbers(client, gate) != EMBD_OK)
+        return e->status;
     if (client->shared->base == NULL || client->shared->is_off)
         return embd__error_set(e, EMBD_UNSUPPORTED,
                                "the client shares no memory with servers, or no more since a call "
                                "ended without its answer");
-    if ((uintptr_t)gate->words % GATE_ALIGNMENT != 0 ||
-        !embd__shared_has(client->shared, gate->words, GATE_BYTES))
-        return embd__error_set(e, EMBD_INVALID,
-                               "gate.words is not %u bytes, at a multiple of %u, of a buffer that "
-                               "the server shares (embd_buffer_new)",
-                               GATE_BYTES, GATE_ALIGNMENT);
+    if (check_words(client, part, gate) != EMBD_OK)
+        return e->status;
     return embd__device_check_gates(part->keys_in);
+}
+
+static embd_device_call *call_of(const struct device_leg *leg)
+{
+    return (embd_device_call *)(void *)leg->sending; /* its first member */
+}
+
+/* Before the word that ends a part of the call is raised: a call that needs this one fails on all
+ * shards, not only where this one did. */
+static void tell_others(const embd_device_call *call)
+{
+    for (uint32_t i = 0; i < call->sending.n; i++)
+        embd__gate_raise(words_of(call, i), GATE_FAILED_AT, call->gate.number);
 }
 
 /* The loop's thread. */
 static void on_end(void *arg)
 {
-    embd_device_call *call = arg;
-    embd_client *client = call->client;
-    int status = embd__started_status(call->request);
+    struct device_leg *leg = arg;
+    embd_client *client = leg->sending->client;
+    int status = embd__started_exchange(leg->request)->error.status;
     if (embd__is_silence(status)) /* the server may raise the words later, too */
-        embd__shared_keep(client->shared, call->gate.words);
+        embd__shared_keep(client->shared, leg->turn.gate);
     pthread_mutex_lock(&client->turns_lock);
-    embd__gate_end(&client->turns, &call->turn, status != EMBD_OK);
+    if (status != EMBD_OK)
+        tell_others(call_of(leg));
+    embd__gate_end(&client->turns, &leg->turn, status != EMBD_OK);
     pthread_mutex_unlock(&client->turns_lock);
 }
 
 static void enter(embd_device_call *call)
 {
     embd_client *client = call->client;
-    embd__shared_hold(client->shared, call->gate.words);
-    pthread_mutex_lock(&client->turns_lock);
-    embd__gate_begin(&client->turns, &call->turn, call->gate.words, call->gate.number);
-    pthread_mutex_unlock(&client->turns_lock);
+    for (uint32_t i = 0; i < call->sending.n; i++) {
+        uint8_t *words = words_of(call, i);
+        embd__shared_hold(client->shared, words);
+        pthread_mutex_lock(&client->turns_lock);
+        embd__gate_begin(&client->turns, &call->sending.legs[i].turn, words, call->gate.number);
+        pthread_mutex_unlock(&client->turns_lock);
+    }
 }
 
 static void leave(embd_device_call *call)
 {
     embd_client *client = call->client;
     pthread_mutex_lock(&client->turns_lock);
-    embd__gate_leave(&client->turns, &call->turn);
+    for (uint32_t i = 0; i < call->sending.n; i++)
+        embd__gate_leave(&client->turns, &call->sending.legs[i].turn);
     pthread_mutex_unlock(&client->turns_lock);
 }
 
 static int send_call(embd_device_call *call, const embd_device_part *part)
 {
     embd_client *client = call->client;
-    struct device_batch batch = embd__device_batch_of(part);
-    batch.gate = (struct device_gate){embd__shared_at(client->shared, call->gate.words),
-                                      call->gate.number, call->gate.needs};
-    embd__device_batch_write(embd__started_begin(call->request, call->method), &batch);
+    struct device_sending *s = &call->sending;
+    const struct device_gate gate = {embd__shared_at(client->shared, call->gate.words),
+                                     call->gate.number, call->gate.needs};
+    s->deadline_ns = uv_hrtime() + (uint64_t)client->options.deadline_ms * 1000000;
+    if (embd__device_split(s) != EMBD_OK || embd__device_write(s, part, &gate) != EMBD_OK)
+        return client->error.status;
     enter(call);
-    int status = embd__started_send(call->request, 0, on_end, call);
+    int status = embd__device_send(s, on_end);
     if (status != EMBD_OK)
         leave(call);
     return status;
@@ -143,13 +195,13 @@ static int start(embd_client *client, const embd_device_part *given, enum method
 {
     embd_device_part part = {0};
     *call_out = NULL;
-    if (embd__device_take(client, given, &part) != EMBD_OK ||
-        embd__device_lend_again(&part) != EMBD_OK || check_gate(client, &part, gate) != EMBD_OK)
+    if (embd__device_take(client, given, &part) != EMBD_OK || embd__device_lend(&part) != EMBD_OK ||
+        check_gate(client, &part, gate) != EMBD_OK)
         return client->error.status;
     embd_device_call *call = take_call(client);
     if (call == NULL)
         return client->error.status;
-    call->method = method;
+    call->sending.method = method;
     call->gate = *gate;
     if (send_call(call, &part) == EMBD_OK)
         *call_out = call;
@@ -174,19 +226,32 @@ int embd_device_push_start(embd_client *client, const embd_device_part *part,
 
 /* ---- end ---- */
 
+uint32_t embd_device_call_shards(const embd_device_call *call)
+{
+    return call->sending.n;
+}
+
 bool embd_device_is_done(embd_device_call *call)
 {
-    return embd__started_is_done(call->request);
+    for (uint32_t i = 0; i < call->sending.n; i++)
+        if (!embd__started_is_done(call->sending.legs[i].request))
+            return false;
+    return true;
 }
 
 int embd_device_wait(embd_device_call *call)
 {
     embd_client *client = call->client;
-    struct answer *answer;
-    client->error = (struct embd__error){0};
-    int status = embd__started_wait(call->request, &answer);
-    if (status == EMBD_OK)
-        status = embd__device_end(client, call->method, answer);
+    struct device_sending *s = &call->sending;
+    embd__device_await(s);
+    int status = embd__device_outcome(s);
+    if (status != EMBD_OK && embd__device_learn(s) && status == EMBD_UNSUPPORTED)
+        embd__error_set(&client->error, EMBD_MOVED,
+                        "the call went to the only shard, and the cluster has %u now: it was not "
+                        "made, and the next one goes to all",
+                        client->n_shards);
+    else
+        embd__device_outcome(s);
     give_back(call);
-    return embd__error_keep(&client->error, status);
+    return embd__error_keep(&client->error, client->error.status);
 }

@@ -1,4 +1,5 @@
-/* device_part.h - the parts of calls in lent memory of a GPU, as messages have them (device.c). */
+/* device_part.h - the parts of calls in lent memory of a GPU, as messages have them, and the shards
+ * that the memory is lent to (device.c). */
 #ifndef EMBD_CORE_DEVICE_PART_H
 #define EMBD_CORE_DEVICE_PART_H
 
@@ -10,14 +11,15 @@
  * EMBD_UNSUPPORTED. */
 int embd__device_take(embd_client *client, const embd_device_part *given, embd_device_part *part);
 
-/* Lends its memories to the server of this connection, if they were to that of another. Blocks. */
-int embd__device_lend_again(const embd_device_part *part);
+/* Lends its memories to each shard that they are not lent to on its connection of now. Blocks. An
+ * error names the shard. */
+int embd__device_lend(const embd_device_part *part);
+/* Which connection to the shard this is: how many there have been. */
+uint64_t embd__device_connection(const embd_client *client, uint32_t shard);
 
-struct device_batch embd__device_batch_of(const embd_device_part *part);
+/* As the shard is told; all keys take part. */
+struct device_batch embd__device_batch_of(const embd_device_part *part, uint32_t shard);
 /* Whether a stream may wait for calls in that memory. EMBD_UNSUPPORTED. */
 int embd__device_check_gates(const embd_device *device);
-
-/* Reads the answer and frees it. */
-int embd__device_end(embd_client *client, enum method method, struct answer *answer);
 
 #endif

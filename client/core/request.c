@@ -228,11 +228,14 @@ void embd__started_free(struct started_request *started)
     free(started);
 }
 
-struct msg *embd__started_begin(struct started_request *started, enum method method)
+struct msg *embd__started_begin(struct started_request *started, enum method method,
+                                uint64_t deadline_ns)
 {
     struct exchange *x = &started->x;
     started->client->request_method = method;
     embd__client_begin(started->client, x, 0);
+    if (deadline_ns != 0)
+        x->deadline_ns = deadline_ns;
     embd__msg_request(&x->msg, x->msgid, method);
     return &x->msg;
 }
@@ -253,7 +256,8 @@ int embd__started_send(struct started_request *started, uint32_t shard, void (*o
         return client->error.status;
     started->on_end = on_end;
     started->arg = arg;
-    return begin(client, &started->x, link, &started->pending, on_started_end);
+    return begin(client, &started->x, link, &started->pending,
+                 on_end != NULL ? on_started_end : embd__job_on_end);
 }
 
 int embd__started_send_admin(struct started_request *started, uint32_t shard)
@@ -266,9 +270,9 @@ int embd__started_send_admin(struct started_request *started, uint32_t shard)
     return begin(client, &started->x, link, &started->pending, embd__job_on_end);
 }
 
-int embd__started_status(const struct started_request *started)
+const struct exchange *embd__started_exchange(const struct started_request *started)
 {
-    return started->x.error.status;
+    return &started->x;
 }
 
 bool embd__started_is_done(struct started_request *started)

@@ -49,16 +49,18 @@ int embd__started_new(embd_client *client, struct started_request **out);
 /* None is under way, or the loop stands still. NULL is allowed. */
 void embd__started_free(struct started_request *started);
 
-/* Write a map, then send. */
-struct msg *embd__started_begin(struct started_request *started, enum method method);
+/* Write a map, then send. deadline_ns: as uv_hrtime(); 0: the client's from now on. */
+struct msg *embd__started_begin(struct started_request *started, enum method method,
+                                uint64_t deadline_ns);
 /* on_end is called by the loop's thread, once, whatever becomes of the request; never after a
- * failure. After EMBD_OK embd__started_wait is owed. */
+ * failure. NULL: nobody is. After EMBD_OK embd__started_wait is owed. */
 int embd__started_send(struct started_request *started, uint32_t shard, void (*on_end)(void *arg),
                        void *arg);
 /* The same to the shard's admin listener, and nobody is called. */
 int embd__started_send_admin(struct started_request *started, uint32_t shard);
-/* From within on_end, or behind it. */
-int embd__started_status(const struct started_request *started);
+/* How it went. From within on_end, or behind it, until it is begun again. */
+struct exchange;
+const struct exchange *embd__started_exchange(const struct started_request *started);
 bool embd__started_is_done(struct started_request *started);
 /* As embd__request. */
 int embd__started_wait(struct started_request *started, struct answer **answer_out);

@@ -4,10 +4,14 @@
  * A memory is lent once, by its CUDA IPC handle. Pulls and pushes then name places in it. libembd
  * itself does not need CUDA: the caller brings the handle's bytes.
  *
- * The server is one shard with the store `cuda`, and the client is connected by its data socket, or
- * the server is in its process.
+ * All shards are on this host and have the store `cuda`, each a GPU or several of them one, and the
+ * client is connected by their data sockets, or the server is in its process.
  * Where that is not so, EMBD_UNSUPPORTED or EMBD_UNKNOWN_METHOD says it, and embd_pull and
  * embd_push go through the host. Tables with slots are not taken.
+ *
+ * Of several shards each reads all keys in the memory, and takes those that are its own: together
+ * they write each row once. Where keys move between shards, or the cluster gets more, blocking calls
+ * follow; the memory is lent to new shards by the next call.
  *
  * Order: libembd knows no streams. What writes keys and gradients has ended before a call, and what
  * reads rows begins after it: synchronize the stream before the call. Calls block until the
@@ -29,7 +33,7 @@ extern "C" {
 #define EMBD_DEVICE_UUID_BYTES   16 /* of CUuuid */
 #define EMBD_DEVICE_ALIGNMENT    16 /* of places of keys, rows and gradients */
 
-/* Memory that is lent to the server. Owner: the client's thread. */
+/* Memory that is lent to the servers. Owner: the client's thread. */
 typedef struct embd_device embd_device;
 
 /* Lends the first `bytes` of an allocation.
@@ -37,11 +41,12 @@ typedef struct embd_device embd_device;
  *            of an allocation that cudaMalloc or cuMemAlloc gave; copied
  *   uuid     [EMBD_DEVICE_UUID_BYTES] of its GPU: cudaDeviceProp.uuid or cuDeviceGetUuid; copied
  *   device   set to the memory, until embd_device_close; NULL after a failure
- * Blocks. A connection has at most 16.
+ * Blocks. A connection has at most 16. A failure of one of several shards names that shard, and the
+ * memory is then lent to none.
  *
- * EMBD_UNSUPPORTED     the cluster has several shards, the server is on another host, it has no
- *                      GPU, or its GPU cannot reach the memory
- * EMBD_UNKNOWN_METHOD  the server is of an earlier version
+ * EMBD_UNSUPPORTED     a server is on another host, it has no GPU, its GPU cannot reach the memory,
+ *                      or the cluster has several shards and it is of a version that took one
+ * EMBD_UNKNOWN_METHOD  a server is of an earlier version
  * EMBD_INVALID         the allocation has fewer bytes, or `bytes` is 0 or above 2^44
  * EMBD_FULL            the connection has lent 16 memories
  * EMBD_NO_MEMORY, and those of embd_ping */
@@ -57,11 +62,11 @@ EMBD_API int embd_device_open(embd_client *client, const void *handle, const voi
 EMBD_API int embd_device_open_here(embd_client *client, void *memory, uint64_t bytes,
                                    embd_device **device_out);
 
-/* Ends it: the server gives the memory back, where it can be reached. Blocks. Before embd_close,
+/* Ends it: the servers give the memory back, where they can be reached. Blocks. Before embd_close,
  * which ends all that are left. NULL is allowed. */
 EMBD_API void embd_device_close(embd_device *device);
 
-/* Returns whether server and trainer work on one GPU that serves one process at a time: a pull then
+/* Returns whether a server and the trainer work on one GPU that serves one process at a time: a pull then
  * takes milliseconds while the trainer's kernels run. MPS (nvidia-cuda-mps-control) or a GPU of its
  * own for the server ends that. */
 EMBD_API bool embd_device_takes_turns(const embd_device *device);
@@ -80,6 +85,8 @@ typedef struct embd_device_part {
     float lr;             /* of a push: the learning rate of this step; 0: the table's */
     uint8_t zero_missing; /* of a pull: zeros for keys without a row, else their first values */
     uint8_t padding[3];
+    uint32_t n_gates; /* of calls in the order of a stream: gates that there are; 0: 1 */
+    uint8_t padding_end[4];
 } embd_device_part;
 
 /* An initializer: embd_device_part part = EMBD_DEVICE_PART(.table = items). */
@@ -106,7 +113,9 @@ EMBD_API int embd_device_pull(embd_client *client, const embd_device_part *part)
  * EMBD_TOO_LARGE     more than 4194304 keys, or gradients beyond the server's push_limit
  * EMBD_CLOSED, EMBD_DEADLINE: it may or may not have been applied. After EMBD_DEADLINE the server
  *   may still read keys and gradients: what changes there meanwhile may be part of the step
- * and those of embd_device_pull and embd_push. */
+ * and those of embd_device_pull and embd_push. Of several shards some may have applied it: the
+ * sentence says which, and the status is that of the first one that has not. EMBD_MOVED: keys have
+ * moved between shards while some shards had the push, and it stays applied in part. */
 EMBD_API int embd_device_push(embd_client *client, const embd_device_part *part);
 
 /* ---- in the order of a stream ---- */
@@ -124,14 +133,18 @@ EMBD_API int embd_device_push(embd_client *client, const embd_device_part *part)
  *
  * Numbers of a gate rise from call to call, from 1 to EMBD_DEVICE_GATE_MOST; then take another
  * gate. Streams that share a gate are in one order. It stays until all its calls have ended. A call
- * that ends with EMBD_DEADLINE before its stream has come to the gate does nothing later. */
+ * that ends with EMBD_DEADLINE before its stream has come to the gate does nothing later.
+ *
+ * With several shards there is a gate for each, one behind the other in one buffer
+ * (embd_device_part.n_gates). A call has the same number in all of them. Its stream writes that in
+ * each gate of a shard that the call went to (embd_device_call_shards), and waits for each. */
 #define EMBD_DEVICE_GATE_BYTES 128
 #define EMBD_DEVICE_GATE_READY 0
 #define EMBD_DEVICE_GATE_DONE  64
 #define EMBD_DEVICE_GATE_MOST  2147483647
 
 typedef struct embd_device_gate {
-    void *words;     /* [EMBD_DEVICE_GATE_BYTES] */
+    void *words;     /* [n_gates of the part][EMBD_DEVICE_GATE_BYTES] */
     uint32_t number; /* of this call */
     uint32_t
         needs; /* this one fails if that call of the gate did: a push whose gradients are of the
@@ -150,10 +163,11 @@ typedef struct embd_device_call embd_device_call;
  *             raised, and the stream must not wait
  * Blocks only where the connection was lost and memory is lent again.
  *
- * EMBD_INVALID      the gate is not in memory that the server shares, or a number is not in
- *                   order
+ * EMBD_INVALID      the gates are not in memory that the server shares, a number is not in order,
+ *                   or the cluster has more shards than there are gates: take as many as
+ *                   embd_shard_count says, or more
  * EMBD_UNSUPPORTED  the client has no thread of its own (embd_options.own_thread), it shares no
- *                   memory with servers, or no more since a call ended without its answer, or the
+ *                   memory with servers, or no more since a call ended without its answer, or a
  *                   server is of an earlier version
  * and those of embd_device_pull that the client finds. */
 EMBD_API int embd_device_pull_start(embd_client *client, const embd_device_part *part,
@@ -161,13 +175,18 @@ EMBD_API int embd_device_pull_start(embd_client *client, const embd_device_part 
 EMBD_API int embd_device_push_start(embd_client *client, const embd_device_part *part,
                                     const embd_device_gate *gate, embd_device_call **call_out);
 
+/* Returns how many shards the call went to: so many gates are its, from the first one on. */
+EMBD_API uint32_t embd_device_call_shards(const embd_device_call *call);
+
 /* Whether embd_device_wait would return at once. */
 EMBD_API bool embd_device_is_done(embd_device_call *call);
 
 /* Waits until the call has ended, frees it and returns its status: those of embd_device_pull and
  * embd_device_push. A call whose memory was lent on a connection that is lost meanwhile fails with
- * EMBD_INVALID or EMBD_CLOSED; a push may or may not have been applied. Calls that have not ended
- * end with embd_close. */
+ * EMBD_INVALID or EMBD_CLOSED; a push may or may not have been applied. EMBD_MOVED: keys have moved
+ * between shards, or the cluster has more, and the call was not made where the sentence does not say
+ * that some shards applied it; the next call goes by the new map. Calls that have not ended end with
+ * embd_close. */
 EMBD_API int embd_device_wait(embd_device_call *call);
 
 /* ---- in a CUDA graph ---- */

@@ -1,0 +1,223 @@
+/* device_sending.c - see device_sending.h.
+ *
+ * The happy path: the sets are those of the client's map, which all servers have too. A cluster of
+ * one shard gets no set. What can fail: keys have moved since, and the shards refuse a set by
+ * another map, all of them and before any effect (EMBD_MOVED); embd__follow_map reads the map
+ * then. A cluster of one shard that has got more refuses a request without a set. */
+#include "client/core/device_sending.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/core/client.h"
+
+/* ---- the legs ---- */
+
+void embd__device_sending_fini(struct device_sending *s)
+{
+    for (uint32_t i = 0; i < s->capacity; i++)
+        embd__started_free(s->legs[i].request);
+    free(s->legs);
+    s->legs = NULL;
+    s->n = s->capacity = 0;
+}
+
+static int make_room(struct device_sending *s, uint32_t n)
+{
+    struct embd__error *e = &s->client->error;
+    if (n <= s->capacity)
+        return EMBD_OK;
+    struct device_leg *legs = realloc(s->legs, n * sizeof *legs);
+    if (legs == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for requests to %u shards", n);
+    s->legs = legs;
+    for (; s->capacity < n; s->capacity++) {
+        legs[s->capacity] = (struct device_leg){.shard = s->capacity};
+        if (embd__started_new(s->client, &legs[s->capacity].request) != EMBD_OK)
+            return e->status;
+    }
+    return EMBD_OK;
+}
+
+int embd__device_split(struct device_sending *s)
+{
+    const embd_client *client = s->client;
+    if (make_room(s, client->n_shards) != EMBD_OK)
+        return client->error.status;
+    s->n = client->n_shards;
+    s->placement = embd__placement_told(client);
+    for (uint32_t i = 0; i < s->n; i++) {
+        struct device_leg *leg = &s->legs[i];
+        leg->sending = s;
+        leg->is_due = true;
+        leg->was_sent = leg->is_second = false;
+        leg->error = (struct embd__error){0};
+        leg->outcome = (struct shard_outcome){i, NOT_SENT, EMBD_OK};
+    }
+    return EMBD_OK;
+}
+
+/* ---- sending ---- */
+
+static int write_leg(struct device_sending *s, struct device_leg *leg, const embd_device_part *part,
+                     const struct device_gate *gate)
+{
+    const embd_client *client = s->client;
+    uint8_t own[PLACEMENT_SET_BYTES];
+    struct device_batch batch = embd__device_batch_of(part, leg->shard);
+    if (gate->number != 0) {
+        batch.gate = *gate;
+        batch.gate.at += leg->shard * (uint64_t)GATE_BYTES;
+    }
+    if (s->n > 1) {
+        embd__placement_set(&client->placement, part->table->schema.s.partition, leg->shard, own);
+        batch.own = own;
+        batch.placement = s->placement;
+    }
+    struct msg *m = embd__started_begin(leg->request, s->method, s->deadline_ns);
+    embd__device_batch_write(m, &batch);
+    return embd__msg_end(m);
+}
+
+int embd__device_write(struct device_sending *s, const embd_device_part *part,
+                       const struct device_gate *gate)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        int status = s->legs[i].is_due ? write_leg(s, &s->legs[i], part, gate) : EMBD_OK;
+        if (status != EMBD_OK)
+            return embd__error_set(&s->client->error, status, "a request could not be built: %s",
+                                   embd_status_text(status));
+    }
+    return EMBD_OK;
+}
+
+int embd__device_send(struct device_sending *s, void (*on_end)(void *leg))
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        struct device_leg *leg = &s->legs[i];
+        if (!leg->is_due)
+            continue;
+        leg->connection = embd__device_connection(s->client, i);
+        if (embd__started_send(leg->request, i, on_end, leg) != EMBD_OK)
+            return s->client->error.status; /* the first one: the shards are the client's */
+        leg->is_due = false;
+        leg->was_sent = true;
+    }
+    return EMBD_OK;
+}
+
+/* ---- the answers ---- */
+
+static void read_answer(struct device_sending *s, struct answer *answer)
+{
+    struct fields f;
+    struct push_answer pushed;
+    bool again;
+    if (s->method == METHOD_DEVICE_PULL) {
+        embd__read_fields(&f, &answer->reader, "the answer");
+        embd__fields_end(&f);
+    } else {
+        embd__push_answer_read(&answer->reader, &pushed, 1, &again);
+    }
+    embd__answer_free(answer);
+}
+
+static void await_leg(struct device_sending *s, struct device_leg *leg)
+{
+    struct embd__error *e = &s->client->error;
+    struct answer *answer;
+    *e = (struct embd__error){0};
+    if (embd__started_wait(leg->request, &answer) == EMBD_OK)
+        read_answer(s, answer);
+    leg->was_sent = false;
+    leg->error = *e;
+    leg->outcome = embd__outcome_of(leg->shard, embd__started_exchange(leg->request));
+    if (e->status != EMBD_OK && leg->outcome.outcome == APPLIED) /* it was not what it should be */
+        leg->outcome = (struct shard_outcome){leg->shard, UNKNOWN, EMBD_OK};
+}
+
+void embd__device_await(struct device_sending *s)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->legs[i].was_sent)
+            await_leg(s, &s->legs[i]);
+    s->client->error = (struct embd__error){0};
+}
+
+/* ---- the map ---- */
+
+bool embd__device_is_untaken(const struct device_sending *s)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->legs[i].error.status != EMBD_MOVED)
+            return false;
+    return true;
+}
+
+/* The first leg that was refused for its map, by a server if there is one. NULL: none was. */
+static struct device_leg *find_moved(struct device_sending *s)
+{
+    struct device_leg *found = NULL;
+    for (uint32_t i = 0; i < s->n; i++) {
+        struct device_leg *leg = &s->legs[i];
+        if (leg->error.status == EMBD_MOVED &&
+            (found == NULL ||
+             (found->outcome.outcome != REFUSED && leg->outcome.outcome == REFUSED)))
+            found = leg;
+    }
+    return found;
+}
+
+static bool is_of_another_map(const struct device_sending *s)
+{
+    const embd_client *client = s->client;
+    return s->n != client->n_shards || s->placement != embd__placement_told(client);
+}
+
+/* Asks for the map, until there is another one. */
+static bool follow(struct device_sending *s, struct device_leg *moved)
+{
+    embd_client *client = s->client;
+    bool follows = false;
+    uint32_t asked = moved->outcome.outcome == REFUSED && moved->shard < client->n_shards
+                         ? moved->shard
+                         : 0; /* which never leaves */
+    if (embd__follow_map(client, asked, s->deadline_ns, &follows) != EMBD_OK) {
+        size_t at = strlen(moved->error.text);
+        snprintf(moved->error.text + at, sizeof moved->error.text - at, "; asked for it: %.200s",
+                 client->error.text);
+        client->error = (struct embd__error){0};
+    }
+    return follows;
+}
+
+bool embd__device_learn(struct device_sending *s)
+{
+    struct device_leg *moved = find_moved(s);
+    s->client->error = (struct embd__error){0};
+    if (moved != NULL)
+        return is_of_another_map(s) || follow(s, moved);
+    return s->n == 1 && s->legs[0].error.status == EMBD_UNSUPPORTED &&
+           (is_of_another_map(s) || embd__client_catch_up(s->client));
+}
+
+/* ---- the end ---- */
+
+int embd__device_outcome(struct device_sending *s)
+{
+    struct embd__error *e = &s->client->error;
+    const struct embd__error *first = NULL;
+    struct shard_outcome list[LIMIT_SHARDS];
+    for (uint32_t i = 0; i < s->n; i++) {
+        list[i] = s->legs[i].outcome;
+        if (first == NULL && s->legs[i].error.status != EMBD_OK)
+            first = &s->legs[i].error;
+    }
+    *e = (struct embd__error){0};
+    if (first == NULL)
+        return EMBD_OK;
+    if (s->method == METHOD_DEVICE_PULL)
+        return embd__error_set(e, first->status, "%s", first->text);
+    return embd__outcomes_say(e, first, list, s->n, embd__outcomes_are_parted(list, s->n));
+}
