@@ -80,6 +80,10 @@ static void write_gate(struct msg *m, const struct device_gate *gate)
     }
     if (gate->needs != 0)
         embd__msg_field_uint(m, "needs", gate->needs);
+    if (gate->n_all != 0) {
+        embd__msg_field_uint(m, "gates_at", gate->all_at);
+        embd__msg_field_uint(m, "gates", gate->n_all);
+    }
 }
 
 static void write_own(struct msg *m, const uint8_t *own)
@@ -96,7 +100,8 @@ void embd__device_batch_write(struct msg *m, const struct device_batch *batch)
     const struct device_gate *gate = &batch->gate;
     bool has_own = batch->own != NULL, has_placement = has_own && batch->placement != 0;
     embd__msg_map(m, 7u + batch->zero_missing + (batch->lr > 0) + (gate->number != 0 ? 2u : 0) +
-                         (gate->needs != 0) + has_own + has_placement);
+                         (gate->needs != 0) + (gate->n_all != 0 ? 2u : 0) + has_own +
+                         has_placement);
     embd__msg_field_uint(m, "table", batch->table);
     embd__msg_field_uint(m, "n_keys", batch->n_keys);
     embd__msg_field_str(m, "dtype", embd_dtype_name(batch->dtype));
@@ -141,6 +146,16 @@ static struct device_place read_place(struct fields *f, const char *in, const ch
     return place;
 }
 
+static uint64_t read_gate_at(struct fields *f, const char *name)
+{
+    uint64_t at = embd__field_uint(f, name, 0, LIMIT_DEVICE_BYTES, FIELD_REQUIRED);
+    if (at % GATE_ALIGNMENT != 0)
+        embd__error_set(f->reader->error, embd__reader_fault(f->reader, EMBD_INVALID),
+                        "%s field '%s' is %llu, expected a multiple of %u", f->what, name,
+                        (unsigned long long)at, GATE_ALIGNMENT);
+    return at;
+}
+
 /* Where it lies is compared with the memory that the peer shares elsewhere. */
 static struct device_gate read_gate(struct fields *f)
 {
@@ -148,13 +163,13 @@ static struct device_gate read_gate(struct fields *f)
     if (!embd__field_has(f, "gate") && !embd__field_has(f, "gate_at"))
         return gate;
     gate.number = (uint32_t)embd__field_uint(f, "gate", 1, LIMIT_GATE, FIELD_REQUIRED);
-    gate.at = embd__field_uint(f, "gate_at", 0, LIMIT_DEVICE_BYTES, FIELD_REQUIRED);
+    gate.at = read_gate_at(f, "gate_at");
     if (embd__field_has(f, "needs"))
         gate.needs = (uint32_t)embd__field_uint(f, "needs", 1, LIMIT_GATE, FIELD_REQUIRED);
-    if (gate.at % GATE_ALIGNMENT != 0)
-        embd__error_set(f->reader->error, embd__reader_fault(f->reader, EMBD_INVALID),
-                        "%s field 'gate_at' is %llu, expected a multiple of %u", f->what,
-                        (unsigned long long)gate.at, GATE_ALIGNMENT);
+    if (embd__field_has(f, "gates") || embd__field_has(f, "gates_at")) {
+        gate.n_all = (uint32_t)embd__field_uint(f, "gates", 1, LIMIT_SHARDS, FIELD_REQUIRED);
+        gate.all_at = read_gate_at(f, "gates_at");
+    }
     return gate;
 }
 

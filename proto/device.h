@@ -29,6 +29,10 @@ struct device_gate {
     uint64_t at;     /* in the memory that the client shares */
     uint32_t number; /* of this call; 0: it has no gate */
     uint32_t needs;  /* of an earlier one that must not have failed; 0: none */
+    /* With `needs` and several shards: where the gates of all shards begin, and how many there are.
+     * The earlier one must not have failed at any of them. 0: there is this one. */
+    uint64_t all_at;
+    uint32_t n_all;
 };
 
 /* A call at its gate that has not ended. */

@@ -178,8 +178,9 @@ static int send_call(embd_device_call *call, const embd_device_part *part)
 {
     embd_client *client = call->client;
     struct device_sending *s = &call->sending;
-    const struct device_gate gate = {embd__shared_at(client->shared, call->gate.words),
-                                     call->gate.number, call->gate.needs};
+    const struct device_gate gate = {.at = embd__shared_at(client->shared, call->gate.words),
+                                     .number = call->gate.number,
+                                     .needs = call->gate.needs};
     s->deadline_ns = uv_hrtime() + (uint64_t)client->options.deadline_ms * 1000000;
     if (embd__device_split(s) != EMBD_OK || embd__device_write(s, part, &gate) != EMBD_OK)
         return client->error.status;

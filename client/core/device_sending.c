@@ -69,6 +69,8 @@ static int write_leg(struct device_sending *s, struct device_leg *leg, const emb
     if (gate->number != 0) {
         batch.gate = *gate;
         batch.gate.at += leg->shard * (uint64_t)GATE_BYTES;
+        batch.gate.all_at = gate->at;
+        batch.gate.n_all = s->n > 1 && gate->needs != 0 ? s->n : 0;
     }
     if (s->n > 1) {
         embd__placement_set(&client->placement, part->table->schema.s.partition, leg->shard, own);

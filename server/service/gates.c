@@ -107,20 +107,38 @@ void gate_enter(struct request *request)
                      request->gate.number);
 }
 
+/* The call that it needs has failed: at its own gate, or at one of those of other shards. */
+static bool has_lost(const struct request *request, const struct device_gate *gate)
+{
+    const uint8_t *all = request->session->shared.base + gate->all_at;
+    for (uint32_t i = 0; i < gate->n_all; i++)
+        if (embd__gate_has(all + i * (uint64_t)GATE_BYTES, GATE_FAILED_AT, gate->needs))
+            return true;
+    return embd__gate_has(memory_of(request), GATE_FAILED_AT, gate->needs);
+}
+
 int gate_check(struct call *call, const struct device_gate *gate)
 {
     const struct request *request = call->request;
+    const struct shared_memory *shared = &request->session->shared;
     if (gate->number != 0 && request->gate.number == 0)
         return embd__error_set(&call->error, EMBD_INVALID,
                                "%s: the gate at %llu has %u bytes; the connection shares %llu",
                                call->reader.method_name, (unsigned long long)gate->at, GATE_BYTES,
-                               (unsigned long long)request->session->shared.bytes);
+                               (unsigned long long)shared->bytes);
+    if (gate->all_at > shared->bytes ||
+        gate->n_all > (shared->bytes - gate->all_at) / GATE_BYTES) /* 0: there are none */
+        return embd__error_set(
+            &call->error, EMBD_INVALID,
+            "%s: %u gates at %llu have %u bytes each; the connection shares %llu",
+            call->reader.method_name, gate->n_all, (unsigned long long)gate->all_at, GATE_BYTES,
+            (unsigned long long)shared->bytes);
     if (gate->number != 0 && embd__gate_has(memory_of(request), GATE_DONE_AT, gate->number))
         return embd__error_set(&call->error, EMBD_INVALID,
                                "%s: call %u of its gate has ended already: its client has given it "
                                "up, or numbers do not rise",
                                call->reader.method_name, gate->number);
-    if (gate->needs != 0 && embd__gate_has(memory_of(request), GATE_FAILED_AT, gate->needs))
+    if (gate->needs != 0 && has_lost(request, gate))
         return embd__error_set(&call->error, EMBD_INVALID,
                                "%s: it needs call %u of its gate, which has failed",
                                call->reader.method_name, gate->needs);

@@ -340,7 +340,7 @@ static struct exchange *send_gated(struct world *w, enum method method, const ch
                                    uint32_t number, uint32_t needs)
 {
     struct device_batch batch = batch_of(w, table);
-    batch.gate = (struct device_gate){0, number, needs};
+    batch.gate = (struct device_gate){.number = number, .needs = needs};
     struct exchange *x = ask_batch(w, method, &batch);
     ask_send(x);
     shard_collect(w->rig.shard);
@@ -431,7 +431,7 @@ static struct exchange *send_open(struct world *w, const char *table, uint32_t g
                                   uint32_t number)
 {
     struct device_batch batch = batch_of(w, table);
-    batch.gate = (struct device_gate){(uint64_t)gate * GATE_BYTES, number, 0};
+    batch.gate = (struct device_gate){.at = (uint64_t)gate * GATE_BYTES, .number = number};
     reach(w, gate, number);
     struct exchange *x = ask_batch(w, METHOD_DEVICE_PULL, &batch);
     ask_send(x);
@@ -482,6 +482,42 @@ static void test_what_its_client_has_given_up_does_nothing_later(void **state)
     image_fini(&image);
 }
 
+static void test_a_call_needs_what_has_failed_at_the_gate_of_another_shard(void **state)
+{
+    struct world *w = *state;
+    struct device_batch batch = batch_of(w, "plain");
+    fill(w, 0);
+    embd__gate_raise(w->shared + GATE_BYTES, GATE_FAILED_AT, 3); /* as that shard does */
+    reach(w, 0, LIMIT_GATE);
+    batch.gate = (struct device_gate){.number = 4, .needs = 3, .n_all = 2};
+    refuse(w, METHOD_DEVICE_PUSH, &batch, EMBD_INVALID, "needs call 3");
+    batch.gate.number = 5;
+    batch.gate.n_all = 1; /* its own, where 4 has failed */
+    batch.gate.needs = 4;
+    refuse(w, METHOD_DEVICE_PUSH, &batch, EMBD_INVALID, "needs call 4");
+    batch.gate = (struct device_gate){.number = 6, .needs = 4, .all_at = GATE_BYTES, .n_all = 1};
+    refuse(w, METHOD_DEVICE_PUSH, &batch, EMBD_INVALID, "needs call 4");
+    batch.gate = (struct device_gate){.number = 9, .needs = 8, .n_all = 2};
+    run(w, METHOD_DEVICE_PUSH, &batch);
+}
+
+static void test_gates_of_other_shards_elsewhere_are_refused(void **state)
+{
+    struct world *w = *state;
+    struct device_batch batch = batch_of(w, "plain");
+    reach(w, 0, LIMIT_GATE);
+    batch.gate = (struct device_gate){.number = 1, .needs = 1, .n_all = 3};
+    refuse(w, METHOD_DEVICE_PUSH, &batch, EMBD_INVALID, "3 gates at 0");
+    batch.gate = (struct device_gate){.number = 2, .needs = 1, .all_at = 1ull << 40, .n_all = 1};
+    refuse(w, METHOD_DEVICE_PUSH, &batch, EMBD_INVALID, "1 gates at");
+    batch.gate = (struct device_gate){.number = 3, .needs = 1, .all_at = 192, .n_all = 1};
+    refuse(w, METHOD_DEVICE_PUSH, &batch, EMBD_INVALID, "1 gates at 192");
+    batch.gate.all_at = 32;
+    refuse(w, METHOD_DEVICE_PUSH, &batch, EMBD_INVALID, "multiple of 64");
+    batch.gate = (struct device_gate){.number = 4, .needs = 1, .n_all = LIMIT_SHARDS + 1};
+    refuse(w, METHOD_DEVICE_PUSH, &batch, EMBD_INVALID, "'gates'");
+}
+
 static void test_gates_elsewhere_are_refused_and_nothing_is_written(void **state)
 {
     static const uint64_t outside[] = {2 * GATE_BYTES - 64, 2 * GATE_BYTES, 1ull << 40};
@@ -494,10 +530,10 @@ static void test_gates_elsewhere_are_refused_and_nothing_is_written(void **state
     }
     batch.gate.at = 32;
     refuse(w, METHOD_DEVICE_PUSH, &batch, EMBD_INVALID, "multiple of 64");
-    batch.gate = (struct device_gate){0, LIMIT_GATE + 1, 0};
+    batch.gate = (struct device_gate){.number = LIMIT_GATE + 1};
     refuse(w, METHOD_DEVICE_PUSH, &batch, EMBD_INVALID, "'gate'");
     w->rig.data.shared = (struct shared_memory){NULL, 0};
-    batch.gate = (struct device_gate){0, 1, 0};
+    batch.gate = (struct device_gate){.number = 1};
     refuse(w, METHOD_DEVICE_PULL, &batch, EMBD_INVALID, "shares 0");
     for (size_t i = 0; i < sizeof w->shared; i++)
         assert_int_equal(w->shared[i], 0);
@@ -581,6 +617,8 @@ int main(void)
         TEST(test_what_ends_at_a_gate_lets_the_stream_go_on),
         TEST(test_a_word_rises_when_earlier_calls_of_its_gate_have_ended_too),
         TEST(test_what_its_client_has_given_up_does_nothing_later),
+        TEST(test_a_call_needs_what_has_failed_at_the_gate_of_another_shard),
+        TEST(test_gates_of_other_shards_elsewhere_are_refused),
         TEST(test_gates_elsewhere_are_refused_and_nothing_is_written),
         TEST(memory_of_the_servers_process_is_lent_by_its_address),
         TEST(an_address_of_another_process_is_refused),

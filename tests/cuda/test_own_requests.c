@@ -497,7 +497,7 @@ static uint32_t word(const struct world *w, uint32_t s, uint32_t at)
 static struct exchange *send_gated(struct world *w, uint32_t s, const uint8_t *own, uint32_t number)
 {
     struct device_batch batch = batch_of(w, s, "plain", own);
-    batch.gate = (struct device_gate){s * GATE_BYTES, number, 0};
+    batch.gate = (struct device_gate){.at = s * GATE_BYTES, .number = number};
     struct exchange *x = ask_batch(w, s, METHOD_DEVICE_PUSH, &batch);
     ask_send(x);
     shard_collect(w->rigs[s].shard);

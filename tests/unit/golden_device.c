@@ -77,13 +77,14 @@ static const uint8_t *own_set(void)
 
 static struct device_batch batch_of(bool is_push)
 {
-    return (struct device_batch){.table = 0x12345678,
-                                 .n_keys = 65536,
-                                 .keys = {5, 0},
-                                 .rows = {5, 524288},
-                                 .zero_missing = !is_push,
-                                 .lr = is_push ? 0.25f : 0,
-                                 .gate = {is_push ? 128 : 0, is_push ? 8 : 0, is_push ? 7 : 0}};
+    return (struct device_batch){
+        .table = 0x12345678,
+        .n_keys = 65536,
+        .keys = {5, 0},
+        .rows = {5, 524288},
+        .zero_missing = !is_push,
+        .lr = is_push ? 0.25f : 0,
+        .gate = {.at = is_push ? 128 : 0, .number = is_push ? 8 : 0, .needs = is_push ? 7 : 0}};
 }
 
 static void build_batch(struct msg *m, uint32_t msgid, bool is_push, bool has_own)
@@ -161,6 +162,27 @@ void read_device_push_request(struct reader *r)
 void check_device_push_request(struct reader *r)
 {
     check_batch(r, true, false);
+}
+
+void build_device_push_gates_request(struct msg *m)
+{
+    struct device_batch batch = batch_of(true);
+    batch.gate.at = 192;
+    batch.gate.all_at = 64;
+    batch.gate.n_all = 3;
+    embd__msg_request(m, 8, METHOD_DEVICE_PUSH);
+    embd__device_batch_write(m, &batch);
+    embd__msg_end(m);
+}
+
+void check_device_push_gates_request(struct reader *r)
+{
+    struct device_batch got;
+    if (embd__device_batch_read(r, true, &got) == EMBD_OK)
+        expect(r,
+               got.gate.at == 192 && got.gate.number == 8 && got.gate.needs == 7 &&
+                   got.gate.all_at == 64 && got.gate.n_all == 3,
+               "the gates");
 }
 
 void build_device_close_request(struct msg *m)

@@ -18,6 +18,8 @@ void check_device_pull_own_request(struct reader *r);
 void build_device_push_request(struct msg *m);
 void read_device_push_request(struct reader *r);
 void check_device_push_request(struct reader *r);
+void build_device_push_gates_request(struct msg *m);
+void check_device_push_gates_request(struct reader *r);
 void build_device_close_request(struct msg *m);
 void read_device_close_request(struct reader *r);
 

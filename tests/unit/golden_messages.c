@@ -690,6 +690,7 @@ const struct golden goldens[] = {
     GOLDEN(device_pull_request, read_device_pull_request, check_device_pull_request),
     GOLDEN(device_pull_own_request, read_device_pull_request, check_device_pull_own_request),
     GOLDEN(device_push_request, read_device_push_request, check_device_push_request),
+    GOLDEN(device_push_gates_request, read_device_push_request, check_device_push_gates_request),
     GOLDEN(device_close_request, read_device_close_request, read_device_close_request),
     GOLDEN(follow_request, read_follow_request, read_follow_request),
     GOLDEN(follow_maps_request, read_follow_maps_request, read_follow_maps_request),
