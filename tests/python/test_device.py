@@ -30,6 +30,7 @@ except ImportError:
 
 EMULATED = os.environ["EMBD_TRIED"]
 BYTES, ROWS_AT, DIM = 1 << 20, 1 << 16, 8
+GATE_FAILED = GATE_DONE + 4
 UUID = bytes(16)
 
 
@@ -138,30 +139,50 @@ class Device(unittest.TestCase):
 
 
 class Gate:
-    """lent.Gate without a stream: the host comes to each place at once, and waits itself."""
+    """Gates of all shards, without a stream: the host comes to each place at once, and waits itself."""
 
-    def __init__(self, client):
-        self.words = client.buffer(GATE_BYTES // 4, np.uint32)
-        self.number = 0
+    def __init__(self, client, shards=1):
+        self.words = client.buffer(shards * GATE_BYTES // 4, np.uint32)
 
-    def reach(self, stream, number):
-        self.words[GATE_READY // 4] = number
+    def each(self, at):
+        """That word of all gates."""
+        return self.words[at // 4::GATE_BYTES // 4]
 
-    def wait(self, stream, number):
+    def reach(self, number, shards=None):
+        self.each(GATE_READY)[:shards] = number
+
+    def wait(self, number, shards=None):
         end = time.monotonic() + 20
-        while self.words[GATE_DONE // 4] < number:
+        while (self.each(GATE_DONE)[:shards] < number).any():
             assert time.monotonic() < end, "the stream waits for ever"
+
+
+def stream_gate(client):
+    """The same for lent.Lent."""
+    gate, made = Gate(client, len(client.shards)), mock.Mock(turns=lent.Turns())
+    type(made).number = property(lambda made: made.turns.number)
+    made.words = gate.words
+
+    def reach(stream, call):
+        made.turns.take(call.shards)
+        gate.reach(made.number, call.shards)
+
+    def wait(stream, number):
+        for shard, last in made.turns.due(number):
+            gate.wait(last, shard + 1)
+    made.reach, made.wait = reach, wait
+    return made
 
 
 def torch_memory(table, in_order=True):
     """A lent.Lent over tensors of the CPU: what a GPU's stream does in order happens at once here."""
     memory, made = Memory(), object.__new__(lent.Lent)
-    made.table, made.device, made.n_keys, made.rows_at = table, torch.device("cpu"), 1024, ROWS_AT
+    made.tables, made.device, made.n_keys, made.rows_at = [table], torch.device("cpu"), 1024, ROWS_AT
     made.memory = memory.lend(table.client)
     made._keys = torch.frombuffer(memory.map, dtype=torch.int64, count=1024)
-    made._rows = torch.frombuffer(memory.map, dtype=torch.float32, count=1024 * DIM, offset=ROWS_AT).view(1024, DIM)
+    made._rows = torch.frombuffer(memory.map, dtype=torch.float32, count=1024 * DIM, offset=ROWS_AT)
     made._bounds = torch.empty(2, dtype=torch.int64)
-    made._gate, made._pulls, made._in_use, made._stream = Gate(table.client) if in_order else None, [], 0, None
+    made._gate, made._pulls, made._in_use, made._stream = stream_gate(table.client) if in_order else None, [], 0, None
     made._held = None
     made._enter = made._wait = lambda: None
     return made
@@ -179,7 +200,7 @@ class Torch(unittest.TestCase):
         self.client = embd.connect(self.server.addresses[0], deadline=20)
         self.addCleanup(self.client.close)
         lends = mock.patch.object(modules._Rows, "_lent", lambda module, input, scores:
-                                  module.source.lent(input.device, input.numel()) if scores is None else None)
+                                  module.source.lent(input.device, [input.numel()]) if scores is None else None)
         lends.start()
         self.addCleanup(lends.stop)
 
@@ -187,7 +208,7 @@ class Torch(unittest.TestCase):
         """The same module twice; the first one's memory is lent."""
         pair = [(made or embd.torch.Embedding)(500, DIM, client=self.client, name=name, seed=3, **fields) for name in ("ours", "theirs")]
         ours = torch_memory(pair[0].table, self.in_order)
-        pair[0].source.lending.of = lambda device, n_keys: pair[0].source.lending._by_device.setdefault(device, ours)
+        pair[0].source.lending.of = lambda device, counts: pair[0].source.lending._by_device.setdefault(device, ours)
         return pair
 
     def check(self, pair):
@@ -289,10 +310,10 @@ class Torch(unittest.TestCase):
         keys = torch.arange(40)
         out = pair[0](keys)
         refuse = mock.Mock(side_effect=embd.errors.make(embd.Status.UNSUPPORTED, "not taken"))
-        pair[0].source.lending.of(keys.device, 40).memory = mock.Mock(pull=refuse, push=refuse, pull_start=refuse, push_start=refuse)
+        pair[0].source.lending.of(keys.device, [40]).memory = mock.Mock(pull=refuse, push=refuse, pull_start=refuse, push_start=refuse)
         out.sum().backward()
         self.step(pair[1], keys, 1.0)
-        self.assertIsNone(pair[0].source.lent(keys.device, 40))
+        self.assertIsNone(pair[0].source.lent(keys.device, [40]))
         self.assertTrue(torch.equal(*(self.step(module, keys, 2.0) for module in pair)))
         self.check(pair)
 
@@ -410,12 +431,12 @@ class Gates(unittest.TestCase):
             other.table("meanwhile").drop()
         self.memory.keys(50)[:] = np.arange(50)
         self.memory.rows(50)[:] = 1
-        self.gate.reach(None, 1)
+        self.gate.reach(1)
         push.wait()
         self.assertFalse(pull.done())
         self.memory.rows(50)[:] = 7
-        self.gate.reach(None, 2)
-        self.gate.wait(None, 2)
+        self.gate.reach(2)
+        self.gate.wait(2)
         self.assertTrue((self.memory.rows(50) < 0).all())
         pull.wait()
         self.assertTrue(np.array_equal(behind.wait()[0], self.memory.rows(50)))
@@ -426,14 +447,14 @@ class Gates(unittest.TestCase):
         self.memory.rows(50)[:] = 1
         for number, (n, rows_at, error) in enumerate(((50, BYTES, "rows lie at"), (1 << 20, ROWS_AT, "keys lie at")), 1):
             call = self.start(self.lent.pull_start, number, n, rows_at)
-            self.gate.reach(None, number)
-            self.gate.wait(None, number)
+            self.gate.reach(number)
+            self.gate.wait(number)
             for _ in range(2):
                 with self.assertRaisesRegex(embd.InvalidError, error):
                     call.wait()
-        self.gate.reach(None, 5)
+        self.gate.reach(5)
         needs = self.start(self.lent.push_start, 3, needs=2)
-        self.gate.wait(None, 3)
+        self.gate.wait(3)
         with self.assertRaisesRegex(embd.InvalidError, "needs call 2"):
             needs.wait()
         self.assertEqual(self.table.step, 0)
@@ -462,7 +483,7 @@ class Gates(unittest.TestCase):
         calls = [self.start(self.lent.pull_start, 1), self.start(self.lent.push_start, 2)]
         time.sleep(0.05)
         self.server.kill()
-        self.gate.wait(None, 2)
+        self.gate.wait(2)
         for call in calls:
             with self.assertRaises(embd.Error):
                 call.wait()
@@ -552,7 +573,7 @@ class Gates(unittest.TestCase):
         call = self.start(self.lent.pull_start, 1)
         time.sleep(0.05)
         self.server.stop()
-        self.gate.wait(None, 1)
+        self.gate.wait(1)
         with self.assertRaisesRegex(embd.Error, "shutting down|closed"):
             call.wait()
 
@@ -561,7 +582,7 @@ class Gates(unittest.TestCase):
         del calls[1]
         time.sleep(0.05)
         self.client.close()
-        self.gate.wait(None, 3)
+        self.gate.wait(3)
         with self.assertRaises(embd.Error):
             calls[0].wait()
         with embd.connect(self.server.addresses[0], deadline=20) as other:

@@ -1,4 +1,4 @@
-"""Memory of a GPU that a client lends to a server on its host: embd/device.h. Needs neither CUDA nor PyTorch: whoever has the
+"""Memory of a GPU that a client lends to the servers on its host: embd/device.h. Needs neither CUDA nor PyTorch: whoever has the
 memory brings its handle; embd.torch does."""
 from __future__ import annotations
 
@@ -23,14 +23,18 @@ GATE_BYTES: int = lib.EMBD_DEVICE_GATE_BYTES
 GATE_MOST: int = lib.EMBD_DEVICE_GATE_MOST
 GATE_READY: int = lib.EMBD_DEVICE_GATE_READY
 GATE_DONE: int = lib.EMBD_DEVICE_GATE_DONE
+SHARDS = 1024  # that a cluster may have
 
 
 class DeviceCall:
     """A pull or push in the order of a stream, on its way. wait() ends it; it raises what the blocking call would, also when
-    asked again."""
+    asked again.
+
+    shards  that it went to: so many gates are its"""
 
     def __init__(self, memory: "DeviceMemory", c_call: Any, gate: NDArray[Any]):
         self._memory = memory
+        self.shards: int = lib.embd_device_call_shards(c_call)
         self._c = c_call
         self._gate = gate  # the call writes there
         self._error: Optional[Exception] = None
@@ -87,11 +91,12 @@ class DeviceMemory:
             the address, a number, of any memory of the GPU
     uuid    of its GPU
 
-    pull() and push() block until the server's kernels have ended. What writes keys and gradients has to have ended before:
-    synchronize the stream. pull_start() and push_start() take their turn in a stream, by a gate: embd/device.h.
-    Raises UnsupportedError where the server cannot take it.
+    It is lent to all shards, which are all on this host; to one that is added later by the next call.
+    pull() and push() block until the servers' kernels have ended. What writes keys and gradients has to have ended before:
+    synchronize the stream. pull_start() and push_start() take their turn in a stream, by gates: embd/device.h.
+    Raises UnsupportedError where a server cannot take it.
 
-    owner   what frees the allocation; kept until the server has given it back"""
+    owner   what frees the allocation; kept until the servers have given it back"""
 
     def __init__(self, client: "Client", handle: Union[bytes, int], uuid: bytes, n_bytes: int, owner: Any = None):
         if isinstance(handle, bytes) and (len(handle) != HANDLE_BYTES or len(uuid) != UUID_BYTES):
@@ -124,7 +129,7 @@ class DeviceMemory:
         part.table, part.n_keys, part.lr, part.zero_missing = table.c, n_keys, 0, False
         part.dtype = structs.enum_value("dtype", "embd_dtype", dtype)
         part.keys_in, part.keys_at = self._c, keys_at
-        part.rows_in, part.rows_at = self._c, rows_at
+        part.rows_in, part.rows_at, part.n_gates = self._c, rows_at, 0
         return part
 
     def pull(self, table: "Table", n_keys: int, keys_at: int, rows_at: int, *, dtype: str = "f32",
@@ -138,7 +143,8 @@ class DeviceMemory:
     def pull_start(self, table: "Table", n_keys: int, keys_at: int, rows_at: int, gate: NDArray[Any], number: int, *,
                    needs: int = 0, dtype: str = "f32", zero_missing: bool = False) -> DeviceCall:
         """A pull that begins when the gate's word GATE_READY is `number`, and then makes GATE_DONE so, whatever becomes of
-        it. `gate`: an array of GATE_BYTES from Client.buffer; is_shared() is true of it."""
+        it. `gate`: an array of GATE_BYTES from Client.buffer; is_shared() is true of it. With several shards it has so many gates,
+        one behind the other: write to those that the call's `shards` counts, and wait for each."""
         return self._start(lib.embd_device_pull_start, table, n_keys, keys_at, rows_at, gate, (number, needs), dtype,
                            zero_missing, 0)
 
@@ -157,7 +163,7 @@ class DeviceMemory:
         with self.client.handle as c:
             self._reap()
             part = self._part(table, n_keys, keys_at, rows_at, dtype)
-            part.zero_missing, part.lr = zero_missing, lr
+            part.zero_missing, part.lr, part.n_gates = zero_missing, lr, min(gate.nbytes // GATE_BYTES, SHARDS)
             c_gate = ffi.new("embd_device_gate *", (ffi.cast("void *", gate.ctypes.data), *numbers))
             self.client.handle.check(start(c, part, c_gate, out))
             return DeviceCall(self, out[0], gate)

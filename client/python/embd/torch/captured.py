@@ -1,7 +1,7 @@
 """Pulls and pushes as nodes of a CUDA graph: what is captured once is done by every replay, in the order of its stream.
 
-Each forward that is captured has memory of a GPU of its own, lent to the server, and each module a connection for its nodes, since
-CUDA makes their calls in a thread of its own. The stream waits there for the server. What fails is raised by flush(), and a push
+Each forward that is captured has memory of a GPU of its own, lent to the servers, and each module a connection for its nodes, since
+CUDA makes their calls in a thread of its own. The stream waits there for the servers. What fails is raised by flush(), and a push
 whose rows were not pulled is not made."""
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Capturing:
                     self._client = self._tables[number].client.again(own_thread=False)
                 made = Captured(self._client.table(self._tables[number].name), device, n_keys)
         except (Error, NoMemory) as error:
-            raise RuntimeError("a CUDA graph takes embd's modules where the only shard is on this host and has a GPU that reaches "
+            raise RuntimeError("a CUDA graph takes embd's modules where all shards are on this host and have GPUs that reach "
                                f"this one: {error}") from error
         self._made.append(made)
         return made

@@ -1,12 +1,12 @@
-"""Memory of a GPU that a server on this host writes rows into and takes gradients out of, for the tensors of modules.
+"""Memory of a GPU that servers on this host write rows into and take gradients out of, for the tensors of modules.
 
-Each source and GPU has one allocation of its own, for all of its tables, beside PyTorch's memory: the server sees that and nothing
-else. Keys and gradients are copied into it, rows out of it, on the GPU and in the current stream, which takes some microseconds.
-Calls, one for each table, take their turn in that stream, by a gate (embd/device.h), and the host waits for nobody. Where the
-client has no thread of its own, the server shares no memory of the host, or it is in this process, the host waits for the stream
-before each call, and for the call.
+Each source and GPU has one allocation of its own, for all of its tables, beside PyTorch's memory: the servers see that and nothing
+else. Each shard takes the keys that are its own. Keys and gradients are copied into it, rows out of it, on the GPU and in the
+current stream, which takes some microseconds. Calls, one for each table, take their turn in that stream, by a gate for each shard
+(embd/device.h), and the host waits for nobody. Where the client has no thread of its own, a server shares no memory of the host, or
+it is in this process, the host waits for the stream before each call, and for the call.
 
-Where the server cannot (another host, several shards, no GPU), None says so once, and tensors go by pinned memory."""
+Where a server cannot (another host, no GPU), None says so once, and tensors go by pinned memory."""
 from __future__ import annotations
 
 import contextlib
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 import numpy as np
 import torch
 
-from ..device import (ALIGNMENT, GATE_DONE, GATE_MOST, GATE_READY, HANDLE_BYTES, UUID_BYTES, DeviceCall, DeviceMemory)
+from ..device import (ALIGNMENT, GATE_BYTES, GATE_DONE, GATE_MOST, GATE_READY, HANDLE_BYTES, UUID_BYTES, DeviceCall, DeviceMemory)
 from ..errors import Error, UnsupportedError
 
 if TYPE_CHECKING:
@@ -95,19 +95,38 @@ def _unregister(library: Any, address: Any, words: Any) -> None:
     library.cuMemHostUnregister(address)
 
 
+class Turns:
+    """Numbers of calls at the gates of all shards: which of them a stream waits for."""
+
+    def __init__(self) -> None:
+        self.number = 0  # of the last call
+        self._last: list[int] = []  # of each shard, the last call that went to it
+
+    def take(self, shards: int) -> None:
+        """The next number is of a call that went to so many shards."""
+        self.number += 1
+        self._last += [0] * (shards - len(self._last))
+        self._last[:shards] = [self.number] * shards
+
+    def due(self, number: int) -> list[tuple[int, int]]:
+        """The gate and number of each shard, at which calls up to `number` have ended. No gate has a number that never comes."""
+        return [(shard, min(number, last)) for shard, last in enumerate(self._last)]
+
+
 class Gate:
-    """Two words of memory of the host that this process and the server share, and that streams write and wait for. The device's
-    context is current."""
+    """For each shard two words of memory of the host that this process and the server share, and that streams write and wait for.
+    The device's context is current."""
 
     def __init__(self, client: "Client"):
         self._driver = driver()
         self._device = torch.cuda.current_device()
-        self.words = client.buffer(PAGE_BYTES // 4, np.uint32)
-        self.number = 0
+        n_bytes = -(-GATE_BYTES * len(client.shards) // PAGE_BYTES) * PAGE_BYTES
+        self.words = client.buffer(n_bytes // 4, np.uint32)
+        self.turns = Turns()
         if not client.is_shared(self.words):
             raise NoMemory("the server shares no memory with this process")
         address, at = ctypes.c_void_p(self.words.ctypes.data), ctypes.c_uint64()
-        checked("cuMemHostRegister", self._driver.cuMemHostRegister_v2(address, ctypes.c_size_t(PAGE_BYTES), PORTABLE_AND_MAPPED))
+        checked("cuMemHostRegister", self._driver.cuMemHostRegister_v2(address, ctypes.c_size_t(n_bytes), PORTABLE_AND_MAPPED))
         self._registered = address
         checked("cuMemHostGetDevicePointer", self._driver.cuMemHostGetDevicePointer_v2(ctypes.byref(at), address, 0))
         self._at = at.value
@@ -115,13 +134,23 @@ class Gate:
         for function in self._write, self._wait:
             function.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint]
 
-    def reach(self, stream: torch.cuda.Stream, number: int) -> None:
-        """The server may begin when the stream has come here."""
-        checked("cuStreamWriteValue32", self._write(stream.cuda_stream, self._at + GATE_READY, number, 0))
+    @property
+    def number(self) -> int:
+        """Of the last call."""
+        return self.turns.number
+
+    def reach(self, stream: torch.cuda.Stream, call: DeviceCall) -> None:
+        """The servers may begin the call, of the next number, when the stream has come here."""
+        self.turns.take(call.shards)
+        for shard in range(call.shards):
+            checked("cuStreamWriteValue32",
+                    self._write(stream.cuda_stream, self._at + shard * GATE_BYTES + GATE_READY, self.number, 0))
 
     def wait(self, stream: torch.cuda.Stream, number: int) -> None:
-        """The stream goes on when that call has ended."""
-        checked("cuStreamWaitValue32", self._wait(stream.cuda_stream, self._at + GATE_DONE, number, AT_LEAST))
+        """The stream goes on when the calls up to that one have ended."""
+        for shard, last in self.turns.due(number):
+            checked("cuStreamWaitValue32",
+                    self._wait(stream.cuda_stream, self._at + shard * GATE_BYTES + GATE_DONE, last, AT_LEAST))
 
     def __del__(self) -> None:
         if getattr(self, "_registered", None) is not None:
@@ -249,8 +278,7 @@ class Lent:
         gate = self._gate
         assert gate is not None
         call = start(*place, gate.words, gate.number + 1, **options)
-        gate.number += 1
-        gate.reach(self._stream, gate.number)
+        gate.reach(self._stream, call)
         return call
 
     def close(self) -> None:
@@ -366,7 +394,7 @@ class Lending:
                 lent.settle(all=True)
 
     def end(self, device: torch.device) -> None:
-        """The server takes it no more: it was started again, without a GPU, or the client came to another host's."""
+        """A server takes it no more: it was started again, without a GPU, or the client came to another host's."""
         self._by_device[device] = None
 
     def _lend(self, device: torch.device, counts: Sequence[int]) -> Optional[Lent]:
