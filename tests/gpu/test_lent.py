@@ -1,12 +1,13 @@
 """Memory of a GPU that a trainer lends to a server of another process: rows and steps are those of the host's way, bit for bit;
-forged handles and sizes are refused; a trainer that is killed in the midst of pulls harms nobody.
+forged handles and sizes are refused; a trainer that is killed in the midst of pulls harms nobody. The same with several shards on
+one GPU, in one process and in two.
 
 usage: test_lent.py [--other] [--tests]
                                - the tests, then the figures, unless --tests is given; with --other the server has the second GPU, and
                                  the trainer the first
        test_lent.py --measure [--other]
                                - the figures alone: medians of pulls and pushes whose keys, rows and gradients stay on the GPU, idle
-                                 and while kernels of the trainer run
+                                 and while kernels of the trainer run; then those of one, two and four shards on one GPU
        test_lent.py --measure --process
                                - the same with the server in the trainer's process"""
 import os
@@ -26,6 +27,7 @@ try:
     import numpy as np
     import clusters
     import embd
+    from listed import Listed
     from embd.torch import lent
     from embd.device import DeviceMemory
 except ImportError as error:
@@ -154,6 +156,7 @@ class Lent(clusters.ClusterTest):
         tables = [self.client.create_table(name, DIM, optimizer="adagrad", initializer="constant") for name in ("ours", "theirs")]
         memory, device = self.lend()
         gate, stream = lent.Gate(self.client), torch.cuda.current_stream()
+        self.assertEqual(len(self.client.shards), self.shards)
         keys, rows = tensors(memory, n, DIM)
         for turn in range(6):
             numbers, gradient = torch.randint(0, 3 * n, (n,)), torch.randn(n, DIM)
@@ -169,7 +172,7 @@ class Lent(clusters.ClusterTest):
         device.close()
 
     def test_a_server_that_dies_lets_streams_go_on(self):
-        server = clusters.Embd(shards=1)
+        server = clusters.Embd(shards=self.shards)
         with embd.connect(server.addresses[0]) as client:
             table = client.create_table("dies", DIM, optimizer="sgd")
             memory = allocation(4 << 20)
@@ -182,11 +185,82 @@ class Lent(clusters.ClusterTest):
                 call.wait()
 
 
+class LentToShards(Lent):
+    """Two shards of a process, on one GPU."""
+
+    shards = 2
+
+    def test_gradients_that_are_not_finite(self):
+        """Only the shard of that key sees it."""
+        table = self.client.create_table("finite", DIM, optimizer="sgd", initializer="constant", partition="modulo")
+        memory, device = self.lend()
+        keys, rows = tensors(memory, 4000, DIM)
+        keys.copy_(torch.arange(4000))
+        rows.fill_(1)
+        rows[3999, DIM - 1] = float("inf")
+        torch.cuda.synchronize()
+        owner = 3999 % self.shards
+        with self.assertRaisesRegex(embd.Error, f"applied by shard.*refused by shard {owner}"):
+            device.push(table, 4000, 0, ROWS_AT)
+        pulled, are_owners = table.pull(np.arange(4000)), np.arange(4000) % self.shards == owner
+        self.assertTrue((pulled[~are_owners] < 0).all() and not pulled[are_owners].any())
+
+    def test_keys_that_are_not_a_shards_cost_it_no_rows(self):
+        table = self.client.create_table("split", DIM, optimizer="sgd")
+        memory, device = self.lend()
+        keys, rows = tensors(memory, 4000, DIM)
+        keys.copy_(torch.arange(4000))
+        rows.zero_()
+        torch.cuda.synchronize()
+        device.push(table, 4000, 0, ROWS_AT)
+        counts = [shard.tables["split"]["rows"] for shard in self.client.stats()]
+        self.assertEqual(sum(counts), 4000)
+        self.assertTrue(all(counts))
+
+
+class LentToManyShards(LentToShards):
+    shards = 5
+
+
+class LentToServers(LentToShards):
+    """Two servers, on one GPU, with journals: pushes go by the host's memory there."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = Listed("ab")
+        for name in "ab":
+            cls.cluster.start(name, waits=False)
+        cls.server = cls.cluster.running["a"]
+        embd.connect(cls.cluster.address("a"), deadline=60).close()
+
+    @classmethod
+    def tearDownClass(cls):
+        for name in "ba":
+            assert cls.cluster.end(name) == 0, "the server did not stop in order"
+        cls.cluster.__exit__(None, None, None)
+
+    def test_one_server_that_dies_lets_streams_go_on(self):
+        table = self.client.create_table("one_dies", DIM, optimizer="sgd")
+        memory, device = self.lend()
+        gate = lent.Gate(self.client)
+        torch.cuda._sleep(200_000_000)
+        call = in_order(gate, torch.cuda.current_stream(), device.pull_start, table, 1000)
+        self.cluster.kill("b")
+        torch.cuda.synchronize()
+        with self.assertRaises(embd.Error):
+            call.wait()
+        self.cluster.start("b", waits=False)
+        tensors(memory, 1000, DIM)[0].copy_(torch.arange(1000))
+        torch.cuda.synchronize()
+        device.pull(table, 1000, 0, ROWS_AT)  # it is lent again
+        self.assertTrue(np.array_equal(tensors(memory, 1000, DIM)[1].cpu().numpy(), table.pull(np.arange(1000))))
+
+
 def in_order(gate, stream, start, table, n):
     """A call that the stream comes to, and waits for."""
-    number = gate.number = gate.number + 1
+    number = gate.number + 1
     call = start(table, n, 0, ROWS_AT, gate.words, number)
-    gate.reach(stream, number)
+    gate.reach(stream, call)
     gate.wait(stream, number)
     return call
 
@@ -253,23 +327,35 @@ def measure_in_order(client, device, table, work):
         torch.cuda.synchronize()
 
 
-def measure(client):
-    rows, dim, n_bytes = 1 << 22, 64, 32 << 20
-    table = client.create_table("measured", dim, optimizer="sgd", seed=3)
-    for first in range(0, rows, 1 << 16):
+MEASURED_ROWS, MEASURED_DIM, MEASURED_BYTES = 1 << 22, 64, 32 << 20
+
+
+def filled(client):
+    table = client.create_table("measured", MEASURED_DIM, optimizer="sgd", seed=3)
+    for first in range(0, MEASURED_ROWS, 1 << 16):
         keys = np.arange(first, first + (1 << 16), dtype=np.uint64)
-        table.push(keys, np.zeros((keys.size, dim), np.float32))
-    memory = allocation(n_bytes)
-    device = DeviceMemory(client, address(memory) if client.is_inproc else memory.handle, memory.uuid, n_bytes)
+        table.push(keys, np.zeros((keys.size, MEASURED_DIM), np.float32))
+    return table
+
+
+def load_batch(memory, n):
+    """Keys and gradients."""
+    whole = torch.as_tensor(memory, device=GPU)
+    whole[:8 * n].view(torch.int64).copy_(torch.randint(0, MEASURED_ROWS, (n,)))
+    whole[ROWS_AT:].zero_()
+    torch.cuda.synchronize()
+
+
+def measure(client):
+    rows, dim = MEASURED_ROWS, MEASURED_DIM
+    table, memory = filled(client), allocation(MEASURED_BYTES)
+    device = DeviceMemory(client, address(memory) if client.is_inproc else memory.handle, memory.uuid, MEASURED_BYTES)
     print("the server is in the trainer's process" if client.is_inproc else "the server has another GPU" if "--other" in sys.argv else
           "server and trainer take turns on the GPU" if device.takes_turns else "server and trainer share the GPU by MPS")
-    whole = torch.as_tensor(memory, device=GPU)
     work = torch.randn(4096, 4096, device=GPU)
     for name in "idle", "busy":
         for n in 256, 4096, 65536:
-            whole[:8 * n].view(torch.int64).copy_(torch.randint(0, rows, (n,)))
-            whole[ROWS_AT:].zero_()
-            torch.cuda.synchronize()
+            load_batch(memory, n)
 
             def load(_):
                 if name == "busy":
@@ -291,6 +377,21 @@ def measure(client):
         print(f" 65536 keys of 256 bytes  {where:<11} {median_us(call, 40)[0]:9.0f} us", flush=True)
 
 
+def measure_shards(shards, n=65536):
+    """So many on one GPU."""
+    server = clusters.Embd(shards=shards)
+    with embd.connect(server.addresses[0]) as client:
+        table, memory, gate = filled(client), allocation(MEASURED_BYTES), lent.Gate(client)
+        device = DeviceMemory(client, memory.handle, memory.uuid, MEASURED_BYTES)
+        load_batch(memory, n)
+        for what, call, start in ("pull", device.pull, device.pull_start), ("push", device.push, device.push_start):
+            p50, p90 = median_us(lambda i: call(table, n, 0, ROWS_AT))
+            print(f"{n:>6} keys of 256 bytes  {what}, {shards} shards of one GPU {p50:9.0f} us  (p90 {p90:.0f})", flush=True)
+            p50, p90 = in_stream_us(gate, start, table, n, lambda i: None)
+            print(f"{n:>6} keys of 256 bytes  {what}, {shards} shards of one GPU, in the stream {p50:7.0f} us  (p90 {p90:.0f})", flush=True)
+    server.stop()
+
+
 if __name__ == "__main__":
     if "--killed" in sys.argv:
         kill_me_pulling(sys.argv[-1])
@@ -305,4 +406,6 @@ if __name__ == "__main__":
         with embd.connect(server.addresses[0]) as own:
             measure(own)
         server.stop()
+        for shards in 1, 2, 4:
+            measure_shards(shards)
     sys.exit(status)

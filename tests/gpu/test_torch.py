@@ -10,6 +10,7 @@ import statistics
 import sys
 import time
 import unittest
+from unittest import mock
 
 try:
     import torch
@@ -19,6 +20,8 @@ try:
     import clusters
     import embd
     import embd.torch
+    from embd.torch import lent
+    from listed import Listed
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(0)
@@ -37,7 +40,17 @@ def busy():
 
 
 class Cuda(clusters.ClusterTest):
+    """By memory of the host: the servers are lent none of the GPU's."""
+
     shards = 2
+    lends = False
+
+    def setUp(self):
+        super().setUp()
+        if not self.lends:
+            refused = mock.patch.object(lent.Lending, "_lend", lambda *_: None)
+            refused.start()
+            self.addCleanup(refused.stop)
 
     def pair(self, make):
         """The same module twice, over tables of its own."""
@@ -132,6 +145,7 @@ class Lent(Cuda):
     """The same of a server that takes memory of the GPU: keys, rows and gradients stay there."""
 
     shards = 1
+    lends = True
 
     def test_memory_was_lent(self):
         module = embd.torch.Embedding(1000, DIM, client=self.client, name="lent", optimizer=SGD, seed=3)
@@ -323,6 +337,30 @@ class Lent(Cuda):
             module.flush()
             out.append(module.table.pull(np.arange(100), raw=True))
         self.assertTrue(np.array_equal(*out))
+
+
+class LentToShards(Lent):
+    """Each of two shards on the GPU takes its own keys."""
+
+    shards = 2
+
+
+class LentToServers(Lent):
+    """Two servers on the GPU, with journals."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = Listed("ab")
+        for name in "ab":
+            cls.cluster.start(name, waits=False)
+        cls.server = cls.cluster.running["a"]
+        embd.connect(cls.cluster.address("a"), deadline=60).close()
+
+    @classmethod
+    def tearDownClass(cls):
+        for name in "ba":
+            assert cls.cluster.end(name) == 0, "the server did not stop in order"
+        cls.cluster.__exit__(None, None, None)
 
 
 class InProcess(Cuda):

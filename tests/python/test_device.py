@@ -133,9 +133,8 @@ class Device(unittest.TestCase):
                 self.memory.lend(client)
         with mock.patch.dict(os.environ, EMBD_TRANSPORT="tcp"):
             refuses(self.server.addresses[0])
-        for other in Embd(), server(shards=2):
+        with Embd() as other:
             refuses(other.addresses[0])
-            other.stop()
 
 
 class Gate:
@@ -193,9 +192,10 @@ class Torch(unittest.TestCase):
     """Modules on lent memory beside the same by the host."""
 
     in_order = True
+    shards = 1
 
     def setUp(self):
-        self.server = server()
+        self.server = server(shards=self.shards)
         self.addCleanup(self.server.stop)
         self.client = embd.connect(self.server.addresses[0], deadline=20)
         self.addCleanup(self.client.close)
