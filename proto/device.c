@@ -101,7 +101,7 @@ void embd__device_batch_write(struct msg *m, const struct device_batch *batch)
     bool has_own = batch->own != NULL, has_placement = has_own && batch->placement != 0;
     embd__msg_map(m, 7u + batch->zero_missing + (batch->lr > 0) + (gate->number != 0 ? 2u : 0) +
                          (gate->needs != 0) + (gate->n_all != 0 ? 2u : 0) + has_own +
-                         has_placement);
+                         has_placement + (batch->order != 0));
     embd__msg_field_uint(m, "table", batch->table);
     embd__msg_field_uint(m, "n_keys", batch->n_keys);
     embd__msg_field_str(m, "dtype", embd_dtype_name(batch->dtype));
@@ -114,6 +114,8 @@ void embd__device_batch_write(struct msg *m, const struct device_batch *batch)
     if (batch->lr > 0)
         embd__msg_field_f32(m, "lr", batch->lr);
     write_gate(m, gate);
+    if (batch->order != 0)
+        embd__msg_field_uint(m, "order", batch->order);
     if (has_placement)
         embd__msg_field_uint(m, "placement", batch->placement);
     if (has_own) {
@@ -189,6 +191,8 @@ int embd__device_batch_read(struct reader *r, bool is_push, struct device_batch 
         out->lr = embd__field_lr(&f);
     else
         out->zero_missing = embd__field_bool(&f, "zero", false);
+    if (is_push)
+        out->order = embd__field_uint(&f, "order", 1, UINT64_MAX - 1, 0);
     out->gate = read_gate(&f);
     embd__request_placement_read(&f);
     out->placement = r->placement;

@@ -105,6 +105,7 @@ struct device_batch {
      * one. */
     const uint8_t *own;
     uint64_t placement;
+    uint64_t order; /* of a push to several shards: among those of its client; 0: none */
 };
 
 /* Copies `own` into the message. */

@@ -47,6 +47,7 @@ int embd__device_split(struct device_sending *s)
         return client->error.status;
     s->n = client->n_shards;
     s->placement = embd__placement_told(client);
+    s->order = s->method == METHOD_DEVICE_PUSH ? ++s->client->last_order : 0;
     for (uint32_t i = 0; i < s->n; i++) {
         struct device_leg *leg = &s->legs[i];
         leg->sending = s;
@@ -75,6 +76,7 @@ static int write_leg(struct device_sending *s, struct device_leg *leg, const emb
     if (s->n > 1) {
         embd__placement_set(&client->placement, part->table->schema.s.partition, leg->shard, own);
         batch.own = own;
+        batch.order = s->order;
         batch.placement = s->placement;
     }
     struct msg *m = embd__started_begin(leg->request, s->method, s->deadline_ns);

@@ -26,13 +26,14 @@ struct device_sending {
     enum method method;
     uint32_t n, capacity; /* shards of the map that it was split by; legs that were made */
     uint64_t placement;   /* version of that map; 0: the even one */
+    uint64_t order;       /* of a push, among those of the client */
     uint64_t deadline_ns;
     struct device_leg *legs; /* [capacity] */
 };
 
 void embd__device_sending_fini(struct device_sending *s);
 
-/* A call of all shards that the client knows: nothing is sent yet. EMBD_NO_MEMORY. */
+/* A call of s->method to all shards that the client knows: nothing is sent yet. EMBD_NO_MEMORY. */
 int embd__device_split(struct device_sending *s);
 
 /* Writes the requests of legs that are due. `gate`: of shard 0, with those of the others behind it;

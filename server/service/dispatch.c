@@ -194,7 +194,7 @@ static void run(struct call *call, uint64_t began_ns)
         call_reserve_answer(call, 0);
     if (call->error.status == EMBD_OK) {
         shard->counters.requests[call->reader.method]++;
-        call->request->is_push = call->reader.method == METHOD_PUSH;
+        call->request->is_push = push_progress_counts(&call->reader);
         if (methods[call->reader.method].handle(call) == CALL_LATER)
             return;
     }

@@ -49,11 +49,19 @@ void push_progress_fini(struct push_progress *progress);
 void push_progress_name(struct push_progress *progress, struct shard_session *session,
                         uint64_t client);
 
+/* One of those that cuts are made between. In memory of a GPU only with an order: without one a
+ * push goes to the only shard. */
+static inline bool push_progress_counts(const struct reader *reader)
+{
+    return reader->method == METHOD_PUSH ||
+           (reader->method == METHOD_DEVICE_PUSH && embd__push_order(reader) != 0);
+}
+
 /* Finds a request's place, once: in the order they came. */
 static inline void push_progress_place(struct request *request, const struct reader *reader)
 {
     struct shard_session *session = request->session;
-    bool is_push = reader->method == METHOD_PUSH;
+    bool is_push = push_progress_counts(reader);
     if (request->place_kind != PLACE_UNKNOWN)
         return;
     if (!is_push && (!session->has_arrived || session->is_ordered)) {

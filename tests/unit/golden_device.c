@@ -170,6 +170,7 @@ void build_device_push_gates_request(struct msg *m)
     batch.gate.at = 192;
     batch.gate.all_at = 64;
     batch.gate.n_all = 3;
+    batch.order = 9;
     embd__msg_request(m, 8, METHOD_DEVICE_PUSH);
     embd__device_batch_write(m, &batch);
     embd__msg_end(m);
@@ -181,7 +182,7 @@ void check_device_push_gates_request(struct reader *r)
     if (embd__device_batch_read(r, true, &got) == EMBD_OK)
         expect(r,
                got.gate.at == 192 && got.gate.number == 8 && got.gate.needs == 7 &&
-                   got.gate.all_at == 64 && got.gate.n_all == 3,
+                   got.gate.all_at == 64 && got.gate.n_all == 3 && got.order == 9,
                "the gates");
 }
 
