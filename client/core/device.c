@@ -42,7 +42,7 @@ uint64_t embd__device_connection(const embd_client *client, uint32_t shard)
 
 /* ---- lending ---- */
 
-static bool is_lent(const embd_device *device, uint32_t shard)
+bool embd__device_is_lent(const embd_device *device, uint32_t shard)
 {
     const embd_client *client = device->client;
     return device->lent[shard].link == client->shards[shard].link &&
@@ -92,7 +92,7 @@ static int lend(embd_device *device)
 {
     embd_client *client = device->client;
     for (uint32_t i = 0; i < client->n_shards; i++)
-        if (!is_lent(device, i) && lend_to(device, i) != EMBD_OK)
+        if (!embd__device_is_lent(device, i) && lend_to(device, i) != EMBD_OK)
             return client->error.status;
     return EMBD_OK;
 }
@@ -101,7 +101,7 @@ static void take_back(embd_device *device, uint32_t shard)
 {
     embd_client *client = device->client;
     struct answer *answer;
-    if (!is_lent(device, shard)) /* the server of another connection does not know it */
+    if (!embd__device_is_lent(device, shard)) /* a server knows it by its connection */
         return;
     device->lent[shard].link = NULL;
     struct msg *m = embd__request_begin(client, METHOD_DEVICE_CLOSE);

@@ -52,6 +52,12 @@ class Cuda(clusters.ClusterTest):
             refused.start()
             self.addCleanup(refused.stop)
 
+    def is_same(self, ours, theirs):
+        """Of pooled rows: shards add partial sums in their order where the host takes these, and the GPU adds in that of the keys."""
+        if self.shards == 1 or not self.lends:
+            return torch.equal(ours.cpu(), theirs.cpu())
+        return torch.allclose(ours.cpu(), theirs.cpu(), rtol=1e-5, atol=1e-6)
+
     def pair(self, make):
         """The same module twice, over tables of its own."""
         return make("on_cpu"), make("on_gpu")
@@ -71,7 +77,7 @@ class Cuda(clusters.ClusterTest):
     def check(self, make, batches, call=lambda module, *batch: module(*batch)):
         cpu, gpu = self.pair(make)
         for ours, theirs in zip(self.train(cpu, "cpu", batches, call), self.train(gpu, GPU, batches, call)):
-            self.assertTrue(torch.equal(ours, theirs))
+            self.assertTrue(self.is_same(ours, theirs))
         keys = np.arange(1000)
         self.assertTrue(np.array_equal(cpu.table.pull(keys, raw=True), gpu.table.pull(keys, raw=True)))
 
@@ -131,7 +137,7 @@ class Cuda(clusters.ClusterTest):
         features = ["f0", "f1", "f2"]
         ours, theirs = collection(features, values, lengths), collection(features, values.to(GPU), lengths.to(GPU))
         for name in features:
-            self.assertTrue(torch.equal(ours[name], theirs[name].cpu()))
+            self.assertTrue(self.is_same(ours[name], theirs[name]))
         bag = embd.torch.EmbeddingBag(1000, DIM, mode="sum", client=self.client, name="compiled", optimizer=SGD, seed=3)
         keys, offsets = values.to(GPU), torch.arange(0, 600, 2, device=GPU)
         before = bag(keys, offsets).detach()
@@ -169,7 +175,7 @@ class Lent(Cuda):
                 ticket = gpu.prefetch(keys.to(GPU), offsets.to(GPU), None if weights is None else weights.to(GPU))
                 self.assertIsInstance(ticket, embd.torch.rows.LentTicket)
                 out = [cpu(keys, offsets, weights), gpu(ticket)]
-                self.assertTrue(torch.equal(out[0], out[1].cpu()), (mode, weighted, turn))
+                self.assertTrue(self.is_same(*out), (mode, weighted, turn))
                 factor = torch.randn(out[0].shape)
                 for rows in out:
                     (rows * factor.to(rows.device)).sum().backward()
@@ -197,7 +203,7 @@ class Lent(Cuda):
             self.assertEqual(list(out[0]), list(out[1]))
             losses = [[], []]
             for feature in list(out[0])[turn % 2:]:  # one without a gradient
-                self.assertTrue(torch.equal(out[0][feature], out[1][feature].cpu()), (feature, turn))
+                self.assertTrue(self.is_same(out[0][feature], out[1][feature]), (feature, turn))
                 factor = torch.randn(out[0][feature].shape)
                 for loss, rows in zip(losses, out):
                     loss.append((rows[feature] * factor.to(rows[feature].device)).sum())
@@ -250,7 +256,7 @@ class Lent(Cuda):
         for _ in range(5):
             keys, offsets = torch.randint(0, 1000, (600,)), torch.arange(0, 600, 3)
             out = [model(keys.to(GPU), offsets.to(GPU)), plain(keys, offsets) * 2]
-            self.assertTrue(torch.equal(out[0].cpu(), out[1]))
+            self.assertTrue(self.is_same(*out))
             for rows in out:
                 rows.sum().backward()
             for module in compiled, plain:
@@ -277,7 +283,7 @@ class Lent(Cuda):
                     busy()
                 graph.replay()
                 theirs = expected(batch)
-                self.assertTrue(torch.equal(out.detach().cpu(), theirs), (number, turn))
+                self.assertTrue(self.is_same(out.detach(), theirs), (number, turn))
                 (theirs * 0.5).sum().backward()
                 for module in pair:
                     module.flush()
@@ -308,7 +314,7 @@ class Lent(Cuda):
                 theirs = pair[1]("abc", batch, lengths)
                 self.assertEqual(list(out), list(theirs))
                 for name, rows in theirs.items():
-                    self.assertTrue(torch.equal(out[name].detach().cpu(), rows), (number, turn, name))
+                    self.assertTrue(self.is_same(out[name].detach(), rows), (number, turn, name))
                 sum((rows * 0.5).sum() for rows in theirs.values()).backward()
                 for module in pair:
                     module.flush()
@@ -345,7 +351,7 @@ class LentToShards(Lent):
     shards = 2
 
 
-class LentToServers(Lent):
+class LentToServers(LentToShards):
     """Two servers on the GPU, with journals."""
 
     @classmethod

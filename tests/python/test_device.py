@@ -250,9 +250,9 @@ class Torch(unittest.TestCase):
                 offsets = torch.from_numpy(np.concatenate([[0], np.sort(rng.integers(0, 200, 30)), [200]]))
                 weights = torch.from_numpy(rng.standard_normal(200, dtype=np.float32)) if weighted else None
                 out = [self.step(module, keys, float(turn), offsets, weights) for module in pair]
-                self.assertTrue(torch.equal(*out), fields)
+                self.check_bags(out, fields)
                 square = torch.from_numpy(rng.integers(0, 500, (20, 4)))
-                self.assertTrue(torch.equal(*(self.step(module, square, 0.5) for module in pair)), fields)
+                self.check_bags([self.step(module, square, 0.5) for module in pair], fields)
             self.assertIsInstance(pair[0].prefetch(keys, offsets), rows.LentTicket)
             self.check(pair)
             for module in pair:
@@ -260,6 +260,10 @@ class Torch(unittest.TestCase):
             self.check(pair)
             for module in pair:
                 module.table.drop()
+
+    def check_bags(self, out, fields):
+        """Several shards add partial sums in their order; the GPU adds in that of the keys, as one shard does."""
+        self.assertTrue(torch.equal(*out) if self.shards == 1 else torch.allclose(*out, rtol=1e-5, atol=1e-6), fields)
 
     def refuse_bags(self, module):
         keys = torch.arange(4)

@@ -23,8 +23,9 @@ class Emulated(Growing):
     host = ""
 
     def start(self, name, *flags, **more):
-        store = () if name in self.host else ("--store", "cuda")
-        return super().start(name, *store, *flags, program=EMULATED, **more)
+        if name in self.host:
+            return super().start(name, "--store", "host", *flags, **more)
+        return super().start(name, "--store", "cuda", *flags, program=EMULATED, **more)
 
 
 class Shards(unittest.TestCase):
@@ -79,7 +80,7 @@ class Shards(unittest.TestCase):
         with embd.connect(self.address, deadline=30) as client:
             ours, theirs = (client.table(table.name) for table in tables)
             np.testing.assert_array_equal(*(table.pull(np.arange(KEYS), zero_missing=True) for table in (ours, theirs)))
-            self.assertEqual(*([shard.tables[table.name][what] for shard in client.stats() for what in ("rows", "step")]
+            self.assertEqual(*([shard.tables[table.name][what] for shard in client.stats() for what in ("rows", "steps")]
                                for table in (ours, theirs)))
 
 
@@ -122,7 +123,7 @@ class Calls(Shards):
         self.memory.rows(50)[7] = np.inf
         with self.assertRaisesRegex(embd.Error, f"{self.server.addresses[1]}.*not finite.*; applied by shard 0; refused by shard 1"):
             lent.push(table, 50, 0, ROWS_AT)
-        self.assertEqual([shard.tables[table.name]["step"] for shard in self.client.stats()], [1, 0])
+        self.assertEqual([shard.tables[table.name]["steps"] for shard in self.client.stats()], [1, 0])
 
     def test_closing_gives_it_back_to_all(self):
         self.one_process(3)
@@ -193,7 +194,7 @@ class Gated(Shards):
                 call.wait()
         self.assertGreaterEqual(self.gate.each(GATE_FAILED).min(), 1)
         with embd.connect(self.address, deadline=30) as client:
-            self.assertEqual(client.stats()[0].tables[table.name]["step"], 0)
+            self.assertEqual(client.stats()[0].tables[table.name]["steps"], 0)
 
     def test_a_shard_that_dies_while_its_call_waits_says_what_became_of_a_push(self):
         table, _ = self.begin("ab")
@@ -294,7 +295,7 @@ class Changes(Shards):
         thread.join()
         self.turn(lent, tables, dice)
         self.check(tables)
-        seen = digests(self.address)
+        seen = {table["table"]: {**table, "table": ""} for table in digests(self.address)}
         self.assertEqual(*(seen[table.name] for table in tables))
 
     def grow(self, name):
