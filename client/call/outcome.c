@@ -1,5 +1,6 @@
 /* outcome.c - what became of a call, by its messages (client/core/outcomes.h). Openings of a
- * pusher's stream, which come first, are not listed: if one was refused, so is the push behind it. */
+ * pusher's stream, which come first, are not listed: if one was refused, so is the push behind
+ * it. */
 #include "client/call/call.h"
 #include "client/core/outcomes.h"
 

@@ -1,5 +1,5 @@
-/* outcomes.c - the error of a change that failed. Its status and the beginning of its text are those
- * of the first shard, by number, that did not do it.
+/* outcomes.c - the error of a change that failed. Its status and the beginning of its text are
+ * those of the first shard, by number, that did not do it.
  *
  * A change goes to several shards, and each accepts or refuses it by itself: a table that is full
  * on one has room on another. So the text continues with the shards that applied it, those that did

@@ -5,13 +5,13 @@
  * itself does not need CUDA: the caller brings the handle's bytes.
  *
  * All shards are on this host and have the store `cuda`, each a GPU or several of them one, and the
- * client is connected by their data sockets, or the server is in its process.
- * Where that is not so, EMBD_UNSUPPORTED or EMBD_UNKNOWN_METHOD says it, and embd_pull and
- * embd_push go through the host. Tables with slots are not taken.
+ * client is connected by their data sockets, or the server is in its process. Where that is not so,
+ * EMBD_UNSUPPORTED or EMBD_UNKNOWN_METHOD says it, and embd_pull and embd_push go through the host.
+ * Tables with slots are not taken.
  *
  * Of several shards each reads all keys in the memory, and takes those that are its own: together
- * they write each row once. Where keys move between shards, or the cluster gets more, blocking calls
- * follow; the memory is lent to new shards by the next call.
+ * they write each row once. Where keys move between shards, or the cluster gets more, blocking
+ * calls follow; the memory is lent to new shards by the next call.
  *
  * Order: libembd knows no streams. What writes keys and gradients has ended before a call, and what
  * reads rows begins after it: synchronize the stream before the call. Calls block until the
@@ -66,9 +66,9 @@ EMBD_API int embd_device_open_here(embd_client *client, void *memory, uint64_t b
  * which ends all that are left. NULL is allowed. */
 EMBD_API void embd_device_close(embd_device *device);
 
-/* Returns whether a server and the trainer work on one GPU that serves one process at a time: a pull then
- * takes milliseconds while the trainer's kernels run. MPS (nvidia-cuda-mps-control) or a GPU of its
- * own for the server ends that. */
+/* Returns whether a server and the trainer work on one GPU that serves one process at a time: a
+ * pull then takes milliseconds while the trainer's kernels run. MPS (nvidia-cuda-mps-control) or a
+ * GPU of its own for the server ends that. */
 EMBD_API bool embd_device_takes_turns(const embd_device *device);
 
 /* A pull or push of single keys of one table. Places are in bytes from the begin of the lent
@@ -184,9 +184,8 @@ EMBD_API bool embd_device_is_done(embd_device_call *call);
 /* Waits until the call has ended, frees it and returns its status: those of embd_device_pull and
  * embd_device_push. A call whose memory was lent on a connection that is lost meanwhile fails with
  * EMBD_INVALID or EMBD_CLOSED; a push may or may not have been applied. EMBD_MOVED: keys have moved
- * between shards, or the cluster has more, and the call was not made where the sentence does not say
- * that some shards applied it; the next call goes by the new map. Calls that have not ended end with
- * embd_close. */
+ * between shards, or the cluster has more. Shards that the sentence does not name have not made the
+ * call, and the next one goes by the new map. Calls that have not ended end with embd_close. */
 EMBD_API int embd_device_wait(embd_device_call *call);
 
 /* ---- in a CUDA graph ---- */

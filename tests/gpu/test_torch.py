@@ -373,9 +373,10 @@ class InProcess(Cuda):
     """The same of a server in this process."""
 
     shards = 1
+    lends = True
 
     def setUp(self):
-        self.client = embd.connect("inproc:?store=cuda", deadline=20)
+        self.client = embd.connect(f"inproc:?store=cuda&shards={self.shards}", deadline=20)
         self.addCleanup(self.client.close)
 
     def test_memory_was_lent(self):
@@ -386,7 +387,7 @@ class InProcess(Cuda):
                 ticket = pair[0].prefetch(keys.to(GPU))
                 self.assertIsInstance(ticket, embd.torch.rows.LentTicket)
                 out = [pair[0](ticket), pair[1](keys)]
-                self.assertTrue(torch.equal(out[0].cpu(), out[1]))
+                self.assertTrue(self.is_same(*out))
                 for rows in out:
                     (rows * (turn - 1.5)).sum().backward()
                 for module in pair:
@@ -399,6 +400,10 @@ class InProcess(Cuda):
             with torch.cuda.graph(torch.cuda.CUDAGraph()):
                 module(torch.zeros(8, dtype=torch.int64, device=GPU))
         torch.cuda.synchronize()
+
+
+class InProcessShards(InProcess):
+    shards = 2
 
 
 def median_us(work, sync=torch.cuda.synchronize, n=40):
