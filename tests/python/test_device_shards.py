@@ -224,6 +224,23 @@ class Gated(Shards):
         self.check(tables)
 
 
+    def test_keys_do_not_move_while_one_shard_has_a_push_and_another_one_lacks_it(self):
+        tables = self.begin("ab", durability="durable")
+        push = self.start(self.lent.push_start, tables[0], 1)
+        self.gate.each(GATE_READY)[0] = 1
+        self.gate.wait(1, 1)
+        mover = threading.Thread(target=rebalance, args=(self.address, "--weights", "1,3"))
+        mover.start()
+        self.cluster.running["b"].wait_log("hold_taken", 30)
+        mover.join(0.5)
+        self.assertTrue(mover.is_alive())
+        self.gate.reach(1)
+        push.wait()
+        mover.join()
+        tables[1].push(np.arange(50), np.ones((50, DIM), np.float32))
+        self.check(tables)
+
+
 class Nodes(Shards):
     def test_each_run_goes_to_all_shards(self):
         self.one_process(2)
