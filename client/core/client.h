@@ -68,6 +68,7 @@ struct embd_client {
         left_replicated_rollbacks;      /* what the links of all that did had counted */
     struct replicas replicas;           /* that answer pulls, too */
     struct placement placement;         /* of keys on them; the caller's thread */
+    uint64_t n_placements;              /* that it has had before this one */
     _Atomic uint64_t placement_version; /* its; any thread */
     uint64_t next_placement; /* version of the next one, as a server has said; 0: it is the next */
     uint64_t n_started;      /* calls */
@@ -83,10 +84,11 @@ struct embd_client {
     bool came_by_left;            /* or from a server that has left the cluster */
     struct distinct distinct;     /* of the rows plan */
     struct map_refresh map_refresh;
-    struct opened opened;                                      /* streams of pushers */
-    struct numbering numbering;                                /* of pushes that name none */
-    struct embd_device *devices;                               /* memory of GPUs that is lent */
-    struct device_sending *device_sending;                     /* of device_run.c; NULL: none yet */
+    struct opened opened;                  /* streams of pushers */
+    struct numbering numbering;            /* of pushes that name none */
+    struct embd_device *devices;           /* memory of GPUs that is lent */
+    struct device_sending *device_sending; /* of device_run.c; NULL: none yet */
+    struct device_sets *device_sets;       /* of device_sending.c; NULL: none yet */
     struct embd_device_call *device_calls, *free_device_calls; /* all ever made; not in use */
     struct embd_device_node *device_nodes; /* calls of CUDA graphs; guarded, as all they do: */
     pthread_mutex_t nodes_lock;

@@ -192,7 +192,7 @@ static int send_call(embd_device_call *call, const embd_device_part *part)
                                      .number = call->gate.number,
                                      .needs = call->gate.needs};
     s->deadline_ns = uv_hrtime() + (uint64_t)client->options.deadline_ms * 1000000;
-    if (embd__device_split(s) != EMBD_OK || embd__device_write(s, part, &gate) != EMBD_OK)
+    if (embd__device_split(s, part) != EMBD_OK || embd__device_write(s, part, &gate) != EMBD_OK)
         return client->error.status;
     enter(call);
     int status = embd__device_send(s, on_end);

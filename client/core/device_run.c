@@ -14,6 +14,7 @@ void embd__device_run_fini(embd_client *client)
     if (client->device_sending != NULL)
         embd__device_sending_fini(client->device_sending);
     free(client->device_sending);
+    embd__device_sets_fini(client);
 }
 
 static struct device_sending *sending_of(embd_client *client)
@@ -87,7 +88,7 @@ static int run(embd_client *client, const embd_device_part *given, enum method m
     s->method = method;
     s->deadline_ns = uv_hrtime() + (uint64_t)client->options.deadline_ms * 1000000;
     do
-        if (embd__device_split(s) != EMBD_OK)
+        if (embd__device_split(s, &part) != EMBD_OK)
             return client->error.status;
     while (run_once(s, &part) != EMBD_OK && may_split_again(s) && embd__device_learn(s));
     return embd__device_outcome(s);

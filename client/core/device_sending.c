@@ -40,12 +40,56 @@ static int make_room(struct device_sending *s, uint32_t n)
     return EMBD_OK;
 }
 
-int embd__device_split(struct device_sending *s)
+/* ---- sets ---- */
+
+/* Of all shards, by the client's map: made once for each map. */
+struct device_sets {
+    struct sets_of {
+        uint64_t made; /* for the map of that number, from 1; 0: not yet */
+        uint8_t *sets; /* [n_shards][PLACEMENT_SET_BYTES] */
+    } vshards, residues;
+};
+
+void embd__device_sets_fini(embd_client *client)
 {
-    const embd_client *client = s->client;
+    if (client->device_sets == NULL)
+        return;
+    free(client->device_sets->vshards.sets);
+    free(client->device_sets->residues.sets);
+    free(client->device_sets);
+}
+
+/* NULL: no memory. */
+static const uint8_t *sets_of(embd_client *client, embd_partition partition)
+{
+    if (client->device_sets == NULL)
+        client->device_sets = calloc(1, sizeof *client->device_sets);
+    if (client->device_sets == NULL)
+        return NULL;
+    struct sets_of *of = partition == EMBD_PARTITION_HASH ? &client->device_sets->vshards
+                                                          : &client->device_sets->residues;
+    if (of->made == client->n_placements + 1)
+        return of->sets;
+    uint8_t *sets = realloc(of->sets, client->n_shards * (size_t)PLACEMENT_SET_BYTES);
+    if (sets == NULL)
+        return NULL;
+    of->sets = sets;
+    of->made = client->n_placements + 1;
+    for (uint32_t i = 0; i < client->n_shards; i++)
+        embd__placement_set(&client->placement, partition, i,
+                            sets + i * (size_t)PLACEMENT_SET_BYTES);
+    return sets;
+}
+
+int embd__device_split(struct device_sending *s, const embd_device_part *part)
+{
+    embd_client *client = s->client;
     if (make_room(s, client->n_shards) != EMBD_OK)
         return client->error.status;
     s->n = client->n_shards;
+    s->own = s->n > 1 ? sets_of(client, part->table->schema.s.partition) : NULL;
+    if (s->n > 1 && s->own == NULL)
+        return embd__error_set(&client->error, EMBD_NO_MEMORY, "no memory for sets of vshards");
     s->placement = embd__placement_told(client);
     s->order = s->method == METHOD_DEVICE_PUSH ? ++s->client->last_order : 0;
     for (uint32_t i = 0; i < s->n; i++) {
@@ -64,8 +108,6 @@ int embd__device_split(struct device_sending *s)
 static int write_leg(struct device_sending *s, struct device_leg *leg, const embd_device_part *part,
                      const struct device_gate *gate)
 {
-    const embd_client *client = s->client;
-    uint8_t own[PLACEMENT_SET_BYTES];
     struct device_batch batch = embd__device_batch_of(part, leg->shard);
     if (gate->number != 0) {
         batch.gate = *gate;
@@ -73,9 +115,8 @@ static int write_leg(struct device_sending *s, struct device_leg *leg, const emb
         batch.gate.all_at = gate->at;
         batch.gate.n_all = s->n > 1 && gate->needs != 0 ? s->n : 0;
     }
-    if (s->n > 1) {
-        embd__placement_set(&client->placement, part->table->schema.s.partition, leg->shard, own);
-        batch.own = own;
+    if (s->own != NULL) {
+        batch.own = s->own + leg->shard * (size_t)PLACEMENT_SET_BYTES;
         batch.order = s->order;
         batch.placement = s->placement;
     }

@@ -27,14 +27,16 @@ struct device_sending {
     uint32_t n, capacity; /* shards of the map that it was split by; legs that were made */
     uint64_t placement;   /* version of that map; 0: the even one */
     uint64_t order;       /* of a push, among those of the client */
+    const uint8_t *own;   /* [n][PLACEMENT_SET_BYTES] the client's; NULL: there is one shard */
     uint64_t deadline_ns;
     struct device_leg *legs; /* [capacity] */
 };
 
 void embd__device_sending_fini(struct device_sending *s);
+void embd__device_sets_fini(embd_client *client);
 
 /* A call of s->method to all shards that the client knows: nothing is sent yet. EMBD_NO_MEMORY. */
-int embd__device_split(struct device_sending *s);
+int embd__device_split(struct device_sending *s, const embd_device_part *part);
 
 /* Writes the requests of legs that are due. `gate`: of shard 0, with those of the others behind it;
  * a number of 0: none. EMBD_NO_MEMORY. */

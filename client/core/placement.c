@@ -51,6 +51,7 @@ static int take(embd_client *client, const struct learnt *learnt)
     if (learnt->n < client->n_shards && embd__client_shrink(client, learnt->n) != EMBD_OK)
         return client->error.status;
     client->placement = learnt->placement;
+    client->n_placements++;
     client->placement_version = learnt->placement.version;
     return EMBD_OK;
 }
