@@ -254,6 +254,16 @@ static int fetch(struct call *call, struct op_part *part)
     return e->status;
 }
 
+/* Of a push to several shards: a cut has it on all of them. */
+static void take_place(struct call *call)
+{
+    const struct request *request = call->request;
+    if (!request->is_push)
+        return;
+    call->work->op.source = (struct push_source){request->session->client, request->place};
+    call->work->op.connection = request->session->serial;
+}
+
 int handle_device_push(struct call *call)
 {
     struct op_part *part;
@@ -271,5 +281,6 @@ int handle_device_push(struct call *call)
             (unsigned long long)shard_push_bytes(call->shard));
     if (table_is_journaled(part->table) && fetch(call, part) != EMBD_OK)
         return e->status;
+    take_place(call);
     return push_begin(call);
 }

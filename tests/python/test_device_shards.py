@@ -11,7 +11,7 @@ import test_device
 from embd.device import GATE_DONE, GATE_READY
 from listed import Growing
 from test_device import DIM, EMULATED, GATE_FAILED, ROWS_AT, Gate, Memory, run, server
-from test_rebalance import digests, embctl, rebalance
+from test_rebalance import digests, embctl, is_busy, rebalance
 
 KEYS = 400
 PARTITIONS = "hash", "modulo"
@@ -224,21 +224,41 @@ class Gated(Shards):
         self.check(tables)
 
 
-    def test_keys_do_not_move_while_one_shard_has_a_push_and_another_one_lacks_it(self):
+    def halve(self, restarts):
+        """Shard 0 has a push, and shard 1 lacks it while keys are to move."""
         tables = self.begin("ab", durability="durable")
-        push = self.start(self.lent.push_start, tables[0], 1)
-        self.gate.each(GATE_READY)[0] = 1
-        self.gate.wait(1, 1)
-        mover = threading.Thread(target=rebalance, args=(self.address, "--weights", "1,3"))
+        self.gate.reach(1)
+        self.start(self.lent.push_start, tables[0], 1).wait()
+        push = self.start(self.lent.push_start, tables[0], 2)
+        self.gate.each(GATE_READY)[0] = 2
+        self.gate.wait(2, 1)
+        if restarts:
+            self.cluster.kill("a")
+            self.cluster.start("a", waits=False)
+            self.assertEqual(embctl(self.address, "wait").returncode, 0)
+        ran = []
+
+        def move():
+            while not ran or (is_busy(ran[-1]) and "half sent" not in ran[-1].stderr):
+                ran.append(embctl(self.address, "rebalance", "--weights", "1,3"))
+        mover = threading.Thread(target=move)
         mover.start()
         self.cluster.running["b"].wait_log("hold_taken", 30)
         mover.join(0.5)
         self.assertTrue(mover.is_alive())
-        self.gate.reach(1)
+        self.gate.reach(2)
         push.wait()
         mover.join()
-        tables[1].push(np.arange(50), np.ones((50, DIM), np.float32))
+        self.assertEqual(ran[-1].returncode, 0, ran[-1].stderr)
+        for _ in range(2):
+            tables[1].push(np.arange(50), np.ones((50, DIM), np.float32))
         self.check(tables)
+
+    def test_keys_do_not_move_while_one_shard_has_a_push_and_another_one_lacks_it(self):
+        self.halve(False)
+
+    def test_nor_if_the_one_that_has_it_was_started_again(self):
+        self.halve(True)
 
 
 class Nodes(Shards):
