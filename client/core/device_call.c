@@ -7,7 +7,9 @@
  * loop's thread raises its word too, so that no stream waits for a server that is gone. A call of
  * keys that have moved fails, as the stream has gone on: the next one goes by the new map. */
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "client/core/client.h"
 #include "client/core/device_sending.h"
@@ -250,19 +252,33 @@ bool embd_device_is_done(embd_device_call *call)
     return true;
 }
 
-int embd_device_wait(embd_device_call *call)
+/* Its stream has gone on, so it is not made again; the next one goes by the map that is learnt. */
+static void end_failed(struct device_sending *s, int status)
 {
-    embd_client *client = call->client;
-    struct device_sending *s = &call->sending;
-    embd__device_await(s);
-    int status = embd__device_outcome(s);
-    if (status != EMBD_OK && embd__device_learn(s) && status == EMBD_UNSUPPORTED)
-        embd__error_set(&client->error, EMBD_MOVED,
+    embd_client *client = s->client;
+    struct embd__error *e = &client->error;
+    bool is_news = embd__device_learn(s);
+    if (is_news && status == EMBD_UNSUPPORTED) {
+        embd__error_set(e, EMBD_MOVED,
                         "the call went to the only shard, and the cluster has %u now: it was not "
                         "made, and the next one goes to all",
                         client->n_shards);
-    else
-        embd__device_outcome(s);
+        return;
+    }
+    embd__device_outcome(s);
+    size_t at = strlen(e->text);
+    if (is_news && embd__device_is_untaken(s))
+        snprintf(e->text + at, sizeof e->text - at,
+                 "; the call was not made, and the next one goes by that version");
+}
+
+int embd_device_wait(embd_device_call *call)
+{
+    embd_client *client = call->client;
+    embd__device_await(&call->sending);
+    int status = embd__device_outcome(&call->sending);
+    if (status != EMBD_OK)
+        end_failed(&call->sending, status);
     give_back(call);
     return embd__error_keep(&client->error, client->error.status);
 }
