@@ -100,7 +100,7 @@ template <uint32_t UNITS, bool HAS_SLOTS>
 static __global__ void __launch_bounds__(BLOCK, 8)
     gather_own(table_view t, pull_view p, key_set own)
 {
-    uint64_t base = lane_index() / 32 * keys_of(UNITS);
+    uint64_t base = p.first_row + lane_index() / 32 * keys_of(UNITS);
     if (base < p.in.n)
         gather_keys<UNITS, HAS_SLOTS>(t, p, own, base);
 }

@@ -145,12 +145,12 @@ struct pull_view {
     struct keys_view in;
     embd_dtype dtype;
     bool zero_missing;
-    embd_combiner divide;    /* mean or sqrtn: divide; concat: leave the sum */
-    void *values;            /* [n_rows][dim] of dtype */
     bool is_aligned;         /* four columns at a time may be stored at once */
+    embd_combiner divide;    /* mean or sqrtn: divide; concat: leave the sum */
+    uint32_t first_row;      /* launch_gather and launch_pool make rows from here on */
+    void *values;            /* [n_rows][dim] of dtype */
     uint8_t *statuses;       /* [n] or NULL */
     struct found_view found; /* set by launch_gather */
-    uint32_t first_row;      /* launch_gather and launch_pool make rows from here on */
 };
 
 /* Whether launch_gather supports this pull: one key a row, the table's dtype, 16-byte pieces a
