@@ -225,14 +225,20 @@ __device__ static inline void tell(const batch_view &j, bool is_done, uint32_t n
     j.report->n_new = n_new;
 }
 
-template <class Own>
-__device__ static inline void plan_all(const table_view &t, const batch_view &j)
-{
-    __shared__ union {
+/* The kernel's, not a function's: nvcc gives each kernel that of all instances of a function. */
+struct plan_memory {
+    union {
         uint64_t items[BATCH_KEYS_MAX];
         uint32_t claims[CLAIMS];
-    } shared;
-    __shared__ uint32_t n_inserted[BATCH_PUSHES_MAX];
+    };
+    uint32_t n_inserted[BATCH_PUSHES_MAX];
+};
+
+template <class Own>
+__device__ static inline void plan_all(const table_view &t, const batch_view &j,
+                                       plan_memory &shared)
+{
+    uint32_t *n_inserted = shared.n_inserted;
     bool misses = false;
     uint32_t n_new = 0;
     if (threadIdx.x < BATCH_PUSHES_MAX)
@@ -256,6 +262,7 @@ template <bool HAS_SLOTS, class Own>
 static __global__ void __launch_bounds__(BLOCK_MOST)
     batch_plan(table_view t, batch_view j, Own own, uint32_t n_find)
 {
+    __shared__ plan_memory shared;
     __shared__ bool is_last;
     if (blockIdx.x >= n_find) {
         fetch(j, blockIdx.x - n_find);
@@ -270,7 +277,7 @@ static __global__ void __launch_bounds__(BLOCK_MOST)
     if (!is_last)
         return;
     __threadfence();
-    plan_all<Own>(t, j);
+    plan_all<Own>(t, j, shared);
 }
 
 int launch_batch_plan(struct table_view t, struct batch_view j, void *stream)
