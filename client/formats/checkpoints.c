@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "proto/stored/dumpdir.h"
@@ -42,12 +43,47 @@ static int keep(struct checkpoints *c, const struct checkpoint_share *share, str
     return EMBD_OK;
 }
 
-/* What cannot be read is no share. */
+/* JOB-STEP, or JOB-STEP-rN: as job.c calls the checkpoints of this job, and no other. */
+static bool is_named_by_job(const struct checkpoints *c, const char *name)
+{
+    size_t n = strlen(c->job);
+    if (strncmp(name, c->job, n) != 0 || name[n] != '-')
+        return false;
+    name += n + 1;
+    size_t digits = strspn(name, "0123456789");
+    return digits > 0 && (name[digits] == '\0' || strncmp(name + digits, "-r", 2) == 0);
+}
+
+static bool is_same_directory(const struct checkpoint_share *a, const struct stat *b)
+{
+    return a->inode == b->st_ino && a->device == b->st_dev;
+}
+
+/* The same directory may be given twice, by a link for example. */
+static bool is_seen(const struct checkpoints *c, const struct stat *is)
+{
+    for (uint32_t i = 0; i < c->n_shares; i++)
+        if (is_same_directory(&c->shares[i], is))
+            return true;
+    return false;
+}
+
+/* Whether a directory of that name has a manifest of its own. A checkpoint of this job that cannot
+ * be read may be the newest: it is not passed over. */
+static bool has_manifest(const char *path, struct stat *is)
+{
+    char manifest[PATH_BYTES + 16];
+    snprintf(manifest, sizeof manifest, "%s/manifest.json", path);
+    return stat(path, is) == 0 && S_ISDIR(is->st_mode) &&
+           (access(manifest, F_OK) == 0 || errno == EACCES);
+}
+
 static int see(struct checkpoints *c, uint32_t directory, const char *name, struct embd__error *e)
 {
-    struct embd__error ignored = {0};
+    struct embd__error why = {0};
     struct checkpoint_share share = {.directory = directory};
     struct dump_dir dir;
+    struct stat is;
     char path[PATH_BYTES];
     if (name[0] == '.' || strlen(name) >= sizeof share.name || ends_with(name, ".tmp") ||
         ends_with(name, ".gone"))
@@ -55,12 +91,21 @@ static int see(struct checkpoints *c, uint32_t directory, const char *name, stru
     snprintf(share.name, sizeof share.name, "%s", name);
     if (embd__checkpoint_path(c, &share, path, e) != EMBD_OK)
         return e->status;
-    if (embd__dumpdir_open(path, &dir, &ignored) == EMBD_OK) {
+    if (!has_manifest(path, &is) || is_seen(c, &is))
+        return EMBD_OK;
+    if (embd__dumpdir_open(path, &dir, &why) == EMBD_OK) {
         const struct manifest *m = &dir.shares[0].manifest;
         share.id = m->id;
         share.sequence = m->sequence;
+        share.device = is.st_dev;
+        share.inode = is.st_ino;
         if (!strcmp(m->scope.job, c->job))
             keep(c, &share, e);
+    } else if (is_named_by_job(c, name)) {
+        embd__error_set(e, why.status,
+                        "job '%s': the checkpoint '%s' cannot be read, and may be the newest: %s; "
+                        "remove it to go back to the one before",
+                        c->job, name, why.text);
     }
     embd__dumpdir_fini(&dir);
     return e->status;
@@ -160,42 +205,51 @@ static bool is_complete(const struct checkpoint *found, struct embd__error *why)
     return why->status == EMBD_OK;
 }
 
-/* JOB-STEP, as job.c calls them: before its first step nothing is lost. */
-static bool is_behind_first_step(const struct checkpoints *c, const char *name)
+/* A first checkpoint that servers died over is none: the job pushes behind it. */
+static bool is_behind_first_step(const struct checkpoints *c, const struct checkpoint_share *share)
 {
-    size_t n = strlen(c->job);
-    return strncmp(name, c->job, n) != 0 || name[n] != '-' || strtoull(name + n + 1, NULL, 10) > 0;
+    return !is_named_by_job(c, share->name) ||
+           strtoull(share->name + strlen(c->job) + 1, NULL, 10) > 0;
 }
 
-static int refuse(const struct checkpoints *c, const char *name, const char *why,
+static int refuse(const struct checkpoints *c, const struct checkpoint *newest, const char *why,
                   struct embd__error *e)
 {
+    char where[512] = "";
+    size_t n = 0;
+    for (uint32_t i = 0; i < newest->n_shares && n < sizeof where; i++)
+        n += (size_t)snprintf(where + n, sizeof where - n, "%s%s", i > 0 ? ", " : "",
+                              c->directories[newest->shares[i].directory]);
     return embd__error_set(e, EMBD_INVALID,
-                           "job '%s' has no complete checkpoint. Of '%s', the newest, %s: give the "
-                           "data directories of all server processes; or, to begin anew, remove "
-                           "its checkpoints there",
-                           c->job, name, why);
+                           "job '%s' has no complete checkpoint in the directories given: of '%s', "
+                           "with shares in %.300s, %.300s. Give the data directories of all server "
+                           "processes",
+                           c->job, newest->shares->name, where, why);
 }
 
 static int choose(const struct checkpoints *c, struct checkpoint *out, struct embd__error *e)
 {
-    struct embd__error why = {0};
+    struct embd__error lacks = {0};
+    struct checkpoint newest = {0}; /* behind the first step */
     for (uint32_t first = 0; first < c->n_shares; first += out->n_shares) {
-        struct embd__error other = {0};
+        struct embd__error why = {0};
         out->shares = &c->shares[first];
         out->n_shares = count_same(c, first);
         if (gather(c, out, e) != EMBD_OK)
             return e->status;
-        if (is_complete(out, first == 0 ? &why : &other))
+        if (is_complete(out, &why))
             return EMBD_OK;
         uint32_t n = out->n_shares;
         embd__checkpoint_leave(out);
         out->n_shares = n;
+        if (newest.shares == NULL && is_behind_first_step(c, &c->shares[first])) {
+            newest.shares = &c->shares[first];
+            newest.n_shares = n;
+            lacks = why;
+        }
     }
     *out = (struct checkpoint){0};
-    if (c->n_shares > 0 && is_behind_first_step(c, c->shares[0].name))
-        return refuse(c, c->shares[0].name, why.text, e);
-    return EMBD_OK;
+    return newest.shares != NULL ? refuse(c, &newest, lacks.text, e) : EMBD_OK;
 }
 
 int embd__checkpoints_newest(struct checkpoints *c, struct checkpoint *out, struct embd__error *e)

@@ -7,6 +7,7 @@
 #define EMBD_FORMATS_CHECKPOINTS_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "proto/errors.h"
 
@@ -16,6 +17,8 @@
 struct checkpoint_share {
     uint64_t id, sequence; /* of the snapshot */
     uint32_t directory;
+    dev_t device; /* of the directory that it lies in */
+    ino_t inode;
     char name[CHECKPOINT_NAME_BYTES]; /* of the snapshot */
 };
 
@@ -36,9 +39,10 @@ struct checkpoint {
     uint32_t n_links;
 };
 
-/* The newest that is complete. EMBD_IO: a directory cannot be read. EMBD_INVALID: there are no
- * directories; or there are checkpoints behind the first step, and none is complete: then a job
- * that began anew would lose them. `out` is to be left in any case, before `c`. */
+/* The newest that is complete. EMBD_IO, EMBD_CORRUPT: a directory, or a checkpoint of the job,
+ * cannot be read. EMBD_INVALID: there are no directories; or there are checkpoints behind the first
+ * step, and none is complete: then a job that began anew would lose them. `out` is to be left in
+ * any case, before `c`. */
 int embd__checkpoints_newest(struct checkpoints *c, struct checkpoint *out, struct embd__error *e);
 void embd__checkpoint_leave(struct checkpoint *found);
 void embd__checkpoints_fini(struct checkpoints *c);

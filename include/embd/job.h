@@ -70,6 +70,8 @@ EMBD_API int embd_job_checkpoint(embd_client *client, const embd_job *job, uint6
  * nothing is changed, and at->is_there is false. Where it fails, call it again. The caller sets
  * at->struct_bytes. Blocks.
  *   EMBD_IO        names the directory that cannot be read
+ *   EMBD_CORRUPT   a checkpoint of the job cannot be read: it may be the newest, and is not passed
+ *                  over
  *   EMBD_INVALID   there are checkpoints behind step 0, and of each the directories lack the share
  *                  of a shard: names the newest; nothing is changed
  *   others as embd_load_tables, embd_table_drop and embd_blob_read */

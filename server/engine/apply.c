@@ -3,6 +3,7 @@
 #include "server/engine/apply.h"
 
 #include <stddef.h>
+#include <string.h>
 
 #include "server/engine/engine.h"
 #include "server/engine/foreign.h"
@@ -147,13 +148,23 @@ int apply_check_replace(struct op *op, struct embd__error *e)
     return pushers_check_rollback(&engine->journaled_pushers, &replace->back[1], e);
 }
 
+/* As embd.Job calls its tables: JOB--NAME. */
+static bool is_named_by(const struct table *table, const struct job *job)
+{
+    size_t n = strlen(job->name);
+    return strncmp(table->schema.s.name, job->name, n) == 0 &&
+           strncmp(table->schema.s.name + n, "--", 2) == 0;
+}
+
+/* Whether it pushes to one of them by rounds, as far as those are known since the start, or is
+ * named as they are. */
 static bool pushes_to(const struct engine *engine, const struct job *job,
                       const struct table_set *replaced)
 {
     for (uint32_t i = 0; i < engine->tables.n; i++) {
         const struct table *table = engine->tables.by_name[i];
         if (table_set_has(replaced, table->number) &&
-            rounds_push_to(&engine->rounds, job, table->id))
+            (is_named_by(table, job) || rounds_push_to(&engine->rounds, job, table->id)))
             return true;
     }
     return false;

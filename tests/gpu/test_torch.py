@@ -8,6 +8,7 @@ import gc
 import os
 import statistics
 import sys
+import threading
 import time
 import unittest
 from unittest import mock
@@ -349,6 +350,40 @@ class LentToShards(Lent):
     """Each of two shards on the GPU takes its own keys."""
 
     shards = 2
+
+    def test_nothing_is_raised_while_keys_move(self):
+        module = embd.torch.Embedding(1000, DIM, client=self.client, name="moving", optimizer=embd.Optimizer("sgd", lr=1.0),
+                                      initializer=embd.Initializer("constant", 0))
+        moved, stops = [], threading.Event()
+
+        def move():
+            with embd.connect(self.server.addresses[0], deadline=60) as operator:
+                while not stops.is_set() and len(moved) < 1000:
+                    try:
+                        moved.append(operator.rebalance([1 + len(moved) % 3, 2]).vshards)
+                    except embd.Error as error:
+                        if error.status != embd.Status.BUSY:  # rows that left are being removed
+                            moved.append(error)
+                            return
+                    time.sleep(0.01)
+
+        mover = threading.Thread(target=move)
+        mover.start()
+        steps, keys = 0, torch.arange(1000, device=GPU)
+        try:
+            while steps < 100 or (len(moved) < 10 and mover.is_alive()):
+                rows = module(keys)
+                self.assertTrue(bool((rows == -steps).all()))
+                rows.sum().backward()
+                steps += 1
+        finally:
+            stops.set()
+            mover.join(60)
+        module.flush()
+        self.assertFalse(mover.is_alive())
+        self.assertEqual([error for error in moved if isinstance(error, embd.Error)], [])
+        self.assertGreaterEqual(len(moved), 10)
+        np.testing.assert_array_equal(module.table.pull(np.arange(1000), raw=True), np.full((1000, DIM), -steps))
 
 
 class LentToServers(LentToShards):

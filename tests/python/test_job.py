@@ -300,11 +300,38 @@ class Going(clusters.ClusterTest):
         shutil.rmtree(os.path.join(data[2], "wide-5"))  # on two of three: it is no checkpoint, and the job was behind it
         with embd.connect(servers[1].addresses[0]) as client:
             kept = client.table("wide--t").pull(keys)
-            with self.assertRaisesRegex(embd.InvalidError, "no complete checkpoint. Of 'wide-6', the newest, shard 1 of 3 of table"):
+            with self.assertRaisesRegex(embd.InvalidError, "no complete checkpoint in the directories given: of 'wide-6', with shares in .* shard 1 of 3 of table"):
                 embd.Job(client, "wide", data).resume()
             with self.assertRaisesRegex(embd.StorageError, "data9: No such file"):
                 embd.Job(client, "wide", [*data, os.path.join(links, "data9")]).resume()
             np.testing.assert_array_equal(client.table("wide--t").pull(keys), kept)
+
+    def test_directories_that_are_given_twice_and_checkpoints_that_cannot_be_read(self):
+        start, data = self.processes(2)
+        servers = [start(i) for i in range(2)]
+        link = os.path.join(self.folder.name, "link-of-0")
+        os.symlink(data[0], link)
+        with embd.connect(servers[0].addresses[0]) as client:
+            job = embd.Job(client, "twice", [link, *data, data[1]], keep=9)
+            table = job.table("t", 1, **FIELDS)
+            for step in (7, 0):
+                table.push(range(30), np.ones((30, 1), np.float32))
+                job.checkpoint(step)
+            rows = table.pull(range(30))
+            table.push(range(30), np.ones((30, 1), np.float32))
+            self.assertEqual(job.resume().step, 0)
+            np.testing.assert_array_equal(table.pull(range(30)), rows)
+            with self.assertRaisesRegex(embd.InvalidError, f"'twice-7', with shares in {data[0]}, shard 1 of 2 of table"):
+                embd.Job(client, "twice", data[:1]).resume()
+            with open(os.path.join(data[1], "twice-0", "manifest.json"), "r+", encoding="utf-8") as file:
+                file.truncate(40)
+            with self.assertRaisesRegex(embd.CorruptError, "the checkpoint 'twice-0' cannot be read, and may be the newest"):
+                job.resume()
+            np.testing.assert_array_equal(table.pull(range(30)), rows)
+            for path in data:
+                shutil.rmtree(os.path.join(path, "twice-0"))
+            os.makedirs(os.path.join(data[0], "aside-2-1", "twice-9"))
+            self.assertEqual(job.resume().step, 7)
 
     def test_a_first_checkpoint_that_is_not_whole_is_none(self):
         """Servers and trainer died while it was made: nothing was pushed, and the job begins."""

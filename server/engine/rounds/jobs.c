@@ -214,8 +214,8 @@ static int refuse_old(const struct job *job, const struct job_claim *claim, stru
     if (job->is_over)
         return embd__error_set(e, EMBD_INVALID,
                                "worker %u belongs to epoch %llu of job '%s', which is over: a "
-                               "table of its rounds went back to a checkpoint; a new client joins "
-                               "the next epoch",
+                               "table of its rounds went back to a checkpoint, or was loaded; a "
+                               "new client joins the next epoch",
                                claim->worker, (unsigned long long)job->epoch, job->name);
     if (claim->epoch < job->epoch)
         return embd__error_set(e, EMBD_INVALID,

@@ -2,9 +2,10 @@
 
 Each source and GPU has one allocation of its own, for all of its tables, beside PyTorch's memory: the servers see that and nothing
 else. Each shard takes the keys that are its own. Keys and gradients are copied into it, rows out of it, on the GPU and in the
-current stream, which takes some microseconds. Calls, one for each table, take their turn in that stream, by a gate for each shard
-(embd/device.h), and the host waits for nobody. Where the client has no thread of its own, a server shares no memory of the host, or
-it is in this process, the host waits for the stream before each call, and for the call.
+current stream, which takes some microseconds. Calls, one for each table, take their turn in that stream, by a gate (embd/device.h), and
+the host waits for nobody. The host waits for the stream before each call, and for the call, where the client has no thread of its own,
+the server shares no memory of the host or is in this process, and where there are several shards: keys may move between them, and
+only a call that the host waits for can be made again by the new map.
 
 Where a server cannot (another host, no GPU), None says so once, and tensors go by pinned memory."""
 from __future__ import annotations
@@ -213,7 +214,7 @@ class Lent:
         self._pulls: list[DeviceCall] = []  # that may not have ended
         self._in_use = 0  # the number of a push that reads the memory
         self._held: Optional[torch.Tensor] = None  # whose keys are there; nobody changes them
-        if client.has_thread and not client.is_inproc:
+        if client.has_thread and not client.is_inproc and len(client.shards) == 1:
             with torch.cuda.device(device), contextlib.suppress(NoMemory):
                 self._gate = Gate(client)
 
@@ -314,8 +315,16 @@ class Lent:
         self._enter()
         self._check(keys, limits)
         self._take(keys)
-        first = self._begin_pulls(keys) if self._gate is not None else self._pull_now(keys)
+        first = self._begin_pulls(keys) if self._is_in_stream() else self._pull_now(keys)
         return [rows.clone() for rows in ([self._matrix(keys)] if is_wide else self._matrices(keys))], first
+
+    def _is_in_stream(self) -> bool:
+        """Not any more, once the cluster has several shards."""
+        if self._gate is not None and len(self.tables[0].client.shards) > 1:
+            self.settle(all=True)
+            self._wait()
+            self._gate = None
+        return self._gate is not None
 
     def _pull_now(self, keys: Keys) -> int:
         self._wait()
