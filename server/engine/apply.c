@@ -8,6 +8,7 @@
 #include "server/engine/engine.h"
 #include "server/engine/foreign.h"
 #include "server/engine/joining.h"
+#include "server/engine/rounds/went_back.h"
 #include "server/engine/staged.h"
 
 /* ---- tables ---- */
@@ -156,27 +157,26 @@ static bool is_named_by(const struct table *table, const struct job *job)
            strncmp(table->schema.s.name + n, "--", 2) == 0;
 }
 
-/* Whether it pushes to one of them by rounds, as far as those are known since the start, or is
- * named as they are. */
-static bool pushes_to(const struct engine *engine, const struct job *job,
-                      const struct table_set *replaced)
-{
-    for (uint32_t i = 0; i < engine->tables.n; i++) {
-        const struct table *table = engine->tables.by_name[i];
-        if (table_set_has(replaced, table->number) &&
-            (is_named_by(table, job) || rounds_push_to(&engine->rounds, job, table->id)))
-            return true;
-    }
-    return false;
-}
-
-/* What their workers would push is of rows that are not there any more. */
-static void end_jobs(struct engine *engine, const struct table_set *replaced)
+/* Jobs that push to it by rounds, or are named as it is: what their workers would push is of rows
+ * that are not there any more. */
+static void end_jobs(struct engine *engine, const struct table *table)
 {
     for (uint32_t i = 0; i < JOBS_MAX; i++) {
         struct job *job = engine->jobs.jobs[i];
-        if (job != NULL && !job->is_over && pushes_to(engine, job, replaced))
+        if (job != NULL && !job->is_over &&
+            (is_named_by(table, job) || rounds_push_to(&engine->rounds, job, table->id)))
             jobs_end(&engine->jobs, job);
+    }
+}
+
+static void go_back(struct engine *engine, const struct table_set *replaced)
+{
+    for (uint32_t i = 0; i < engine->tables.n; i++) {
+        struct table *table = engine->tables.by_name[i];
+        if (!table_set_has(replaced, table->number))
+            continue;
+        went_back_note(engine, table);
+        end_jobs(engine, table);
     }
 }
 
@@ -188,7 +188,7 @@ static void replace_tables(struct op *op)
     struct table_set replaced[2];
     staged_replace(&engine->tables, op->as.replace.id, replaced);
     const struct table_set both = table_set_both(&replaced[0], &replaced[1]);
-    end_jobs(engine, &both);
+    go_back(engine, &both);
     for (int kind = 0; kind < 2; kind++) {
         const struct rolled_tables tables = {
             .replaced = both, .own = replaced[kind], .all = all_of(&engine->tables, kind == 1)};

@@ -13,6 +13,7 @@
 void sources_fini(struct sources *sources)
 {
     free(sources->table);
+    free(sources->born);
     *sources = (struct sources){.n = 0};
 }
 
@@ -20,7 +21,11 @@ static bool open_memory(struct sources *sources)
 {
     if (sources->table != NULL)
         return true;
-    if (getrandom(&sources->seed, sizeof sources->seed, 0) == sizeof sources->seed)
+    if (getrandom(&sources->seed, sizeof sources->seed, 0) != sizeof sources->seed)
+        return false;
+    if (sources->born == NULL)
+        sources->born = calloc(N_PLACES, sizeof *sources->born);
+    if (sources->born != NULL)
         sources->table = calloc(N_PLACES, sizeof *sources->table);
     return sources->table != NULL;
 }
@@ -57,7 +62,10 @@ void sources_note(struct sources *sources, const struct push_source *push)
     }
     if (is_behind(push, own))
         return;
-    sources->n += own->client == 0;
+    if (own->client == 0) {
+        sources->n++;
+        sources->born[own - sources->table] = ++sources->n_ever;
+    }
     *own = *push;
 }
 
@@ -74,6 +82,14 @@ bool sources_find(const struct sources *sources, uint64_t client, uint32_t *plac
     const struct push_source *own = place_of(sources, client);
     *place_out = own->place;
     return own->client != 0;
+}
+
+uint32_t sources_born(const struct sources *sources, uint64_t client)
+{
+    uint32_t place;
+    return sources_find(sources, client, &place)
+               ? sources->born[place_of(sources, client) - sources->table]
+               : 0;
 }
 
 void sources_list(const struct sources *sources, uint64_t *clients, uint32_t *places)

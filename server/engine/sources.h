@@ -17,8 +17,9 @@
 /* Zeroed: of no client. */
 struct sources {
     struct push_source
-        *table; /* [2 * SOURCES_MAX] by hash, client 0: free; NULL before the first */
-    uint32_t n;
+        *table;     /* [2 * SOURCES_MAX] by hash, client 0: free; NULL before the first */
+    uint32_t *born; /* [2 * SOURCES_MAX] how many there had ever been with it */
+    uint32_t n, n_ever;
     uint64_t seed; /* of the hash: a peer cannot choose ids that meet */
 };
 
@@ -32,6 +33,8 @@ void sources_note(struct sources *sources, const struct push_source *push);
 bool sources_have(const struct sources *sources, const struct push_source *push);
 /* False: no push of that client is known. */
 bool sources_find(const struct sources *sources, uint64_t client, uint32_t *place_out);
+/* How many clients there had ever been when that one pushed first; 0: it is not known. */
+uint32_t sources_born(const struct sources *sources, uint64_t client);
 /* All of them: [sources->n]. */
 void sources_list(const struct sources *sources, uint64_t *clients, uint32_t *places);
 

@@ -36,8 +36,9 @@ struct table {
     uint32_t look_at;
     /* It becomes so once a base has its rows: joining.h. SNAPSHOT: nothing is under way. */
     embd_durability joins;
-    uint64_t joining;      /* no other attempt's */
-    char joining_why[160]; /* the last one came to nothing; "": it did not */
+    uint32_t n_sources_before; /* clients that had ever pushed when it was replaced: went_back.h */
+    uint64_t joining;          /* no other attempt's */
+    char joining_why[160];     /* the last one came to nothing; "": it did not */
 };
 
 /* Also while a base is made of it. */

@@ -7,7 +7,9 @@
 #include "server/service/handle_round.h"
 
 #include <stdio.h>
+#include <time.h>
 
+#include "server/engine/rounds/went_back.h"
 #include "server/service/authorize.h"
 #include "server/service/behind.h"
 #include "server/service/state.h"
@@ -81,14 +83,23 @@ void round_open(struct shard *shard)
     shard->engine.jobs.arg = shard;
 }
 
+uint64_t round_wall_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
 static int enter(struct call *call, struct op **replaced_out)
 {
     if (call->request->session->has_ended)
         return embd__error_set(
             &call->error, EMBD_CLOSED,
             "the peer has closed its side of the connection: its push cannot wait in a round");
-    if (authorize_job(call, call->extra.round.job) != EMBD_OK)
+    if (authorize_job(call, call->extra.round.job) != EMBD_OK ||
+        went_back_check_push(&call->work->op, &call->error) != EMBD_OK)
         return call->error.status;
+    call->shard->engine.jobs.wall_ms = round_wall_ms();
     return round_enter(&call->work->op, &call->extra.round, call->extra.order > 0,
                        call->shard->now_ns, replaced_out, &call->error);
 }

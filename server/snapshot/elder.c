@@ -26,10 +26,12 @@ bool elder_stays(int data_dir, const char *name)
     if (strcmp(name, ELDER_FILE) == 0)
         return true;
     int dir = safe_open(data_dir, name, O_RDONLY | O_DIRECTORY, 0);
-    bool is = dir >= 0 && faccessat(dir, "manifest.json", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    int manifest = dir < 0 ? -1 : safe_open(dir, "manifest.json", O_RDONLY, 0);
+    if (manifest >= 0)
+        close(manifest);
     if (dir >= 0)
         close(dir);
-    return is;
+    return manifest >= 0;
 }
 
 static int parse(const char *text, uint64_t *out, struct embd__error *e)
