@@ -205,6 +205,7 @@ typedef struct embd_load_options {
  * is where it was in the snapshot: the next push of a trainer that goes on from there is applied,
  * and one with a later number gets EMBD_GAP. A stream that pushed to other tables too, or that the
  * directory does not have, is forgotten: its pushes get EMBD_FORGOTTEN, and none is applied twice.
+ * Jobs whose rounds push to replaced tables are over: their workers get EMBD_INVALID (sync.h).
  *
  * With `set` the tables get another definition: fields are set in their order, as embd_schema_set
  * does, in each of the tables. Rows keep their values, rounded to nearest if dtype is another one;

@@ -96,8 +96,9 @@ static int enter(struct call *call, struct op **replaced_out)
         return embd__error_set(
             &call->error, EMBD_CLOSED,
             "the peer has closed its side of the connection: its push cannot wait in a round");
-    if (authorize_job(call, call->extra.round.job) != EMBD_OK ||
-        went_back_check_push(&call->work->op, &call->error) != EMBD_OK)
+    if (authorize_job(call, call->extra.round.job) != EMBD_OK)
+        return call->error.status;
+    if (went_back_check_push(&call->work->op, &call->error) != EMBD_OK)
         return call->error.status;
     call->shard->engine.jobs.wall_ms = round_wall_ms();
     return round_enter(&call->work->op, &call->extra.round, call->extra.order > 0,

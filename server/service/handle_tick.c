@@ -103,9 +103,10 @@ int handle_tick(struct call *call)
         return embd__error_set(&call->error, EMBD_INVALID,
                                "tick worker: %u, the job has %u workers", claim->worker,
                                claim->n_workers);
-    if (authorize_job(call, name) != EMBD_OK ||
-        (!tick.leave &&
-         went_back_check_job(&shard->engine, name, claim->incarnation, &call->error) != EMBD_OK))
+    if (authorize_job(call, name) != EMBD_OK)
+        return call->error.status;
+    if (!tick.leave &&
+        went_back_check_job(&shard->engine, name, claim->incarnation, &call->error) != EMBD_OK)
         return call->error.status;
     shard->engine.jobs.wall_ms = round_wall_ms();
     if ((is_beat ? jobs_beat : jobs_tick)(&shard->engine.jobs, &tick, shard->now_ns, &job,
