@@ -61,5 +61,5 @@ int embd__call_outcome(struct embd_call *call)
     if (call->kind == PARTS_PULL)
         return embd__error_set(e, first->status, "%s", first->text);
     return embd__outcomes_say(e, first, list, list_outcomes(call, list),
-                              embd__call_is_parted(call));
+                              embd__call_is_parted(call) ? PARTED_MOVED : NULL);
 }

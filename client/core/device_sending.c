@@ -249,6 +249,24 @@ bool embd__device_learn(struct device_sending *s)
 
 /* ---- the end ---- */
 
+/* A caller takes `status` for a push that nobody has made, and makes it by the host. */
+static bool is_of_fallback(int status)
+{
+    return status == EMBD_UNSUPPORTED || status == EMBD_UNKNOWN_METHOD;
+}
+
+/* A push whose first failure is `first`. */
+static int say_push(struct embd__error *e, const struct embd__error *first,
+                    const struct shard_outcome *list, uint32_t n)
+{
+    const char *parted = NULL;
+    if (embd__outcomes_are_parted(list, n))
+        parted = PARTED_MOVED;
+    else if (is_of_fallback(first->status) && embd__outcomes_are_taken(list, n))
+        parted = PARTED_UNSUPPORTED;
+    return embd__outcomes_say(e, first, list, n, parted);
+}
+
 int embd__device_outcome(struct device_sending *s)
 {
     struct embd__error *e = &s->client->error;
@@ -264,5 +282,5 @@ int embd__device_outcome(struct device_sending *s)
         return EMBD_OK;
     if (s->method == METHOD_DEVICE_PULL)
         return embd__error_set(e, first->status, "%s", first->text);
-    return embd__outcomes_say(e, first, list, s->n, embd__outcomes_are_parted(list, s->n));
+    return say_push(e, first, list, s->n);
 }

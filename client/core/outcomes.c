@@ -4,7 +4,8 @@
  * A change goes to several shards, and each accepts or refuses it by itself: a table that is full
  * on one has room on another. So the text continues with the shards that applied it, those that did
  * not, and those where that is unknown, unless all did the same. A push that stays applied in part,
- * since keys have moved, is EMBD_MOVED whatever the first shard said. */
+ * since keys have moved, or a shard takes none of its kind, is EMBD_MOVED whatever the first shard
+ * said. */
 #include "client/core/outcomes.h"
 
 #include <stdarg.h>
@@ -26,6 +27,14 @@ struct shard_outcome embd__outcome_of(uint32_t shard, const struct exchange *x)
     if (x->is_out)
         return (struct shard_outcome){shard, UNKNOWN, EMBD_OK};
     return (struct shard_outcome){shard, NOT_SENT, x->error.status};
+}
+
+bool embd__outcomes_are_taken(const struct shard_outcome *list, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i].outcome != REFUSED && list[i].outcome != NOT_SENT)
+            return true;
+    return false;
 }
 
 bool embd__outcomes_are_parted(const struct shard_outcome *list, uint32_t n)
@@ -115,18 +124,14 @@ static void tell_outcome(struct told *told, const struct shard_outcome *list, ui
     }
 }
 
-#define PARTED                                                                                     \
-    "; keys have moved since, and it stays applied in part: do not push it again, go back to a "   \
-    "checkpoint with a new client"
-
 int embd__outcomes_say(struct embd__error *e, const struct embd__error *first,
-                       const struct shard_outcome *list, uint32_t n, bool is_parted)
+                       const struct shard_outcome *list, uint32_t n, const char *parted)
 {
     struct told told = {.bytes = 0};
     for (int o = 0; o < OUTCOMES && differ(list, n); o++)
         tell_outcome(&told, list, n, (enum outcome)o);
-    const char *end = is_parted ? PARTED : "";
+    const char *end = parted != NULL ? parted : "";
     int room = (int)(LIMIT_ERROR_TEXT - 1 - told.bytes - strlen(end));
-    return embd__error_set(e, is_parted ? EMBD_MOVED : first->status, "%.*s%s%s", room, first->text,
-                           told.text, end);
+    return embd__error_set(e, parted != NULL ? EMBD_MOVED : first->status, "%.*s%s%s", room,
+                           first->text, told.text, end);
 }

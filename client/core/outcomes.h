@@ -21,10 +21,20 @@ struct shard_outcome embd__outcome_of(uint32_t shard, const struct exchange *x);
 /* Whether it stays applied in part: one shard has it, or may have it, and another one has refused
  * it for its map. */
 bool embd__outcomes_are_parted(const struct shard_outcome *list, uint32_t n);
+/* Whether one shard has it, or may have it. */
+bool embd__outcomes_are_taken(const struct shard_outcome *list, uint32_t n);
+
+/* Why a push stays applied in part: the end of its text. */
+#define PARTED_MOVED                                                                               \
+    "; keys have moved since, and it stays applied in part: do not push it again, go back to a "   \
+    "checkpoint with a new client"
+#define PARTED_UNSUPPORTED                                                                         \
+    "; it stays applied in part: do not push it again, go back to a checkpoint"
 
 /* The error of a change. `first` is that of the first shard, by number, that did not do it. Returns
- * its status, or EMBD_MOVED where the change is_parted. */
+ * its status, or EMBD_MOVED where the change stays applied in part. `parted`: why; NULL: it does
+ * not. */
 int embd__outcomes_say(struct embd__error *e, const struct embd__error *first,
-                       const struct shard_outcome *list, uint32_t n, bool is_parted);
+                       const struct shard_outcome *list, uint32_t n, const char *parted);
 
 #endif

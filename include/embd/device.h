@@ -114,8 +114,9 @@ EMBD_API int embd_device_pull(embd_client *client, const embd_device_part *part)
  * EMBD_CLOSED, EMBD_DEADLINE: it may or may not have been applied. After EMBD_DEADLINE the server
  *   may still read keys and gradients: what changes there meanwhile may be part of the step
  * and those of embd_device_pull and embd_push. Of several shards some may have applied it: the
- * sentence says which, and the status is that of the first one that has not. EMBD_MOVED: keys have
- * moved between shards while some shards had the push, and it stays applied in part. */
+ * sentence says which, and the status is that of the first one that has not. EMBD_MOVED: some have,
+ * or may have, applied it, and it stays so: keys have moved between shards meanwhile, or a shard
+ * takes such memory no more. EMBD_UNSUPPORTED and EMBD_UNKNOWN_METHOD: none has. */
 EMBD_API int embd_device_push(embd_client *client, const embd_device_part *part);
 
 /* ---- in the order of a stream ---- */

@@ -296,6 +296,39 @@ class Changes(Shards):
         self.turn(lent, tables, dice)
         self.check(tables)
 
+    def unnoticed(self, again):
+        """A table and memory lent by a client whose thread does not see shard 1 end, which `again` starts anew."""
+        self.processes("ab")
+        client = self.client.again(own_thread=False)
+        self.addCleanup(client.close)
+        ours, _ = self.tables(optimizer="sgd", durability="durable")
+        lent, table = self.memory.lend(client), client.table(ours.name)
+        self.memory.keys(50)[:] = np.arange(50)
+        self.memory.rows(50)[:] = 1
+        lent.push(table, 50, 0, ROWS_AT)
+        self.restart("b", **again)
+        return lent, table
+
+    def restart(self, name, host=""):
+        self.cluster.end(name)
+        self.cluster.host = host
+        self.cluster.start(name, waits=False)
+        self.assertEqual(embctl(self.address, "wait").returncode, 0)
+
+    def steps_of(self, table):
+        with embd.connect(self.address, deadline=30) as client:
+            return [shard.tables[table.name]["steps"] for shard in client.stats()]
+
+    def test_a_push_that_only_some_shards_still_take_is_not_said_to_be_undone(self):
+        lent, table = self.unnoticed({"host": "b"})
+        with self.assertRaisesRegex(embd.Error, "; applied by shard 0; .* shard 1 .*; it stays applied in part") as caught:
+            lent.push(table, 50, 0, ROWS_AT)
+        self.assertEqual(caught.exception.status, embd.Status.MOVED)
+        self.assertEqual(self.steps_of(table), [2, 1])
+        with self.assertRaises(embd.UnsupportedError):
+            lent.push(table, 50, 0, ROWS_AT)
+        self.assertEqual(self.steps_of(table), [2, 1])
+
     def test_keys_that_moved_between_calls(self):
         self.processes("ab")
         lent, dice = self.memory.lend(self.client), np.random.default_rng(10)
