@@ -42,11 +42,17 @@ uint64_t embd__device_connection(const embd_client *client, uint32_t shard)
 
 /* ---- lending ---- */
 
+static bool is_connected(const embd_client *client, uint32_t shard)
+{
+    return atomic_load(&embd__link_figures(client->shards[shard].link)->is_connected);
+}
+
 bool embd__device_is_lent(const embd_device *device, uint32_t shard)
 {
     const embd_client *client = device->client;
     return device->lent[shard].link == client->shards[shard].link &&
-           device->lent[shard].connection == embd__device_connection(client, shard);
+           device->lent[shard].connection == embd__device_connection(client, shard) &&
+           is_connected(client, shard);
 }
 
 /* The client's error gets the shard's number, where there are several. */
@@ -68,6 +74,8 @@ static int lend_to(embd_device *device, uint32_t shard)
     embd_client *client = device->client;
     struct lent *lent = &device->lent[shard];
     const struct device_lent what = {device->bytes, device->handle, device->uuid, device->address};
+    const uint64_t connection =
+        embd__device_connection(client, shard) + !is_connected(client, shard);
     struct answer *answer;
     struct msg *m = embd__request_begin(client, METHOD_DEVICE_OPEN);
     embd__device_open_write(m, &what);
@@ -78,7 +86,7 @@ static int lend_to(embd_device *device, uint32_t shard)
     if (client->error.status != EMBD_OK)
         return client->error.status;
     lent->link = client->shards[shard].link;
-    lent->connection = embd__device_connection(client, shard); /* a later one: it is lent again */
+    lent->connection = connection; /* it came by a later one: it is lent again */
     if (client->n_shards == 1 || lent->opened.takes_own)
         return EMBD_OK;
     embd__error_set(&client->error, EMBD_UNSUPPORTED,

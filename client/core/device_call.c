@@ -13,7 +13,6 @@
 
 #include "client/core/client.h"
 #include "client/core/device_sending.h"
-#include "client/io/link_figures.h"
 
 _Static_assert(EMBD_DEVICE_GATE_BYTES == GATE_BYTES && EMBD_DEVICE_GATE_READY == GATE_READY_AT &&
                    EMBD_DEVICE_GATE_DONE == GATE_DONE_AT && EMBD_DEVICE_GATE_MOST == LIMIT_GATE,
@@ -84,13 +83,12 @@ static int check_numbers(embd_client *client, const embd_device_gate *gate)
     return EMBD_OK;
 }
 
-/* Of the connection that the memory was lent on, while it is there. */
+/* On the connection that the memory was lent on, while it is there. */
 static bool shares_nothing(const embd_client *client, const embd_device_part *part, uint32_t shard)
 {
     const struct link *link = client->shards[shard].link;
     bool shares = atomic_load(&embd__link_terms(link)->shares);
-    return !shares && atomic_load(&embd__link_figures(link)->is_connected) &&
-           embd__device_is_lent(part->keys_in, shard);
+    return !shares && embd__device_is_lent(part->keys_in, shard);
 }
 
 /* Gates for all shards, in memory that these share. */

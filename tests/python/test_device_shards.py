@@ -1,6 +1,7 @@
 """Memory of a GPU that is lent to several shards of a host: each takes its own keys, and rows and steps are those of pulls and pushes
 through the host, bit for bit, also while keys move, shards come, and servers die. The servers' GPUs are emulated (EMBD_TRIED)."""
 import threading
+import time
 import unittest
 
 import numpy as np
@@ -51,6 +52,16 @@ class Shards(unittest.TestCase):
         for client in self.client, self.other:
             self.addCleanup(client.close)
         self.memory = Memory()
+
+    def restart(self, name, host=""):
+        self.cluster.end(name)
+        self.cluster.host = host
+        self.cluster.start(name, waits=False)
+        self.assertEqual(embctl(self.address, "wait").returncode, 0)
+
+    def steps_of(self, table):
+        with embd.connect(self.address, deadline=30) as client:
+            return [shard.tables[table.name]["steps"] for shard in client.stats()]
 
     def tables(self, partition="hash", **fields):
         """The lender's table, and the other client's."""
@@ -185,9 +196,9 @@ class Gated(Shards):
         self.cluster.kill("b")
         self.gate.reach(1)
         self.gate.wait(1)
+        self.cluster.start("b", waits=False)
         push = self.start(self.lent.push_start, table, 2, needs=1)
         self.gate.reach(2)
-        self.cluster.start("b", waits=False)
         self.gate.wait(2)
         for call in pull, push:
             with self.assertRaises(embd.Error):
@@ -223,6 +234,22 @@ class Gated(Shards):
         tables[1].push(np.arange(50), np.ones((50, DIM), np.float32))
         self.check(tables)
 
+
+    def test_a_shard_that_was_started_again_is_lent_the_memory_before_any_shard_has_the_push(self):
+        table, _ = self.begin("ab", durability="durable")
+        self.gate.reach(2)
+        for number in 1, 2:
+            self.start(self.lent.push_start, table, number).wait()
+            if number == 1:
+                self.restart("b")
+                self.until_lost(1)
+        self.assertEqual(self.steps_of(table), [2, 2])
+
+    def until_lost(self, shard):
+        until = time.monotonic() + 30
+        while self.client.figures()[shard].is_connected:
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.01)
 
     def halve(self, restarts):
         """Shard 0 has a push, and shard 1 lacks it while keys are to move."""
@@ -308,16 +335,6 @@ class Changes(Shards):
         lent.push(table, 50, 0, ROWS_AT)
         self.restart("b", **again)
         return lent, table
-
-    def restart(self, name, host=""):
-        self.cluster.end(name)
-        self.cluster.host = host
-        self.cluster.start(name, waits=False)
-        self.assertEqual(embctl(self.address, "wait").returncode, 0)
-
-    def steps_of(self, table):
-        with embd.connect(self.address, deadline=30) as client:
-            return [shard.tables[table.name]["steps"] for shard in client.stats()]
 
     def test_a_push_that_only_some_shards_still_take_is_not_said_to_be_undone(self):
         lent, table = self.unnoticed({"host": "b"})
