@@ -34,7 +34,8 @@ struct embd_device {
     struct lent lent[];      /* [LIMIT_SHARDS] */
 };
 
-uint64_t embd__device_connection(const embd_client *client, uint32_t shard)
+/* How many there have been. */
+static uint64_t connection_of(const embd_client *client, uint32_t shard)
 {
     const struct link_figures *f = embd__link_figures(client->shards[shard].link);
     return atomic_load_explicit(&f->connections, memory_order_relaxed);
@@ -51,7 +52,7 @@ bool embd__device_is_lent(const embd_device *device, uint32_t shard)
 {
     const embd_client *client = device->client;
     return device->lent[shard].link == client->shards[shard].link &&
-           device->lent[shard].connection == embd__device_connection(client, shard) &&
+           device->lent[shard].connection == connection_of(client, shard) &&
            is_connected(client, shard);
 }
 
@@ -74,8 +75,7 @@ static int lend_to(embd_device *device, uint32_t shard)
     embd_client *client = device->client;
     struct lent *lent = &device->lent[shard];
     const struct device_lent what = {device->bytes, device->handle, device->uuid, device->address};
-    const uint64_t connection =
-        embd__device_connection(client, shard) + !is_connected(client, shard);
+    const uint64_t connection = connection_of(client, shard) + !is_connected(client, shard);
     struct answer *answer;
     struct msg *m = embd__request_begin(client, METHOD_DEVICE_OPEN);
     embd__device_open_write(m, &what);

@@ -16,8 +16,6 @@ int embd__device_take(embd_client *client, const embd_device_part *given, embd_d
 int embd__device_lend(const embd_device_part *part);
 /* On the connection of now, as far as this thread knows. False: there is none. */
 bool embd__device_is_lent(const embd_device *device, uint32_t shard);
-/* Which connection to the shard this is: how many there have been. */
-uint64_t embd__device_connection(const embd_client *client, uint32_t shard);
 
 /* As the shard is told; all keys take part. */
 struct device_batch embd__device_batch_of(const embd_device_part *part, uint32_t shard);

@@ -1,9 +1,10 @@
 /* device_run.c - embd/device.h: pulls and pushes in lent memory of a GPU that block.
  *
  * The happy path: each shard gets a request, all at once, and the call ends with the last answer.
- * What can fail: a server does not know the memory any more, since its connection was lost
- * meanwhile: nothing was done there, and it gets the request a second time, alone. Keys have moved:
- * the whole call is split again, but not a push that a shard has, or may have, applied. */
+ * What can fail: a server ends, and refuses the request: the link sends it to the next one. A
+ * server does not know the memory, since its connection is another one than before: nothing was
+ * done there, the memory is lent again, and that server gets the request again, alone. Keys have
+ * moved: the whole call is split again, but not a push that a shard has, or may have, applied. */
 #include <stdlib.h>
 
 #include "client/core/client.h"
@@ -37,15 +38,16 @@ static int send_due(struct device_sending *s, const embd_device_part *part)
     return embd__device_send(s, NULL);
 }
 
-/* Those whose server did not know the memory, and may know it now. */
-static bool find_unknown(struct device_sending *s)
+/* Those whose server did not know the memory: it is lent there no more, and can be again. */
+static bool find_unknown(struct device_sending *s, const embd_device_part *part)
 {
     bool any = false;
     for (uint32_t i = 0; i < s->n && s->n <= s->client->n_shards; i++) {
         struct device_leg *leg = &s->legs[i];
-        if (leg->error.status == EMBD_INVALID && !leg->is_second &&
-            leg->connection != embd__device_connection(s->client, i))
-            any = leg->is_due = leg->is_second = true;
+        bool is_lent =
+            embd__device_is_lent(part->keys_in, i) && embd__device_is_lent(part->rows_in, i);
+        if (leg->error.status == EMBD_INVALID && !is_lent && uv_hrtime() < s->deadline_ns)
+            any = leg->is_due = true;
     }
     return any;
 }
@@ -70,7 +72,7 @@ static int run_once(struct device_sending *s, const embd_device_part *part)
         if (send_due(s, part) != EMBD_OK)
             return keep_unsent(s);
         embd__device_await(s);
-    } while (find_unknown(s));
+    } while (find_unknown(s, part));
     return embd__device_outcome(s);
 }
 

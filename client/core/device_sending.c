@@ -96,7 +96,7 @@ int embd__device_split(struct device_sending *s, const embd_device_part *part)
         struct device_leg *leg = &s->legs[i];
         leg->sending = s;
         leg->is_due = true;
-        leg->was_sent = leg->is_second = false;
+        leg->was_sent = false;
         leg->error = (struct embd__error){0};
         leg->outcome = (struct shard_outcome){i, NOT_SENT, EMBD_OK};
     }
@@ -120,7 +120,8 @@ static int write_leg(struct device_sending *s, struct device_leg *leg, const emb
         batch.order = s->order;
         batch.placement = s->placement;
     }
-    struct msg *m = embd__started_begin(leg->request, s->method, s->deadline_ns);
+    bool waits = gate->number == 0; /* no stream has gone on, or waits */
+    struct msg *m = embd__started_begin(leg->request, s->method, s->deadline_ns, waits);
     embd__device_batch_write(m, &batch);
     return embd__msg_end(m);
 }
@@ -143,7 +144,6 @@ int embd__device_send(struct device_sending *s, void (*on_end)(void *leg))
         struct device_leg *leg = &s->legs[i];
         if (!leg->is_due)
             continue;
-        leg->connection = embd__device_connection(s->client, i);
         if (embd__started_send(leg->request, i, on_end, leg) != EMBD_OK)
             return s->client->error.status; /* the first one: the shards are the client's */
         leg->is_due = false;

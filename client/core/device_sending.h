@@ -13,9 +13,7 @@ struct device_leg {
     struct device_sending *sending;
     uint32_t shard;
     struct started_request *request;
-    uint64_t connection;      /* to the shard, before it was sent */
     bool is_due, was_sent;    /* it is to be sent; it was, and nobody has waited for it */
-    bool is_second;           /* it was sent before, and the server knew the memory no more */
     struct embd__error error; /* of the last time, once somebody has waited for it */
     struct shard_outcome outcome;
     struct gate_turn turn; /* of device_call.c; guarded by the client's turns_lock */

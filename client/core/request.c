@@ -35,11 +35,12 @@ static bool is_for_loading(enum method method)
            method == METHOD_PROMOTE;
 }
 
-/* These leave things as they are where they were done before. */
+/* These leave things as they are where they were done before; memory that was lent has gone with
+ * its connection. */
 static bool is_repeatable(enum method method)
 {
     return method == METHOD_TABLE_CREATE || method == METHOD_TABLE_DESCRIBE ||
-           method == METHOD_TICK;
+           method == METHOD_TICK || method == METHOD_DEVICE_OPEN;
 }
 
 struct msg *embd__request_begin(embd_client *client, enum method method)
@@ -229,11 +230,12 @@ void embd__started_free(struct started_request *started)
 }
 
 struct msg *embd__started_begin(struct started_request *started, enum method method,
-                                uint64_t deadline_ns)
+                                uint64_t deadline_ns, bool waits_refused)
 {
     struct exchange *x = &started->x;
     started->client->request_method = method;
     embd__client_begin(started->client, x, 0);
+    x->waits_refused = waits_refused;
     if (deadline_ns != 0)
         x->deadline_ns = deadline_ns;
     embd__msg_request(&x->msg, x->msgid, method);

@@ -49,9 +49,10 @@ int embd__started_new(embd_client *client, struct started_request **out);
 /* None is under way, or the loop stands still. NULL is allowed. */
 void embd__started_free(struct started_request *started);
 
-/* Write a map, then send. deadline_ns: as uv_hrtime(); 0: the client's from now on. */
+/* Write a map, then send. deadline_ns: as uv_hrtime(); 0: the client's from now on. waits_refused:
+ * of exchange.h. */
 struct msg *embd__started_begin(struct started_request *started, enum method method,
-                                uint64_t deadline_ns);
+                                uint64_t deadline_ns, bool waits_refused);
 /* on_end is called by the loop's thread, once, whatever becomes of the request; never after a
  * failure. NULL: nobody is. After EMBD_OK embd__started_wait is owed. */
 int embd__started_send(struct started_request *started, uint32_t shard, void (*on_end)(void *arg),

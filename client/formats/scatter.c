@@ -162,7 +162,7 @@ static int send_block(struct scatter *s, uint32_t shard, const struct row_block 
         take_lent(sending, lent);
     else if (keep_block(s, sending, &own) != EMBD_OK)
         return embd__client_error(s->client)->status;
-    struct msg *m = embd__started_begin(sending->request, METHOD_LOAD, 0);
+    struct msg *m = embd__started_begin(sending->request, METHOD_LOAD, 0, false);
     embd__admin_load_write(m, s->schema, s->staged, &own);
     sending->shard = shard;
     int status = embd__started_send_admin(sending->request, shard);

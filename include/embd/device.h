@@ -105,9 +105,10 @@ typedef struct embd_device_part {
 EMBD_API int embd_device_pull(embd_client *client, const embd_device_part *part);
 
 /* Makes one optimizer step with gradients in lent memory: what embd_push does with the same keys
- * and gradients, bit for bit. It has no number: one whose answer is lost is not repeated. To a
- * table with durability `buffered` or `durable` the server copies it into the host's memory, for
- * its journal. Blocks until it is applied.
+ * and gradients, bit for bit. It has no number: one whose answer is lost is not repeated. One that
+ * a server refuses since it ends waits for the server in its place, until the deadline. To a table
+ * with durability `buffered` or `durable` the server copies it into the host's memory, for its
+ * journal. Blocks until it is applied.
  *
  * EMBD_NOT_FINITE    a gradient is not finite, and the table admits finite ones: nothing changed
  * EMBD_TOO_LARGE     more than 4194304 keys, or gradients beyond the server's push_limit

@@ -1,5 +1,6 @@
 """Memory of a GPU that is lent to several shards of a host: each takes its own keys, and rows and steps are those of pulls and pushes
 through the host, bit for bit, also while keys move, shards come, and servers die. The servers' GPUs are emulated (EMBD_TRIED)."""
+import os
 import threading
 import time
 import unittest
@@ -9,9 +10,11 @@ import numpy as np
 import clusters
 import embd
 import test_device
+import wire
 from embd.device import GATE_DONE, GATE_READY
 from listed import Growing
 from test_device import DIM, EMULATED, GATE_FAILED, ROWS_AT, Gate, Memory, run, server
+from test_process import wait_for_requests
 from test_rebalance import digests, embctl, is_busy, rebalance
 
 KEYS = 400
@@ -335,6 +338,29 @@ class Changes(Shards):
         lent.push(table, 50, 0, ROWS_AT)
         self.restart("b", **again)
         return lent, table
+
+    def test_a_push_to_a_shard_that_was_started_again_is_sent_there_again(self):
+        lent, table = self.unnoticed({})
+        lent.push(table, 50, 0, ROWS_AT)
+        self.assertEqual(self.steps_of(table), [2, 2])
+
+    def test_a_push_that_a_shard_refuses_since_it_ends_goes_to_the_one_in_its_place(self):
+        self.processes("ab")
+        lent, tables = self.memory.lend(self.client), self.tables(durability="durable")
+        keys, gradient = self.fill(np.random.default_rng(13), 300)
+        server, socket = self.cluster.running["b"], self.cluster.address("b").rsplit(":", 1)[1] + ".sock"
+        with wire.Wire(os.path.join(self.cluster.path("admin"), socket)) as admin:
+            admin.call("hold", {"timeout_ms": 60000})
+            pushing = threading.Thread(target=lent.push, args=(tables[0], 300, 0, ROWS_AT))
+            pushing.start()
+            wait_for_requests(admin, 1)
+            server.terminate()
+            server.wait_log("draining")
+        server.wait()
+        self.restart("b")
+        pushing.join()
+        tables[1].push(keys, gradient)
+        self.check(tables)
 
     def test_a_push_that_only_some_shards_still_take_is_not_said_to_be_undone(self):
         lent, table = self.unnoticed({"host": "b"})
