@@ -105,6 +105,19 @@ static int lend(embd_device *device)
     return EMBD_OK;
 }
 
+bool embd__device_follow(embd_client *client)
+{
+    const struct embd__error before = client->error;
+    bool follows = false;
+    uint64_t deadline_ns = uv_hrtime() + (uint64_t)client->options.deadline_ms * 1000000;
+    if (before.status != EMBD_MOVED)
+        return false;
+    client->error = (struct embd__error){0};
+    embd__follow_map(client, 0, deadline_ns, &follows); /* shard 0 never leaves */
+    client->error = follows ? (struct embd__error){0} : before;
+    return follows;
+}
+
 static void take_back(embd_device *device, uint32_t shard)
 {
     embd_client *client = device->client;
@@ -143,7 +156,7 @@ static int open_device(embd_client *client, const embd_device *given, embd_devic
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory to lend a GPU's");
     memcpy(device, given, sizeof *device);
     device->client = client;
-    if (lend(device) != EMBD_OK) {
+    if (lend(device) != EMBD_OK && (!embd__device_follow(client) || lend(device) != EMBD_OK)) {
         take_all_back(device);
         free(device);
         return e->status;

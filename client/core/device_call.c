@@ -201,12 +201,20 @@ static int send_call(embd_device_call *call, const embd_device_part *part)
     return status;
 }
 
+/* Nothing is sent yet: the call goes by the map that is learnt. */
+static int lend(embd_client *client, const embd_device_part *part)
+{
+    if (embd__device_lend(part) == EMBD_OK || !embd__device_follow(client))
+        return client->error.status;
+    return embd__device_lend(part);
+}
+
 static int start(embd_client *client, const embd_device_part *given, enum method method,
                  const embd_device_gate *gate, embd_device_call **call_out)
 {
     embd_device_part part = {0};
     *call_out = NULL;
-    if (embd__device_take(client, given, &part) != EMBD_OK || embd__device_lend(&part) != EMBD_OK ||
+    if (embd__device_take(client, given, &part) != EMBD_OK || lend(client, &part) != EMBD_OK ||
         check_gate(client, &part, gate) != EMBD_OK)
         return client->error.status;
     embd_device_call *call = take_call(client);

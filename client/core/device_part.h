@@ -14,6 +14,9 @@ int embd__device_take(embd_client *client, const embd_device_part *given, embd_d
 /* Lends its memories to each shard that they are not lent to on its connection of now. Blocks. An
  * error names the shard. */
 int embd__device_lend(const embd_device_part *part);
+/* Lending has failed. Whether a shard has left the cluster: the client has another map now, and no
+ * error. May wait for that until the deadline. */
+bool embd__device_follow(embd_client *client);
 /* On the connection of now, as far as this thread knows. False: there is none. */
 bool embd__device_is_lent(const embd_device *device, uint32_t shard);
 

@@ -10,8 +10,8 @@
  * Tables with slots are not taken.
  *
  * Of several shards each reads all keys in the memory, and takes those that are its own: together
- * they write each row once. Where keys move between shards, or the cluster gets more, blocking
- * calls follow; the memory is lent to new shards by the next call.
+ * they write each row once. Where keys move between shards, or the cluster gets more or fewer,
+ * blocking calls follow; the memory is lent to new shards by the next call.
  *
  * Order: libembd knows no streams. What writes keys and gradients has ended before a call, and what
  * reads rows begins after it: synchronize the stream before the call. Calls block until the
@@ -163,7 +163,7 @@ typedef struct embd_device_call embd_device_call;
  *   gate      copied
  *   call_out  set to the call, which embd_device_wait ends; NULL after a failure: then no word is
  *             raised, and the stream must not wait
- * Blocks only where the connection was lost and memory is lent again.
+ * Blocks only where the connection was lost and memory is lent again, until the deadline.
  *
  * EMBD_INVALID      the gates are not in memory that the server shares, a number is not in order,
  *                   or the cluster has more shards than there are gates: take as many as

@@ -457,6 +457,32 @@ class Changes(Shards):
         self.assertEqual(push(3), 2)
         self.check((ours, theirs))
 
+    def leave(self):
+        """Shard 1 leaves, once it was started again and answers by another connection."""
+        self.restart("b")
+        rebalance(self.address, "--drain", "1")
+        ran = embctl(self.address, "shard", "retire", "1")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+
+    def test_lending_follows_a_cluster_that_has_shrunk(self):
+        self.processes("ab")
+        self.tables(durability="durable")
+        self.leave()
+        self.memory.lend(self.client)
+        self.assertEqual(len(self.client.shards), 1)
+
+    def test_calls_of_streams_follow_a_cluster_that_has_shrunk(self):
+        self.processes("ab")
+        lent, gate = self.memory.lend(self.client), Gate(self.client, 2)
+        ours, theirs = self.tables(durability="durable")
+        self.fill(np.random.default_rng(14), 50)
+        gate.reach(10)
+        self.leave()
+        call = lent.pull_start(ours, 50, 0, ROWS_AT, gate.words, 1)
+        self.assertEqual(call.shards, 1)
+        call.wait()
+        np.testing.assert_array_equal(self.memory.rows(50), theirs.pull(self.memory.keys(50).copy()))
+
 
 if test_device.torch is not None:
     class Torch(test_device.Torch):

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from ..device import (ALIGNMENT, GATE_BYTES, GATE_DONE, GATE_MOST, GATE_READY, HANDLE_BYTES, UUID_BYTES, DeviceCall, DeviceMemory)
-from ..errors import Error, UnsupportedError
+from ..errors import Error, Status, UnsupportedError
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -394,7 +394,8 @@ class Lending:
         if lent is None or not lent.holds(counts):
             if lent is not None:
                 lent.close()
-            lent = self._by_device[device] = self._lend(device, counts)
+                del self._by_device[device]
+            lent = self._lend(device, counts)
         return lent
 
     def settle(self) -> None:
@@ -408,10 +409,13 @@ class Lending:
 
     def _lend(self, device: torch.device, counts: Sequence[int]) -> Optional[Lent]:
         if any(table.schema.partition == "slot" or table.schema.slots != 1 for table in self.tables):
+            self.end(device)
             return None
         try:
-            lent = Lent(self.tables, device, counts)
-        except (Error, NoMemory):
+            lent = self._by_device[device] = Lent(self.tables, device, counts)
+        except (Error, NoMemory) as error:
+            if isinstance(error, (UnsupportedError, NoMemory)) or error.status == Status["UNKNOWN_METHOD"]:
+                self.end(device)  # else the next batch tries again
             return None
         if lent.memory.takes_turns:
             _warn_of_turns()
