@@ -70,6 +70,19 @@ static int name_shard(embd_client *client, uint32_t shard)
         client->n_shards, shard, why.text);
 }
 
+static void take_back(embd_device *device, uint32_t shard)
+{
+    embd_client *client = device->client;
+    struct answer *answer;
+    if (!embd__device_is_lent(device, shard)) /* a server knows it by its connection */
+        return;
+    device->lent[shard].link = NULL;
+    struct msg *m = embd__request_begin(client, METHOD_DEVICE_CLOSE);
+    embd__device_close_write(m, device->lent[shard].opened.number);
+    if (embd__request(client, shard, LISTENER_DATA, &answer) == EMBD_OK)
+        embd__answer_free(answer);
+}
+
 static int lend_to(embd_device *device, uint32_t shard)
 {
     embd_client *client = device->client;
@@ -89,6 +102,8 @@ static int lend_to(embd_device *device, uint32_t shard)
     lent->connection = connection; /* it came by a later one: it is lent again */
     if (client->n_shards == 1 || lent->opened.takes_own)
         return EMBD_OK;
+    take_back(device, shard); /* or the next call would take it for lent */
+    client->error = (struct embd__error){0};
     embd__error_set(&client->error, EMBD_UNSUPPORTED,
                     "%s: is of an earlier version, in which a single shard takes it",
                     client->shards[shard].address);
@@ -116,19 +131,6 @@ bool embd__device_follow(embd_client *client)
     embd__follow_map(client, 0, deadline_ns, &follows); /* shard 0 never leaves */
     client->error = follows ? (struct embd__error){0} : before;
     return follows;
-}
-
-static void take_back(embd_device *device, uint32_t shard)
-{
-    embd_client *client = device->client;
-    struct answer *answer;
-    if (!embd__device_is_lent(device, shard)) /* a server knows it by its connection */
-        return;
-    device->lent[shard].link = NULL;
-    struct msg *m = embd__request_begin(client, METHOD_DEVICE_CLOSE);
-    embd__device_close_write(m, device->lent[shard].opened.number);
-    if (embd__request(client, shard, LISTENER_DATA, &answer) == EMBD_OK)
-        embd__answer_free(answer);
 }
 
 /* The client's error stays. */

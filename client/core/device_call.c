@@ -103,6 +103,11 @@ static int check_words(embd_client *client, const embd_device_part *part,
                                "gate.words is not %u gates of %u bytes, at a multiple of %u, of a "
                                "buffer that the server shares (embd_buffer_new)",
                                n, GATE_BYTES, GATE_ALIGNMENT);
+    if (part->n_gates == 0 && client->n_shards > 1)
+        return embd__error_set(e, EMBD_UNSUPPORTED,
+                               "part.n_gates is 0, as in programs of an earlier version, and the "
+                               "cluster has %u shards, of which each needs a gate",
+                               client->n_shards);
     if (n < client->n_shards)
         return embd__error_set(e, EMBD_INVALID,
                                "part.n_gates is %u, and the cluster has %u shards, of which each "
@@ -140,8 +145,8 @@ static embd_device_call *call_of(const struct device_leg *leg)
     return (embd_device_call *)(void *)leg->sending; /* its first member */
 }
 
-/* Before the word that ends a part of the call is raised: a call that needs this one fails on all
- * shards, not only where this one did. */
+/* Before the word that ends a part of a pull is raised: a push that needs it fails on all shards,
+ * not only where the pull did. */
 static void tell_others(const embd_device_call *call)
 {
     for (uint32_t i = 0; i < call->sending.n; i++)
@@ -154,12 +159,13 @@ static void on_end(void *arg)
     struct device_leg *leg = arg;
     embd_client *client = leg->sending->client;
     int status = embd__started_exchange(leg->request)->error.status;
+    bool fails_pull = status != EMBD_OK && leg->sending->method == METHOD_DEVICE_PULL;
     if (embd__is_silence(status)) /* the server may raise the words later, too */
         embd__shared_keep(client->shared, leg->turn.gate);
     pthread_mutex_lock(&client->turns_lock);
-    if (status != EMBD_OK)
+    if (fails_pull)
         tell_others(call_of(leg));
-    embd__gate_end(&client->turns, &leg->turn, status != EMBD_OK);
+    embd__gate_end(&client->turns, &leg->turn, fails_pull);
     pthread_mutex_unlock(&client->turns_lock);
 }
 

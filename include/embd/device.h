@@ -148,9 +148,8 @@ EMBD_API int embd_device_push(embd_client *client, const embd_device_part *part)
 typedef struct embd_device_gate {
     void *words;     /* [n_gates of the part][EMBD_DEVICE_GATE_BYTES] */
     uint32_t number; /* of this call */
-    uint32_t
-        needs; /* this one fails if that call of the gate did: a push whose gradients are of the
-                        rows of that pull; 0: none */
+    uint32_t needs;  /* this one fails if that pull of the gate did: a push whose gradients are of
+                        its rows; 0: none */
 } embd_device_gate;
 
 /* A call on its way. Owner: the client's thread. */
@@ -169,8 +168,8 @@ typedef struct embd_device_call embd_device_call;
  *                   or the cluster has more shards than there are gates: take as many as
  *                   embd_shard_count says, or more
  * EMBD_UNSUPPORTED  the client has no thread of its own (embd_options.own_thread), it shares no
- *                   memory with servers, or no more since a call ended without its answer, or a
- *                   server is of an earlier version
+ *                   memory with servers, or no more since a call ended without its answer, a server
+ *                   is of an earlier version, or the cluster has several shards and n_gates is 0
  * and those of embd_device_pull that the client finds. */
 EMBD_API int embd_device_pull_start(embd_client *client, const embd_device_part *part,
                                     const embd_device_gate *gate, embd_device_call **call_out);

@@ -309,6 +309,13 @@ class Torch(unittest.TestCase):
                 self.step(module, torch.arange(50, 90), 3.0)
         self.check(pair)
 
+    def test_a_lending_that_fails_for_now_is_tried_again(self):
+        lending, device = lent.Lending([embd.torch.Embedding(9, DIM, client=self.client, name="ours").table]), torch.device("cuda")
+        for status, stays in (embd.Status.MOVED, False), (embd.Status.CLOSED, False), (embd.Status.UNSUPPORTED, True):
+            with mock.patch.object(lent, "Lent", side_effect=embd.errors.make(status, "not taken")):
+                self.assertIsNone(lending.of(device, [4]))
+            self.assertEqual(lending.is_refused(device), stays)
+
     def test_a_server_that_takes_it_no_more(self):
         pair = self.pair(optimizer="sgd")
         keys = torch.arange(40)

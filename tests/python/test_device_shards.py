@@ -11,6 +11,7 @@ import clusters
 import embd
 import test_device
 import wire
+from embd._native import ffi, lib
 from embd.device import GATE_DONE, GATE_READY
 from listed import Growing
 from test_device import DIM, EMULATED, GATE_FAILED, ROWS_AT, Gate, Memory, run, server
@@ -193,6 +194,15 @@ class Gated(Shards):
             self.start(self.lent.pull_start, table, 1)
         self.assertEqual(self.gate.words[GATE_DONE // 4], 0)
 
+    def test_a_program_that_knows_one_gate_alone_is_sent_to_its_other_way(self):
+        table, _ = self.begin()
+        out = ffi.new("embd_device_call **")
+        with self.client.handle as c:
+            gate = ffi.new("embd_device_gate *", (ffi.cast("void *", self.gate.words.ctypes.data), 1, 0))
+            part = self.lent._part(table, 50, 0, ROWS_AT, "f32")
+            for start in lib.embd_device_pull_start, lib.embd_device_push_start:
+                self.assertEqual(start(c, part, gate, out), embd.Status.UNSUPPORTED)
+
     def test_a_shard_that_dies_lets_the_stream_go_on_and_what_needs_the_call_is_made_by_none(self):
         table, _ = self.begin("ab")
         pull = self.start(self.lent.pull_start, table, 1)
@@ -219,6 +229,7 @@ class Gated(Shards):
         self.gate.wait(1)
         with self.assertRaisesRegex(embd.Error, "applied by shard 0; unknown of shard 1"):
             push.wait()
+        self.assertEqual(self.gate.each(GATE_FAILED).max(), 0)  # of pulls alone: nothing needs a push
 
     def test_calls_by_an_earlier_map_are_refused_by_all_and_the_next_ones_go_by_the_new_map(self):
         tables = self.begin("ab", durability="durable")
