@@ -17,7 +17,8 @@
 
 /* A gate: three words of memory that both sides share. The peer's stream writes the number of a
  * call at GATE_READY_AT when keys and gradients are there; whoever ends the call writes it at
- * GATE_DONE_AT, and before that, if it failed, at GATE_FAILED_AT. Numbers of a gate rise. */
+ * GATE_DONE_AT, and before that, if it is a pull that failed, at GATE_FAILED_AT. Numbers of a gate
+ * rise. */
 #define GATE_BYTES     128u
 #define GATE_ALIGNMENT 64u
 #define GATE_READY_AT  0u
@@ -28,9 +29,9 @@
 struct device_gate {
     uint64_t at;     /* in the memory that the client shares */
     uint32_t number; /* of this call; 0: it has no gate */
-    uint32_t needs;  /* of an earlier one that must not have failed; 0: none */
+    uint32_t needs;  /* of an earlier pull that must not have failed; 0: none */
     /* With `needs` and several shards: where the gates of all shards begin, and how many there are.
-     * The earlier one must not have failed at any of them. 0: there is this one. */
+     * The pull must not have failed at any of them. 0: there is this one. */
     uint64_t all_at;
     uint32_t n_all;
 };
@@ -46,8 +47,9 @@ struct gate_turn {
 /* Adds a turn to the list of those whose words one thread, or one lock, has. */
 void embd__gate_begin(struct gate_turn **first, struct gate_turn *turn, uint8_t *gate,
                       uint32_t number);
-/* The call has ended: writes its words. GATE_DONE_AT says that all calls up to a number have ended,
- * and calls of one gate may end in another order; so it waits for those that began before. */
+/* The call has ended: writes its words; has_failed: a pull that failed. GATE_DONE_AT says that
+ * all calls up to a number have ended, and calls of one gate may end in another order; so it waits
+ * for those that began before. */
 void embd__gate_end(struct gate_turn **first, struct gate_turn *turn, bool has_failed);
 /* Removes it, if it is there, and writes nothing. Returns the last turn that is still before it at
  * its gate; NULL: none. */

@@ -30,6 +30,7 @@ bool gate_is_open(struct call *call)
         batch.gate.at > shared->bytes - GATE_BYTES)
         return true;
     request->gate = batch.gate;
+    request->is_lent_pull = !is_push;
     return is_open(request);
 }
 
@@ -107,7 +108,7 @@ void gate_enter(struct request *request)
                      request->gate.number);
 }
 
-/* The call that it needs has failed: at its own gate, or at one of those of other shards. */
+/* The pull that it needs has failed: at its own gate, or at one of those of other shards. */
 static bool has_lost(const struct request *request, const struct device_gate *gate)
 {
     const uint8_t *all = request->session->shared.base + gate->all_at;

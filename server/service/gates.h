@@ -26,11 +26,12 @@ void gate_refuse_ended(struct shard *shard, struct request *request);
 void gate_drop(struct shard *shard, struct request *request);
 
 /* Its gate has let the request in: until gate_end, before its answer, or gate_leave, without one,
- * no later call of the gate counts as ended. */
+ * no later call of the gate counts as ended. GATE_FAILED_AT is of pulls: a push whose failure it
+ * told would have pushes of other tables behind it refused, by shards that come to them later. */
 void gate_enter(struct request *request);
 static inline void gate_end(struct request *request, bool has_failed)
 {
-    embd__gate_end(&request->session->turns, &request->turn, has_failed);
+    embd__gate_end(&request->session->turns, &request->turn, has_failed && request->is_lent_pull);
 }
 
 static inline void gate_leave(struct request *request)
@@ -39,7 +40,7 @@ static inline void gate_leave(struct request *request)
 }
 
 /* EMBD_INVALID: the gate is not in memory that the peer shares, its client ended the call already,
- * or a call that this one needs has failed. */
+ * or a pull that this one needs has failed. */
 int gate_check(struct call *call, const struct device_gate *gate);
 
 #endif

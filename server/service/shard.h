@@ -252,6 +252,7 @@ struct request {
     uint32_t place;
     uint64_t stopped_at;      /* parked, and looked at: sweeps.c */
     struct device_gate gate;  /* in the session's shared memory, which has it */
+    bool is_lent_pull;        /* at a gate: what needs it fails if it does */
     struct gate_turn turn;    /* there, once it was let in */
     struct prefetch prefetch; /* private; zero before shard_arriving or shard_handle */
     struct shard_work *work;  /* private to the shard; NULL when nothing is pending */

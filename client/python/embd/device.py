@@ -150,7 +150,7 @@ class DeviceMemory:
 
     def push_start(self, table: "Table", n_keys: int, keys_at: int, rows_at: int, gate: NDArray[Any], number: int, *,
                    needs: int = 0, dtype: str = "f32", lr: Optional[float] = None) -> DeviceCall:
-        """Likewise a push. needs: the number of a call of the gate without whose success this one fails, such as the pull of
+        """Likewise a push. needs: the number of a pull of the gate without whose success this one fails, such as that of
         the rows that the gradients are of."""
         rate = 0 if lr is None else arrays.rate("lr", lr)
         return self._start(lib.embd_device_push_start, table, n_keys, keys_at, rows_at, gate, (number, needs), dtype, False, rate)
