@@ -3,8 +3,13 @@
 #include "server/service/devices.h"
 
 #include <stdlib.h>
+#include <sys/random.h>
 
 #include "server/log/log.h"
+
+/* The first number of a process is at most this. So all are below 2^53, which a reader in any
+ * language has exactly. */
+#define FIRST_NUMBERS (UINT64_C(1) << 52)
 
 struct lent_device {
     struct lent_device *next;
@@ -59,13 +64,40 @@ static void tell_turns(const struct shard *shard)
               shard->config.index);
 }
 
+/* 0: the system gives no random numbers. */
+static uint64_t draw_first(void)
+{
+    uint64_t number;
+    if (getrandom(&number, sizeof number, 0) != sizeof number)
+        return 0;
+    return 1 + number % FIRST_NUMBERS;
+}
+
+/* None comes again on another connection, nor in another process: a client that does not know yet
+ * of a restart would name other memory than it means. So the first one is random. 0: there is none.
+ */
+static uint64_t next_number(void)
+{
+    static _Atomic uint64_t numbers; /* the next one; 0: none was given */
+    uint64_t none = 0;
+    if (atomic_load(&numbers) == 0) {
+        uint64_t first = draw_first();
+        if (first == 0)
+            return 0;
+        atomic_compare_exchange_strong(&numbers, &none, first); /* or another shard has */
+    }
+    return atomic_fetch_add(&numbers, 1);
+}
+
 int devices_open(struct call *call, const struct device_lent *lent, struct device_opened *out)
 {
-    static _Atomic uint64_t numbers; /* of the process: none comes again on another connection */
     struct shard_session *session = call->request->session;
     struct embd__error *e = &call->error;
     if (check_session(call, lent) != EMBD_OK)
         return e->status;
+    uint64_t number = next_number();
+    if (number == 0)
+        return embd__error_set(e, EMBD_IO, "device_open: the system gives no random numbers");
     struct lent_device *device = calloc(1, sizeof *device);
     if (device == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "device_open: no memory");
@@ -74,7 +106,7 @@ int devices_open(struct call *call, const struct device_lent *lent, struct devic
         free(device);
         return e->status;
     }
-    device->number = atomic_fetch_add(&numbers, 1) + 1;
+    device->number = number;
     device->next = session->devices;
     session->devices = device;
     if (device->memory.takes_turns)

@@ -600,6 +600,32 @@ class Gates(unittest.TestCase):
             other.table("gated").drop()
 
 
+class Answers(unittest.TestCase):
+    """What a server says, byte by byte, when memory is lent to it."""
+
+    def setUp(self):
+        self.memory = Memory()
+
+    def peer(self, **more):
+        lent_to = server(**more)
+        self.addCleanup(lent_to.stop)
+        peer = test_shared.Peer(lent_to)
+        self.addCleanup(peer.close)
+        return peer
+
+    def opened(self, peer):
+        return peer.call("device_open", {"bytes": BYTES}, self.memory.handle, UUID)[0]
+
+    def test_a_number_of_an_earlier_process_names_nothing_in_the_next_one(self):
+        earlier, peer = self.opened(self.peer())["number"], self.peer()
+        later = [self.opened(peer)["number"] for _ in range(3)]
+        self.assertEqual(later, list(range(later[0], later[0] + 3)))
+        for number in earlier, *later:
+            self.assertIn(number, range(1, 1 << 53))
+        with self.assertRaisesRegex(wire.RpcError, f"has the number {earlier}"):
+            peer.call("device_close", {"number": earlier})
+
+
 class Again(unittest.TestCase):
     def test_memory_is_lent_again_to_a_server_that_was_started_again(self):
         folder = tempfile.mkdtemp(prefix="embd-device-")
