@@ -78,7 +78,7 @@ struct device_opened {
     uint64_t number;  /* names the memory on this connection */
     bool takes_turns; /* server and client work on one GPU, which serves one of them at a time */
     bool has_gates;   /* the server knows them */
-    bool takes_own;   /* and sets of vshards: device_batch.own */
+    bool takes_own;   /* there are or were several shards: it takes device_batch.own */
 };
 
 void embd__device_opened_write(struct msg *m, const struct device_opened *opened);

@@ -89,6 +89,13 @@ static uint64_t next_number(void)
     return atomic_fetch_add(&numbers, 1);
 }
 
+/* Or was, or is about to be: a client may count with shards that have left, or joined. */
+static bool is_one_of_several(const struct shard *shard)
+{
+    return shard->config.n_shards > 1 || shard->config.index > 0 ||
+           (shard->config.placement != NULL && shard->config.placement->version > 1);
+}
+
 int devices_open(struct call *call, const struct device_lent *lent, struct device_opened *out)
 {
     struct shard_session *session = call->request->session;
@@ -111,7 +118,8 @@ int devices_open(struct call *call, const struct device_lent *lent, struct devic
     session->devices = device;
     if (device->memory.takes_turns)
         tell_turns(call->shard);
-    *out = (struct device_opened){device->number, device->memory.takes_turns, true, true};
+    *out = (struct device_opened){device->number, device->memory.takes_turns, true,
+                                  is_one_of_several(call->shard)};
     return EMBD_OK;
 }
 

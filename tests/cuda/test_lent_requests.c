@@ -92,7 +92,9 @@ static int set_up(void **state)
         embd_schema schema = schema_of(names[i]);
         create_table(&w->rig, &schema);
     }
-    w->number = open_memory(w, &w->rig.data).number;
+    struct device_opened opened = open_memory(w, &w->rig.data);
+    assert_false(opened.takes_own); /* clients of before it refuse the field */
+    w->number = opened.number;
     return 0;
 }
 

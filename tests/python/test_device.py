@@ -625,6 +625,10 @@ class Answers(unittest.TestCase):
         with self.assertRaisesRegex(wire.RpcError, f"has the number {earlier}"):
             peer.call("device_close", {"number": earlier})
 
+    def test_clients_of_before_sets_can_read_what_a_single_shard_says(self):
+        for shards, fields in (1, {"number", "takes_turns", "gates"}), (2, {"number", "takes_turns", "gates", "own"}):
+            self.assertEqual(set(self.opened(self.peer(shards=shards))), fields)
+
 
 class Again(unittest.TestCase):
     def test_memory_is_lent_again_to_a_server_that_was_started_again(self):
