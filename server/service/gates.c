@@ -24,6 +24,7 @@ bool gate_is_open(struct call *call)
     const struct shared_memory *shared = &request->session->shared;
     struct device_batch batch;
     bool is_push = call->reader.method == METHOD_DEVICE_PUSH;
+    bool counts = push_progress_counts(&call->reader);
     request->gate.number = 0;
     if (embd__device_batch_read(&call->reader, is_push, &batch) != EMBD_OK ||
         batch.gate.number == 0 || shared->base == NULL || shared->bytes < GATE_BYTES ||
@@ -31,6 +32,7 @@ bool gate_is_open(struct call *call)
         return true;
     request->gate = batch.gate;
     request->is_lent_pull = !is_push;
+    request->is_push = counts;
     return is_open(request);
 }
 

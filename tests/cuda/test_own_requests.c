@@ -539,6 +539,34 @@ static void a_request_at_its_gate_is_compared_with_the_map_when_it_goes_on(void 
     }
 }
 
+/* Else cuts would wait for it: shards that it was refused by would be behind the others. */
+static void a_push_that_is_refused_at_its_gate_is_one_that_its_client_has_made(void **state)
+{
+    static const char *const fragments[] = {"60 s", NULL};
+    struct world *w = *state;
+    uint8_t own[PLACEMENT_SET_BYTES];
+    fill(w, 0);
+    for (uint32_t order = 8; order < 10; order++) {
+        own_set(w, "plain", 0, own);
+        struct device_batch batch = batch_of(w, 0, "plain", own);
+        batch.gate.number = order;
+        batch.order = order;
+        struct exchange *x = ask_batch(w, 0, METHOD_DEVICE_PUSH, &batch);
+        ask_send(x);
+        if (order == 8)
+            reach(w, 0, order);
+        else
+            w->rigs[0].now_ns += UINT64_C(61000000000);
+        shard_tick(w->rigs[0].shard, w->rigs[0].now_ns);
+        ask_wait(x);
+        ask_read(x);
+        if (order == 9)
+            check_error(x, EMBD_DEADLINE, fragments);
+        assert_int_equal(w->rigs[0].data.pushed, order);
+        ask_free(x);
+    }
+}
+
 /* ---- the same memory, for all ---- */
 
 static void memory_goes_when_the_last_shard_gives_it_back(void **state)
@@ -567,6 +595,7 @@ int main(void)
         TEST(a_gradient_of_another_shards_key_may_be_anything),
         TEST(a_set_is_of_the_map_that_there_is),
         TEST(a_request_at_its_gate_is_compared_with_the_map_when_it_goes_on),
+        TEST(a_push_that_is_refused_at_its_gate_is_one_that_its_client_has_made),
         TEST(memory_goes_when_the_last_shard_gives_it_back),
     };
 #undef TEST
