@@ -203,6 +203,30 @@ class Gated(Shards):
             for start in lib.embd_device_pull_start, lib.embd_device_push_start:
                 self.assertEqual(start(c, part, gate, out), embd.Status.UNSUPPORTED)
 
+    def test_a_push_that_fails_does_not_have_one_of_another_table_made_in_part(self):
+        first = self.begin(partition="modulo")[0]
+        second = self.client.create_table("second", DIM, optimizer="sgd", initializer="constant", partition="modulo")
+        bad = Memory()
+        bad_lent = bad.lend(self.client)
+        bad.keys(50)[:] = np.arange(50)
+        bad.rows(50)[1] = np.inf
+        self.gate.reach(2)
+        for number, table in (1, first), (2, second):
+            self.start(self.lent.pull_start, table, number).wait()
+        self.memory.rows(50)[:] = 1
+        pushes = [self.start(bad_lent.push_start, first, 3, needs=1), self.start(self.lent.push_start, second, 4, needs=2)]
+        self.gate.each(GATE_READY)[1] = 4
+        end = time.monotonic() + 20
+        while self.gate.each(GATE_DONE)[1] < 4:
+            self.assertLess(time.monotonic(), end)
+        self.gate.reach(4)
+        self.gate.wait(4)
+        with self.assertRaisesRegex(embd.Error, "not finite.*; applied by shard 0; refused by shard 1"):
+            pushes[0].wait()
+        pushes[1].wait()
+        self.assertEqual([[shard.tables[table.name]["steps"] for shard in self.client.stats()] for table in (first, second)],
+                         [[1, 0], [1, 1]])
+
     def test_a_shard_that_dies_lets_the_stream_go_on_and_what_needs_the_call_is_made_by_none(self):
         table, _ = self.begin("ab")
         pull = self.start(self.lent.pull_start, table, 1)
