@@ -188,7 +188,8 @@ static void replace_tables(struct op *op)
     struct table_set replaced[2];
     staged_replace(&engine->tables, op->as.replace.id, replaced);
     const struct table_set both = table_set_both(&replaced[0], &replaced[1]);
-    go_back(engine, &both);
+    if (op->as.replace.place == NULL) /* else they are those of a shard that becomes a member */
+        go_back(engine, &both);
     for (int kind = 0; kind < 2; kind++) {
         const struct rolled_tables tables = {
             .replaced = both, .own = replaced[kind], .all = all_of(&engine->tables, kind == 1)};

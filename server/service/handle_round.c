@@ -7,7 +7,6 @@
 #include "server/service/handle_round.h"
 
 #include <stdio.h>
-#include <time.h>
 
 #include "server/engine/rounds/went_back.h"
 #include "server/service/authorize.h"
@@ -83,13 +82,6 @@ void round_open(struct shard *shard)
     shard->engine.jobs.arg = shard;
 }
 
-uint64_t round_wall_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 static int enter(struct call *call, struct op **replaced_out)
 {
     if (call->request->session->has_ended)
@@ -100,7 +92,6 @@ static int enter(struct call *call, struct op **replaced_out)
         return call->error.status;
     if (went_back_check_push(&call->work->op, &call->error) != EMBD_OK)
         return call->error.status;
-    call->shard->engine.jobs.wall_ms = round_wall_ms();
     return round_enter(&call->work->op, &call->extra.round, call->extra.order > 0,
                        call->shard->now_ns, replaced_out, &call->error);
 }

@@ -32,7 +32,4 @@ void round_end_session(struct shard *shard, struct shard_session *session);
 /* The request is going; it waits, or a step is made of it. */
 void round_drop(struct shard *shard, struct request *request);
 
-/* Milliseconds since 1970, for struct jobs. */
-uint64_t round_wall_ms(void);
-
 #endif

@@ -1,7 +1,6 @@
 /* handle_tick.c - a worker sends its clock, or only a sign of life, and learns where its job is. */
 #include "server/engine/rounds/went_back.h"
 #include "server/service/authorize.h"
-#include "server/service/handle_round.h"
 #include "server/service/state.h"
 #include "embd/sync.h"
 
@@ -108,7 +107,6 @@ int handle_tick(struct call *call)
     if (!tick.leave &&
         went_back_check_job(&shard->engine, name, claim->incarnation, &call->error) != EMBD_OK)
         return call->error.status;
-    shard->engine.jobs.wall_ms = round_wall_ms();
     if ((is_beat ? jobs_beat : jobs_tick)(&shard->engine.jobs, &tick, shard->now_ns, &job,
                                           &call->error) != EMBD_OK)
         return call->error.status;

@@ -441,6 +441,22 @@ static void a_worker_of_an_earlier_epoch_that_comes_first_behind_a_start_is_refu
     jobs_fini(&jobs);
 }
 
+/* Another worker was started again meanwhile, and comes first: neither is refused. */
+static void workers_of_a_job_go_on_beside_one_that_is_new_behind_a_start(void **state)
+{
+    struct jobs jobs = {.on_replaced = NULL};
+    uint64_t now = MS;
+    struct job *job = tell_ok(&jobs, 1, 0, now);
+    struct embd__error e;
+    (void)state;
+    assert_int_equal(tell(&jobs, &(struct ask){0, 11, 3, 9, false, true}, now, &job, &e), EMBD_OK);
+    assert_int_equal(job->epoch, 3);
+    assert_int_equal(tell(&jobs, &(struct ask){1, 2, 1, 0, false, true}, now, &job, &e), EMBD_OK);
+    assert_int_equal(tell(&jobs, &(struct ask){2, 13, 3, 9, false, true}, now, &job, &e), EMBD_OK);
+    assert_int_equal(jobs_count(job, WORKER_ABSENT), 1);
+    jobs_fini(&jobs);
+}
+
 static void time_in_which_the_shard_slept_counts_for_no_lease(void **state)
 {
     struct jobs jobs = {0};
@@ -525,6 +541,7 @@ int main(void)
         cmocka_unit_test(a_job_that_is_started_again_begins_anew_without_the_processes_before),
         cmocka_unit_test(a_server_that_was_started_again_takes_workers_at_their_clocks),
         cmocka_unit_test(a_worker_of_an_earlier_epoch_that_comes_first_behind_a_start_is_refused),
+        cmocka_unit_test(workers_of_a_job_go_on_beside_one_that_is_new_behind_a_start),
         cmocka_unit_test(time_in_which_the_shard_slept_counts_for_no_lease),
         cmocka_unit_test(an_asynchronous_worker_never_comes_late),
         cmocka_unit_test(jobs_have_a_limit_and_make_room_when_they_are_over),

@@ -608,7 +608,7 @@ static void what_does_not_fit_is_refused_by_name(void **state)
         {{"job", 0, WORKERS, 6, 99, 0, 0}, "lease_ms"},
         {{"job", 0, 1025, 6, LEASE, 0, 0}, "1025"},
         {{"", 0, WORKERS, 6, LEASE, 0, 0}, "0 bytes"},
-        {{"job", 0, WORKERS, 6, LEASE, 5, 1}, "which is over: epoch"},
+        {{"job", 0, WORKERS, 6, LEASE, 5, 1}, "another process"},
     };
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct exchange *x = ask(&job->rig, &other, METHOD_PUSH);

@@ -192,18 +192,13 @@ static int make(struct jobs *jobs, struct job **place, const struct job_claim *c
     return EMBD_OK;
 }
 
-static uint64_t next_epoch(const struct jobs *jobs, uint64_t before)
-{
-    return jobs->wall_ms > before ? jobs->wall_ms : before + 1;
-}
-
 static int make_first(struct jobs *jobs, const struct job_claim *claim, struct embd__error *e)
 {
     struct job **place = find_over(jobs);
     if (place == NULL)
         return embd__error_set(e, EMBD_FULL, "job '%s': there are %u jobs, the limit", claim->job,
                                JOBS_MAX);
-    return make(jobs, place, claim, claim->epoch > 0 ? claim->epoch : next_epoch(jobs, 0), e);
+    return make(jobs, place, claim, claim->epoch > 0 ? claim->epoch : 1, e);
 }
 
 /* ---- joining ---- */
@@ -282,7 +277,7 @@ int jobs_enter(struct jobs *jobs, const struct job_claim *claim, uint64_t now_ns
             return e->status;
         place = find(jobs, claim->job);
     } else if (begins_anew(*place, claim)) {
-        uint64_t next = next_epoch(jobs, (*place)->epoch);
+        uint64_t next = (*place)->epoch + 1;
         replace(jobs, *place, claim->worker);
         if (make(jobs, place, claim, next > claim->epoch ? next : claim->epoch, e) != EMBD_OK)
             return e->status;

@@ -46,7 +46,7 @@ struct job_worker {
 struct job {
     char name[EMBD_NAME_MAX + 1];
     uint64_t serial;  /* no other job or epoch of this shard has it */
-    uint64_t epoch;   /* rises */
+    uint64_t epoch;   /* 1, 2, ... */
     uint64_t stepped; /* no round has made a step for this clock, or a later one */
     bool is_over;     /* nobody of this epoch takes part any more */
     uint32_t n_workers;
@@ -57,8 +57,6 @@ struct jobs {
     struct job *jobs[JOBS_MAX]; /* NULL: none */
     uint64_t last_serial;
     uint64_t looked_ns; /* last time that jobs_look was called */
-    uint64_t wall_ms;   /* milliseconds since 1970, or 0: epochs begin there, so that those behind a
-                           start, or of the follower that took the place, are later */
     /* Called before a worker leaves, or another process takes its place: withdraws its waiting
      * pushes, and clears what rounds know of it. NULL: there are no rounds. */
     void (*on_replaced)(void *arg, const struct job *job, uint32_t worker);
