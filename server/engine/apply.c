@@ -3,7 +3,6 @@
 #include "server/engine/apply.h"
 
 #include <stddef.h>
-#include <string.h>
 
 #include "server/engine/engine.h"
 #include "server/engine/foreign.h"
@@ -149,14 +148,6 @@ int apply_check_replace(struct op *op, struct embd__error *e)
     return pushers_check_rollback(&engine->journaled_pushers, &replace->back[1], e);
 }
 
-/* As embd.Job calls its tables: JOB--NAME. */
-static bool is_named_by(const struct table *table, const struct job *job)
-{
-    size_t n = strlen(job->name);
-    return strncmp(table->schema.s.name, job->name, n) == 0 &&
-           strncmp(table->schema.s.name + n, "--", 2) == 0;
-}
-
 /* Jobs that push to it by rounds, or are named as it is: what their workers would push is of rows
  * that are not there any more. */
 static void end_jobs(struct engine *engine, const struct table *table)
@@ -164,7 +155,8 @@ static void end_jobs(struct engine *engine, const struct table *table)
     for (uint32_t i = 0; i < JOBS_MAX; i++) {
         struct job *job = engine->jobs.jobs[i];
         if (job != NULL && !job->is_over &&
-            (is_named_by(table, job) || rounds_push_to(&engine->rounds, job, table->id)))
+            (went_back_is_named(table, job->name) ||
+             rounds_push_to(&engine->rounds, job, table->id)))
             jobs_end(&engine->jobs, job);
     }
 }

@@ -16,6 +16,7 @@ import numpy as np
 
 import clusters
 import embd
+import stopped
 from test_failover import KEYS, SECONDS, Failover
 from test_growth_failover import Servers
 
@@ -143,26 +144,8 @@ class Elder(Failover):
         self.assertIn("'snapshots.elder' has '12 of them', which is no sequence", refused.stderr)
 
 
-def train(code, line):
-    """Runs the loop; before that line of all it says so, and waits for a word."""
-    left = [int(line)]
-
-    def trace(frame, event, _):
-        if frame.f_code.co_filename != "GUIDE.md":
-            return None
-        left[0] -= event == "line"
-        if event == "line" and left[0] == 0:
-            print("here", flush=True)
-            sys.stdin.readline()
-        return trace
-
-    program = compile(code, "GUIDE.md", "exec")
-    sys.settrace(trace if left[0] else None)
-    exec(program, {})
-
-
 if __name__ == "__main__":
     if sys.argv[1:2] == ["train"]:
-        train(*sys.argv[2:])
+        stopped.run(sys.argv[2], "GUIDE.md", sys.argv[3])
     else:
         clusters.main()

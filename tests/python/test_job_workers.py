@@ -66,6 +66,31 @@ class Workers(unittest.TestCase):
             steps = [shard.tables[f"{name}--users"]["steps"] for shard in client.stats()]
             return [client.table(f"{name}--{table}").pull(range(500)) for table in ("users", "items")], steps
 
+    def test_a_worker_of_before_is_refused_behind_a_start_too(self):
+        """Whether the server started before its job went back, or behind that: its push changes nothing."""
+        self.folder, self.admin, self.listen = tempfile.mkdtemp(), tempfile.mkdtemp(), f"127.0.0.1:{free_ports(2)}"
+        for path in (self.folder, self.admin):
+            self.addCleanup(shutil.rmtree, path)
+        self.serve()
+        for name, starts in (("behind", ("back", "start")), ("before", ("start", "back"))):
+            with embd.connect(self.server.addresses[0], deadline=SECONDS) as old, \
+                    embd.connect(self.server.addresses[0], deadline=SECONDS) as new:
+                job = embd.Job(old, name, self.folder)
+                table = job.table("t", 1, initializer=embd.Initializer("constant", 0), optimizer=embd.Optimizer("sgd", lr=1.0))
+                job.checkpoint(0)
+                clock = embd.Clock(old, name, worker=0, workers=1, lease=SECONDS)
+                table.push(range(64), np.ones((64, 1), np.float32), round=clock)
+                for what in starts:
+                    if what == "back":
+                        self.assertEqual(embd.Job(new, name, self.folder).resume().step, 0)
+                    else:
+                        self.server.kill()
+                        self.serve()
+                for act in (lambda: table.push(range(64), np.ones((64, 1), np.float32), round=clock), clock.tick):
+                    with self.assertRaisesRegex(embd.InvalidError, f"table '{name}--t' went back to a checkpoint"):
+                        act()
+                np.testing.assert_array_equal(new.table(f"{name}--t").pull(range(64)), np.zeros((64, 1)))
+
     def test_it_ends_as_if_nothing_had_been(self):
         self.folder, self.admin, self.listen = tempfile.mkdtemp(), tempfile.mkdtemp(), f"127.0.0.1:{free_ports(2)}"
         self.addCleanup(shutil.rmtree, self.folder)

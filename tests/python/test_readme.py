@@ -13,6 +13,7 @@ import threading
 import numpy as np
 
 import clusters
+import stopped
 from ports import free_ports
 
 WHO = ("trainer", "servers", "both")
@@ -129,26 +130,8 @@ class ReadmeTest(clusters.ClusterTest):
         np.testing.assert_array_equal(*rows)
 
 
-def train(code, line):
-    """Runs README's block; before that line of all it says so, and waits for a word."""
-    left = [int(line)]
-
-    def trace(frame, event, _):
-        if frame.f_code.co_filename != "README.md":
-            return None
-        left[0] -= event == "line"
-        if event == "line" and left[0] == 0:
-            print("here", flush=True)
-            sys.stdin.readline()
-        return trace
-
-    program = compile(code, "README.md", "exec")
-    sys.settrace(trace if left[0] else None)
-    exec(program, {})
-
-
 if __name__ == "__main__":
     if sys.argv[1:2] == ["train"]:
-        train(*sys.argv[2:])
+        stopped.run(sys.argv[2], "README.md", sys.argv[3])
     else:
         clusters.main()

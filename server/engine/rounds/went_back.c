@@ -10,6 +10,13 @@ static const struct sources *sources_of(const struct engine *engine, const struc
     return table_is_journaled(table) ? &engine->journaled_sources : &engine->sources;
 }
 
+bool went_back_is_named(const struct table *table, const char *job)
+{
+    const char *name = table->schema.s.name;
+    size_t n = strlen(job);
+    return strncmp(name, job, n) == 0 && strncmp(name + n, "--", 2) == 0;
+}
+
 void went_back_note(const struct engine *engine, struct table *table)
 {
     table->n_sources_before = sources_of(engine, table)->n_ever;
@@ -42,12 +49,9 @@ int went_back_check_push(const struct op *push, struct embd__error *e)
 int went_back_check_job(const struct engine *engine, const char *job, uint64_t client,
                         struct embd__error *e)
 {
-    size_t n = strlen(job);
     for (uint32_t i = 0; i < engine->tables.n; i++) {
         const struct table *table = engine->tables.by_name[i];
-        const char *name = table->schema.s.name;
-        if (strncmp(name, job, n) == 0 && strncmp(name + n, "--", 2) == 0 &&
-            is_of_before(engine, table, client))
+        if (is_of_before(engine, table, client) && went_back_is_named(table, job))
             return refuse(table, e);
     }
     return EMBD_OK;

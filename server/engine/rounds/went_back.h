@@ -10,6 +10,9 @@
 
 #include "server/engine/op.h"
 
+/* Whether the table is the job's by its name: JOB--NAME, as embd.Job calls them. */
+bool went_back_is_named(const struct table *table, const char *job);
+
 /* The table has just been replaced. */
 void went_back_note(const struct engine *engine, struct table *table);
 
